@@ -1,0 +1,100 @@
+"""Where the settings come from (flag > environment > default), and the clients that are made of them.
+
+redis-py must be told: it silently re-sends scripts up to ten times unless `Retry(NoBackoff(), 0)` forbids it, and its default
+pool fails instead of waiting when all connections are in use.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from jobs.errors import Invalid
+from jobs.keys import is_name
+
+BLOCK_SECONDS = 10
+"""How long one blocking read may wait on the server; the socket of a client for blocking reads waits 5 s longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a process must know to find its jobs. `Settings.read()` takes it from the environment."""
+
+    redis_url: str = "redis://127.0.0.1:6379"
+    namespace: str = "sublet"
+    partitions: int = 1
+    timeout: float = 2.0
+    """Seconds that one call to Redis may take: well under a third of a lease."""
+    allow_eviction: bool = False
+    """Work on a server that is set to evict keys, and so may lose jobs."""
+
+    @classmethod
+    def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
+        """Take each setting from the argument, else SUBLET_<NAME>, else (the URL) REDIS_URL, else the default."""
+        env = os.environ
+        found = cls(
+            redis_url=redis_url or env.get("SUBLET_REDIS_URL") or env.get("REDIS_URL") or cls.redis_url,
+            namespace=namespace or env.get("SUBLET_NAMESPACE") or cls.namespace,
+            partitions=_number("SUBLET_PARTITIONS", cls.partitions, int),
+            timeout=_number("SUBLET_TIMEOUT", cls.timeout, float),
+            allow_eviction=env.get("SUBLET_ALLOW_EVICTION", "") not in ("", "0"),
+        )
+        if not is_name(found.namespace):
+            raise Invalid(f"namespace {found.namespace!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        if urlsplit(found.redis_url).scheme not in ("redis", "rediss", "unix"):
+            raise Invalid(f"SUBLET_REDIS_URL {found.shown_url!r}: use redis://host:port/db, rediss://… or unix:///path")
+        return found
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password, for messages."""
+        parts = urlsplit(self.redis_url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _number(name: str, default: Number, kind: type[Number]) -> Number:
+    raw = os.environ.get(name)
+    if not raw:
+        return default
+    try:
+        value = kind(raw)
+    except ValueError:
+        value = kind(0)
+    if value <= 0:
+        raise Invalid(f"{name}={raw!r}: use a number above 0")
+    return value
+
+
+def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
+    """An asyncio client that never re-sends by itself; `blocking` for reads that wait on the server."""
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
+        settings.redis_url, **_options(settings, blocking), retry=AsyncRetry(NoBackoff(), 0)
+    )
+    return redis.asyncio.Redis.from_pool(pool)
+
+
+def connect_sync(settings: Settings) -> "redis.Redis":
+    """The same for code without an event loop."""
+    pool = redis.BlockingConnectionPool.from_url(
+        settings.redis_url, **_options(settings, False), retry=Retry(NoBackoff(), 0)
+    )
+    return redis.Redis.from_pool(pool)
+
+
+def _options(settings: Settings, blocking: bool) -> dict[str, Any]:
+    return {
+        "max_connections": 4 if blocking else 16,
+        "timeout": settings.timeout,
+        "socket_timeout": BLOCK_SECONDS + 5 if blocking else settings.timeout,
+        "socket_connect_timeout": settings.timeout,
+        "protocol": 2,
+    }

@@ -1,0 +1,120 @@
+"""Everything this library raises.
+
+    JobsError
+    ├── Refused            Redis ran it and said no; the same again is useless. `.code` is the reply's first word
+    │   ├── NotFound       NOT_FOUND      there is no such job (or it was forgotten)
+    │   ├── LeaseLost      LEASE_LOST     another claim owns the job, or it is over: stop working
+    │   ├── WrongState     WRONG_STATE    the job cannot go there from here, e.g. cancel after completed
+    │   ├── Changed        CHANGED        the job moved on since you looked: look again
+    │   ├── KeyTaken       KEY_TAKEN      another job holds the key
+    │   ├── TooMany        TOO_MANY       more items than one call takes
+    │   ├── NoNamespace    NO_NAMESPACE   nobody has run `init` here, or the data was flushed
+    │   ├── WrongLayout    WRONG_LAYOUT   another version's data lives here
+    │   └── OutOfMemory    OOM            Redis is full; claims and completions still work, and make room
+    ├── Unavailable        Redis could not be reached, or did not answer in time: outcome unknown; every verb is safe to send again
+    │   └── Unfit          what answered cannot be used: not Redis, too old, or set to evict jobs
+    ├── Invalid            the request never left this process: bad payload, unknown task, bad name
+    └── JobFailed          the job that was waited for ended without a result
+        └── JobCancelled
+
+`Snooze` and `Discard` are no errors: a task raises them to steer (see `jobs.context`).
+"""
+
+
+class JobsError(Exception):
+    """The root of all errors of this library."""
+
+
+class Refused(JobsError):
+    """Redis ran the script and said no; nothing has changed, and the same again is useless."""
+
+    code = "REFUSED"
+
+
+class NotFound(Refused):
+    """There is no such job: it never was, or its retention has passed."""
+
+    code = "NOT_FOUND"
+
+
+class LeaseLost(Refused):
+    """The lease was given to another, or the job is over: stop working, nothing more you do counts."""
+
+    code = "LEASE_LOST"
+
+
+class WrongState(Refused):
+    """The job is in a state from which this verb does not lead."""
+
+    code = "WRONG_STATE"
+
+
+class Changed(Refused):
+    """The job has moved on since the caller looked at it: look again, then decide again."""
+
+    code = "CHANGED"
+
+
+class KeyTaken(Refused):
+    """Another job holds this job's key by now."""
+
+    code = "KEY_TAKEN"
+
+
+class TooMany(Refused):
+    """More items than one call takes."""
+
+    code = "TOO_MANY"
+
+
+class NoNamespace(Refused):
+    """The namespace does not exist here: never made, or flushed away."""
+
+    code = "NO_NAMESPACE"
+
+
+class WrongLayout(Refused):
+    """The data here was written by another version, with another layout."""
+
+    code = "WRONG_LAYOUT"
+
+
+class OutOfMemory(Refused):
+    """Redis is full and takes no new job; what is there can still be claimed and completed."""
+
+    code = "OOM"
+
+
+class Unavailable(JobsError):
+    """Redis could not be reached or did not answer in time. The outcome is unknown; sending the same again is safe."""
+
+
+class Unfit(Unavailable):
+    """What answers there cannot keep jobs: it is not Redis, is too old, or is set to evict them."""
+
+
+class Invalid(JobsError):
+    """The request is wrong and never left this process."""
+
+
+class JobFailed(JobsError):
+    """The job that was waited for ended without a result. `code`, `message` and `detail` are of its last attempt."""
+
+    def __init__(self, job_id: str, code: str, message: str = "", detail: str = "") -> None:
+        super().__init__(f"job {job_id} is dead ({code}){': ' if message else ''}{message}")
+        self.job_id, self.code, self.message, self.detail = job_id, code, message, detail
+
+
+class JobCancelled(JobFailed):
+    """The job that was waited for was cancelled."""
+
+    def __init__(self, job_id: str, message: str = "", detail: str = "") -> None:
+        super().__init__(job_id, "cancelled", message, detail)
+        self.args = (f"job {job_id} was cancelled",)
+
+
+REFUSALS: dict[str, type[Refused]] = {
+    cls.code: cls
+    for cls in (NotFound, LeaseLost, WrongState, Changed, KeyTaken, TooMany, NoNamespace, WrongLayout, OutOfMemory)
+}
+"""Code → class, for every refusal that a script or Redis itself may answer."""

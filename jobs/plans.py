@@ -1,0 +1,222 @@
+"""What takes more than one call, without I/O: each plan yields calls, is sent their answers, and returns its own.
+
+Transports follow plans, so async and sync clients share every decision made here: which partition, how many at a time,
+what to do when a job moved on between looking and acting.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from jobs import keys, reads, verbs
+from jobs.config import Settings
+from jobs.errors import Changed, Invalid, JobsError, NoNamespace, Unfit
+from jobs.model import Job, Page, Queue, State, Stats, Submission, Submitted
+from jobs.options import PAYLOAD_MAX
+from jobs.scripts import Call
+from jobs.transport import Plan
+
+PAGE_EXAMINED = 1000
+"""Jobs that one page of a list looks at, at most."""
+LOOKS = 5
+"""How often an operator's verb looks again at a job that keeps moving."""
+BYTES = 1024 * 1024
+"""Bytes of payload that one submit carries."""
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def new_id(partition: int) -> str:
+    """A job's id, `<partition>-<ULID>`: 48 bits of time, 80 of chance. Nothing relies on its order."""
+    number = (int(time.time() * 1000) << 80) | int.from_bytes(os.urandom(10), "big")
+    return f"{partition}-" + "".join([_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5)])
+
+
+class Layout:
+    """Where a namespace's jobs live, and the plans over it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
+
+    def of_queue(self, queue: str) -> str:
+        """The base where a queue's jobs live."""
+        return self.bases[keys.partition_of_queue(queue, len(self.bases))]
+
+    def of_id(self, job_id: str) -> str:
+        """The base where a job lives. Raises Invalid for an id that cannot be."""
+        if not keys.is_id(job_id):
+            raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
+        return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
+
+    def submission(self, task: str, payload: bytes, queue: str, rules: str, job_id: str | None = None) -> Submission:
+        """A job to be, checked, with a fresh id or the caller's own (prefixed with its partition). Raises Invalid."""
+        if not keys.is_name(task):
+            raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        if len(payload) > PAYLOAD_MAX:
+            raise Invalid(f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send its place")
+        partition = keys.partition_of_queue(queue, len(self.bases))
+        if job_id is None:
+            return Submission(new_id(partition), queue, task, rules, payload)
+        own = job_id if job_id.startswith(f"{partition}-") else f"{partition}-{job_id}"
+        if not keys.is_id(own):
+            raise Invalid(f"id {own[:80]!r}: use 1 to 62 of A-Z a-z 0-9 _ . : -")
+        return Submission(own, queue, task, rules, payload)
+
+    def prepare(self) -> Plan[None]:
+        """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
+        policy = yield from self._eviction_policy()
+        if policy.startswith("allkeys") and not self.settings.allow_eviction:
+            raise Unfit(
+                f"Redis at {self.settings.shown_url} is set to evict jobs when memory is short (maxmemory-policy {policy}): "
+                "run CONFIG SET maxmemory-policy noeviction, or set SUBLET_ALLOW_EVICTION=1 to risk it"
+            )
+        for base in self.bases:
+            yield verbs.init(base)
+
+    def _eviction_policy(self) -> Plan[str]:
+        try:
+            policy: str = yield reads.eviction_policy()
+        except JobsError:  # INFO is not for everyone; if the server is away, the next call says so
+            return ""
+        return policy
+
+    def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
+        """Store jobs, as many as there are. Raises Invalid or Refused; then some of them may be stored, and sending again is safe."""
+        answers: dict[str, Submitted] = {}
+        for base, batch in self._batches(jobs):
+            try:
+                words = yield verbs.submit(base, batch)
+            except NoNamespace:
+                yield from self.prepare()
+                words = yield verbs.submit(base, batch)
+            for job, word in zip(batch, words, strict=True):
+                if isinstance(word, str):
+                    raise Invalid(f"job {job.id} of task {job.task}: {word}")
+                answers[job.id] = word
+        return [answers[job.id] for job in jobs]
+
+    def _batches(self, jobs: Sequence[Submission]) -> Iterable[tuple[str, list[Submission]]]:
+        by_base: dict[str, list[Submission]] = {}
+        for job in jobs:
+            by_base.setdefault(self.of_queue(job.queue), []).append(job)
+        for base, own in by_base.items():
+            batch: list[Submission] = []
+            size = 0
+            for job in own:
+                if batch and (len(batch) == verbs.BATCH or size + len(job.payload) > BYTES):
+                    yield base, batch
+                    batch, size = [], 0
+                batch.append(job)
+                size += len(job.payload)
+            yield base, batch
+
+    def get(self, job_id: str) -> Plan[Job]:
+        """One job. Raises NotFound."""
+        job: Job = yield reads.get(self.of_id(job_id), job_id)
+        return job
+
+    def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
+        """`cancelled`, or `requested` when the job runs. Raises WrongState, NotFound, or Changed if a revision was given."""
+        return self._order(verbs.cancel, job_id, revision)
+
+    def retry(self, job_id: str, revision: int | None = None) -> Plan[str]:
+        """Revive a dead or cancelled job. Raises WrongState, KeyTaken, NotFound, or Changed if a revision was given."""
+        return self._order(verbs.retry, job_id, revision)
+
+    def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
+        """Queue a scheduled job now. Raises WrongState, NotFound, or Changed if a revision was given."""
+        return self._order(verbs.promote, job_id, revision)
+
+    def _order(self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None) -> Plan[str]:
+        """Carry out an operator's verb on the job as seen; without a revision of the caller's, look, and look again."""
+        base, looks = self.of_id(job_id), 1 if revision is not None else LOOKS
+        while True:
+            seen = revision if revision is not None else (yield reads.get(base, job_id)).revision
+            try:
+                answer: str = yield verb(base, job_id, seen)
+                return answer
+            except Changed:
+                looks -= 1
+                if not looks:
+                    raise
+
+    def reap(self, by: str, limit: int = verbs.BATCH) -> Plan[tuple[int, int, bool]]:
+        """Do what time has decided, in every partition: leases ended, jobs queued, whether there may be more."""
+        lost = due = 0
+        more = False
+        for base in self.bases:
+            answer = yield verbs.reap(base, limit=limit, by=by)
+            lost, due, more = lost + answer[0], due + answer[1], more or answer[2]
+        return lost, due, more
+
+    def prune(self, limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
+        """Forget what is past its time, in every partition: jobs forgotten, whether there may be more."""
+        gone, more = 0, False
+        for base in self.bases:
+            answer = yield verbs.prune(base, limit=limit)
+            gone, more = gone + answer[0], more or answer[1]
+        return gone, more
+
+    def queues(self) -> Plan[list[Queue]]:
+        """All queues that ever had a job, by name."""
+        found: list[Queue] = []
+        for base in self.bases:
+            names = yield reads.queues(base)
+            waiting = (yield reads.lengths(base, names)) if names else {}
+            found += [Queue(name=name, queued=waiting[name]) for name in names]
+        return sorted(found, key=lambda queue: queue.name)
+
+    def stats(self) -> Plan[list[Stats]]:
+        """Each partition in numbers."""
+        found: list[Stats] = []
+        for base in self.bases:
+            names = yield reads.queues(base)
+            found.append((yield reads.stats(base, names)))
+        return found
+
+    def list_jobs(
+        self, state: State | None = None, queue: str | None = None, task: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Plan[Page]:
+        """Jobs by state, queue and task; looks at 1,000 a page at most. Raises Invalid for a cursor from elsewhere."""
+        shelves = yield from self._shelves(state, queue)
+        at, offset = _place(shelves, cursor)
+        found: list[Job] = []
+        examined = 0
+        while at < len(shelves) and len(found) < limit and examined < PAGE_EXAMINED:
+            base, structure = shelves[at]
+            ids = yield reads.ids(base, structure, offset, min(100, PAGE_EXAMINED - examined))
+            jobs = {job.id: job for job in ((yield reads.summaries(base, ids)) if ids else ())}
+            for job_id in ids:
+                job = jobs.get(job_id)
+                if job and queue in (None, job.queue) and task in (None, job.task):
+                    found.append(job)
+                examined, offset = examined + 1, offset + 1
+                if len(found) == limit:
+                    break
+            if not ids:
+                at, offset = at + 1, 0
+        more = at < len(shelves)
+        return Page(jobs=tuple(found), cursor=f"{shelves[at][0]}/{shelves[at][1]}/{offset}" if more else None)
+
+    def _shelves(self, state: State | None, queue: str | None) -> Plan[list[tuple[str, str]]]:
+        """The structures that may hold such jobs: (base, structure), in the order in which they are listed."""
+        shelves: list[tuple[str, str]] = []
+        for wanted in [state] if state else list(State):
+            for base in self.bases if queue is None else [self.of_queue(queue)]:
+                if wanted is not State.QUEUED:
+                    shelves.append((base, wanted.value))
+                else:
+                    names = [queue] if queue else (yield reads.queues(base))
+                    shelves += [(base, f"queue:{name}") for name in names]
+        return shelves
+
+
+def _place(shelves: list[tuple[str, str]], cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return 0, 0
+    base, _, rest = cursor.partition("/")
+    structure, _, offset = rest.rpartition("/")
+    if (base, structure) not in shelves or not offset.isdigit():
+        raise Invalid(f"cursor {cursor[:80]!r}: use the one of the page before, with the same filters")
+    return shelves.index((base, structure)), int(offset)

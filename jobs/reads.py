@@ -1,0 +1,192 @@
+"""Plain reads, without I/O: what the structures say, made into models. Nothing here changes anything."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from jobs import keys
+from jobs.errors import NotFound
+from jobs.model import FINISHED, Attempt, Job, State, Stats
+from jobs.scripts import Call
+
+T = TypeVar("T")
+
+TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "released", "expired")
+"""The counters kept in a base's hash since it was made."""
+
+
+def moment(milliseconds: bytes | str | float | None) -> datetime | None:
+    """A moment from milliseconds since 1970, as Redis keeps them."""
+    return None if milliseconds is None else datetime.fromtimestamp(float(milliseconds) / 1000, UTC)
+
+
+def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], T]) -> Call[T]:
+    """Several reads of one moment; `read` gets their replies as a list, also where there is only one."""
+    return Call(tuple(commands), read if len(commands) > 1 else lambda reply: read([reply]))
+
+
+def get(base: str, job_id: str) -> Call[Job]:
+    """One job with its story. Raises NotFound for an unknown id."""
+
+    def read(reply: Sequence[Any]) -> Job:
+        fields, lease_end, due = reply
+        if not fields:
+            raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
+        return job_from(job_id, _pairs(fields), lease_end, due)
+
+    hash_, running, scheduled = keys.job(base, job_id), keys.structure(base, "running"), keys.structure(base, "scheduled")
+    return Call((("HGETALL", hash_), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)), read)
+
+
+def _pairs(reply: Any) -> dict[str, bytes]:
+    if isinstance(reply, dict):
+        return {name.decode(): value for name, value in reply.items()}
+    return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
+
+
+def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: Any = None) -> Job:
+    """A job from its hash, and its scores in `running` and `scheduled`."""
+    header, _, inline = fields["spec"].partition(b"\n")
+    queue, task, submitted_at, *words = header.decode().split(" ")
+    rules = dict(word.split("=", 1) for word in words)
+    attempt, ops = int(fields.get("attempt", 0)), int(fields.get("ops", 0))
+    return Job(
+        id=job_id,
+        task=task,
+        queue=queue,
+        state=State(fields["state"].decode()),
+        priority=int(rules.get("priority", 0)),
+        key=rules.get("key"),
+        payload=_json(inline or fields.get("payload")),
+        submitted_at=datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
+        due_at=moment(due),
+        finished_at=moment(fields.get("finished_at")),
+        attempt=attempt,
+        max_attempts=int(rules.get("tries", 3)),
+        tries_left=int(fields["tries_left"]) if "tries_left" in fields else None,
+        worker=fields["worker"].decode() if "worker" in fields else None,
+        claimed_at=moment(fields.get("claimed_at")),
+        heartbeat_at=moment(fields.get("heartbeat_at")),
+        lease_expires_at=moment(lease_end),
+        progress=_json(fields.get("progress")),
+        cancel_requested_at=moment(fields.get("cancel_requested_at")),
+        attempts=tuple(_story(fields)),
+        result=_json(fields.get("result")),
+        revision=attempt + ops,
+    )
+
+
+def _json(raw: bytes | None) -> Any:
+    """The value, or the text itself where a foreign client wrote something that is not JSON."""
+    if not raw:
+        return None
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw.decode("utf-8", "replace")
+
+
+def _story(fields: dict[str, bytes]) -> Iterator[Attempt]:
+    for number in sorted(int(name[8:]) for name in fields if name.startswith("attempt:")):
+        yield attempt_from(number, fields[f"attempt:{number}"].decode("utf-8", "replace"))
+
+
+def attempt_from(number: int, text: str) -> Attempt:
+    """One line of the story: `claimed_at worker ended_at code`, a line of message, then detail."""
+    line, _, rest = text.partition("\n")
+    claimed_at, worker, ended_at, code = line.split(" ", 3)
+    message, _, detail = rest.partition("\n")
+    return Attempt(
+        number=number,
+        worker=worker,
+        claimed_at=datetime.fromtimestamp(int(claimed_at) / 1000, UTC),
+        ended_at=datetime.fromtimestamp(int(ended_at) / 1000, UTC),
+        code=code,
+        message=message,
+        detail=detail,
+    )
+
+
+SUMMARY = (
+    "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
+    "cancel_requested_at",
+)  # fmt: skip
+"""The fields that a list shows: no results, no large payloads, no story."""
+
+
+def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
+    """Several jobs at one moment, without those that are gone by then, and without results, stories and large payloads."""
+
+    def read(reply: Sequence[Any]) -> list[Job]:
+        found = []
+        for i, job_id in enumerate(job_ids):
+            values, lease_end, due = reply[3 * i : 3 * i + 3]
+            fields = {name: value for name, value in zip(SUMMARY, values, strict=True) if value is not None}
+            if "state" in fields:
+                found.append(job_from(job_id, fields, lease_end, due))
+        return found
+
+    running, scheduled = keys.structure(base, "running"), keys.structure(base, "scheduled")
+    commands: list[tuple[Any, ...]] = []
+    for job_id in job_ids:
+        commands += [("HMGET", keys.job(base, job_id), *SUMMARY), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)]
+    return together(commands, read)
+
+
+def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
+    """The ids in one structure (a state, or `queue:<name>`), `count` of them from position `start`; finished ones newest first."""
+    order = ("REV",) if structure in FINISHED else ()
+    command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
+    return Call((command,), lambda reply: [i.decode() for i in reply])
+
+
+def queues(base: str) -> Call[list[str]]:
+    """The names of all queues that ever had a job."""
+    return Call((("HKEYS", keys.queues(base)),), lambda reply: sorted(name.decode() for name in reply))
+
+
+def lengths(base: str, names: Sequence[str]) -> Call[dict[str, int]]:
+    """How many jobs wait in each of these queues."""
+    commands = [("ZCARD", keys.queue(base, name)) for name in names]
+    return together(commands, lambda reply: dict(zip(names, map(int, reply), strict=True)))
+
+
+def stats(base: str, names: Sequence[str]) -> Call[Stats]:
+    """Jobs by state now, counted over `names` for the queued ones, and the totals since the beginning."""
+
+    def read(reply: Sequence[Any]) -> Stats:
+        fields, *sizes = reply
+        base_fields = _pairs(fields) if fields else {}
+        states = {State(name): int(size) for name, size in zip(keys.STRUCTURES, sizes, strict=False)}
+        states[State.QUEUED] = sum(map(int, sizes[len(keys.STRUCTURES) :]))
+        at, _, by = base_fields.get("upkeep", b"").decode().partition(" ")
+        totals = {name: int(base_fields.get(name, 0)) for name in TOTALS}
+        return Stats(states=states, totals=totals, upkeep_at=moment(at or None), upkeep_by=by or None)
+
+    commands: list[tuple[Any, ...]] = [("HGETALL", base)]
+    commands += [("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES]
+    commands += [("ZCARD", keys.queue(base, name)) for name in names]
+    return together(commands, read)
+
+
+def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
+    """Up to `count` moves of jobs after the event id `after` (`0` for the oldest kept): job, state, code."""
+
+    def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
+        return [(entry[0].decode(), {k: v.decode() for k, v in _pairs(entry[1]).items()}) for entry in reply or ()]
+
+    return Call((("XRANGE", keys.events(base), f"({after}", "+", "COUNT", count),), read)
+
+
+def eviction_policy() -> Call[str]:
+    """The server's `maxmemory-policy`; empty where the server does not say."""
+    return Call((("INFO", "memory"),), lambda reply: str(info(reply).get("maxmemory_policy", "")))
+
+
+def info(reply: Any) -> dict[str, Any]:
+    """What INFO answered, as a dictionary, whether or not the client has read it already."""
+    if isinstance(reply, dict):
+        return reply
+    lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)
+    return {name: value for name, _, value in lines}

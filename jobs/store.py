@@ -1,0 +1,147 @@
+"""Jobs in Redis, for code on an event loop: the `JobSource` of workers and producers, and the plans of operators."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from jobs import keys, verbs
+from jobs.config import Settings
+from jobs.errors import NoNamespace
+from jobs.model import FINISHED, Beat, Claimed, Completion, Ending, Failure, Release, Standing, Submission, Submitted
+from jobs.plans import Layout, Plan
+from jobs.scripts import Call
+from jobs.transport import Transport, follow
+from jobs.waiter import Endings, Markers
+
+T = TypeVar("T")
+
+REREAD = 1.0
+"""Seconds after which a waiter looks for itself, in case a message was lost."""
+
+
+class Store:
+    """A namespace in Redis. Belongs to one event loop; connects on first use; makes the namespace where there is none.
+
+    `client` and `blocking` replace the Redis clients that are made of the settings (for tests, and clients of your own).
+    """
+
+    def __init__(self, settings: Settings, client: Any = None, blocking: Any = None) -> None:
+        self.settings = settings
+        self.layout = Layout(settings)
+        self._transport = Transport(settings, client)
+        self._blocking = blocking
+        self._markers: dict[tuple[str, ...], Markers] = {}
+        self._endings: Endings | None = None
+        self._ready = False
+        self._preparing = asyncio.Lock()
+
+    async def prepare(self) -> None:
+        """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
+        async with self._preparing:
+            if not self._ready:
+                await follow(self._transport.run, self.layout.prepare())
+                self._ready = True
+
+    async def run(self, call: Call[T]) -> T:
+        """Send one call."""
+        if not self._ready:
+            await self.prepare()
+        return await self._transport.run(call)
+
+    async def follow(self, plan: Plan[T]) -> T:
+        """Carry out a plan of `self.layout`."""
+        return await follow(self.run, plan)
+
+    async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
+        """Store jobs, as many as there are. Raises Invalid, Refused or Unavailable; sending the same again is safe."""
+        return await self.follow(self.layout.submit(jobs))
+
+    async def claim(self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0) -> Claimed:
+        """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one."""
+        until = time.monotonic() + wait
+        while True:
+            claimed = await self._claim_once(worker, queues, n, lease)
+            left = until - time.monotonic()
+            if claimed.leases or left <= 0:
+                return claimed
+            await self._markers_of(queues).wait(min(left, claimed.next_in))
+
+    async def _claim_once(self, worker: str, queues: Sequence[str], n: int, lease: float) -> Claimed:
+        by_base: dict[str, list[str]] = {}
+        for queue in queues:
+            by_base.setdefault(self.layout.of_queue(queue), []).append(queue)
+        leases, next_in = [], 2.0
+        for base, own in by_base.items():
+            call = verbs.claim(
+                base, claim_id=secrets.token_urlsafe(16), worker=worker, lease=lease, n=min(n - len(leases), verbs.CLAIM_MAX), queues=own
+            )
+            try:
+                claimed = await self.run(call)
+            except NoNamespace:
+                self._ready = False
+                claimed = await self.run(call)
+            leases += claimed.leases
+            next_in = min(next_in, claimed.next_in)
+        return Claimed(leases, next_in)
+
+    def _markers_of(self, queues: Sequence[str]) -> Markers:
+        names = tuple(keys.wake(self.layout.of_queue(queue), queue) for queue in queues)
+        if names not in self._markers:
+            self._markers[names] = Markers(self.settings, names, self._blocking)
+        return self._markers[names]
+
+    async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
+        """Extend leases, any number. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+        return await self._spread(beats, [beat.lease.id for beat in beats], lambda base, some: verbs.heartbeat(base, some, lease=lease))
+
+    async def settle(self, endings: Sequence[Ending]) -> list[str]:
+        """End attempts, any number and mix. Per ending the new state with its words, LEASE_LOST or NOT_FOUND."""
+        answers: dict[int, str] = {}
+
+        async def send(kind: type, verb: Any) -> None:
+            own = [i for i, ending in enumerate(endings) if type(ending) is kind]
+            if own:
+                words = await self._spread([endings[i] for i in own], [endings[i].lease.id for i in own], verb)
+                answers.update(zip(own, words, strict=True))
+
+        await asyncio.gather(send(Completion, verbs.complete), send(Failure, verbs.fail), send(Release, verbs.release))
+        return [answers[i] for i in range(len(endings))]
+
+    async def _spread(self, items: Sequence[Any], ids: Sequence[str], verb: Any) -> list[Any]:
+        """Send items to their partitions, 200 a call, side by side; the answers come back in the items' order."""
+        by_base: dict[str, list[int]] = {}
+        for i, job_id in enumerate(ids):
+            by_base.setdefault(self.layout.of_id(job_id), []).append(i)
+        chunks = [(b, own[k : k + verbs.BATCH]) for b, own in by_base.items() for k in range(0, len(own), verbs.BATCH)]
+        replies = await asyncio.gather(*(self.run(verb(b, [items[i] for i in chunk])) for b, chunk in chunks))
+        answers: list[Any] = [None] * len(items)
+        for (_, chunk), reply in zip(chunks, replies, strict=True):
+            for i, answer in zip(chunk, reply, strict=True):
+                answers[i] = answer
+        return answers
+
+    async def watch(self, job_id: str, wait: float) -> Standing:
+        """Where a job stands, as soon as it has ended or `wait` seconds are over."""
+        base, until = self.layout.of_id(job_id), time.monotonic() + wait
+        if self._endings is None:
+            self._endings = Endings(self.settings, self._blocking)
+        await self._endings.subscribe(base)
+        try:
+            while True:
+                (standing,) = await self.run(verbs.watch(base, [job_id]))
+                left = until - time.monotonic()
+                if standing.state is None or standing.state in FINISHED or left <= 0:
+                    return standing
+                await self._endings.wait(job_id, min(left, REREAD))
+        finally:
+            self._endings.forget(job_id)
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        for markers in self._markers.values():
+            await markers.aclose()
+        if self._endings:
+            await self._endings.aclose()
+        await self._transport.aclose()

@@ -1,0 +1,148 @@
+"""The verbs, without I/O: one function per script makes the request, and says how the reply is read.
+
+What is sent and what comes back is spelled here once, for async and sync clients alike. All durations are seconds;
+Redis hears milliseconds.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from jobs.model import Beat, Claimed, Completion, Ending, Failure, Lease, Release, Standing, State, Submission, Submitted
+from jobs.scripts import Call, script
+
+BATCH = 200
+"""Items that one script takes."""
+CLAIM_MAX = 100
+"""Jobs that one claim takes."""
+
+E = TypeVar("E", bound=Ending)
+
+
+def ms(seconds: float) -> int:
+    """Whole milliseconds, the unit of the scripts."""
+    return round(seconds * 1000)
+
+
+def init(base: str) -> Call[str]:
+    """Make the namespace's base where there is none. Answers its layout."""
+    return script("init").call(base, bytes.decode)
+
+
+def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]:
+    """Store up to 200 jobs. Per job what became of it, or the words of its refusal (`INVALID …`)."""
+
+    def read(reply: list[bytes]) -> list[Submitted | str]:
+        return [_submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
+
+    return script("submit").call(base, read, [field for job in jobs for field in job])
+
+
+def _submitted(job: Submission, word: bytes) -> Submitted | str:
+    if word == b"created":
+        return Submitted(job.id, True)
+    if word.startswith(b"exists "):
+        return Submitted(word[7:].decode(), False)
+    return word.decode()
+
+
+def claim(base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]) -> Call[Claimed]:
+    """Do a share of the upkeep and take up to `n` (≤ 100) jobs. The same claim id within 10 s gives the same leases."""
+    return script("claim").call(base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n)
+
+
+def _claimed(reply: list[Any]) -> Claimed:
+    token, wait = reply[0].decode(), int(reply[1]) / 1000
+    return Claimed([_lease(token, *reply[i : i + 6]) for i in range(2, len(reply), 6)], wait)
+
+
+def _lease(token: str, job_id: bytes, attempt: Any, expires: Any, spec: bytes, payload: bytes, before: bytes) -> Lease:
+    header, _, inline = spec.partition(b"\n")
+    queue, task, *rules = header.decode().split(" ")
+    return Lease(
+        job_id.decode(), token, int(attempt), int(expires), queue, task, _timeout(rules), inline or payload, before.decode()
+    )
+
+
+def _timeout(rules: list[str]) -> int | None:
+    for rule in rules[1:]:
+        if rule.startswith("timeout="):
+            return None if rule == "timeout=none" else int(rule[8:])
+    return 300_000
+
+
+def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
+    """Push the ends of up to 200 leases forward. Per lease its new end in ms, or a word: LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+    rest = [field for beat in beats for field in (beat.lease.id, beat.lease.token, beat.progress)]
+    return script("heartbeat").call(base, _beaten, rest, lease=ms(lease))
+
+
+def _beaten(reply: list[Any]) -> list[int | str]:
+    return [int(word) if isinstance(word, int) or word.isdigit() else word.decode() for word in reply]
+
+
+def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
+    """Have up to 200 results accepted. Per lease: `completed`, LEASE_LOST or NOT_FOUND."""
+    return script("complete").call(base, _words, [f for e in endings for f in (e.lease.id, e.lease.token, e.result)])
+
+
+def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
+    """Record up to 200 failures. Per lease: `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    rest = [
+        field
+        for e in endings
+        for field in (e.lease.id, e.lease.token, e.code, _cut(e.message, 1024), _cut(e.detail, 4096), "yes" if e.again else "no")
+    ]
+    return script("fail").call(base, _words, rest)
+
+
+def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
+    """Give up to 200 jobs back. Per lease: `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    rest = [f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), _cut(e.reason, 1024))]
+    return script("release").call(base, _words, rest)
+
+
+def _cut(text: str, limit: int) -> bytes:
+    return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore").encode()
+
+
+def _words(reply: list[bytes]) -> list[str]:
+    return [word.decode() for word in reply]
+
+
+def cancel(base: str, job_id: str, revision: int) -> Call[str]:
+    """Call a job off. `cancelled`, or `requested` when it runs: its worker hears of it at the next heartbeat."""
+    return script("cancel").call(base, bytes.decode, id=job_id, revision=revision)
+
+
+def retry(base: str, job_id: str, revision: int) -> Call[str]:
+    """Revive a dead or cancelled job with all its tries. `queued`."""
+    return script("retry").call(base, bytes.decode, id=job_id, revision=revision)
+
+
+def promote(base: str, job_id: str, revision: int) -> Call[str]:
+    """Queue a scheduled job now. `queued`."""
+    return script("promote").call(base, bytes.decode, id=job_id, revision=revision)
+
+
+def reap(base: str, *, limit: int, by: str) -> Call[tuple[int, int, bool]]:
+    """Do what time has decided. Leases ended, jobs queued, and whether there may be more."""
+    return script("reap").call(base, lambda reply: (int(reply[0]), int(reply[1]), bool(reply[2])), limit=limit, by=by)
+
+
+def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
+    """Forget finished jobs that are past their time. Jobs forgotten, and whether there may be more."""
+    return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)
+
+
+def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
+    """Ask to be told on the channel `keys.ended(base)` when up to 200 jobs end; subscribe first. Where they stand now."""
+
+    def read(reply: list[bytes]) -> list[Standing]:
+        return [_standing(*reply[i : i + 3]) for i in range(0, len(reply), 3)]
+
+    return script("watch").call(base, read, job_ids)
+
+
+def _standing(state: bytes, result: bytes, story: bytes) -> Standing:
+    known = None if state == b"NOT_FOUND" else State(state.decode())
+    return Standing(known, result, story.decode("utf-8", "replace"))

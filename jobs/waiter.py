@@ -1,0 +1,114 @@
+"""Waiting without polling: for work (markers) and for endings of watched jobs (a channel).
+
+Both hold one connection per process, whatever the number of those who wait. What they hear are hints: a lost one costs a
+moment, never a job.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from jobs import keys
+from jobs.config import BLOCK_SECONDS, Settings, connect
+
+REST = 0.5
+"""Seconds to rest after Redis failed a blocking read; the work's own calls tell the world about it."""
+
+
+class Markers:
+    """Hears the markers of some queues. One blocking read at a time, which is never cut short."""
+
+    def __init__(self, settings: Settings, wake_keys: Sequence[str], client: Any = None) -> None:
+        self._keys = list(wake_keys)
+        self._client = client or connect(settings, blocking=True)
+        self._heard = asyncio.Event()
+        self._waiting = 0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a marker at most this long. True if there was one: go and claim."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read())
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._heard.wait(), seconds)
+        except TimeoutError:
+            return False
+        else:
+            self._heard.clear()
+            return True
+        finally:
+            self._waiting -= 1
+
+    async def _read(self) -> None:
+        """Read markers while somebody waits; one that arrives when nobody does is put back for another worker."""
+        while self._waiting:
+            try:
+                found = await self._client.blpop(self._keys, BLOCK_SECONDS)
+                if found and self._waiting:
+                    self._heard.set()
+                elif found:
+                    await self._client.lpush(found[0], found[1])
+            except (RedisError, OSError):
+                await asyncio.sleep(REST)
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        if self._reading:
+            self._reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reading
+        await self._client.aclose()
+
+
+class Endings:
+    """Hears which watched jobs have ended. One subscription serves all who wait in this process."""
+
+    def __init__(self, settings: Settings, client: Any = None) -> None:
+        self._client = client or connect(settings, blocking=True)
+        self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+        self._channels: set[str] = set()
+        self._events: dict[str, asyncio.Event] = {}
+        self._listening: asyncio.Task[None] | None = None
+
+    async def subscribe(self, base: str) -> None:
+        """Listen to a partition's channel from now on. Subscribe before `watch`, or an ending may slip between."""
+        channel = keys.ended(base)
+        if channel not in self._channels:
+            await self._pubsub.subscribe(channel)
+            self._channels.add(channel)
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.create_task(self._listen())
+
+    async def wait(self, job_id: str, seconds: float) -> None:
+        """Return when this job is said to have ended, or when the seconds are over: then look again."""
+        event = self._events.setdefault(job_id, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), seconds)
+
+    def forget(self, job_id: str) -> None:
+        """Nobody waits for this job any more."""
+        self._events.pop(job_id, None)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                message = await self._pubsub.get_message(timeout=BLOCK_SECONDS)
+            except (RedisError, OSError):
+                await asyncio.sleep(REST)
+                continue
+            event = self._events.get(message["data"].decode()) if message else None
+            if event:
+                event.set()
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        if self._listening:
+            self._listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listening
+        await self._pubsub.aclose()
+        await self._client.aclose()

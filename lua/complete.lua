@@ -1,0 +1,50 @@
+-- complete: the work is done; accept the results, keep what is worth keeping, and forget a few old jobs.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  id token result …   the leases, in threes; a result is opaque
+-- REPLY array        one per lease: "completed", "LEASE_LOST" or "NOT_FOUND"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+
+local refused_because = refused(#ARGV / 3, 200)
+if refused_because then return refused_because end
+begin()
+
+-- The fields that outlive the end: the story, and what an operator's verb and a waiter go by.
+local function keepsakes(job)
+  local names, kept = {}, {}
+  for n = 1, job.attempt - 1 do
+    if n <= 5 or n > job.attempt - 5 then names[#names + 1] = 'attempt:' .. n end
+  end
+  for _, name in ipairs({'ops', 'op', 'watched'}) do if job[name] then names[#names + 1] = name end end
+  if #names == 0 then return kept end
+  for i, value in ipairs(call('HMGET', key('job:' .. job.id), unpack(names))) do
+    if value then kept[#kept + 1], kept[#kept + 2] = names[i], value end
+  end
+  return kept
+end
+
+local answers, done, forgettable = {}, {}, {}
+for i = 1, #ARGV, 3 do
+  local job = load(ARGV[i])
+  local answer = unheld(job, ARGV[i + 1], 'complete')
+  if not answer then
+    local hash, kept = key('job:' .. job.id), keepsakes(job)
+    answer = 'completed'
+    call('DEL', hash)
+    call('HSET', hash, 'state', answer, 'spec', job.rules.header, 'token', job.token, 'attempt', job.attempt,
+      'ended', 'complete ' .. answer, 'finished_at', stamp, 'result', ARGV[i + 2],
+      'attempt:' .. job.attempt, story(job, answer), unpack(kept))
+    ended(job)
+    done[#done + 1], forgettable[#forgettable + 1] = job.id, now + math.max(60000, job.rules.retention)
+    forgettable[#forgettable + 1] = job.id
+  end
+  answers[#answers + 1] = answer
+end
+if #done > 0 then
+  call('ZREM', key('running'), unpack(done))
+  call('ZADD', key('completed'), unpack(forgettable))
+  event(done, 'completed', 'completed')
+  count('completed', #done)
+end
+forget(2 * #answers)
+return answers

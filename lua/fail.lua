@@ -1,0 +1,26 @@
+-- fail: the attempt came to nothing; keep the failure, and try again after the backoff or bury the job.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  id token code message detail again …   the leases, in sixes; code is one word, message at most 1 KiB, detail 4 KiB;
+--                    again: "yes" while tries are left, "no" to bury the job now
+-- REPLY array        one per lease: "scheduled <ms>", "dead", "cancelled" (a cancel was asked for), "LEASE_LOST" or "NOT_FOUND"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+
+local refused_because = refused(#ARGV / 6, 200)
+if refused_because then return refused_because end
+begin()
+
+local answers = {}
+for i = 1, #ARGV, 6 do
+  local id, token, code, message, detail, again = unpack(ARGV, i, i + 5)
+  local job = load_movable(id)
+  local answer = unheld(job, token, 'fail')
+  if not answer then
+    count('failed', 1)
+    if again == 'no' then job.tries_left = 0 end
+    answer = try_again(job, {verb = 'fail', code = string.match(code, '^[%w_.:-]+$') or 'failed',
+      message = message, detail = detail})
+  end
+  answers[#answers + 1] = answer
+end
+return answers

@@ -1,0 +1,26 @@
+-- heartbeat: the worker is alive; push the leases' ends forward, and say how far the work is.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  lease        ms the worker may stay silent
+-- ARGV  id token progress …   the leases, in threes; progress is opaque, at most 1 KiB, "" for no news
+-- REPLY array        one per lease: the new end in ms, "LEASE_LOST", "NOT_FOUND" or "CANCEL_REQUESTED"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+
+local lease, answers = tonumber(ARGV[1]), {}
+local refused_because = refused((#ARGV - 1) / 3, 200)
+if refused_because then return refused_because end
+begin()
+for i = 2, #ARGV, 3 do
+  local id, token, progress = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local job = load(id)
+  local answer = unheld(job, token, 'heartbeat')
+  if not answer then
+    local expires = lease_end(lease, tonumber(job.claimed_at), job.rules.timeout)
+    call('ZADD', key('running'), 'XX', expires, id)
+    call('HSET', key('job:' .. id), 'heartbeat_at', stamp)
+    if progress ~= '' and #progress <= 1024 then call('HSET', key('job:' .. id), 'progress', progress) end
+    answer = job.cancel_requested_at and 'CANCEL_REQUESTED' or expires
+  end
+  answers[#answers + 1] = answer
+end
+return answers

@@ -1,0 +1,96 @@
+-- lib: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
+-- lib.lua and life.lua are put in front of each script by plain concatenation.
+-- luacheck: push ignore 211
+local LAYOUT = '1'
+local GRACE = 5000                          -- ms a worker has, after a timeout, to say so
+local KEEP_DEAD = 1209600000                -- dead and cancelled jobs are kept 14 days
+local KEEP_COMPLETED, KEEP_EVENTS = 100000, 10000
+local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
+  backoff = '1000:2:300000'}}               -- what a header leaves unsaid
+local EVENT_IDS = 10                        -- jobs that one event speaks of
+
+local call, base = redis.call, KEYS[1]
+local time = call('TIME')                   -- the one clock, read once
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stamp = string.format('%.0f', now)    -- the same as text: cheaper to send, and never rounded
+
+local function key(name) return base .. ':' .. name end
+local function refusal(code, words) return redis.error_reply(code .. ' ' .. words) end
+
+-- The error to return before anything else: not our namespace, or more than `limit` items. Reading the
+-- structures makes one of a wrong type speak up here, and not between two writes.
+local function refused(n, limit)
+  local layout = call('HGET', base, 'layout')
+  if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
+  if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT) end
+  if n > limit then return refusal('TOO_MANY', n .. ' items, a call takes ' .. limit) end
+  for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled'}) do call('ZCARD', key(state)) end
+end
+
+local function begin() call('DEL', base .. ':') end      -- a first write denied to nobody: the rest runs when memory is full
+local function count(name, by) if by > 0 then call('HINCRBY', base, name, by) end end
+
+-- One move of some jobs, for whoever follows the stream.
+local function event(ids, state, code)
+  for i = 1, #ids, EVENT_IDS do
+    call('XADD', key('events'), 'MAXLEN', '~', KEEP_EVENTS, '*',
+      'jobs', table.concat(ids, ' ', i, math.min(i + EVENT_IDS - 1, #ids)), 'state', state, 'code', code)
+  end
+end
+
+-- "<queue> <task> <submitted_at> [name=value …]" as a table; what is unsaid has its default.
+local function read_header(spec)
+  local newline = string.find(spec, '\n', 1, true)
+  local header = newline and string.sub(spec, 1, newline - 1) or spec
+  local queue, task, at, rules = string.match(header, '^(%S+) (%S+) (%d+)(.*)$')
+  local job = setmetatable({header = header, queue = queue, task = task, submitted_at = at}, RULES)
+  if rules == '' then return job end
+  for name, value in string.gmatch(rules, '(%w+)=(%S+)') do job[name] = value end
+  return job
+end
+
+-- A job by its id: its stored fields, and its header's words under `rules`.
+local function load(id)
+  local v = call('HMGET', key('job:' .. id), 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
+    'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at')
+  return {id = id, state = v[1], spec = v[2], token = v[3], attempt = v[4], tries_left = v[5], worker = v[6],
+    claimed_at = v[7], rank = v[8], streak = v[9], ended = v[10], ops = v[11], op = v[12], watched = v[13],
+    cancel_requested_at = v[14], rules = v[2] and read_header(v[2])}
+end
+
+-- The same for a job that may be moved to its queue, so that a wrong type there speaks up before anything is written.
+local function load_movable(id)
+  local job = load(id)
+  if job.state then call('ZCARD', key('queue:' .. job.rules.queue)) end
+  return job
+end
+
+-- What to answer a lease's verb at once; nil when the lease is live. A lease that ended repeats its first answer.
+local function unheld(job, token, verb)
+  if not job.state then return 'NOT_FOUND' end
+  if job.token ~= token then return 'LEASE_LOST' end
+  if job.state == 'running' then return nil end
+  return string.match(job.ended or '', '^' .. verb .. ' (.+)$') or 'LEASE_LOST'
+end
+
+
+-- An operator's verb names the revision it saw: attempts plus operator's verbs accepted. Answers what to say at once,
+-- a refusal or, to the same order sent again, its first answer; nil when the order may be carried out.
+local function disordered(job, verb, revision, ...)
+  if not job.state then return refusal('NOT_FOUND', 'no job ' .. job.id) end
+  local current = (job.attempt or 0) + (job.ops or 0)
+  local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (%S+)$')
+  if asked == verb and seen == revision and current == seen + 1 then return answer end
+  if tostring(current) ~= revision then
+    return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
+  end
+  for _, state in ipairs({...}) do if job.state == state then return nil end end
+  return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state)
+end
+
+-- Note that an order was carried out, and what it was answered.
+local function order(job, verb, revision, answer)
+  call('HSET', key('job:' .. job.id), 'ops', (job.ops or 0) + 1, 'op', verb .. ' ' .. revision .. ' ' .. answer)
+  return answer
+end
+-- luacheck: pop

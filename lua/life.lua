@@ -1,0 +1,137 @@
+-- life: how a job moves from one state to the next. It follows lib.lua in front of each script.
+-- luacheck: push ignore 211
+-- One marker wakes one idle worker; a second one beside it would wake two.
+local function wake(queue)
+  local marker = key('wake:' .. queue)
+  if call('LLEN', marker) == 0 then call('LPUSH', marker, '1') end
+end
+
+-- Where a job stands in its queue: by priority, then first come, first served.
+local function rank(priority, seq) return (100 - priority) * 17592186044416 + seq end
+
+-- The number at the head of a token: it grows, even over writes that a failover lost.
+local function new_fence()
+  begin()
+  local fence = math.max((call('HGET', base, 'fence') or 0) + 1, time[1] * 1000000 + time[2])
+  call('HSET', base, 'fence', string.format('%.0f', fence))
+  return string.format('%.0f', fence)
+end
+
+local function lease_end(lease, claimed_at, timeout)
+  return timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)
+end
+
+-- ms before the next try, after n of them: first·factor^(n-1), capped; half is jitter, drawn from token and id.
+local function backoff(job, n)
+  local first, factor, cap = string.match(job.rules.backoff, '^(%d+):([%d.]+):(%d+)$')
+  local delay, dice = math.min(first * factor ^ (n - 1), tonumber(cap)), 0
+  for _, byte in ipairs({string.byte(job.token .. job.id, -48, -1)}) do dice = (dice * 31 + byte) % 65536 end
+  return math.floor(delay / 2 + delay / 2 * dice / 65536)
+end
+
+-- A job has ended: tell its waiters, and let go of its key.
+local function ended(job)
+  local rules = job.rules
+  if job.watched then call('PUBLISH', key('ended'), job.id) end
+  local lock = rules.key and not rules.window and key('key:' .. rules.queue .. '|' .. rules.key)
+  if lock and call('GET', lock) == job.id then call('DEL', lock) end
+end
+
+-- The only way into a state: the field, the structure, and whoever must hear of it.
+local function place(job, state, score, code)
+  local queue, hash = job.rules.queue, key('job:' .. job.id)
+  call('HSET', hash, 'state', state)
+  call('ZADD', key(state == 'queued' and 'queue:' .. queue or state), score, job.id)
+  event({job.id}, state, code)
+  if state == 'queued' or state == 'scheduled' and call('ZRANGE', key(state), 0, 0)[1] == job.id then wake(queue) end
+  if state == 'queued' or state == 'scheduled' then return end
+  call('HSET', hash, 'finished_at', stamp)
+  count(state, 1)
+  ended(job)
+end
+
+-- attempt:<n> of the story: one line of words, then the message's line, then opaque detail.
+local function story(job, code, message, detail)
+  return job.claimed_at .. ' ' .. job.worker .. ' ' .. stamp .. ' ' .. code
+    .. (message and '\n' .. string.sub(message, 1, 1024) .. '\n' .. string.sub(detail, 1, 4096) or '')
+end
+
+-- An attempt is over: its lease goes, the story grows (first and last five are kept), the job moves on.
+local function conclude(job, ending, state, score)
+  local hash, n = key('job:' .. job.id), job.attempt
+  local answer = state == 'scheduled' and state .. ' ' .. string.format('%.0f', score) or state
+  call('ZREM', key('running'), job.id)
+  call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at')
+  if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
+  call('HSET', hash, 'ended', ending.verb .. ' ' .. answer, 'tries_left', job.tries_left,
+    'streak', ending.streak or '', 'attempt:' .. n, story(job, ending.code, ending.message, ending.detail))
+  place(job, state, score, ending.code)
+  return answer
+end
+
+-- An attempt came to nothing: again after a delay, or the end when the tries are spent or a cancel was asked for.
+local function try_again(job, ending, delay)
+  if job.cancel_requested_at then return conclude(job, ending, 'cancelled', now + KEEP_DEAD) end
+  if tonumber(job.tries_left) <= 0 then
+    return conclude(job, ending, 'dead', now + math.max(KEEP_DEAD, job.rules.retention))
+  end
+  if delay == 0 then return conclude(job, ending, 'queued', job.rank) end
+  return conclude(job, ending, 'scheduled', now + (delay or backoff(job, job.rules.tries - job.tries_left)))
+end
+
+-- How many attempts in a row, this one included, ended by `code`.
+local function in_a_row(job, code)
+  local before, n = string.match(job.streak or '', '^(%S+) (%d+)$')
+  return before == code and n + 1 or 1
+end
+
+-- What time has decided, at most `limit` moves: leases that ended go back (the first in a row to its old place,
+-- later ones after a backoff), jobs that fell due are queued. Answers how many of each.
+local function upkeep(limit, by)
+  local lost = call('ZRANGE', key('running'), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
+  local due = call('ZRANGE', key('scheduled'), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit - #lost)
+  if #lost + #due == 0 then return 0, 0 end
+  begin()
+  call('HSET', base, 'upkeep', stamp .. ' ' .. by)
+  for _, id in ipairs(lost) do
+    local job = load_movable(id)
+    local n = job.state == 'running' and in_a_row(job, 'lease_expired')
+    local ending = {verb = 'reap', code = 'lease_expired', streak = n and 'lease_expired ' .. n}
+    if n then try_again(job, ending, n == 1 and 0 or nil) else call('ZREM', key('running'), id) end
+  end
+  for _, id in ipairs(due) do
+    local job = load_movable(id)
+    call('ZREM', key('scheduled'), id)
+    if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, call('HINCRBY', base, 'seq', 1)), 'due') end
+  end
+  return #lost, #due
+end
+
+-- Forget at most `limit` finished jobs that are past their time, or too many. Answers how many.
+local function forget(limit)
+  local gone = 0
+  for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
+    local old = call('ZRANGE', key(state), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit - gone)
+    local extra = state == 'completed' and call('ZCARD', key(state)) - KEEP_COMPLETED or 0
+    if #old == 0 and extra > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
+    for _, id in ipairs(old) do call('DEL', key('job:' .. id)) end
+    if #old > 0 then call('ZREM', key(state), unpack(old)) end
+    gone = gone + #old
+  end
+  return gone
+end
+
+-- The next moment that something falls due is given to one worker at a time, as an alarm; the others look again
+-- after `cap` ms. Answers the ms that `worker` may wait.
+local function appointment(worker, cap)
+  local due = call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2]
+  local ends = call('ZRANGE', key('running'), 0, 0, 'WITHSCORES')[2]
+  local moment = math.min(tonumber(due or ends or now + cap), tonumber(ends or due or now + cap))
+  local at, owner = string.match(call('GET', key('alarm')) or '', '^(%d+) (.+)$')
+  if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then return cap end
+  local wait = math.max(0, moment - now)
+  begin()
+  call('SET', key('alarm'), string.format('%.0f ', moment) .. worker, 'PX', wait + 50)
+  return wait
+end
+-- luacheck: pop

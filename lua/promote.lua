@@ -1,0 +1,19 @@
+-- promote: queue a scheduled job now, whatever it was waiting for.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  id           the job
+-- ARGV  revision     what the caller saw: attempts plus operator's verbs accepted
+-- REPLY string       "queued"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
+
+local id, revision = ARGV[1], ARGV[2]
+local refused_because = refused(1, 1)
+if refused_because then return refused_because end
+local job = load_movable(id)
+local at_once = disordered(job, 'promote', revision, 'scheduled')
+if at_once then return at_once end
+
+begin()
+call('ZREM', key('scheduled'), id)
+place(job, 'queued', rank(job.rules.priority, call('HINCRBY', base, 'seq', 1)), 'promote')
+return order(job, 'promote', revision, 'queued')

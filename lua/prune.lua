@@ -1,0 +1,13 @@
+-- prune: forget finished jobs that are past their time, or more than are kept.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  limit        jobs at most, up to 200
+-- REPLY array        [jobs forgotten, 1 when there may be more and 0 when not]
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+
+local limit = tonumber(ARGV[1])
+local refused_because = refused(limit, 200)
+if refused_because then return refused_because end
+begin()
+local gone = forget(limit)
+return {gone, gone == limit and 1 or 0}

@@ -1,0 +1,15 @@
+-- reap: do what time has decided: leases that ended go back, jobs that fell due are queued. Any number may run at once.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  limit        moves at most, up to 200
+-- ARGV  by           the caller's name
+-- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not]
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+
+local limit, by = tonumber(ARGV[1]), ARGV[2]
+local refused_because = refused(limit, 200)
+if refused_because then return refused_because end
+begin()
+call('HSET', base, 'upkeep', stamp .. ' ' .. by)
+local lost, due = upkeep(limit, by)
+return {lost, due, lost + due == limit and 1 or 0}

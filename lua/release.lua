@@ -1,0 +1,37 @@
+-- release: give jobs back unfinished (a shutdown, a snooze, the wrong worker); the try is given back too.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  id token delay reason …   the leases, in fours; delay in ms, 0 for the old place in the queue; reason is free text,
+--                    but one that begins with "unknown_task" sets its own delay (1 s, doubling to 60 s)
+-- REPLY array        one per lease: "queued", "scheduled <ms>", "dead" (the 20th unknown_task in a row), "cancelled",
+--                    "LEASE_LOST" or "NOT_FOUND"; after 100 releases in a row, one counts as a failure
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+
+local RELEASES, UNKNOWN = 100, 20
+local refused_because = refused(#ARGV / 4, 200)
+if refused_because then return refused_because end
+begin()
+
+local function give_back(job, delay, reason)
+  local code = string.match(reason, '^unknown_task') or 'released'
+  local n = in_a_row(job, code)
+  local ending = {verb = 'release', code = code, streak = code .. ' ' .. n, message = reason, detail = ''}
+  count('released', 1)
+  if code == 'unknown_task' then
+    delay = math.min(1000 * 2 ^ (n - 1), 60000)
+    job.tries_left = n < UNKNOWN and job.tries_left + 1 or 0
+  elseif n > RELEASES then
+    ending.streak, delay = nil, nil
+  else
+    job.tries_left = job.tries_left + 1
+  end
+  return try_again(job, ending, delay)
+end
+
+local answers = {}
+for i = 1, #ARGV, 4 do
+  local id, token, delay, reason = unpack(ARGV, i, i + 3)
+  local job = load_movable(id)
+  answers[#answers + 1] = unheld(job, token, 'release') or give_back(job, tonumber(delay), reason)
+end
+return answers

@@ -1,0 +1,28 @@
+-- retry: revive a dead or cancelled job with all its tries.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  id           the job
+-- ARGV  revision     what the caller saw: attempts plus operator's verbs accepted
+-- REPLY string       "queued"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
+-- CODE  KEY_TAKEN    another job holds the key by now
+
+local id, revision = ARGV[1], ARGV[2]
+local refused_because = refused(1, 1)
+if refused_because then return refused_because end
+local job = load_movable(id)
+local at_once = disordered(job, 'retry', revision, 'dead', 'cancelled')
+if at_once then return at_once end
+local rules = job.rules
+local lock = rules.key and key('key:' .. rules.queue .. '|' .. rules.key)
+local holder = lock and call('GET', lock)
+if holder and holder ~= id then
+  return refusal('KEY_TAKEN', 'job ' .. holder .. ' holds the key ' .. rules.key .. ' of queue ' .. rules.queue)
+end
+
+begin()
+if lock and not holder then call('SET', lock, id) end
+call('ZREM', key(job.state), id)
+call('HDEL', key('job:' .. id), 'token', 'ended', 'streak', 'tries_left', 'finished_at')
+place(job, 'queued', rank(rules.priority, call('HINCRBY', base, 'seq', 1)), 'retry')
+return order(job, 'retry', revision, 'queued')

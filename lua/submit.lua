@@ -1,0 +1,80 @@
+-- submit: store jobs, queued or scheduled; a known id or key answers with the job that is already there.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
+--                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
+--                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms
+-- REPLY array        one per job: "created", "exists <id>" or "INVALID …"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+
+local SPEC_MAX = 1024                       -- a longer payload is a field of its own, read by claim alone
+local NUMBER = '^%d+$'
+local SHAPES = {priority = '^%-?%d%d?%d?$', delay = NUMBER, at = NUMBER, window = NUMBER, tries = '^[1-9]%d*$',
+  timeout = NUMBER, retention = NUMBER, backoff = '^%d+:%d+%.?%d*:%d+$', key = '^[!-~]+$'}
+
+local refused_because = refused(#ARGV / 5, 200)
+if refused_because then return refused_because end
+
+local seen, jobs, answers = {}, {}, {}      -- ids and locks taken by this very call; what to store; what to say
+
+-- Look at one job before anything is written: a word for the caller, and the job if it is new.
+local function examine(id, queue, task, rules)
+  if not string.find(id .. ' ' .. queue .. ' ' .. task, '^[%w_.:-]+ [%w_.:-]+ [%w_.:-]+$') then
+    return 'INVALID names are made of A-Z a-z 0-9 _ . : -'
+  end
+  for word in string.gmatch(rules, '%S+') do
+    local name, value = string.match(word, '^(%w+)=(.+)$')
+    if not (SHAPES[name] and (string.find(value, SHAPES[name]) or word == 'timeout=none')) then
+      return 'INVALID rule ' .. word
+    end
+  end
+  if seen[id] or call('EXISTS', key('job:' .. id)) == 1 then return 'exists ' .. id end
+  local header = queue .. ' ' .. task .. ' ' .. stamp
+  local job = read_header(rules == '' and header or header .. ' ' .. rules)
+  if job.key then
+    job.lock = key('key:' .. queue .. '|' .. job.key)
+    local holder = seen[job.lock] or call('GET', job.lock)
+    local stands = holder and (seen[holder] or call('EXISTS', key('job:' .. holder)) == 1 or call('PTTL', job.lock) > 0)
+    if stands then return 'exists ' .. holder end
+    seen[job.lock] = id
+  end
+  if not seen[queue .. ' '] then seen[queue .. ' '] = call('ZCARD', key('queue:' .. queue)) end
+  seen[id] = true
+  return 'created', job
+end
+
+for i = 1, #ARGV, 5 do
+  local answer, job = examine(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+  if job then
+    job.id, job.payload, job.due = ARGV[i], ARGV[i + 4], tonumber(job.at or job.delay and now + job.delay or 0)
+    jobs[#jobs + 1] = job
+  end
+  answers[#answers + 1] = answer
+end
+if #jobs == 0 then return answers end
+
+local places, moved, woken = {}, {}, {}     -- structure → its new members, state → ids, queue → has it work now?
+local seq = call('HINCRBY', base, 'seq', #jobs) - #jobs
+for i, job in ipairs(jobs) do
+  local state = job.due > now and 'scheduled' or 'queued'
+  local structure = state == 'queued' and 'queue:' .. job.queue or state
+  local spec = #job.payload <= SPEC_MAX and job.header .. '\n' .. job.payload or job.header
+  call('HSET', key('job:' .. job.id), 'state', state, 'spec', spec)
+  if spec == job.header then call('HSET', key('job:' .. job.id), 'payload', job.payload) end
+  if job.lock then call('SET', job.lock, job.id, 'PX', job.window or 1) end
+  if job.lock and not job.window then call('PERSIST', job.lock) end
+  local members, ids = places[structure] or {}, moved[state] or {}
+  ids[#ids + 1], moved[state] = job.id, ids
+  places[structure], woken[job.queue] = members, woken[job.queue] or state == 'queued'
+  members[#members + 1] = state == 'queued' and rank(job.priority, seq + i) or job.due
+  members[#members + 1] = job.id
+end
+for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
+for state, ids in pairs(moved) do event(ids, state, 'submitted') end
+local head = places.scheduled and call('ZRANGE', key('scheduled'), 0, 0)[1]
+for _, job in ipairs(jobs) do if job.id == head then woken[job.queue] = true end end
+for queue, wanted in pairs(woken) do
+  call('HSETNX', key('queues'), queue, '')
+  if wanted then wake(queue) end
+end
+count('submitted', #jobs)return answers
