@@ -37,12 +37,12 @@ class Settings:
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
         """Take each setting from the argument, else SUBLET_<NAME>, else (the URL) REDIS_URL, else the default."""
-        env = os.environ
+        env, usual = os.environ, cls()
         found = cls(
-            redis_url=redis_url or env.get("SUBLET_REDIS_URL") or env.get("REDIS_URL") or cls.redis_url,
-            namespace=namespace or env.get("SUBLET_NAMESPACE") or cls.namespace,
-            partitions=_number("SUBLET_PARTITIONS", cls.partitions, int),
-            timeout=_number("SUBLET_TIMEOUT", cls.timeout, float),
+            redis_url=redis_url or env.get("SUBLET_REDIS_URL") or env.get("REDIS_URL") or usual.redis_url,
+            namespace=namespace or env.get("SUBLET_NAMESPACE") or usual.namespace,
+            partitions=_number("SUBLET_PARTITIONS", usual.partitions, int),
+            timeout=_number("SUBLET_TIMEOUT", usual.timeout, float),
             allow_eviction=env.get("SUBLET_ALLOW_EVICTION", "") not in ("", "0"),
         )
         if not is_name(found.namespace):
@@ -84,9 +84,7 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 def connect_sync(settings: Settings) -> "redis.Redis":
     """The same for code without an event loop."""
-    pool = redis.BlockingConnectionPool.from_url(
-        settings.redis_url, **_options(settings, False), retry=Retry(NoBackoff(), 0)
-    )
+    pool = redis.BlockingConnectionPool.from_url(settings.redis_url, **_options(settings, False), retry=Retry(NoBackoff(), 0))
     return redis.Redis.from_pool(pool)
 
 

@@ -11,7 +11,7 @@
     │   ├── NoNamespace    NO_NAMESPACE   nobody has run `init` here, or the data was flushed
     │   ├── WrongLayout    WRONG_LAYOUT   another version's data lives here
     │   └── OutOfMemory    OOM            Redis is full; claims and completions still work, and make room
-    ├── Unavailable        Redis could not be reached, or did not answer in time: outcome unknown; every verb is safe to send again
+    ├── Unavailable        Redis did not answer in time: outcome unknown; every verb is safe to send again
     │   └── Unfit          what answered cannot be used: not Redis, too old, or set to evict jobs
     ├── Invalid            the request never left this process: bad payload, unknown task, bad name
     └── JobFailed          the job that was waited for ended without a result
@@ -114,7 +114,6 @@ class JobCancelled(JobFailed):
 
 
 REFUSALS: dict[str, type[Refused]] = {
-    cls.code: cls
-    for cls in (NotFound, LeaseLost, WrongState, Changed, KeyTaken, TooMany, NoNamespace, WrongLayout, OutOfMemory)
+    cls.code: cls for cls in (NotFound, LeaseLost, WrongState, Changed, KeyTaken, TooMany, NoNamespace, WrongLayout, OutOfMemory)
 }
 """Code → class, for every refusal that a script or Redis itself may answer."""

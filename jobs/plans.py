@@ -54,7 +54,9 @@ class Layout:
         if not keys.is_name(task):
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if len(payload) > PAYLOAD_MAX:
-            raise Invalid(f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send its place")
+            raise Invalid(
+                f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send its place"
+            )
         partition = keys.partition_of_queue(queue, len(self.bases))
         if job_id is None:
             return Submission(new_id(partition), queue, task, rules, payload)
@@ -82,7 +84,7 @@ class Layout:
         return policy
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
-        """Store jobs, as many as there are. Raises Invalid or Refused; then some of them may be stored, and sending again is safe."""
+        """Store jobs, as many as there are. Raises Invalid or Refused; some may be stored then, and sending again is safe."""
         answers: dict[str, Submitted] = {}
         for base, batch in self._batches(jobs):
             try:
@@ -176,7 +178,12 @@ class Layout:
         return found
 
     def list_jobs(
-        self, state: State | None = None, queue: str | None = None, task: str | None = None, limit: int = 50, cursor: str | None = None
+        self,
+        state: State | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
     ) -> Plan[Page]:
         """Jobs by state, queue and task; looks at 1,000 a page at most. Raises Invalid for a cursor from elsewhere."""
         shelves = yield from self._shelves(state, queue)

@@ -135,7 +135,7 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """The ids in one structure (a state, or `queue:<name>`), `count` of them from position `start`; finished ones newest first."""
+    """`count` ids of one structure (a state, or `queue:<name>`) from position `start`; finished ones newest first."""
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [i.decode() for i in reply])

@@ -67,7 +67,9 @@ class Script:
     def call(self, base: str, read: Callable[[Any], T], rest: Sequence[Any] = (), **fixed: Any) -> Call[T]:
         """Bind arguments by the header's names: the single ones by keyword, the repeated groups flat in `rest`."""
         if len(fixed) != len(self.fixed) or (len(rest) % len(self.repeated) if self.repeated else rest):
-            raise TypeError(f"{self.name} takes {self.fixed} and groups of {self.repeated}, not {tuple(fixed)} and {len(rest)} more")
+            raise TypeError(
+                f"{self.name} takes {self.fixed} and groups of {self.repeated}, not {tuple(fixed)} and {len(rest)} more"
+            )
         args = [fixed[name] for name in self.fixed]
         return Call((("EVALSHA", self.sha, 1, base, *args, *rest),), read, self.text)
 

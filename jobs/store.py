@@ -1,6 +1,7 @@
 """Jobs in Redis, for code on an event loop: the `JobSource` of workers and producers, and the plans of operators."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Sequence
@@ -8,17 +9,15 @@ from typing import Any, TypeVar
 
 from jobs import keys, verbs
 from jobs.config import Settings
-from jobs.errors import NoNamespace
-from jobs.model import FINISHED, Beat, Claimed, Completion, Ending, Failure, Release, Standing, Submission, Submitted
-from jobs.plans import Layout, Plan
+from jobs.errors import JobsError, NoNamespace
+from jobs.model import FINISHED, Beat, Claimed, Completion, Ending, Failure, Lease, Release, Standing, Submission, Submitted
+from jobs.plans import Layout
 from jobs.scripts import Call
-from jobs.transport import Transport, follow
-from jobs.waiter import Endings, Markers
+from jobs.transport import Plan, Transport, follow
+from jobs.waiter import REREAD, Endings, Markers
 
 T = TypeVar("T")
-
-REREAD = 1.0
-"""Seconds after which a waiter looks for itself, in case a message was lost."""
+log = logging.getLogger(__name__)
 
 
 class Store:
@@ -34,6 +33,7 @@ class Store:
         self._blocking = blocking
         self._markers: dict[tuple[str, ...], Markers] = {}
         self._endings: Endings | None = None
+        self._unclaimed: set[asyncio.Future[None]] = set()
         self._ready = False
         self._preparing = asyncio.Lock()
 
@@ -62,21 +62,39 @@ class Store:
         """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one."""
         until = time.monotonic() + wait
         while True:
-            claimed = await self._claim_once(worker, queues, n, lease)
+            claimed = await self._claim_safely(worker, queues, n, lease)
             left = until - time.monotonic()
             if claimed.leases or left <= 0:
                 return claimed
             await self._markers_of(queues).wait(min(left, claimed.next_in))
 
+    async def _claim_safely(self, worker: str, queues: Sequence[str], n: int, lease: float) -> Claimed:
+        """Claim once. If the caller is cancelled before the answer is there, what it brings is given back at once."""
+        claiming = asyncio.ensure_future(self._claim_once(worker, queues, n, lease))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            giving_back = asyncio.ensure_future(self._give_back(claiming))
+            self._unclaimed.add(giving_back)
+            giving_back.add_done_callback(self._unclaimed.discard)
+            raise
+
+    async def _give_back(self, claiming: "asyncio.Future[Claimed]") -> None:
+        try:
+            claimed = await claiming
+            await self.settle([Release(lease, 0, "the claimer left") for lease in claimed.leases])
+        except JobsError as error:
+            log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", error)
+
     async def _claim_once(self, worker: str, queues: Sequence[str], n: int, lease: float) -> Claimed:
         by_base: dict[str, list[str]] = {}
         for queue in queues:
             by_base.setdefault(self.layout.of_queue(queue), []).append(queue)
-        leases, next_in = [], 2.0
+        leases: list[Lease] = []
+        next_in = 2.0
         for base, own in by_base.items():
-            call = verbs.claim(
-                base, claim_id=secrets.token_urlsafe(16), worker=worker, lease=lease, n=min(n - len(leases), verbs.CLAIM_MAX), queues=own
-            )
+            room, claim_id = min(n - len(leases), verbs.CLAIM_MAX), secrets.token_urlsafe(16)
+            call = verbs.claim(base, claim_id=claim_id, worker=worker, lease=lease, n=room, queues=own)
             try:
                 claimed = await self.run(call)
             except NoNamespace:
@@ -94,7 +112,8 @@ class Store:
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
         """Extend leases, any number. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
-        return await self._spread(beats, [beat.lease.id for beat in beats], lambda base, some: verbs.heartbeat(base, some, lease=lease))
+        ids = [beat.lease.id for beat in beats]
+        return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
         """End attempts, any number and mix. Per ending the new state with its words, LEASE_LOST or NOT_FOUND."""
@@ -139,7 +158,9 @@ class Store:
             self._endings.forget(job_id)
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Give back what abandoned claims brought, and let go of all connections."""
+        if self._unclaimed:
+            await asyncio.wait(self._unclaimed)
         for markers in self._markers.values():
             await markers.aclose()
         if self._endings:

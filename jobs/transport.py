@@ -47,7 +47,7 @@ class Transport:
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
         self.settings = settings
-        self.client = client or connect(settings)
+        self.client: Any = client or connect(settings)
         self._outbox: list[tuple[Call[Any], asyncio.Future[Any]]] = []
         self._deliveries: set[asyncio.Task[None]] = set()
 
@@ -121,7 +121,7 @@ class SyncTransport:
 
     def __init__(self, settings: Settings, client: "redis.Redis | None" = None) -> None:
         self.settings = settings
-        self.client = client or connect_sync(settings)
+        self.client: Any = client or connect_sync(settings)
 
     def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""

@@ -71,7 +71,7 @@ def _timeout(rules: list[str]) -> int | None:
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
-    """Push the ends of up to 200 leases forward. Per lease its new end in ms, or a word: LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+    """Extend up to 200 leases. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
     rest = [field for beat in beats for field in (beat.lease.id, beat.lease.token, beat.progress)]
     return script("heartbeat").call(base, _beaten, rest, lease=ms(lease))
 

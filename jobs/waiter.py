@@ -6,14 +6,19 @@ moment, never a job.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
 
-from jobs import keys
+from jobs import keys, verbs
 from jobs.config import BLOCK_SECONDS, Settings, connect
+from jobs.model import FINISHED, Standing
+from jobs.transport import SyncTransport
 
+REREAD = 1.0
+"""Seconds after which a waiter looks for itself, in case a message was lost."""
 REST = 0.5
 """Seconds to rest after Redis failed a blocking read; the work's own calls tell the world about it."""
 
@@ -112,3 +117,30 @@ class Endings:
                 await self._listening
         await self._pubsub.aclose()
         await self._client.aclose()
+
+
+def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
+    """Where a job stands, as soon as it has ended or `wait` seconds are over; for code without an event loop."""
+    until = time.monotonic() + wait
+    with transport.client.pubsub(ignore_subscribe_messages=True) as pubsub:
+        with contextlib.suppress(RedisError, OSError):  # the call below says what is wrong with the server
+            pubsub.subscribe(keys.ended(base))
+        while True:
+            (standing,) = transport.run(verbs.watch(base, [job_id]))
+            left = until - time.monotonic()
+            if standing.state is None or standing.state in FINISHED or left <= 0:
+                return standing
+            _hear(pubsub, job_id, min(left, REREAD))
+
+
+def _hear(pubsub: Any, job_id: str, seconds: float) -> None:
+    """Return when this job is said to have ended, or when the seconds are over."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        try:
+            message = pubsub.get_message(timeout=left)
+        except (RedisError, OSError):
+            time.sleep(min(REST, left))
+            continue
+        if message and message["data"] == job_id.encode():
+            return

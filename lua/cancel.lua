@@ -19,5 +19,5 @@ if job.state == 'running' then
   return order(job, 'cancel', revision, 'requested')
 end
 call('ZREM', key(job.state == 'queued' and 'queue:' .. job.rules.queue or 'scheduled'), id)
-place(job, 'cancelled', now + KEEP_DEAD, 'cancel')
+place(job, 'cancelled', kept_until(job), 'cancel')
 return order(job, 'cancel', revision, 'cancelled')

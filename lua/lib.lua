@@ -17,13 +17,13 @@ local stamp = string.format('%.0f', now)    -- the same as text: cheaper to send
 local function key(name) return base .. ':' .. name end
 local function refusal(code, words) return redis.error_reply(code .. ' ' .. words) end
 
--- The error to return before anything else: not our namespace, or more than `limit` items. Reading the
+-- The error to return before anything else: not our namespace, or not a whole number of items up to `limit`. Reading the
 -- structures makes one of a wrong type speak up here, and not between two writes.
 local function refused(n, limit)
   local layout = call('HGET', base, 'layout')
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT) end
-  if n > limit then return refusal('TOO_MANY', n .. ' items, a call takes ' .. limit) end
+  if not (n >= 0 and n <= limit and n % 1 == 0) then return refusal('TOO_MANY', n .. ' items, a call takes 0 to ' .. limit) end
   for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled'}) do call('ZCARD', key(state)) end
 end
 

@@ -24,8 +24,8 @@ end
 -- ms before the next try, after n of them: first·factor^(n-1), capped; half is jitter, drawn from token and id.
 local function backoff(job, n)
   local first, factor, cap = string.match(job.rules.backoff, '^(%d+):([%d.]+):(%d+)$')
-  local delay, dice = math.min(first * factor ^ (n - 1), tonumber(cap)), 0
-  for _, byte in ipairs({string.byte(job.token .. job.id, -48, -1)}) do dice = (dice * 31 + byte) % 65536 end
+  local delay, dice = math.min(tonumber(cap), first * factor ^ (n - 1)), 0    -- in this order: 0 * inf is no number
+  for _, byte in ipairs({string.byte(job.token .. job.id, -48, -1)}) do dice = (dice + byte) * 40503 % 65536 end
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
 
@@ -53,7 +53,7 @@ end
 -- attempt:<n> of the story: one line of words, then the message's line, then opaque detail.
 local function story(job, code, message, detail)
   return job.claimed_at .. ' ' .. job.worker .. ' ' .. stamp .. ' ' .. code
-    .. (message and '\n' .. string.sub(message, 1, 1024) .. '\n' .. string.sub(detail, 1, 4096) or '')
+    .. (message and '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. string.sub(detail, 1, 4096) or '')
 end
 
 -- An attempt is over: its lease goes, the story grows (first and last five are kept), the job moves on.
@@ -69,12 +69,13 @@ local function conclude(job, ending, state, score)
   return answer
 end
 
+-- Until when a job that went wrong is kept: 14 days, or its retention if that is longer.
+local function kept_until(job) return now + math.max(KEEP_DEAD, job.rules.retention) end
+
 -- An attempt came to nothing: again after a delay, or the end when the tries are spent or a cancel was asked for.
 local function try_again(job, ending, delay)
-  if job.cancel_requested_at then return conclude(job, ending, 'cancelled', now + KEEP_DEAD) end
-  if tonumber(job.tries_left) <= 0 then
-    return conclude(job, ending, 'dead', now + math.max(KEEP_DEAD, job.rules.retention))
-  end
+  if job.cancel_requested_at then return conclude(job, ending, 'cancelled', kept_until(job)) end
+  if tonumber(job.tries_left) <= 0 then return conclude(job, ending, 'dead', kept_until(job)) end
   if delay == 0 then return conclude(job, ending, 'queued', job.rank) end
   return conclude(job, ending, 'scheduled', now + (delay or backoff(job, job.rules.tries - job.tries_left)))
 end
@@ -97,6 +98,7 @@ local function upkeep(limit, by)
     local job = load_movable(id)
     local n = job.state == 'running' and in_a_row(job, 'lease_expired')
     local ending = {verb = 'reap', code = 'lease_expired', streak = n and 'lease_expired ' .. n}
+    count('expired', n and 1 or 0)
     if n then try_again(job, ending, n == 1 and 0 or nil) else call('ZREM', key('running'), id) end
   end
   for _, id in ipairs(due) do
@@ -113,7 +115,7 @@ local function forget(limit)
   for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
     local old = call('ZRANGE', key(state), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit - gone)
     local extra = state == 'completed' and call('ZCARD', key(state)) - KEEP_COMPLETED or 0
-    if #old == 0 and extra > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
+    if #old == 0 and math.min(extra, limit) > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
     for _, id in ipairs(old) do call('DEL', key('job:' .. id)) end
     if #old > 0 then call('ZREM', key(state), unpack(old)) end
     gone = gone + #old
@@ -129,7 +131,7 @@ local function appointment(worker, cap)
   local moment = math.min(tonumber(due or ends or now + cap), tonumber(ends or due or now + cap))
   local at, owner = string.match(call('GET', key('alarm')) or '', '^(%d+) (.+)$')
   if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then return cap end
-  local wait = math.max(0, moment - now)
+  local wait = math.max(0, math.ceil(moment - now))
   begin()
   call('SET', key('alarm'), string.format('%.0f ', moment) .. worker, 'PX', wait + 50)
   return wait

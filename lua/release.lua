@@ -32,6 +32,7 @@ local answers = {}
 for i = 1, #ARGV, 4 do
   local id, token, delay, reason = unpack(ARGV, i, i + 3)
   local job = load_movable(id)
-  answers[#answers + 1] = unheld(job, token, 'release') or give_back(job, tonumber(delay), reason)
+  local wait = math.floor(math.min(math.max(0, tonumber(delay) or 0), 1e13))
+  answers[#answers + 1] = unheld(job, token, 'release') or give_back(job, wait, reason)
 end
 return answers

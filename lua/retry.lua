@@ -21,7 +21,7 @@ if holder and holder ~= id then
 end
 
 begin()
-if lock and not holder then call('SET', lock, id) end
+if lock and not holder then call('SET', lock, id, unpack(rules.window and {'PX', rules.window} or {})) end
 call('ZREM', key(job.state), id)
 call('HDEL', key('job:' .. id), 'token', 'ended', 'streak', 'tries_left', 'finished_at')
 place(job, 'queued', rank(rules.priority, call('HINCRBY', base, 'seq', 1)), 'retry')

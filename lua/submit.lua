@@ -8,9 +8,10 @@
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local SPEC_MAX = 1024                       -- a longer payload is a field of its own, read by claim alone
-local NUMBER = '^%d+$'
-local SHAPES = {priority = '^%-?%d%d?%d?$', delay = NUMBER, at = NUMBER, window = NUMBER, tries = '^[1-9]%d*$',
-  timeout = NUMBER, retention = NUMBER, backoff = '^%d+:%d+%.?%d*:%d+$', key = '^[!-~]+$'}
+local D = string.rep('%d?', 13)             -- more digits; 14 in all reach the year 5138
+local NAMES, NUMBER, COUNT = '^[%w_.:-]+ [%w_.:-]+ [%w_.:-]+$', '^%d' .. D .. '$', '^[1-9]' .. D .. '$'
+local SHAPES = {priority = '^%-?%d%d?%d?$', delay = NUMBER, at = NUMBER, window = COUNT, tries = COUNT, timeout = NUMBER,
+  retention = NUMBER, backoff = '^%d' .. D .. ':%d+%.?%d*:%d' .. D .. '$', key = '^[!-~]+$'}
 
 local refused_because = refused(#ARGV / 5, 200)
 if refused_because then return refused_because end
@@ -19,14 +20,13 @@ local seen, jobs, answers = {}, {}, {}      -- ids and locks taken by this very 
 
 -- Look at one job before anything is written: a word for the caller, and the job if it is new.
 local function examine(id, queue, task, rules)
-  if not string.find(id .. ' ' .. queue .. ' ' .. task, '^[%w_.:-]+ [%w_.:-]+ [%w_.:-]+$') then
-    return 'INVALID names are made of A-Z a-z 0-9 _ . : -'
+  if #id > 64 or #queue > 128 or #task > 128 or not string.find(id .. ' ' .. queue .. ' ' .. task, NAMES) then
+    return 'INVALID names are 1 to 128 (ids: to 64) of A-Z a-z 0-9 _ . : -'
   end
-  for word in string.gmatch(rules, '%S+') do
+  for word in string.gmatch(rules == '' and rules or rules .. ' ', '([^ ]*) ') do
     local name, value = string.match(word, '^(%w+)=(.+)$')
-    if not (SHAPES[name] and (string.find(value, SHAPES[name]) or word == 'timeout=none')) then
-      return 'INVALID rule ' .. word
-    end
+    local fits = SHAPES[name] and #value <= 128 and string.find(value, SHAPES[name]) or word == 'timeout=none'
+    if not fits or name == 'priority' and math.abs(value) > 100 then return 'INVALID rule ' .. word end
   end
   if seen[id] or call('EXISTS', key('job:' .. id)) == 1 then return 'exists ' .. id end
   local header = queue .. ' ' .. task .. ' ' .. stamp
@@ -61,8 +61,7 @@ for i, job in ipairs(jobs) do
   local spec = #job.payload <= SPEC_MAX and job.header .. '\n' .. job.payload or job.header
   call('HSET', key('job:' .. job.id), 'state', state, 'spec', spec)
   if spec == job.header then call('HSET', key('job:' .. job.id), 'payload', job.payload) end
-  if job.lock then call('SET', job.lock, job.id, 'PX', job.window or 1) end
-  if job.lock and not job.window then call('PERSIST', job.lock) end
+  if job.lock then call('SET', job.lock, job.id, unpack(job.window and {'PX', job.window} or {})) end
   local members, ids = places[structure] or {}, moved[state] or {}
   ids[#ids + 1], moved[state] = job.id, ids
   places[structure], woken[job.queue] = members, woken[job.queue] or state == 'queued'
@@ -77,4 +76,5 @@ for queue, wanted in pairs(woken) do
   call('HSETNX', key('queues'), queue, '')
   if wanted then wake(queue) end
 end
-count('submitted', #jobs)return answers
+count('submitted', #jobs)
+return answers

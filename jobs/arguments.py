@@ -1,0 +1,84 @@
+"""How a function's arguments and result become JSON and come back, checked against its own annotations."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from jobs.context import Context
+from jobs.errors import Invalid
+from jobs.options import PAYLOAD_MAX
+
+
+class Arguments:
+    """The signature of one task. Adapters are built once, when the task is declared."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        hints = get_type_hints(function, include_extras=True)
+        parameters = list(inspect.signature(function).parameters.values())
+        self.takes_context = bool(parameters) and hints.get(parameters[0].name) is Context
+        own = parameters[1:] if self.takes_context else parameters
+        for parameter in own:
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise Invalid(f"task {name}: parameter {parameter.name!r} has no name of its own; a job's arguments go by name")
+        self._signature = inspect.Signature(own)
+        self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(name, own, hints))
+        self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
+
+    def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The payload for a call with these arguments. Raises Invalid when they do not fit."""
+        try:
+            bound = self._signature.bind(*args, **kwargs).arguments
+            return self._adapter.dump_json(self._adapter.validate_python(bound))
+        except TypeError as error:
+            raise Invalid(f"task {self.name}: {error}") from None
+        except ValidationError as error:
+            raise Invalid(f"task {self.name}: {_first(error)}") from None
+        except PydanticSerializationError as error:
+            raise Invalid(f"task {self.name}: an argument cannot be written as JSON ({error})") from None
+
+    def load(self, payload: bytes) -> dict[str, Any]:
+        """The arguments by name. Raises Invalid when the payload does not fit."""
+        try:
+            return self._adapter.validate_json(payload or b"{}")
+        except ValidationError as error:
+            raise Invalid(_first(error)) from None
+
+    def dump_result(self, value: Any) -> bytes:
+        """The result as JSON. Raises Invalid when it is not what the task is annotated to return, or is too large."""
+        try:
+            result = self._result.dump_json(value, warnings="error")
+        except PydanticSerializationError as error:
+            raise Invalid(f"task {self.name} returned what cannot be written as JSON: {error}") from None
+        if len(result) > PAYLOAD_MAX:
+            raise Invalid(f"task {self.name} returned {len(result):,} bytes: at most {PAYLOAD_MAX:,}; keep them elsewhere")
+        return result
+
+    def load_result(self, result: bytes) -> Any:
+        """The result as the task's annotation has it. Raises Invalid when it does not fit."""
+        try:
+            return self._result.validate_json(result or b"null")
+        except ValidationError as error:
+            raise Invalid(f"result of task {self.name}: {_first(error)}") from None
+
+
+def _typed_dict(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Any:
+    fields = {}
+    for parameter in parameters:
+        hint = hints.get(parameter.name, Any)
+        fields[parameter.name] = hint if parameter.default is parameter.empty else NotRequired[hint]
+    shape = TypedDict(f"{name}_arguments", fields)  # type: ignore[misc]  # the fields are known at run time only
+    shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # pydantic's own convention
+    return shape
+
+
+def _first(error: ValidationError) -> str:
+    """The first complaint on one line; the value itself stays out of it."""
+    complaint = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(map(str, complaint["loc"]))
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {complaint['msg']}{more}" if where else f"{complaint['msg']}{more}"

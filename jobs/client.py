@@ -1,0 +1,241 @@
+"""What producers and operators hold: submit, look, wait, cancel, retry. Async and sync over the same plans."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from jobs.config import Settings
+from jobs.errors import Invalid, JobCancelled, JobFailed, NotFound
+from jobs.model import FINISHED, Job, Page, Queue, Standing, State, Stats, Submission, Submitted
+from jobs.options import Options
+from jobs.plans import Layout
+from jobs.reads import attempt_from
+from jobs.store import Store
+from jobs.transport import Plan, SyncTransport, follow_sync
+from jobs.waiter import watch_sync
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+DEFAULT = Options()
+
+
+def payload_of(value: Any) -> bytes:
+    """A payload from an object of arguments by name, or from its JSON. Raises Invalid for anything else."""
+    if isinstance(value, (bytes, str)):
+        try:
+            value = json.loads(value, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise Invalid(f"payload is not JSON: {error}") from None
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise Invalid("payload: use one JSON object, the task's arguments by name")
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"payload cannot be written as JSON: {error}") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _loads(result: bytes) -> Any:
+    return json.loads(result or b"null")
+
+
+def outcome(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
+    """The result of a job that stands thus. Raises JobFailed, JobCancelled, NotFound, or TimeoutError when it has not ended."""
+    if standing.state is State.COMPLETED:
+        return decode(standing.result)
+    if standing.state is None:
+        raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
+    if standing.state not in FINISHED:
+        raise TimeoutError(f"job {job_id} is still {standing.state} after {waited:g} s; it goes on, wait again when you like")
+    last = attempt_from(0, standing.story) if standing.story else None
+    message, detail = (last.message, last.detail) if last else ("", "")
+    if standing.state is State.CANCELLED:
+        raise JobCancelled(job_id, message, detail)
+    raise JobFailed(job_id, last.code if last else "dead", message, detail)
+
+
+class Client:
+    """Submits, looks at and steers jobs from an event loop. Connects on first use; `async with` closes it."""
+
+    def __init__(self, settings: Settings | None = None, store: Store | None = None) -> None:
+        self.store = store or Store(settings or Settings.read())
+
+    async def submit(
+        self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
+    ) -> "Handle[Any]":
+        """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
+        job = self.store.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)
+        (submitted,) = await self.store.submit([job])
+        return Handle(self, submitted.id, submitted.created or submitted.id == job.id != job_id, _loads)
+
+    async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
+        """Submit many jobs in few calls; `Task.job(…)` makes them."""
+        return await self.store.submit(jobs)
+
+    async def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = _loads) -> T:
+        """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
+        return outcome(job_id, await self.store.watch(job_id, timeout), decode, timeout)
+
+    async def get(self, job_id: str) -> Job:
+        """One job with its story. Raises NotFound."""
+        return await self.store.follow(self.store.layout.get(job_id))
+
+    async def list_jobs(self, **filters: Any) -> Page:
+        """Jobs by `state`, `queue` and `task`, `limit` a page, from `cursor` on."""
+        return await self.store.follow(self.store.layout.list_jobs(**filters))
+
+    async def cancel(self, job_id: str, revision: int | None = None) -> str:
+        """Call a job off: `cancelled`, or `requested` when it runs. Raises WrongState when it has ended."""
+        return await self.store.follow(self.store.layout.cancel(job_id, revision))
+
+    async def retry(self, job_id: str, revision: int | None = None) -> str:
+        """Revive a dead or cancelled job with all its tries."""
+        return await self.store.follow(self.store.layout.retry(job_id, revision))
+
+    async def promote(self, job_id: str, revision: int | None = None) -> str:
+        """Queue a scheduled job now."""
+        return await self.store.follow(self.store.layout.promote(job_id, revision))
+
+    async def queues(self) -> list[Queue]:
+        """All queues that ever had a job."""
+        return await self.store.follow(self.store.layout.queues())
+
+    async def stats(self) -> list[Stats]:
+        """The namespace in numbers, one entry a partition."""
+        return await self.store.follow(self.store.layout.stats())
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        await self.store.aclose()
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class SyncClient:
+    """The same for code without an event loop. Connects on first use; `with` closes it. Safe to share between threads."""
+
+    def __init__(self, settings: Settings | None = None, transport: SyncTransport | None = None) -> None:
+        self.transport = transport or SyncTransport(settings or Settings.read())
+        self.layout = Layout(self.transport.settings)
+        self._ready = False
+
+    def follow(self, plan: Plan[T]) -> T:
+        """Carry out a plan of `self.layout`, in a namespace that is made where there is none."""
+        if not self._ready:
+            follow_sync(self.transport.run, self.layout.prepare())
+            self._ready = True
+        return follow_sync(self.transport.run, plan)
+
+    def submit(
+        self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
+    ) -> "SyncHandle[Any]":
+        """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
+        job = self.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)
+        (submitted,) = self.submit_all([job])
+        return SyncHandle(self, submitted.id, submitted.created or submitted.id == job.id != job_id, _loads)
+
+    def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
+        """Submit many jobs in few calls; `Task.job(…)` makes them."""
+        return self.follow(self.layout.submit(jobs))
+
+    def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = _loads) -> T:
+        """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
+        return outcome(job_id, watch_sync(self.transport, self.layout.of_id(job_id), job_id, timeout), decode, timeout)
+
+    def get(self, job_id: str) -> Job:
+        """One job with its story. Raises NotFound."""
+        return self.follow(self.layout.get(job_id))
+
+    def list_jobs(self, **filters: Any) -> Page:
+        """Jobs by `state`, `queue` and `task`, `limit` a page, from `cursor` on."""
+        return self.follow(self.layout.list_jobs(**filters))
+
+    def cancel(self, job_id: str, revision: int | None = None) -> str:
+        """Call a job off: `cancelled`, or `requested` when it runs. Raises WrongState when it has ended."""
+        return self.follow(self.layout.cancel(job_id, revision))
+
+    def retry(self, job_id: str, revision: int | None = None) -> str:
+        """Revive a dead or cancelled job with all its tries."""
+        return self.follow(self.layout.retry(job_id, revision))
+
+    def promote(self, job_id: str, revision: int | None = None) -> str:
+        """Queue a scheduled job now."""
+        return self.follow(self.layout.promote(job_id, revision))
+
+    def queues(self) -> list[Queue]:
+        """All queues that ever had a job."""
+        return self.follow(self.layout.queues())
+
+    def stats(self) -> list[Stats]:
+        """The namespace in numbers, one entry a partition."""
+        return self.follow(self.layout.stats())
+
+    def reap(self, by: str) -> tuple[int, int, bool]:
+        """Do what time has decided: leases ended, jobs queued, whether there may be more."""
+        return self.follow(self.layout.reap(by))
+
+    def prune(self) -> tuple[int, bool]:
+        """Forget what is past its time: jobs forgotten, whether there may be more."""
+        return self.follow(self.layout.prune())
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.transport.close()
+
+    def __enter__(self) -> "SyncClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Handle(Generic[R]):
+    """A job that was submitted, and where to ask about it."""
+
+    def __init__(self, client: Client, job_id: str, created: bool, decode: Callable[[bytes], R]) -> None:
+        self.id = job_id
+        self.created = created
+        """False when a job with the same id or key was there already, and this is it."""
+        self._client, self._decode = client, decode
+
+    async def result(self, timeout: float = 30.0) -> R:
+        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on then."""
+        return await self._client.result(self.id, timeout, self._decode)
+
+    async def get(self) -> Job:
+        """The job as it stands."""
+        return await self._client.get(self.id)
+
+    async def cancel(self) -> str:
+        """Call it off: `cancelled`, or `requested` when it runs."""
+        return await self._client.cancel(self.id)
+
+
+class SyncHandle(Generic[R]):
+    """The same for code without an event loop."""
+
+    def __init__(self, client: SyncClient, job_id: str, created: bool, decode: Callable[[bytes], R]) -> None:
+        self.id = job_id
+        self.created = created
+        """False when a job with the same id or key was there already, and this is it."""
+        self._client, self._decode = client, decode
+
+    def result(self, timeout: float = 30.0) -> R:
+        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on then."""
+        return self._client.result(self.id, timeout, self._decode)
+
+    def get(self) -> Job:
+        """The job as it stands."""
+        return self._client.get(self.id)
+
+    def cancel(self) -> str:
+        """Call it off: `cancelled`, or `requested` when it runs."""
+        return self._client.cancel(self.id)

