@@ -109,8 +109,8 @@ def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
         name, _, specifier = _parts(line)
         minimum = _MINIMUM.search(specifier)
         least = _numbers(minimum[1]) if minimum else ()
-        found = distributions(name=name, path=sys.path if path is None else path)
-        return any(_numbers(each.version or "") >= least for each in found)
+        found = (each.metadata for each in distributions(name=name, path=sys.path if path is None else path))
+        return any("Version" in each and _numbers(each["Version"]) >= least for each in found)
 
     return [line for line in needed if not is_here(line)]
 

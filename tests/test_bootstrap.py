@@ -76,12 +76,11 @@ def test_a_fingerprint_is_of_the_requirements_and_of_the_python(monkeypatch: pyt
         ("tiny-dep>=6.1", True),
         ("tiny-dep>=10", True),
         ("tiny", True),
-        ("broken", False),
-        ("broken>=1", True),
+        ("half", True),
     ],
 )
 def test_what_is_missing_is_found_by_name_and_minimum(tmp_path: Path, line: str, is_missing: bool) -> None:
-    for name in ("tiny_dep-6.0.dist-info", "broken-1.dist-info"):
+    for name in ("tiny_dep-6.0.dist-info", "half-1.dist-info"):
         (tmp_path / name).mkdir()
     (tmp_path / "tiny_dep-6.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-dep\nVersion: 6.0rc1\n")
     assert bootstrap.missing([line], [str(tmp_path)]) == ([line] if is_missing else [])

@@ -119,7 +119,7 @@ async def test_what_is_over_cannot_be_cancelled(desk, end):
     lease = await desk.running("a", rules="tries=1")
     await getattr(desk, end)(lease)
     before = desk.everything()
-    with pytest.raises(WrongState, match="job a is (completed|dead)"):
+    with pytest.raises(WrongState, match=r"job a is (completed|dead)"):
         await desk.order("cancel", "a")
     assert desk.everything() == before
 

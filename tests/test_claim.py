@@ -53,7 +53,13 @@ async def test_the_fence_grows_even_when_the_clock_was_ahead(desk):
 
 @pytest.mark.parametrize(
     ("rules", "lease", "length"),
-    [("", 30, 30_000), ("", 400, 305_000), ("timeout=10000", 30, 15_000), ("timeout=none", 400, 400_000), ("timeout=0", 30, 5_000)],
+    [
+        ("", 30, 30_000),
+        ("", 400, 305_000),
+        ("timeout=10000", 30, 15_000),
+        ("timeout=none", 400, 400_000),
+        ("timeout=0", 30, 5_000),
+    ],
 )
 async def test_a_lease_ends_when_asked_or_with_the_timeout_and_a_grace_of_5_s(desk, rules, lease, length):
     taken = await desk.running("a", rules=rules, lease=lease)
@@ -120,8 +126,6 @@ async def test_100_jobs_and_32_queues_are_a_call_and_more_are_not(desk):
         await desk.claim(1, queues=tuple(f"q{i}" for i in range(33)))
     assert desk.everything() == before
     assert len(await desk.claim(100, queues=("q", *(f"q{i}" for i in range(31))))) == 100
-
-
 
 
 # large payloads
@@ -233,40 +237,6 @@ async def test_a_claim_for_no_job_does_the_upkeep_and_leaves_a_marker(desk):
     assert await desk.claim(0, queues=()) == []
     assert desk.state("a") == "queued"
     assert desk.markers() == 1
-
-
-# ids that point nowhere
-
-
-async def test_an_id_in_a_queue_without_a_job_does_no_harm(desk):
-    await desk.submit("a")
-    desk.raw.zadd(keys.queue(desk.base, "q"), {"ghost": 1})
-    assert ids(await desk.claim(3)) == ["a"]
-    assert desk.members("queue:q") == []
-
-
-async def test_an_id_in_a_queue_whose_job_is_elsewhere_is_dropped(desk):
-    held = await desk.running("a")
-    desk.raw.zadd(keys.queue(desk.base, "q"), {"a": 1})
-    assert await desk.claim() == []
-    assert desk.state("a") == "running"
-    assert await desk.complete(held) == "completed"
-
-
-async def test_ids_in_running_and_scheduled_without_a_job_do_no_harm(desk):
-    for structure in ("running", "scheduled"):
-        desk.raw.zadd(keys.structure(desk.base, structure), {"ghost": 1})
-    await desk.submit("a")
-    assert ids(await desk.claim(3)) == ["a"]
-    assert (desk.members("running"), desk.members("scheduled")) == (["a"], [])
-
-
-async def test_ids_in_running_and_scheduled_whose_job_is_elsewhere_are_dropped(desk):
-    await desk.submit("a", "b")
-    for structure in ("running", "scheduled"):
-        desk.raw.zadd(keys.structure(desk.base, structure), {"b": 1})
-    assert ids(await desk.claim(1)) == ["a"]
-    assert desk.state("b") == "queued"
 
 
 # the baton

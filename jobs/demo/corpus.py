@@ -1,0 +1,68 @@
+"""Which files the demo analyses: the standard library of the Python that runs it, and more where that is small."""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ENOUGH = 1200
+"""Files that make a show. Where the standard library has fewer (Debian's comes without its tests), packages are added."""
+AT_MOST = 2000
+"""Files in all, when packages are added."""
+
+_PACKAGES = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The files to analyse, those of the standard library first."""
+
+    files: tuple[Path, ...]
+    standard: int
+    roots: tuple[Path, ...]
+
+    @classmethod
+    def find(cls, enough: int = ENOUGH, at_most: int = AT_MOST) -> "Corpus":
+        """Look at this interpreter's standard library and, should that be small, at the packages installed beside it."""
+        library = Path(sysconfig.get_paths()["stdlib"])
+        files = list(_python_files(library))
+        standard = len(files)
+        roots = [library]
+        for root in _packages() if standard < enough else ():
+            more = [path for path in _python_files(root) if path not in files][: max(0, at_most - len(files))]
+            files += more
+            roots += [root] * bool(more)
+        return cls(tuple(files), standard, tuple(roots))
+
+    def name(self, path: str) -> str:
+        """A file's name inside its library."""
+        inner = [Path(path).relative_to(root) for root in self.roots if Path(path).is_relative_to(root)]
+        return min(map(str, inner), key=len, default=path)
+
+    @property
+    def words(self) -> str:
+        """What it consists of, for people."""
+        version = ".".join(map(str, sys.version_info[:3]))
+        words = f"{self.standard:,} files of the standard library of Python {version}"
+        added = len(self.files) - self.standard
+        return f"{words}, and {added:,} of the packages beside it" if added else words
+
+
+def _python_files(root: Path) -> Iterator[Path]:
+    """All readable `.py` files under a folder, in order, without packages installed inside."""
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(name for name in inner if name not in _PACKAGES)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if name.endswith(".py") and path.is_file() and os.access(path, os.R_OK):
+                yield path
+
+
+def _packages() -> list[Path]:
+    """The folders of installed packages: this environment's, then those of the Python under it."""
+    paths = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
+    base = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
+    paths += [sysconfig.get_path("purelib", scheme, vars=base) for scheme in sysconfig.get_scheme_names()]
+    return [Path(path) for path in dict.fromkeys(paths) if path.endswith(_PACKAGES) and Path(path).is_dir()]

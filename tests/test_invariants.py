@@ -1,0 +1,435 @@
+"""All verbs in any order, against a model: stale tokens, repeated requests and passing time included.
+
+The model knows what must become of each job, and what every call must answer. Where chance decides (the jitter of a backoff),
+it knows the bounds: all moments are chosen so that a few real milliseconds never decide whether something is due.
+"""
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import fakeredis
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule, run_state_machine_as_test
+
+from jobs import keys, verbs
+from jobs.errors import Changed, KeyTaken, NotFound, WrongState
+from jobs.model import Beat, Completion, Failure, Release, Submission, Submitted
+from jobs.scripts import Call
+from jobs.transport import SyncTransport
+
+ELAPSE = (Path(__file__).parent / "elapse.lua").read_text()
+STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
+FORTNIGHT = 14 * 86_400
+IDS, QUEUES, KEYS = [f"j{i}" for i in range(6)], ("q1", "q2"), ("k1", "k2")
+
+
+@dataclass
+class Job:
+    """What the model knows of a job. `due` is when it is due, its lease ends, or it may be forgotten: in its own seconds."""
+
+    queue: str
+    tries: int
+    priority: int
+    key: str | None
+    window: int | None
+    timeout: int
+    state: str = "queued"
+    due: float = 0
+    attempt: int = 0
+    left: int | None = None
+    ops: int = 0
+    op: tuple = ()
+    token: str = ""
+    claimed: float = 0
+    ended: tuple = ()
+    streak: tuple = ("", 0)
+    flagged: bool = False
+    rank: float = 0
+
+
+@dataclass
+class Model:
+    """The life of all jobs, in plain Python."""
+
+    now: float = 0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    locks: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def count(self, name):
+        self.totals[name] = self.totals.get(name, 0) + 1
+
+    def lock(self, queue, key):
+        holder, until = self.locks.get((queue, key), (None, None))
+        return (None, None) if until is not None and until <= self.now else (holder, until)
+
+    def submit(self, job_id, job, delay):
+        if job_id in self.jobs:
+            return job_id
+        holder, until = self.lock(job.queue, job.key)
+        if job.key and holder and (holder in self.jobs or until is not None):
+            return holder
+        if job.key:
+            self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
+        job.state, job.due = ("scheduled", self.now + delay) if delay else ("queued", 0)
+        self.jobs[job_id] = job
+        self.count("submitted")
+        return None
+
+    def finish(self, job_id, state, keep):
+        job = self.jobs[job_id]
+        job.state, job.due = state, self.now + keep
+        self.count(state)
+        if job.key and not job.window and self.locks.get((job.queue, job.key), ("",))[0] == job_id:
+            del self.locks[job.queue, job.key]
+
+    def over(self, job_id, verb, delay, streak=("", 0)):
+        """An attempt is over without a result."""
+        job = self.jobs[job_id]
+        if job.flagged or job.left <= 0:
+            self.finish(job_id, "cancelled" if job.flagged else "dead", FORTNIGHT)
+        elif delay == 0:
+            job.state = "queued"
+        else:
+            job.state, job.due = "scheduled", self.now + delay
+        job.ended, job.streak, job.flagged = (verb, job.state), streak, False
+        return job.state
+
+    def expire(self, job_id):
+        job = self.jobs[job_id]
+        n = job.streak[1] + 1 if job.streak[0] == "lease_expired" else 1
+        self.count("expired")
+        self.over(job_id, "reap", 0 if n == 1 else 15, ("lease_expired", n))
+
+    def overdue(self, state):
+        return {job_id for job_id, job in self.jobs.items() if job.state == state and job.due <= self.now}
+
+    def held(self, lease, verb):
+        """What a lease's verb is answered at once; None when the lease is live."""
+        job = self.jobs.get(lease.id)
+        if job is None:
+            return "NOT_FOUND"
+        if job.token != lease.token:
+            return "LEASE_LOST"
+        if job.state == "running":
+            return None
+        return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
+
+    def order(self, verb, job_id, revision, states):
+        """What an operator's verb is answered at once: an error, or its first answer; None when it may be carried out."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return NotFound
+        current = job.attempt + job.ops
+        if job.op[:2] == (verb, revision) and current == revision + 1:
+            return job.op[2]
+        if current != revision:
+            return Changed
+        if job.state not in states:
+            return WrongState
+        if verb == "retry" and job.key and self.lock(job.queue, job.key)[0] not in (None, job_id):
+            return KeyTaken
+        return None
+
+    def ordered(self, verb, job_id, revision):
+        """Carry an operator's verb out."""
+        job = self.jobs[job_id]
+        answer = "queued"
+        if verb == "cancel" and job.state == "running":
+            job.flagged, answer = True, "requested"
+        elif verb == "cancel":
+            answer = "cancelled"
+            self.finish(job_id, "cancelled", FORTNIGHT)
+        else:
+            job.state = "queued"
+        if verb == "retry":
+            job.token, job.ended, job.streak, job.left = "", (), ("", 0), None
+            if job.key and self.lock(job.queue, job.key)[0] is None:
+                self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
+        job.ops, job.op = job.ops + 1, (verb, revision, answer)
+        return answer
+
+
+class Verbs(RuleBasedStateMachine):
+    """Every verb is a rule; after each step Redis must hold what the model says."""
+
+    leases = Bundle("leases")
+
+    def __init__(self, transport, raw, base):
+        super().__init__()
+        self.run, self.raw, self.base = transport.run, raw, base
+        self.model, self.tokens, self.marks = Model(), set(), itertools.count()
+        self.run(verbs.init(base))
+
+    def teardown(self):
+        self.raw.delete(*self.raw.scan_iter(match=f"{self.base}*", count=1000))
+
+    def twice(self, call: Call):
+        """Send the same request twice; the answer is one, and so is the effect."""
+        first = self.run(call)
+        assert self.run(call) == first
+        return first
+
+    # what Redis holds
+
+    def look(self):
+        """State, score and the fields that matter of every job, in one round trip."""
+        with self.raw.pipeline(transaction=False) as pipe:
+            for name in (*STRUCTURES, *(f"queue:{queue}" for queue in QUEUES)):
+                pipe.zrange(f"{self.base}:{name}", 0, -1, withscores=True)
+            for job_id in IDS:
+                pipe.hgetall(keys.job(self.base, job_id))
+            for queue in QUEUES:
+                pipe.llen(keys.wake(self.base, queue))
+            for queue, key in itertools.product(QUEUES, KEYS):
+                pipe.get(keys.lock(self.base, queue, key))
+            pipe.hgetall(self.base)
+            replies = iter(pipe.execute())
+        shelves = {name: dict(next(replies)) for name in (*STRUCTURES, *QUEUES)}
+        hashes = {job_id: next(replies) for job_id in IDS}
+        markers = {queue: next(replies) for queue in QUEUES}
+        locks = {pair: next(replies) for pair in itertools.product(QUEUES, KEYS)}
+        return shelves, {i: h for i, h in hashes.items() if h}, markers, locks, next(replies)
+
+    @invariant()
+    def redis_holds_what_the_model_says(self):
+        model = self.model
+        shelves, hashes, markers, locks, base = self.look()
+        wanted = {(job_id, job.queue if job.state == "queued" else job.state) for job_id, job in model.jobs.items()}
+        assert {(job_id, shelf) for shelf, members in shelves.items() for job_id in members} == wanted
+        assert set(hashes) == set(model.jobs)
+        for job_id, job in model.jobs.items():
+            self.one_job(job, hashes[job_id], shelves)
+        for queue in QUEUES:
+            assert markers[queue] <= 1
+            assert markers[queue] or not shelves[queue], f"{queue} has work and nobody will be told"
+        assert locks == {pair: model.lock(*pair)[0] for pair in locks}
+        assert {name: int(base.get(name, 0)) for name in model.totals} == model.totals
+
+    def one_job(self, job, stored, shelves):
+        assert stored["state"] == job.state
+        assert int(stored.get("attempt", 0)) == job.attempt
+        assert int(stored.get("ops", 0)) == job.ops
+        assert stored.get("token", "") == job.token
+        assert ("claimed_at" in stored, "worker" in stored) == (job.state == "running",) * 2
+        assert ("cancel_requested_at" in stored) == job.flagged
+        assert ("finished_at" in stored) == (job.state in ("completed", "dead", "cancelled"))
+        if job.state != "completed":
+            assert stored.get("tries_left") == (None if job.left is None else str(job.left))
+            assert job.left is None or 0 <= job.left <= job.tries
+
+    def observe(self):
+        """Note where in their queues the jobs stand: the priority decides, then who came first."""
+        shelves = self.look()[0]
+        for queue in QUEUES:
+            for job_id, score in shelves[queue].items():
+                job = self.model.jobs[job_id]
+                assert score // 2**44 == 100 - job.priority
+                job.rank = score
+
+    def moved(self, lost, due, limit):
+        """Tell the model what an upkeep of at most `limit` moves has done; answer how many leases and jobs."""
+        hashes = self.look()[1]
+        gone = {job_id for job_id in lost if hashes[job_id]["state"] != "running"}
+        come = {job_id for job_id in due if hashes[job_id]["state"] != "scheduled"}
+        assert (len(gone), len(come)) == (min(limit, len(lost)), min(limit - len(gone), len(due)))
+        for job_id in gone:
+            rank = self.model.jobs[job_id].rank
+            self.model.expire(job_id)
+            if self.model.jobs[job_id].state == "queued":
+                assert self.raw.zscore(keys.queue(self.base, self.model.jobs[job_id].queue), job_id) == rank
+        for job_id in come:
+            self.model.jobs[job_id].state = "queued"
+        return len(gone), len(come)
+
+    # the rules
+
+    @rule(
+        ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3),
+        queue=st.sampled_from(QUEUES),
+        priority=st.sampled_from([0, 0, 5]),
+        key=st.sampled_from([None, None, *KEYS]),
+        window=st.sampled_from([None, 50]),
+        delay=st.sampled_from([0, 0, 10, 50]),
+        tries=st.integers(1, 3),
+        timeout=st.sampled_from([300, 25]),
+    )
+    def submit(self, ids, queue, priority, key, window, delay, tries, timeout):
+        words = {"priority": priority, "key": key, "window": window and window * 1000, "delay": delay * 1000, "tries": tries}
+        words |= {"timeout": timeout * 1000, "backoff": "20000:1:20000", "retention": 60_000}
+        rules = " ".join(f"{name}={value}" for name, value in words.items() if value is not None)
+        jobs = [Submission(job_id, queue, "t", rules, json.dumps(job_id).encode()) for job_id in ids]
+        there = [self.model.submit(i, Job(queue, tries, priority, key, window if key else None, timeout), delay) for i in ids]
+        expected = [Submitted(other or job_id, other is None) for job_id, other in zip(ids, there, strict=True)]
+        assert self.run(verbs.submit(self.base, jobs)) == expected
+        self.observe()
+        assert self.run(verbs.submit(self.base, jobs)) == [Submitted(answer.id, False) for answer in expected]
+
+    @rule(
+        target=leases,
+        queues=st.sampled_from([("q1",), ("q2",), ("q1", "q2"), ("q2", "q1")]),
+        n=st.integers(0, 3),
+        lease=st.sampled_from([30, 70]),
+        woken=st.booleans(),
+    )
+    def claim(self, queues, n, lease, woken):
+        if woken:
+            self.raw.lpop(keys.wake(self.base, queues[0]))
+            n = max(n, 1)
+        self.observe()
+        scheduled, model = self.look()[0]["scheduled"], self.model
+        lost, due = model.overdue("running"), model.overdue("scheduled")
+        call = verbs.claim(
+            self.base, claim_id=f"claim-{next(self.marks):022}", worker="w", lease=lease, n=n, queues=queues
+        )
+        claimed = self.run(call)
+        assert self.run(call).leases == claimed.leases
+        for job_id in lost:
+            model.expire(job_id)
+        for place, job_id in enumerate(job_id for job_id in scheduled if job_id in due):
+            job = model.jobs[job_id]
+            job.state, job.rank = "queued", (100 - job.priority) * 2**44 + 2**43 + place
+        wanted = [i for q in queues for _, i in sorted((j.rank, i) for i, j in model.jobs.items() if (j.state, j.queue) == ("queued", q))]
+        assert [taken.id for taken in claimed.leases] == wanted[:n]
+        for taken in claimed.leases:
+            self.taken(taken, lease)
+        self.observe()
+        return multiple(*claimed.leases)
+
+    def taken(self, lease, seconds):
+        job = self.model.jobs[lease.id]
+        before = job.left if job.left is not None else job.tries
+        job.state, job.token, job.attempt, job.left, job.claimed = "running", lease.token, job.attempt + 1, before - 1, self.model.now
+        job.due = self.model.now + min(seconds, job.timeout + 5)
+        assert (lease.attempt, lease.payload) == (job.attempt, json.dumps(lease.id).encode())
+        assert (lease.id, lease.token) not in self.tokens
+        self.tokens.add((lease.id, lease.token))
+        stored = self.raw.hgetall(keys.job(self.base, lease.id))
+        assert lease.expires_ms - int(stored["claimed_at"]) == min(seconds, job.timeout + 5) * 1000
+        job.rank = float(stored["rank"])
+
+    @rule(lease=leases, other=st.sampled_from([None, None, None, *IDS]), extend=st.sampled_from([30, 70]))
+    def heartbeat(self, lease, other, extend):
+        lease, job = lease._replace(id=other or lease.id), self.model.jobs.get(other or lease.id)
+        expected = self.model.held(lease, "heartbeat")
+        (answer,) = self.run(verbs.heartbeat(self.base, [Beat(lease)], lease=extend))
+        if expected is None:
+            job.due = min(self.model.now + extend, job.claimed + job.timeout + 5)
+            assert (answer == "CANCEL_REQUESTED") == job.flagged
+        else:
+            assert answer == expected
+
+    @rule(lease=leases, other=st.sampled_from([None, None, None, *IDS]))
+    def complete(self, lease, other):
+        lease = lease._replace(id=other or lease.id)
+        expected = self.model.held(lease, "complete")
+        old = {i for i, j in self.model.jobs.items() if j.state in ("completed", "dead", "cancelled") and j.due <= self.model.now}
+        if expected is None:
+            job = self.model.jobs[lease.id]
+            job.ended, job.flagged, job.streak = ("complete", "completed"), False, ("", 0)
+            self.model.finish(lease.id, "completed", 60)
+        assert self.run(verbs.complete(self.base, [Completion(lease, b"1")])) == [expected or "completed"]
+        self.forgotten(old, 2)
+
+    def forgotten(self, old, limit):
+        hashes = self.look()[1]
+        gone = {job_id for job_id in old if job_id not in hashes}
+        assert len(gone) == min(limit, len(old))
+        for job_id in gone:
+            del self.model.jobs[job_id]
+        self.tokens = {pair for pair in self.tokens if pair[0] not in gone}
+        return len(gone)
+
+    @rule(lease=leases, again=st.booleans(), other=st.sampled_from([None, None, None, *IDS]))
+    def fail(self, lease, again, other):
+        lease = lease._replace(id=other or lease.id)
+        expected = self.model.held(lease, "fail")
+        if expected is None:
+            job = self.model.jobs[lease.id]
+            job.left = job.left if again else 0
+            self.model.count("failed")
+            expected = self.model.over(lease.id, "fail", 15)
+        (answer,) = self.twice(verbs.fail(self.base, [Failure(lease, "Boom", "m", "d", again)]))
+        assert answer.split(" ")[0] == expected
+
+    @rule(lease=leases, delay=st.sampled_from([0, 10]), reason=st.sampled_from(["", "unknown_task"]))
+    def release(self, lease, delay, reason):
+        expected = self.model.held(lease, "release")
+        if expected is None:
+            job, code = self.model.jobs[lease.id], reason or "released"
+            n = job.streak[1] + 1 if job.streak[0] == code else 1
+            job.left = 0 if reason and n == 20 else job.left + 1
+            self.model.count("released")
+            expected = self.model.over(lease.id, "release", min(2 ** (n - 1), 60) if reason else delay, (code, n))
+        (answer,) = self.twice(verbs.release(self.base, [Release(lease, delay, reason)]))
+        assert answer.split(" ")[0] == expected
+        if answer == "queued" and self.model.jobs[lease.id].state == "queued":
+            pass
+
+    @rule(verb=st.sampled_from(["cancel", "retry", "promote"]), job_id=st.sampled_from(IDS), behind=st.sampled_from([0, 0, 0, 1]))
+    def order(self, verb, job_id, behind):
+        job = self.model.jobs.get(job_id)
+        revision = (job.attempt + job.ops if job else 0) - behind
+        states = {"cancel": ("scheduled", "queued", "running"), "retry": ("dead", "cancelled"), "promote": ("scheduled",)}[verb]
+        expected = self.model.order(verb, job_id, revision, states)
+        call = getattr(verbs, verb)(self.base, job_id, revision)
+        if isinstance(expected, type):
+            with pytest.raises(expected):
+                self.run(call)
+        else:
+            expected = expected or self.model.ordered(verb, job_id, revision)
+            assert self.twice(call) == expected
+            self.observe()
+
+    @rule(limit=st.integers(0, 4))
+    def reap(self, limit):
+        lost, due = self.model.overdue("running"), self.model.overdue("scheduled")
+        reply = self.run(verbs.reap(self.base, limit=limit, by="tick"))
+        moves = self.moved(lost, due, limit)
+        assert reply == (*moves, sum(moves) == limit)
+        self.observe()
+
+    @rule(limit=st.integers(1, 4))
+    def prune(self, limit):
+        model = self.model
+        old = model.overdue("completed") | model.overdue("dead") | model.overdue("cancelled")
+        reply = self.run(verbs.prune(self.base, limit=limit))
+        gone = self.forgotten(old, limit)
+        assert reply == (gone, gone == limit)
+
+    @rule(ids=st.lists(st.sampled_from(IDS), max_size=3))
+    def watch(self, ids):
+        standings = self.twice(verbs.watch(self.base, ids))
+        assert [s.state for s in standings] == [self.model.jobs[i].state if i in self.model.jobs else None for i in ids]
+
+    @rule(seconds=st.sampled_from([20, 20, 40, 100, FORTNIGHT]))
+    def time_passes(self, seconds):
+        self.raw.eval(ELAPSE, 1, self.base, seconds * 1000)
+        self.model.now += seconds
+
+
+def test_no_order_of_calls_breaks_what_must_hold(place, backend):
+    numbers = itertools.count()
+    client = fakeredis.FakeRedis(server=place.fake, protocol=2) if place.fake else None
+    raw, transport = place.raw(), SyncTransport(place.settings, client)
+
+    def machine():
+        return Verbs(transport, raw, keys.base(f"{place.settings.namespace}-{next(numbers)}"))
+
+    examples, steps = (120, 40) if place.fake else (60, 40)
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    transport.close()
+    raw.close()
