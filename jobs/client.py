@@ -70,7 +70,7 @@ class Client:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
         job = self.store.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)
         (submitted,) = await self.store.submit([job])
-        return Handle(self, submitted.id, submitted.created or submitted.id == job.id != job_id, _loads)
+        return Handle(self, submitted.id, submitted.created or (job_id is None and submitted.id == job.id), _loads)
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit many jobs in few calls; `Task.job(…)` makes them."""
@@ -140,7 +140,7 @@ class SyncClient:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
         job = self.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)
         (submitted,) = self.submit_all([job])
-        return SyncHandle(self, submitted.id, submitted.created or submitted.id == job.id != job_id, _loads)
+        return SyncHandle(self, submitted.id, submitted.created or (job_id is None and submitted.id == job.id), _loads)
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit many jobs in few calls; `Task.job(…)` makes them."""

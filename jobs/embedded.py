@@ -14,11 +14,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote
 
 from redis.exceptions import RedisError
@@ -51,7 +52,8 @@ if way == "death-signal":
         sys.exit("prctl(PR_SET_PDEATHSIG): " + os.strerror(ctypes.get_errno()))
 elif os.fork() == 0:
     server = os.getppid()
-    os.close(lock)
+    if lock >= 0:
+        os.close(lock)
     os.read(0, 1)
     if os.getppid() == server:
         os.kill(server, signal.SIGKILL)
@@ -106,7 +108,8 @@ class EmbeddedServer:
             raise Unavailable(f"a server that somebody else started already serves {folder}")
         with open(folder / "server.log", "ab+") as log:
             begin = log.tell()
-            process = _spawn([command, *_options(folder, path, persistent)], lock, log)
+            options = _options(folder, path, persistent)
+            process = spawn_bound([command, *options], lock=lock, stdout=log, stderr=log, umask=0o077)
             try:
                 version = _wait_ready(process, url)
                 if version:
@@ -217,30 +220,31 @@ def _options(folder: Path, path: Path, persistent: bool) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", value)]
 
 
-def _spawn(command: list[str], lock: int, log: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Start from a thread that waits for the server's end: Linux sends the death signal when the starting *thread* ends."""
+def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a program that dies with this process, however that dies (as `EmbeddedServer.start` tells); `options` are Popen's.
+
+    It leads a session of its own, so that the terminal's Ctrl-C does not reach it. It is started from a thread that waits for
+    its end: Linux sends the death signal when the starting *thread* ends.
+    """
     way = _DEATH_SIGNAL if _HAS_DEATH_SIGNAL else _WATCHDOG
     words = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(lock), way, *command]
+    options |= {
+        "stdin": subprocess.DEVNULL if _HAS_DEATH_SIGNAL else subprocess.PIPE,
+        "pass_fds": (lock,) if lock >= 0 else (),
+        "start_new_session": True,
+    }
     started: Future[subprocess.Popen[bytes]] = Future()
 
     def keep() -> None:
         try:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL if _HAS_DEATH_SIGNAL else subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=(lock,),
-                start_new_session=True,
-                umask=0o077,
-            )
+            process = subprocess.Popen(words, **options)
         except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits for it
             started.set_exception(error)
         else:
             started.set_result(process)
             process.wait()
 
-    threading.Thread(target=keep, name="embedded-server", daemon=True).start()
+    threading.Thread(target=keep, name="keeper", daemon=True).start()
     return started.result()
 
 

@@ -179,6 +179,47 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
     return Call((("XRANGE", keys.events(base), f"({after}", "+", "COUNT", count),), read)
 
 
+def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
+    """How many leases that ended and jobs that fell due before this moment nobody has seen to, and the oldest one's moment."""
+
+    def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
+        oldest = [float(first[0][1] if isinstance(first[0], tuple) else first[1]) for first in reply[1::2] if first]
+        return int(reply[0]) + int(reply[2]), moment(min(oldest, default=None))
+
+    commands: list[tuple[Any, ...]] = []
+    for key in (keys.structure(base, "running"), keys.structure(base, "scheduled")):
+        commands += [("ZCOUNT", key, "-inf", until_ms), ("ZRANGE", key, 0, 0, "WITHSCORES")]
+    return together(commands, read)
+
+
+def clock() -> Call[datetime]:
+    """What Redis's clock says."""
+    return Call((("TIME",),), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))
+
+
+def layout(base: str) -> Call[str]:
+    """The layout that a partition has; empty where there is none."""
+    return Call((("HGET", base, "layout"),), lambda reply: reply.decode() if reply else "")
+
+
+def known(shas: Sequence[str]) -> Call[list[bool]]:
+    """Which of these scripts the server has loaded."""
+    return Call((("SCRIPT", "EXISTS", *shas),), lambda reply: [bool(word) for word in reply])
+
+
+def config(name: str) -> Call[str]:
+    """One of the server's settings; empty where it has none of this name."""
+    return Call(
+        (("CONFIG", "GET", name),),
+        lambda reply: str(next(iter(reply.values()), "")) if isinstance(reply, dict) else reply[1].decode() if reply else "",
+    )
+
+
+def server() -> Call[dict[str, Any]]:
+    """What the server says of itself."""
+    return Call((("INFO",),), info)
+
+
 def eviction_policy() -> Call[str]:
     """The server's `maxmemory-policy`; empty where the server does not say."""
     return Call((("INFO", "memory"),), lambda reply: str(info(reply).get("maxmemory_policy", "")))

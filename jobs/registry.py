@@ -87,6 +87,11 @@ class App:
             self._settings = Settings.read(*self._given)
         return self._settings
 
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        """Work elsewhere than the program says, as a command line may ask; before the first use."""
+        self._settings = settings
+
     @property
     def layout(self) -> Layout:
         """How the namespace is laid out, and the plans over it."""

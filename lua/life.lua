@@ -98,7 +98,6 @@ local function upkeep(limit, by)
     local job = load_movable(id)
     local n = job.state == 'running' and in_a_row(job, 'lease_expired')
     local ending = {verb = 'reap', code = 'lease_expired', streak = n and 'lease_expired ' .. n}
-    count('expired', n and 1 or 0)
     if n then try_again(job, ending, n == 1 and 0 or nil) else call('ZREM', key('running'), id) end
   end
   for _, id in ipairs(due) do

@@ -178,9 +178,7 @@ def test_every_refusal_that_a_script_can_answer_is_in_its_header(name):
 
 def test_every_refusal_has_its_error_and_every_error_its_refusal():
     codes = {code for name in NAMES for code in script(name).codes}
-    replies = {
-        word for name in NAMES for word in re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join(header_lines(name, "REPLY")))
-    }
+    replies = {word for name in NAMES for word in re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join(header_lines(name, "REPLY")))}
     assert (codes | replies) - WORDS == set(errors.REFUSALS) - {"OOM"}
 
 
@@ -250,7 +248,9 @@ def test_luacheck_finds_nothing(name):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("word", ["cjson", "cmsgpack", "struct.", "bit.", "math.random", "os.", "io.", "#!", "KEYS[2]", "pcall", "_G"])
+@pytest.mark.parametrize(
+    "word", ["cjson", "cmsgpack", "struct.", "bit.", "math.random", "os.", "io.", "#!", "KEYS[2]", "pcall", "_G"]
+)
 def test_nothing_is_used_that_not_every_server_has_alike(word):
     assert [name for name in (*LIBRARIES, *NAMES) if re.search(rf"(?<![\w.]){re.escape(word)}", body(name))] == []
 

@@ -13,7 +13,7 @@ import fakeredis
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule, run_state_machine_as_test
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
 
 from jobs import keys, verbs
 from jobs.errors import Changed, KeyTaken, NotFound, WrongState
@@ -283,9 +283,7 @@ class Verbs(RuleBasedStateMachine):
         self.observe()
         scheduled, model = self.look()[0]["scheduled"], self.model
         lost, due = model.overdue("running"), model.overdue("scheduled")
-        call = verbs.claim(
-            self.base, claim_id=f"claim-{next(self.marks):022}", worker="w", lease=lease, n=n, queues=queues
-        )
+        call = verbs.claim(self.base, claim_id=f"claim-{next(self.marks):022}", worker="w", lease=lease, n=n, queues=queues)
         claimed = self.run(call)
         assert self.run(call).leases == claimed.leases
         for job_id in lost:
@@ -293,7 +291,11 @@ class Verbs(RuleBasedStateMachine):
         for place, job_id in enumerate(job_id for job_id in scheduled if job_id in due):
             job = model.jobs[job_id]
             job.state, job.rank = "queued", (100 - job.priority) * 2**44 + 2**43 + place
-        wanted = [i for q in queues for _, i in sorted((j.rank, i) for i, j in model.jobs.items() if (j.state, j.queue) == ("queued", q))]
+        wanted = [
+            i
+            for q in queues
+            for _, i in sorted((j.rank, i) for i, j in model.jobs.items() if (j.state, j.queue) == ("queued", q))
+        ]
         assert [taken.id for taken in claimed.leases] == wanted[:n]
         for taken in claimed.leases:
             self.taken(taken, lease)
@@ -303,7 +305,13 @@ class Verbs(RuleBasedStateMachine):
     def taken(self, lease, seconds):
         job = self.model.jobs[lease.id]
         before = job.left if job.left is not None else job.tries
-        job.state, job.token, job.attempt, job.left, job.claimed = "running", lease.token, job.attempt + 1, before - 1, self.model.now
+        job.state, job.token, job.attempt, job.left, job.claimed = (
+            "running",
+            lease.token,
+            job.attempt + 1,
+            before - 1,
+            self.model.now,
+        )
         job.due = self.model.now + min(seconds, job.timeout + 5)
         assert (lease.attempt, lease.payload) == (job.attempt, json.dumps(lease.id).encode())
         assert (lease.id, lease.token) not in self.tokens
@@ -367,8 +375,6 @@ class Verbs(RuleBasedStateMachine):
             expected = self.model.over(lease.id, "release", min(2 ** (n - 1), 60) if reason else delay, (code, n))
         (answer,) = self.twice(verbs.release(self.base, [Release(lease, delay, reason)]))
         assert answer.split(" ")[0] == expected
-        if answer == "queued" and self.model.jobs[lease.id].state == "queued":
-            pass
 
     @rule(verb=st.sampled_from(["cancel", "retry", "promote"]), job_id=st.sampled_from(IDS), behind=st.sampled_from([0, 0, 0, 1]))
     def order(self, verb, job_id, behind):

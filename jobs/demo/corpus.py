@@ -1,5 +1,6 @@
 """Which files the demo analyses: the standard library of the Python that runs it, and more where that is small."""
 
+import itertools
 import os
 import sys
 import sysconfig
@@ -31,7 +32,7 @@ class Corpus:
         standard = len(files)
         roots = [library]
         for root in _packages() if standard < enough else ():
-            more = [path for path in _python_files(root) if path not in files][: max(0, at_most - len(files))]
+            more = list(itertools.islice(_python_files(root), max(0, at_most - len(files))))
             files += more
             roots += [root] * bool(more)
         return cls(tuple(files), standard, tuple(roots))

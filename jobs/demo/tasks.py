@@ -39,7 +39,7 @@ def analyse(path: str) -> Report:
             warnings.simplefilter("ignore")  # what a file's own strings are warned about is no concern of ours
             with tokenize.open(path) as file:
                 source = file.read()
-            report = _structure(path, ast.parse(source))
+            report = _structure(path, ast.parse(source, path))
         report.lines = _lines(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as error:
         return Report(path=path, problem=f"{type(error).__name__}: {error}"[:200])
@@ -88,4 +88,4 @@ def _lines_of(token: tokenize.TokenInfo) -> Iterator[int]:
     if first == last:
         yield first
     else:
-        yield from (number for number, text in enumerate(token.string.splitlines(), first) if text.strip())
+        yield from (number for number, text in enumerate(token.string.split("\n"), first) if text.strip())

@@ -1,0 +1,117 @@
+"""The table of commands: what each takes, in which module its handler lives, and what must be installed for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jobs.cli import values
+from jobs.cli.parser import Parser
+
+
+class Command(NamedTuple):
+    """One command. Its handler is the function of its name in `module`, which is imported when it is called."""
+
+    name: str
+    usage: str
+    summary: str
+    module: str
+    takes: Callable[[Parser], None] = lambda parser: None
+    groups: tuple[str, ...] = ()
+    passes: bool = False
+    """Its words are for another program, and are passed on as they are."""
+
+    def parser(self) -> Parser:
+        """A parser for its arguments."""
+        parser = Parser(self.name, self.usage, self.summary)
+        self.takes(parser)
+        return parser
+
+
+def _submit(parser: Parser) -> None:
+    parser.word("task", "TASK", "the task's name")
+    parser.word("payload", "JSON", "its arguments by name, as one JSON object; - reads it from stdin, @FILE from a file",
+                nargs="?", default="{}")  # fmt: skip
+    option = parser.option
+    option("--wait", "[SECONDS]", "wait for the result and print it (30s); exit 1 if the job fails",
+           nargs="?", const="30s", type=values.seconds)  # fmt: skip
+    option("--key", "KEY", "while a job with this key is unfinished in its queue, answer with that job")
+    option("--window", "5m", "let the key stand this long, instead of until the job ends", type=values.some_seconds)
+    option("--delay", "10s", "wait before the first try", type=values.seconds)
+    option("--at", "RFC3339", "the moment of the first try, e.g. 2030-01-31T09:00:00Z", type=values.moment, dest="run_at")
+    option("--queue", "NAME", "the queue (default)")
+    option("--priority", "N", "-100 to 100, higher goes first (0)", type=values.number)
+    option("--max-attempts", "N", "tries before the job is dead (3)", type=values.positive)
+    option("--timeout", "5m", "how long one attempt may take, or none (5m)", type=values.limit)
+    option("--retention", "1d", "how long the completed job is kept (1d)", type=values.seconds)
+    option("--id", "ID", "an id of your own; the same id again answers with the same job")
+    option("--app", "MODULE:APP", "check task and arguments against this app, and use its options (SUBLET_APP)",
+           default=os.environ.get("SUBLET_APP"))  # fmt: skip
+
+
+def _get(parser: Parser) -> None:
+    parser.word("id", "ID", "the job")
+    parser.option("--detail", "", "show what each failed attempt left, e.g. a stack trace", default=False)
+
+
+def _list(parser: Parser) -> None:
+    parser.option("--state", "STATE", " ".join(values.STATES), type=values.state, default=None)
+    parser.option("--queue", "NAME", "only this queue", default=None)
+    parser.option("--task", "NAME", "only this task", default=None)
+    parser.option("--limit", "N", "jobs per page (20)", type=values.positive, default=20)
+    parser.option("--cursor", "CURSOR", "go on where the page before ended", default=None)
+
+
+def _ids(parser: Parser) -> None:
+    parser.word("ids", "ID…", "the jobs", nargs="+")
+
+
+def _work(parser: Parser) -> None:
+    parser.word("app", "MODULE:APP", "where the tasks are, e.g. tasks:app for `app = App()` in tasks.py (SUBLET_APP)",
+                nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
+    parser.option("--drain", "", "stop when the queues are dry", default=False)
+    parser.option("--for", "50s", "stop after this long", type=values.some_seconds, default=None, dest="seconds")
+    parser.option("--slots", "N", "jobs at a time (100 if all tasks are async, else one a core)", type=values.positive, default=None)
+    parser.option("--lease", "30s", "how long it may be silent before its jobs are given on (30s)",
+                  type=values.some_seconds, default=30.0)  # fmt: skip
+    parser.option("--queues", "A,B", "the queues, the first one first (those of the app's tasks)", type=values.names, default=None)
+    parser.option("--name", "NAME", "the worker's name (host, pid and chance)", default=None)
+    parser.option("--quiet", "", "no line per event, only the summary", default=False)
+
+
+def _tick(parser: Parser) -> None:
+    parser.option("--for", "55s", "go on for this long (one round)", type=values.seconds, default=0.0, dest="seconds")
+    parser.option("--every", "5s", "between the rounds (5s)", type=values.some_seconds, default=5.0)
+
+
+def _scripts(parser: Parser) -> None:
+    parser.option("--load", "", "load them into the server now; else each is loaded when first used", default=False)
+
+
+def _demo(parser: Parser) -> None:
+    parser.option("--once", "", "run it once and exit: 0 if every job was done once, else 1", default=False)
+
+
+_TABLE = (
+    Command("submit", "TASK [JSON | - | @FILE] [options]", "Have a worker run a task. Prints the job's id.", "submit", _submit),
+    Command("get", "ID [--detail]", "All about one job: where it is, who owns it, what became of each attempt.", "look", _get),
+    Command("list", "[options]", "Jobs by state, queue and task; finished ones newest first.", "look", _list),
+    Command("queues", "", "The queues, and how many jobs wait in each.", "look"),
+    Command("stats", "", "How many jobs are in each state, and what has happened since the namespace was made.", "look"),
+    Command("cancel", "ID…", "Call jobs off; one that runs hears of it at its worker's next heartbeat.", "steer", _ids),
+    Command("retry", "ID…", "Revive dead or cancelled jobs, with all their tries.", "steer", _ids),
+    Command("promote", "ID…", "Queue scheduled jobs now, whatever they were waiting for.", "steer", _ids),
+    Command("work", "MODULE:APP [options]", "Run a worker: take jobs and run them until a signal comes.", "work", _work),
+    Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, forget what is old.",
+            "tick", _tick),
+    Command("scripts", "[--load]", "The Lua scripts, their SHA-1, and whether the server knows them.", "scripts", _scripts),
+    Command("doctor", "", "Look the server over: is it fit to keep jobs? Exit 1 if anything is bad.", "doctor"),
+    Command("demo", "[--once]", "Run jobs on a server of its own, kill a worker, and show that nothing is lost.", "dev",
+            _demo, ("demo",)),
+    Command("test", "[pytest's arguments]", "Run the project's tests; what follows is passed on to pytest.", "dev",
+            groups=("test",), passes=True),
+    Command("version", "", "What this is, and what it runs on.", "dev"),
+)  # fmt: skip
+
+COMMANDS = {command.name: command for command in _TABLE}

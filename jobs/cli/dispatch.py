@@ -1,0 +1,115 @@
+"""From a command line to an exit code: find the command, see to what it needs, run it, and say in one line what went wrong.
+
+Exit codes: 0 yes · 1 no (refused, failed, not found) · 2 wrong usage or an invalid request · 3 Redis is away or unfit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+from jobs.bootstrap import ensure
+from jobs.cli.commands import COMMANDS, Command
+from jobs.cli.help import first_steps, overview
+from jobs.cli.parser import VALUED, program
+from jobs.cli.values import instead
+from jobs.errors import Invalid, JobFailed, JobsError, Refused, Unavailable, Unfit
+
+HELP = ("-h", "--help", "help")
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line and give its exit code. Nothing is raised that a user could have caused."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="replace")
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit is quiet too
+        return 141
+    except Exception as error:  # noqa: BLE001  # the last place where an error can be put into words
+        if "--debug" in argv:
+            traceback.print_exc()
+        return complain(error, as_json="--json" in argv)
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    name, rest = split(argv)
+    if name in HELP:
+        name, rest = rest[0] if rest else "", ["--help"]
+    if not name:
+        sys.stdout.write(overview() if rest else first_steps())
+        return 0
+    command = _command(name)
+    parser = command.parser()
+    if "-h" in rest[:1] or "--help" in rest[:1] or (not command.passes and {"-h", "--help"} & set(rest)):
+        sys.stdout.write(parser.format_help())
+        return 0
+    args = argparse.Namespace(rest=rest) if command.passes else parser.read(rest)
+    ensure(command.groups)
+    handler = getattr(importlib.import_module(f"jobs.cli.{command.module}"), name)
+    gc.freeze()  # what was imported stays: the collector need not look at it again, not even at exit
+    gc.enable()
+    code: int = handler(args)
+    return code
+
+
+def split(argv: list[str]) -> tuple[str, list[str]]:
+    """The command's name, and all other words; the shared options may stand before it."""
+    i = 0
+    while i < len(argv) and argv[i].startswith("-"):
+        if argv[i] in HELP:
+            return argv[i], argv[i + 1 :]
+        if argv[i] == "--version":
+            return "version", argv[:i] + argv[i + 1 :]
+        i += 2 if argv[i] in VALUED else 1
+    return (argv[i] if i < len(argv) else ""), argv[:i] + argv[i + 1 :]
+
+
+def _command(name: str) -> Command:
+    if name in COMMANDS:
+        return COMMANDS[name]
+    raise Invalid(f"there is no command {name[:40]!r}{instead(name, COMMANDS)} (see {program()} --help)")
+
+
+def complain(error: Exception, as_json: bool) -> int:
+    """Say an error in one line on stderr, and give the exit code that it stands for."""
+    code, words, exit_code = _told(error)
+    if as_json:
+        more = {"id": error.job_id, "code": error.code} if isinstance(error, JobFailed) else {}
+        sys.stderr.write(json.dumps({"error": code, "message": words, **more}, ensure_ascii=False) + "\n")
+    else:
+        sys.stderr.write("sublet: " + "".join(c if c.isprintable() else " " for c in words) + "\n")
+    return exit_code
+
+
+def _told(error: Any) -> tuple[str, str, int]:
+    """The code, the words and the exit code of an error."""
+    if isinstance(error, Invalid):
+        return "INVALID", str(error), 2
+    if isinstance(error, Unavailable):
+        return "UNFIT" if isinstance(error, Unfit) else "UNAVAILABLE", str(error), 3
+    if isinstance(error, Refused):
+        return error.code, str(error), 1
+    if isinstance(error, JobFailed):
+        return "JOB_FAILED", f"{error} (see {program()} get {error.job_id})", 1
+    if isinstance(error, TimeoutError):
+        return "TIMEOUT", str(error), 1
+    if isinstance(error, JobsError):
+        return "ERROR", str(error), 1
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(last.filename)}:{last.lineno}"
+    words = " ".join(str(error).split()) or "no words"
+    return "BUG", f"a bug of ours, {type(error).__name__} at {where}: {words}; please report it, with what --debug shows", 70

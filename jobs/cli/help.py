@@ -1,0 +1,47 @@
+"""The two pages that introduce the program: three next steps, and all commands on one screen."""
+
+from __future__ import annotations
+
+from jobs.cli.parser import SHARED, program
+
+_FIRST = """Sublet: a job scheduler with no master. The state is in Redis; any process may die at any line.
+
+  {program} demo                watch a worker die and nothing get lost; brings its own server
+  {program} work MODULE:APP     run a worker for the tasks of your app
+  {program} submit TASK JSON    have a worker run a task
+
+All commands: {program} --help
+"""
+
+_ALL = """usage: {program} COMMAND …     a job scheduler with no master, on Redis; COMMAND --help says more
+
+  submit TASK [JSON]   have a worker run a task; prints the job's id, or with --wait its result
+  get ID               all about one job: where it is, who owns it, what became of each attempt
+  list                 jobs by state, queue and task
+  queues   stats       how many jobs wait, run, are done
+  cancel   ID…         call jobs off
+  retry    ID…         revive dead or cancelled jobs
+  promote  ID…         queue scheduled jobs now
+
+  work MODULE:APP      run a worker: until a signal comes, the queues are dry, or the time is up
+  tick                 do the upkeep, from any cron; not needed while workers run
+  doctor               is this server fit to keep jobs?
+  scripts              the Lua scripts, and whether the server knows them
+
+  demo                 see it run, on a server of its own
+  test   version       run the project's tests; what this is
+
+{shared}
+environment: SUBLET_REDIS_URL (redis://127.0.0.1:6379)   SUBLET_NAMESPACE (sublet)   SUBLET_APP   NO_COLOR
+exit codes:  0 yes   1 no: refused, failed, not found   2 wrong usage   3 Redis is away
+"""
+
+
+def first_steps() -> str:
+    """What `sublet` alone says."""
+    return _FIRST.format(program=program())
+
+
+def overview() -> str:
+    """What `sublet --help` says."""
+    return _ALL.format(program=program(), shared=SHARED)

@@ -1,0 +1,73 @@
+"""Finds the app that a command line names, and says in one line why it cannot."""
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jobs.cli.values import instead
+from jobs.errors import Invalid
+from jobs.registry import App
+
+
+def load_app(place: str) -> App:
+    """The app at MODULE:APP, or the only app of MODULE. The current folder comes first on the path. Raises Invalid."""
+    name, _, attribute = place.partition(":")
+    if name.endswith(".py") or os.sep in name:
+        dotted = name.removeprefix("./").removesuffix(".py").replace(os.sep, ".")
+        raise Invalid(f"{name} is a file; write it as a module: {dotted}:{attribute or 'app'}")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise Invalid(f"{place!r} names no module; write MODULE:APP, e.g. tasks:app")
+    module = _import(name)
+    apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+    if not attribute and len(apps) != 1:
+        raise Invalid(f"module {name} has {len(apps) or 'no'} apps; write MODULE:APP{_beside(apps)}")
+    found: Any = module
+    for part in (attribute or apps[0]).split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise Invalid(f"module {name} has no {attribute!r}{_beside(apps) or instead(attribute, vars(module))}")
+    if not isinstance(found, App):
+        raise Invalid(f"{place} is no App but a {type(found).__name__}{_beside(apps)}")
+    return found
+
+
+def _beside(apps: list[str]) -> str:
+    return f" (there is {', '.join(apps)})" if apps else ""
+
+
+def _import(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            near = instead(name, [path.stem for path in Path(here).glob("*.py")])
+            raise Invalid(f"there is no module {name}{near}: not in {here}, not on Python's path") from error
+        raise Invalid(_why(name, error)) from error
+    except BaseException as error:  # noqa: BLE001  # whatever a module does on import, exiting included, is told in a line
+        raise Invalid(_why(name, error)) from error
+
+
+def _why(name: str, error: BaseException) -> str:
+    words = " ".join(str(error).split())
+    if isinstance(error, SyntaxError):
+        words = f"{error.msg} ({Path(error.filename or '?').name}:{error.lineno})"
+    else:
+        words = f"{words} ({_place(error)})".lstrip()
+    return f"module {name} cannot be imported: {type(error).__name__}: {words}; --debug shows the whole trace"
+
+
+def _place(error: BaseException) -> str:
+    """File and line where it went wrong: the last one in this folder, else the last one at all."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    own = [frame for frame in frames if frame.filename.startswith(os.getcwd() + os.sep)]
+    last = (own or frames)[-1]
+    return f"{os.path.relpath(last.filename) if own else last.filename}:{last.lineno}"

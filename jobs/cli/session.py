@@ -1,0 +1,56 @@
+"""What every command that speaks to Redis begins with: the settings, and a client made of them."""
+
+import os
+from argparse import Namespace
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from jobs import reads
+from jobs.client import SyncClient
+from jobs.config import Settings
+from jobs.errors import Invalid
+from jobs.transport import Plan, follow_sync
+
+if TYPE_CHECKING:
+    from jobs.registry import App
+
+T = TypeVar("T")
+
+
+def settings_of(args: Namespace) -> Settings:
+    """Flag, else environment, else default. Raises Invalid."""
+    return Settings.read(args.redis_url, args.namespace)
+
+
+def settings_for(args: Namespace, app: "App | None") -> Settings:
+    """Flag, else what the app was given, else environment, else default. Raises Invalid."""
+    said = settings_of(args)
+    if app is None:
+        return said
+    changes = {name: getattr(said, name) for name in ("redis_url", "namespace") if getattr(args, name)}
+    return replace(app.settings, **changes)
+
+
+def client_of(settings: Settings) -> SyncClient:
+    """A client that connects on first use. Raises Invalid for a URL that cannot be."""
+    try:
+        return SyncClient(settings)
+    except ValueError as error:
+        raise Invalid(f"SUBLET_REDIS_URL {settings.shown_url!r}: {error}") from None
+
+
+def look(client: SyncClient, plan: Plan[T]) -> T:
+    """Carry out a plan that only reads; unlike the client's own methods it makes no namespace where there is none."""
+    return follow_sync(client.transport.run, plan)
+
+
+def clock(client: SyncClient) -> datetime:
+    """The moment, by the one clock."""
+    return client.transport.run(reads.clock())
+
+
+def caller(verb: str) -> str:
+    """A name for this process, as Redis notes it with what it did."""
+    host = "".join(c for c in os.uname().nodename if c.isalnum() or c in "_.-")[:64] or "host"
+    return f"{verb}-{host}-{os.getpid()}"

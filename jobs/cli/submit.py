@@ -1,0 +1,107 @@
+"""`submit`: one job from a command line."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jobs.cli.output import document, note, write
+from jobs.cli.parser import program
+from jobs.cli.session import client_of, settings_for
+from jobs.cli.values import instead
+from jobs.client import SyncClient, payload_of
+from jobs.errors import Invalid
+from jobs.model import State, Submission
+from jobs.options import Options
+from jobs.plans import Layout
+
+if TYPE_CHECKING:
+    from jobs.registry import App
+
+OPTIONS = ("queue", "priority", "delay", "run_at", "key", "window", "max_attempts", "timeout", "retention")
+PATIENCE = 2.0
+"""Seconds after which a person who waits is told what the job waits for."""
+
+
+def submit(args: Namespace) -> int:
+    """Submit one job; print its id, or with --wait its result."""
+    app = _app(args.app)
+    settings = settings_for(args, app)
+    payload = payload_of(_text(args.payload))
+    options = (_checked(app, args, payload) if app else Options()).but(**_given(args))
+    job_id: str | None = getattr(args, "id", None)
+    job = Layout(settings).submission(args.task, payload, options.queue, options.rules(), job_id)
+    with client_of(settings) as client:
+        (submitted,) = client.submit_all([job])
+        created = submitted.created or (job_id is None and submitted.id == job.id)
+        if not created:
+            note(f"there already: {_same(job, submitted.id)}")
+        answer: dict[str, Any] = {"id": submitted.id, "created": created}
+        if "wait" in args:
+            answer |= {"state": State.COMPLETED.value, "result": _wait(client, submitted.id, args.wait)}
+    if args.json:
+        document(answer)
+    elif "wait" in args:
+        document(answer["result"])
+    else:
+        write(submitted.id)
+    return 0
+
+
+def _text(said: str) -> bytes | str:
+    """The JSON itself, from stdin, or from a file."""
+    if said == "-":
+        return sys.stdin.buffer.read()
+    if not said.startswith("@"):
+        return said
+    try:
+        with open(said[1:], "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise Invalid(f"cannot read {said[1:]}: {error.strerror}") from None
+
+
+def _given(args: Namespace) -> dict[str, Any]:
+    given = {name: getattr(args, name) for name in OPTIONS if name in args}
+    if "run_at" in given and "delay" in given:
+        raise Invalid("--at and --delay: use one of them")
+    if "run_at" in given:
+        given["delay"] = 0
+    return given
+
+
+def _app(place: str | None) -> "App | None":
+    if not place:
+        return None
+    from jobs.cli.load import load_app  # and with it asyncio's half of this package, which the others need not wait for
+
+    return load_app(place)
+
+
+def _checked(app: "App", args: Namespace, payload: bytes) -> Options:
+    """The task's own options. Raises Invalid when the app has no such task, or the arguments do not fit it."""
+    if args.task not in app.tasks:
+        near = instead(args.task, app.tasks) or f" (there is {', '.join(sorted(app.tasks)) or 'none'})"
+        raise Invalid(f"{args.app} has no task {args.task!r}{near}")
+    try:
+        app.tasks[args.task].arguments.load(payload)
+    except Invalid as error:
+        raise Invalid(f"task {args.task}: {error}") from None
+    return app.tasks[args.task].defaults
+
+
+def _same(job: Submission, there: str) -> str:
+    return f"{there} has this id" if there == job.id else f"{there} holds this key"
+
+
+def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
+    """The result. Raises JobFailed, JobCancelled or TimeoutError. A person hears what the job waits for."""
+    if seconds > PATIENCE and sys.stderr.isatty():
+        try:
+            return client.result(job_id, PATIENCE)
+        except TimeoutError:
+            seconds -= PATIENCE
+            state = client.get(job_id).state
+            start = f"no worker has taken it yet; {program()} work MODULE:APP starts one"
+            note(f"{job_id} is {state}{f': {start}' if state is State.QUEUED else ''} …")
+    return client.result(job_id, seconds)

@@ -1,0 +1,87 @@
+"""What people write on a command line, made into values. An ArgumentTypeError says how to write it instead."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Iterable
+from datetime import datetime
+from difflib import get_close_matches
+
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?")
+_UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
+
+
+def is_duration(text: str) -> bool:
+    """Does this read as a duration?"""
+    return _DURATION.fullmatch(text) is not None
+
+
+def seconds(text: str) -> float:
+    """A duration: 250ms, 50s, 5m, 1h, 2d, or plain seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        why = "a duration cannot be negative" if text.startswith("-") else f"{text[:40]!r} is no duration"
+        raise ArgumentTypeError(f"{why}; write 250ms, 50s, 5m, 1h, 2d or plain seconds")
+    return round(float(found[1]) * _UNITS[found[2]], 3)
+
+
+def some_seconds(text: str) -> float:
+    """A duration above 0."""
+    value = seconds(text)
+    if value <= 0:
+        raise ArgumentTypeError("use a duration above 0")
+    return value
+
+
+def limit(text: str) -> float | None:
+    """A duration, or `none` for no limit."""
+    return None if text == "none" else some_seconds(text)
+
+
+def moment(text: str) -> datetime:
+    """A moment with a time zone, as RFC 3339 writes it."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ArgumentTypeError(f"{text[:40]!r} is no moment; write 2030-01-31T09:00:00Z, or +02:00 in place of the Z")
+    return found
+
+
+def number(text: str) -> int:
+    """A whole number."""
+    if not re.fullmatch(r"-?\d{1,9}", text):
+        raise ArgumentTypeError(f"{text[:40]!r} is no whole number")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    value = number(text)
+    if value < 1:
+        raise ArgumentTypeError("use a whole number from 1")
+    return value
+
+
+def state(text: str) -> str:
+    """The name of a state."""
+    if text not in STATES:
+        raise ArgumentTypeError(f"there is no state {text[:40]!r}{instead(text, STATES)}; there are {', '.join(STATES)}")
+    return text
+
+
+def names(text: str) -> list[str]:
+    """Names with commas between."""
+    found = [name for name in text.split(",") if name]
+    if not found:
+        raise ArgumentTypeError("use one name, or several with commas between")
+    return found
+
+
+def instead(word: str, known: Iterable[str]) -> str:
+    """A question that names what was probably meant; empty when nothing is near."""
+    near = get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -1,0 +1,90 @@
+"""Every example is run, as its first lines say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture
+def run(place, raw):
+    """Run a module of the examples in the test's namespace, and give what it printed."""
+
+    def run(*words):
+        env = {**os.environ, "SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
+        done = subprocess.run([sys.executable, *words], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+pytestmark = pytest.mark.real_server
+
+
+def test_greet(place, raw):
+    env = {**os.environ, "SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
+    worker = subprocess.Popen([sys.executable, "-m", "jobs", "work", "examples.greet:app"], env=env, cwd=ROOT)
+    try:
+        words = [sys.executable, "-m", "examples.greet", "Ada"]
+        out = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+        assert out.splitlines()[-1] == "Hello, Ada!"
+    finally:
+        worker.terminate()
+        assert worker.wait(20) == 0
+
+
+def test_checksums(run, tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+    out = run("-m", "examples.checksums", str(tmp_path)).splitlines()
+    assert [line.split()[1] for line in out] == ["a", "b", "c"]
+    assert out[0].startswith("ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb")
+
+
+def test_steering(run):
+    assert run("-m", "examples.steering").splitlines() == [
+        "result: order 7 is paid",
+        "   1. released not paid yet",
+        "   2. released not paid yet",
+        "   3. completed",
+        STORY_OF_DISCARD,
+        "   1. discarded 'nowhere' is no address",
+        "result: worked at attempt 3, after ConnectionError",
+        "   1. ConnectionError the other side hung up",
+        "   2. ConnectionError the other side hung up",
+        "   3. completed",
+    ]
+
+
+class _Like(str):
+    def __eq__(self, other):
+        return other.startswith("failed: job ") and other.endswith(" is dead (discarded): 'nowhere' is no address")
+
+    __hash__ = str.__hash__
+
+
+STORY_OF_DISCARD = _Like("failed: …")
+
+
+def test_fencing(run):
+    assert run("-m", "examples.fencing") == "the ghost's write was refused\n"
+
+
+def test_operator(run):
+    assert run("-m", "examples.operator").splitlines() == [
+        "the same job: True - created: True False",
+        "now: queued",
+        "report is queued, priority 0, arguments {'year': 2026}",
+        "called off: cancelled",
+        "twice is refused: True",
+    ]
+
+
+def test_every_example_has_its_test():
+    assert [name for name in EXAMPLES if f"test_{name}" not in globals()] == []

@@ -1,0 +1,158 @@
+"""The habits of the house: layers that only point down, small files, few doors, and checks that stay clean."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jobs
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted([*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")])
+LAYERS = [
+    {"jobs.errors", "jobs.keys", "jobs.bootstrap"},
+    {"jobs.model", "jobs.options", "jobs.config"},
+    {"jobs.scripts", "jobs.context"},
+    {"jobs.verbs", "jobs.reads", "jobs.embedded"},
+    {"jobs.transport"},
+    {"jobs.plans", "jobs.waiter", "jobs.source", "jobs.arguments"},
+    {"jobs.store"},
+    {"jobs.client"},
+    {"jobs.registry"},
+    {"jobs.attempt", "jobs.pipe"},
+    {"jobs.children", "jobs.child"},
+    {"jobs.runner"},
+    {"jobs.worker"},
+    {"functions.work", "functions.tick"},
+    {"jobs.cli", "jobs.demo"},
+    {"jobs.__main__"},
+]
+"""From the ground up. A module imports from lower layers only; within `jobs.cli` and `jobs.demo` it may look around."""
+BUDGETS = {"function": 40, "python": 300, "script": 80, "library": 160}
+DOORS = {
+    "redis": {"jobs.config", "jobs.transport", "jobs.waiter", "jobs.embedded"},
+    "aiohttp": set(),
+    "rich": {"jobs.demo"},
+}
+"""Which modules may import a dependency that has few doors."""
+
+
+def module_of(path):
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def level(module):
+    name = next((m for m in ("jobs.cli", "jobs.demo") if module == m or module.startswith(m + ".")), module)
+    return next((i for i, layer in enumerate(LAYERS) if name in layer), None)
+
+
+def imports(path):
+    """All modules that a file imports, also those inside functions, but not those for type checkers alone."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(node)
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and getattr(test.test, "id", "") == "TYPE_CHECKING"
+        for node in ast.walk(test)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_layers_point_downward(path):
+    own = module_of(path)
+    if own in ("jobs", "functions"):
+        return
+    assert level(own) is not None, f"{own} has no layer: say in LAYERS where it stands"
+    for imported in imports(path):
+        other = level(imported)
+        same_room = own.split(".")[:2] == imported.split(".")[:2]
+        if other is not None and imported != own and not same_room:
+            assert other < level(own), f"{own} imports {imported}, which is not below it"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_each_dependency_has_few_doors(path):
+    own = module_of(path)
+    for imported in imports(path):
+        package = imported.split(".")[0]
+        if package in DOORS:
+            assert any(own == door or own.startswith(door + ".") for door in DOORS[package]), f"{own} imports {package}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_files_and_functions_are_small(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= BUDGETS["python"]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (
+                node.end_lineno - node.lineno + 1 - (len(ast.get_docstring(node).splitlines()) if ast.get_docstring(node) else 0)
+            )
+            assert lines <= BUDGETS["function"], f"{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "lua").glob("*.lua")), ids=lambda path: path.stem)
+def test_scripts_are_small(path):
+    kind = "library" if path.stem in ("lib", "life") else "script"
+    assert len(path.read_text().splitlines()) <= BUDGETS[kind]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_nothing_is_imported_or_run_by_a_name_from_data(path):
+    """JSON only: no pickle, no eval; modules are imported by name where a person or our own code named them."""
+    text, own = path.read_text(), module_of(path)
+    assert not re.search(r"\b(pickle|marshal|shelve)\b|yaml\.load|(?<!\w)(eval|exec)\(", text)
+    if "import_module" in text:
+        assert own in ("jobs", "jobs.child") or own.startswith("jobs.cli")
+
+
+@pytest.mark.parametrize("name", ["bootstrap", "__main__"])
+def test_what_runs_before_the_dependencies_needs_none(name):
+    """Imports at the top of these files are of the standard library, or of this package's own such files."""
+    tree = ast.parse((ROOT / "jobs" / f"{name}.py").read_text())
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    named = [n.name for node in top if isinstance(node, ast.Import) for n in node.names]
+    named += [node.module for node in top if isinstance(node, ast.ImportFrom)]
+    assert {n.split(".")[0] for n in named} <= sys.stdlib_module_names | {"jobs"}
+    assert [n for n in named if n.startswith("jobs") and n not in ("jobs", "jobs.bootstrap")] == []
+
+
+def test_the_public_names_are_these():
+    tree = ast.parse((ROOT / "jobs" / "__init__.py").read_text())
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    for_types = sorted(name.name for node in guarded.body if isinstance(node, ast.ImportFrom) for name in node.names)
+    assert for_types == sorted(jobs.__all__)
+    for name in jobs.__all__:
+        assert getattr(jobs, name).__doc__, f"{name} has no docstring"
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = jobs.Nonsense
+
+
+def test_the_code_is_typed_strictly():
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("words", [["check"], ["format", "--check"]], ids=["lint", "format"])
+def test_the_code_is_clean(words):
+    done = subprocess.run([sys.executable, "-m", "ruff", *words, "."], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+
+
+def test_lint_exceptions_carry_a_reason():
+    for path in [*SOURCES, *(ROOT / "tests").glob("*.py"), *(ROOT / "bench").glob("*.py"), *(ROOT / "examples").glob("*.py")]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            mark = re.search(r"# (noqa: [A-Z]+[0-9]+(?:, ?[A-Z]+[0-9]+)*|type: ignore\[[a-z-]+\])(.*)", line)
+            assert not mark or mark[2].strip(" #"), f"{path.name}:{number} gives no reason"

@@ -1,0 +1,157 @@
+"""The life of a job, told in order. Read this first: each test is one path through the states."""
+
+import pytest
+
+from jobs import Options, State
+from jobs.client import Client
+from jobs.model import Beat, Completion, Failure, Release
+
+
+@pytest.fixture
+def client(store):
+    return Client(store=store)
+
+
+@pytest.fixture
+def claim(store):
+    async def claim(worker="ada"):
+        (lease,) = (await store.claim(worker=worker, queues=["default"], n=1, lease=30)).leases
+        return lease
+
+    return claim
+
+
+async def states(client, job_id):
+    """Where the job is, and how its attempts so far have ended."""
+    job = await client.get(job_id)
+    return job.state, [attempt.code for attempt in job.attempts]
+
+
+async def test_the_straight_way(client, store, claim):
+    """submit → queued → claim → running → heartbeat → complete → completed."""
+    handle = await client.submit("greet", {"name": "Ada"})
+    assert await states(client, handle.id) == (State.QUEUED, [])
+
+    lease = await claim()
+    assert (lease.id, lease.task, lease.payload, lease.attempt) == (handle.id, "greet", b'{"name":"Ada"}', 1)
+    assert await states(client, handle.id) == (State.RUNNING, [])
+
+    (end,) = await store.heartbeat([Beat(lease, b'{"fraction":0.5}')], lease=60)
+    assert end > lease.expires_ms
+    job = await handle.get()
+    assert (job.worker, job.progress) == ("ada", {"fraction": 0.5})
+
+    assert await store.settle([Completion(lease, b'"hello Ada"')]) == ["completed"]
+    assert await handle.result() == "hello Ada"
+    assert await states(client, handle.id) == (State.COMPLETED, ["completed"])
+
+
+async def test_the_worker_dies(client, store, claim, elapse):
+    """Its lease ends; whoever claims next takes the job over; the ghost is refused."""
+    handle = await client.submit("greet")
+    ghost = await claim("ada")
+    elapse(31)
+
+    lease = await claim("bob")
+    assert (lease.id, lease.attempt, lease.recovered) == (handle.id, 2, "lease_expired")
+    assert lease.fence > ghost.fence
+
+    assert await store.settle([Completion(ghost, b'"too late"')]) == ["LEASE_LOST"]
+    assert await store.heartbeat([Beat(ghost)], lease=30) == ["LEASE_LOST"]
+    assert await store.settle([Completion(lease, b'"in time"')]) == ["completed"]
+    assert await handle.result() == "in time"
+    assert await states(client, handle.id) == (State.COMPLETED, ["lease_expired", "completed"])
+
+
+async def test_the_worker_is_late_but_nobody_noticed(client, store, claim, elapse):
+    """A lease that is over, and was given to nobody, is still good: the token is the proof."""
+    handle = await client.submit("greet")
+    lease = await claim()
+    elapse(3600)
+    assert await store.settle([Completion(lease, b"1")]) == ["completed"]
+    assert await states(client, handle.id) == (State.COMPLETED, ["completed"])
+
+
+async def test_the_task_fails_and_works_the_second_time(client, store, claim, elapse):
+    """fail → scheduled, after a backoff → due → queued → running → completed."""
+    handle = await client.submit("greet")
+    (answer,) = await store.settle([Failure(await claim(), "ValueError", "no such name")])
+    assert answer.startswith("scheduled ")
+    assert await states(client, handle.id) == (State.SCHEDULED, ["ValueError"])
+    elapse(1)
+    lease = await claim()
+    assert lease.recovered == "ValueError"
+    await store.settle([Completion(lease, b"1")])
+    assert await states(client, handle.id) == (State.COMPLETED, ["ValueError", "completed"])
+
+
+async def test_the_task_never_works(client, store, claim, elapse):
+    """Three tries by default, then dead: kept, listed, and revived by an operator's retry."""
+    handle = await client.submit("greet")
+    for _ in range(3):
+        await store.settle([Failure(await claim(), "ValueError", "no")])
+        elapse(300)
+    assert await states(client, handle.id) == (State.DEAD, ["ValueError"] * 3)
+    assert await client.retry(handle.id) == "queued"
+    lease = await claim()
+    assert (lease.attempt, (await handle.get()).tries_left) == (4, 2)
+    await store.settle([Completion(lease, b"1")])
+    assert (await handle.get()).state is State.COMPLETED
+
+
+async def test_a_poisonous_job_kills_every_worker(client, claim, elapse):
+    """A try is counted when it begins, so a job that kills its workers ends too."""
+    handle = await client.submit("greet")
+    for _ in range(3):
+        await claim()
+        elapse(40)
+        await client.store.claim(worker="upkeep", queues=["default"], n=0, lease=30)
+        elapse(300)
+        await client.store.claim(worker="upkeep", queues=["default"], n=0, lease=30)
+    assert await states(client, handle.id) == (State.DEAD, ["lease_expired"] * 3)
+
+
+async def test_the_worker_is_told_to_go(client, store, claim):
+    """release → queued, in its old place, and the try is given back."""
+    first, second = await client.submit("greet"), await client.submit("greet")
+    lease = await claim()
+    assert await store.settle([Release(lease, 0, "the worker stopped")]) == ["queued"]
+    again = await claim()
+    assert (again.id, (await first.get()).tries_left) == (first.id, 2)
+    assert (await claim()).id == second.id
+
+
+async def test_it_waits_for_its_time(client, store, claim, elapse):
+    """submit(delay) → scheduled → due → queued; promote does not wait."""
+    later = await client.submit("greet", {}, Options(delay=3600))
+    now = await client.submit("greet", {}, Options(delay=3600))
+    assert await states(client, later.id) == (State.SCHEDULED, [])
+    await client.promote(now.id)
+    lease = await claim()
+    assert lease.id == now.id
+    await store.settle([Completion(lease, b"1")])
+    elapse(3600)
+    assert (await claim()).id == later.id
+
+
+async def test_it_is_called_off(client, store, claim):
+    """cancel → cancelled at once while it waits; asked for while it runs, and the worker agrees."""
+    waiting, running = await client.submit("greet"), None
+    assert await client.cancel(waiting.id) == "cancelled"
+    running = await client.submit("greet")
+    lease = await claim()
+    assert await client.cancel(running.id) == "requested"
+    assert await store.heartbeat([Beat(lease)], lease=30) == ["CANCEL_REQUESTED"]
+    assert await store.settle([Failure(lease, "cancelled", "stopped", again=False)]) == ["cancelled"]
+    assert await states(client, running.id) == (State.CANCELLED, ["cancelled"])
+
+
+async def test_it_is_forgotten(client, store, claim, elapse):
+    """A day after it was completed, whoever passes by forgets it."""
+    handle = await client.submit("greet")
+    await store.settle([Completion(await claim(), b"1")])
+    elapse(86_400)
+    assert await store.follow(store.layout.prune()) == (1, False)
+    assert (await client.list_jobs()).jobs == ()
+    with pytest.raises(Exception, match="its retention has passed"):
+        await handle.get()

@@ -1,0 +1,147 @@
+"""The promises of the README, in its words, each shown by a test of its name. Harder attacks on them are in other files."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from jobs import Changed, OutOfMemory, State, SyncClient, keys, verbs
+from jobs.config import Settings
+from jobs.embedded import EmbeddedServer
+from jobs.model import Beat, Completion, Failure, Submission
+from tests.tasks import eventually
+
+
+async def test_at_least_once_execution_at_most_one_accepted_outcome(desk):
+    """A job is run until one outcome is accepted; the outcome of a lease that was given to another changes nothing."""
+    ghost = await desk.running("a")
+    desk.elapse(31)
+    lease = await desk.take("a")
+    assert await desk.complete(lease, b'"the one"') == "completed"
+    before = desk.everything()
+    assert await desk.complete(ghost, b'"another"') == "LEASE_LOST"
+    assert await desk.fail(ghost) == "LEASE_LOST"
+    assert await desk.release(ghost) == "LEASE_LOST"
+    assert await desk.heartbeat(ghost) == "LEASE_LOST"
+    assert desk.everything() == before
+    assert desk.job("a")["result"] == '"the one"'
+
+
+@pytest.mark.real_server
+def test_no_acknowledged_job_is_lost(tmp_path, backend):
+    """…while Redis keeps its data: the server is SIGKILLed in the middle, and all that it acknowledged is there again."""
+    if backend != "valkey":
+        pytest.skip("one server with an append-only file is enough; the wheel's is always here")
+    folder = tmp_path / "data"
+    server = EmbeddedServer.start(folder)
+    acknowledged: list[str] = []
+    with SyncClient(Settings(redis_url=server.url)) as client:
+        for _ in range(200):
+            acknowledged.append(client.submit("t").id)
+    os.kill(server.pid, signal.SIGKILL)
+    server.stop()
+    with EmbeddedServer.start(folder) as again, SyncClient(Settings(redis_url=again.url)) as client:
+        assert [job_id for job_id in acknowledged if client.get(job_id).state is not State.QUEUED] == []
+
+
+async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
+    """Each verb is sent twice, the very same bytes: the second answer is the first, and nothing more has changed."""
+    ids = ("done", "broken", "gone", "alive", "off", "dead", "late")
+    await desk.submit(*ids[:6])
+    await desk.submit("late", rules="delay=1000000")
+    leases = {lease.id: lease for lease in await desk.claim(6)}
+    await desk.fail(leases["dead"], again=False)
+    calls = {
+        "submit": verbs.submit(desk.base, [Submission("new", "q", "t", "key=k", b"{}")]),
+        "claim": verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=30, n=1, queues=["q"]),
+        "heartbeat": verbs.heartbeat(desk.base, [Beat(leases["alive"])], lease=3600),
+        "complete": verbs.complete(desk.base, [Completion(leases["done"], b"1")]),
+        "fail": verbs.fail(desk.base, [Failure(leases["broken"], "Boom")]),
+        "cancel": verbs.cancel(desk.base, "off", desk.revision("off")),
+        "retry": verbs.retry(desk.base, "dead", desk.revision("dead")),
+        "promote": verbs.promote(desk.base, "late", desk.revision("late")),
+        "watch": verbs.watch(desk.base, ["alive"]),
+    }
+    for name, call in calls.items():
+        first, after = await desk.run(call), desk.everything()
+        again = await desk.run(call)
+        if name == "submit":
+            assert (first[0].created, again[0]) == (True, first[0]._replace(created=False))
+        elif name != "heartbeat":
+            assert again == first, name
+        changed = {key for key, value in desk.everything().items() if value != after.get(key)}
+        allowed = {keys.structure(desk.base, "running"), keys.job(desk.base, "alive")} if name == "heartbeat" else set()
+        assert changed <= allowed | {keys.alarm(desk.base), desk.base}, name
+
+
+async def test_an_operators_verb_carries_the_revision_it_saw(desk):
+    await desk.submit("a")
+    seen = desk.revision("a")
+    await desk.take("a")
+    with pytest.raises(Changed, match="look again"):
+        await desk.order("cancel", "a", seen)
+    assert "cancel_requested_at" not in desk.job("a")
+
+
+async def test_one_clock(desk):
+    """Redis's TIME decides every deadline: a client whose clock is a day off makes no difference."""
+    before = desk.now()
+    await desk.submit("a", rules="delay=1000")
+    lease = None
+    assert before + 1000 <= desk.score("scheduled", "a") <= desk.now() + 1000
+    desk.elapse(1)
+    lease = await desk.take("a", lease=30)
+    assert before <= lease.expires_ms - 30_000 <= desk.now()
+
+
+async def test_no_process_must_stay_alive(desk):
+    """Nobody ticks: two claims by passers-by see to a lease that ended and to a job that fell due."""
+    await desk.running("lost", worker="dead")
+    await desk.submit("late", rules="delay=60000")
+    desk.elapse(61)
+    assert {lease.id for lease in await desk.claim(2)} == {"lost", "late"}
+
+
+@pytest.mark.real_server
+async def test_memory_is_bounded(desk, backend):
+    """Submit is refused in words when Redis is full; what is there is still worked off, and that makes room."""
+    if os.environ.get("SUBLET_TEST_REDIS_URL") and backend == "redis":
+        pytest.skip("the server at SUBLET_TEST_REDIS_URL is not ours to fill")
+    await desk.submit(*(f"j{i}" for i in range(100)), payload=b'"' + b"x" * 1000 + b'"')
+    limit, used = desk.raw.config_get("maxmemory")["maxmemory"], desk.raw.info("memory")["used_memory"]
+    try:
+        desk.raw.config_set("maxmemory", used - 1)
+        with pytest.raises(OutOfMemory):
+            await desk.submit("one-more")
+        leases = await desk.claim(100)
+        assert len(leases) == 100
+        assert await desk.heartbeat(leases[0]) != "LEASE_LOST"
+        assert await desk.run(verbs.complete(desk.base, [Completion(x, b"1") for x in leases])) == ["completed"] * 100
+    finally:
+        desk.raw.config_set("maxmemory", limit)
+    assert desk.raw.info("memory")["used_memory"] < used
+    assert desk.state("one-more") is None
+
+
+@pytest.mark.real_server
+def test_a_killed_worker_loses_nothing(place, raw):
+    """A real process, SIGKILLed while it holds jobs: all of them are run again by another."""
+    env = {**os.environ, "SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
+    words = [sys.executable, "-m", "jobs", "work", "tests.tasks:app", "--lease", "1s", "--slots", "5"]
+    workers = [subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)]
+    try:
+        with SyncClient(place.settings) as client:
+            handles = [client.submit("crowd", {"seconds": 0.8}) for _ in range(10)]
+            eventually(lambda: len(client.list_jobs(state=State.RUNNING).jobs) == 5, 20)
+            workers[0].kill()
+            workers.append(subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL))
+            for handle in handles:
+                handle.result(timeout=30)
+            recovered = [handle for handle in handles if handle.get().attempts[0].code == "lease_expired"]
+            assert len(recovered) == 5
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.wait(20)
