@@ -180,11 +180,11 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """How many leases that ended and jobs that fell due before this moment nobody has seen to, and the oldest one's moment."""
+    """How many leases had ended and jobs fallen due by this moment and nobody has seen to it yet, and since when."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
-        oldest = [float(first[0][1] if isinstance(first[0], tuple) else first[1]) for first in reply[1::2] if first]
-        return int(reply[0]) + int(reply[2]), moment(min(oldest, default=None))
+        count = int(reply[0]) + int(reply[2])
+        return count, moment(min(float(first[1]) for first in reply[1::2] if first)) if count else None
 
     commands: list[tuple[Any, ...]] = []
     for key in (keys.structure(base, "running"), keys.structure(base, "scheduled")):
@@ -209,10 +209,7 @@ def known(shas: Sequence[str]) -> Call[list[bool]]:
 
 def config(name: str) -> Call[str]:
     """One of the server's settings; empty where it has none of this name."""
-    return Call(
-        (("CONFIG", "GET", name),),
-        lambda reply: str(next(iter(reply.values()), "")) if isinstance(reply, dict) else reply[1].decode() if reply else "",
-    )
+    return Call((("CONFIG", "GET", name),), lambda reply: reply[1].decode() if reply else "")
 
 
 def server() -> Call[dict[str, Any]]:

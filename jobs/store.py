@@ -1,6 +1,7 @@
 """Jobs in Redis, for code on an event loop: the `JobSource` of workers and producers, and the plans of operators."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -147,15 +148,14 @@ class Store:
         if self._endings is None:
             self._endings = Endings(self.settings, self._blocking)
         await self._endings.subscribe(base)
-        try:
+        with self._endings.expecting(job_id) as ended:
             while True:
                 (standing,) = await self.run(verbs.watch(base, [job_id]))
                 left = until - time.monotonic()
                 if standing.state is None or standing.state in FINISHED or left <= 0:
                     return standing
-                await self._endings.wait(job_id, min(left, REREAD))
-        finally:
-            self._endings.forget(job_id)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), min(left, REREAD))
 
     async def aclose(self) -> None:
         """Give back what abandoned claims brought, and let go of all connections."""

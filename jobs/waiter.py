@@ -7,7 +7,7 @@ moment, never a job.
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -76,27 +76,34 @@ class Endings:
         self._client = client or connect(settings, blocking=True)
         self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
         self._channels: set[str] = set()
-        self._events: dict[str, asyncio.Event] = {}
+        self._subscribing = asyncio.Lock()
+        self._expected: dict[str, set[asyncio.Event]] = {}
         self._listening: asyncio.Task[None] | None = None
 
     async def subscribe(self, base: str) -> None:
-        """Listen to a partition's channel from now on. Subscribe before `watch`, or an ending may slip between."""
-        channel = keys.ended(base)
-        if channel not in self._channels:
-            await self._pubsub.subscribe(channel)
-            self._channels.add(channel)
-        if self._listening is None or self._listening.done():
-            self._listening = asyncio.create_task(self._listen())
+        """Listen to a partition's channel from now on."""
+        async with self._subscribing:
+            channel = keys.ended(base)
+            if channel not in self._channels:
+                with contextlib.suppress(RedisError, OSError):  # the caller's next call says what is wrong with the server
+                    await self._pubsub.subscribe(channel)
+                    if not self._channels:  # the confirmation: from here on nothing is missed; later ones the listener hears
+                        await self._pubsub.get_message(timeout=REREAD)
+                    self._channels.add(channel)
+            if self._channels and (self._listening is None or self._listening.done()):
+                self._listening = asyncio.create_task(self._listen())
 
-    async def wait(self, job_id: str, seconds: float) -> None:
-        """Return when this job is said to have ended, or when the seconds are over: then look again."""
-        event = self._events.setdefault(job_id, asyncio.Event())
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), seconds)
-
-    def forget(self, job_id: str) -> None:
-        """Nobody waits for this job any more."""
-        self._events.pop(job_id, None)
+    @contextlib.contextmanager
+    def expecting(self, job_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set when this job is said to have ended. Expect before `watch`, or an ending may slip between."""
+        event = asyncio.Event()
+        self._expected.setdefault(job_id, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._expected[job_id].discard(event)
+            if not self._expected[job_id]:
+                del self._expected[job_id]
 
     async def _listen(self) -> None:
         while True:
@@ -105,8 +112,7 @@ class Endings:
             except (RedisError, OSError):
                 await asyncio.sleep(REST)
                 continue
-            event = self._events.get(message["data"].decode()) if message else None
-            if event:
+            for event in self._expected.get(message["data"].decode(), ()) if message else ():
                 event.set()
 
     async def aclose(self) -> None:
@@ -125,6 +131,7 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
     with transport.client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below says what is wrong with the server
             pubsub.subscribe(keys.ended(base))
+            pubsub.get_message(timeout=REREAD)  # the confirmation: from here on nothing is missed
         while True:
             (standing,) = transport.run(verbs.watch(base, [job_id]))
             left = until - time.monotonic()

@@ -2,10 +2,12 @@
 
 The model knows what must become of each job, and what every call must answer. Where chance decides (the jitter of a backoff),
 it knows the bounds: all moments are chosen so that a few real milliseconds never decide whether something is due.
+`SUBLET_TEST_EFFORT=50` looks fifty times as long.
 """
 
 import itertools
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import fakeredis
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from jobs import keys, verbs
 from jobs.errors import Changed, KeyTaken, NotFound, WrongState
@@ -24,7 +26,13 @@ from jobs.transport import SyncTransport
 ELAPSE = (Path(__file__).parent / "elapse.lua").read_text()
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 FORTNIGHT = 14 * 86_400
-IDS, QUEUES, KEYS = [f"j{i}" for i in range(6)], ("q1", "q2"), ("k1", "k2")
+FROM = {"cancel": ("scheduled", "queued", "running"), "retry": ("dead", "cancelled"), "promote": ("scheduled",)}
+IDS, QUEUES, KEYS = [f"j{i}" for i in range(12)], ("q1", "q2"), ("k1", "k2")
+SETTLE = [
+    ("heartbeat", 30), ("heartbeat", 70), ("complete",), ("complete",), ("fail", True), ("fail", True), ("fail", False),
+    ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"),
+]  # fmt: skip
+FEW, SELDOM = st.integers(0, 9), st.sampled_from([False] * 5 + [True])
 
 
 @dataclass
@@ -119,7 +127,7 @@ class Model:
             return None
         return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
 
-    def order(self, verb, job_id, revision, states):
+    def order(self, verb, job_id, revision):
         """What an operator's verb is answered at once: an error, or its first answer; None when it may be carried out."""
         job = self.jobs.get(job_id)
         if job is None:
@@ -129,7 +137,7 @@ class Model:
             return job.op[2]
         if current != revision:
             return Changed
-        if job.state not in states:
+        if job.state not in FROM[verb]:
             return WrongState
         if verb == "retry" and job.key and self.lock(job.queue, job.key)[0] not in (None, job_id):
             return KeyTaken
@@ -157,12 +165,10 @@ class Model:
 class Verbs(RuleBasedStateMachine):
     """Every verb is a rule; after each step Redis must hold what the model says."""
 
-    leases = Bundle("leases")
-
     def __init__(self, transport, raw, base):
         super().__init__()
         self.run, self.raw, self.base = transport.run, raw, base
-        self.model, self.tokens, self.marks = Model(), set(), itertools.count()
+        self.model, self.tokens, self.marks, self.leases = Model(), set(), itertools.count(), []
         self.run(verbs.init(base))
 
     def teardown(self):
@@ -173,6 +179,14 @@ class Verbs(RuleBasedStateMachine):
         first = self.run(call)
         assert self.run(call) == first
         return first
+
+    def pick(self, which, stale):
+        """One of the leases: a live one, or sometimes any that ever was, or one with another job's id."""
+        jobs = self.model.jobs
+        live = [lease for lease in self.leases if lease.id in jobs and self.model.held(lease, "") is None]
+        pool = self.leases if stale or not live else live
+        lease = pool[-1 - which % len(pool)]
+        return lease._replace(id=IDS[which % len(IDS)]) if stale and which > 6 else lease
 
     # what Redis holds
 
@@ -249,16 +263,19 @@ class Verbs(RuleBasedStateMachine):
     # the rules
 
     @rule(
-        ids=st.lists(st.sampled_from(IDS), min_size=1, max_size=3),
+        n=st.integers(1, 3),
+        known=SELDOM,
         queue=st.sampled_from(QUEUES),
         priority=st.sampled_from([0, 0, 5]),
         key=st.sampled_from([None, None, *KEYS]),
         window=st.sampled_from([None, 50]),
-        delay=st.sampled_from([0, 0, 10, 50]),
+        delay=st.sampled_from([0, 0, 0, 10, 50]),
         tries=st.integers(1, 3),
         timeout=st.sampled_from([300, 25]),
     )
-    def submit(self, ids, queue, priority, key, window, delay, tries, timeout):
+    def submit(self, n, known, queue, priority, key, window, delay, tries, timeout):
+        ids = [*[i for i in IDS if i not in self.model.jobs][:n], *[i for i in IDS if known and i in self.model.jobs][:1]]
+        ids += ids[: n // 3]
         words = {"priority": priority, "key": key, "window": window and window * 1000, "delay": delay * 1000, "tries": tries}
         words |= {"timeout": timeout * 1000, "backoff": "20000:1:20000", "retention": 60_000}
         rules = " ".join(f"{name}={value}" for name, value in words.items() if value is not None)
@@ -270,13 +287,13 @@ class Verbs(RuleBasedStateMachine):
         assert self.run(verbs.submit(self.base, jobs)) == [Submitted(answer.id, False) for answer in expected]
 
     @rule(
-        target=leases,
-        queues=st.sampled_from([("q1",), ("q2",), ("q1", "q2"), ("q2", "q1")]),
-        n=st.integers(0, 3),
+        queues=st.sampled_from([("q1", "q2"), ("q2", "q1"), ("q1", "q2"), ("q1",)]),
+        n=st.sampled_from([1, 2, 3, 1, 0]),
         lease=st.sampled_from([30, 70]),
         woken=st.booleans(),
+        then=st.sampled_from([*SETTLE, None]),
     )
-    def claim(self, queues, n, lease, woken):
+    def claim(self, queues, n, lease, woken, then):
         if woken:
             self.raw.lpop(keys.wake(self.base, queues[0]))
             n = max(n, 1)
@@ -300,7 +317,9 @@ class Verbs(RuleBasedStateMachine):
         for taken in claimed.leases:
             self.taken(taken, lease)
         self.observe()
-        return multiple(*claimed.leases)
+        self.leases += claimed.leases
+        if then and self.leases:
+            self.settle(0, False, then)
 
     def taken(self, lease, seconds):
         job = self.model.jobs[lease.id]
@@ -320,9 +339,17 @@ class Verbs(RuleBasedStateMachine):
         assert lease.expires_ms - int(stored["claimed_at"]) == min(seconds, job.timeout + 5) * 1000
         job.rank = float(stored["rank"])
 
-    @rule(lease=leases, other=st.sampled_from([None, None, None, *IDS]), extend=st.sampled_from([30, 70]))
-    def heartbeat(self, lease, other, extend):
-        lease, job = lease._replace(id=other or lease.id), self.model.jobs.get(other or lease.id)
+    @precondition(lambda self: self.leases)
+    @rule(which=FEW, stale=SELDOM, how=st.sampled_from(SETTLE))
+    def end(self, which, stale, how):
+        self.settle(which, stale, how)
+
+    def settle(self, which, stale, how):
+        verb, *words = how
+        getattr(self, verb)(self.pick(which, stale), *words)
+
+    def heartbeat(self, lease, extend):
+        job = self.model.jobs.get(lease.id)
         expected = self.model.held(lease, "heartbeat")
         (answer,) = self.run(verbs.heartbeat(self.base, [Beat(lease)], lease=extend))
         if expected is None:
@@ -331,9 +358,7 @@ class Verbs(RuleBasedStateMachine):
         else:
             assert answer == expected
 
-    @rule(lease=leases, other=st.sampled_from([None, None, None, *IDS]))
-    def complete(self, lease, other):
-        lease = lease._replace(id=other or lease.id)
+    def complete(self, lease):
         expected = self.model.held(lease, "complete")
         old = {i for i, j in self.model.jobs.items() if j.state in ("completed", "dead", "cancelled") and j.due <= self.model.now}
         if expected is None:
@@ -352,9 +377,7 @@ class Verbs(RuleBasedStateMachine):
         self.tokens = {pair for pair in self.tokens if pair[0] not in gone}
         return len(gone)
 
-    @rule(lease=leases, again=st.booleans(), other=st.sampled_from([None, None, None, *IDS]))
-    def fail(self, lease, again, other):
-        lease = lease._replace(id=other or lease.id)
+    def fail(self, lease, again):
         expected = self.model.held(lease, "fail")
         if expected is None:
             job = self.model.jobs[lease.id]
@@ -364,7 +387,6 @@ class Verbs(RuleBasedStateMachine):
         (answer,) = self.twice(verbs.fail(self.base, [Failure(lease, "Boom", "m", "d", again)]))
         assert answer.split(" ")[0] == expected
 
-    @rule(lease=leases, delay=st.sampled_from([0, 10]), reason=st.sampled_from(["", "unknown_task"]))
     def release(self, lease, delay, reason):
         expected = self.model.held(lease, "release")
         if expected is None:
@@ -376,12 +398,15 @@ class Verbs(RuleBasedStateMachine):
         (answer,) = self.twice(verbs.release(self.base, [Release(lease, delay, reason)]))
         assert answer.split(" ")[0] == expected
 
-    @rule(verb=st.sampled_from(["cancel", "retry", "promote"]), job_id=st.sampled_from(IDS), behind=st.sampled_from([0, 0, 0, 1]))
-    def order(self, verb, job_id, behind):
+    @precondition(lambda self: self.model.jobs)
+    @rule(verb=st.sampled_from(list(FROM)), which=FEW, stale=SELDOM, behind=SELDOM)
+    def order(self, verb, which, stale, behind):
+        fit = [job_id for job_id, job in self.model.jobs.items() if job.state in FROM[verb]]
+        pool = IDS if stale or not fit else fit
+        job_id = pool[which % len(pool)]
         job = self.model.jobs.get(job_id)
         revision = (job.attempt + job.ops if job else 0) - behind
-        states = {"cancel": ("scheduled", "queued", "running"), "retry": ("dead", "cancelled"), "promote": ("scheduled",)}[verb]
-        expected = self.model.order(verb, job_id, revision, states)
+        expected = self.model.order(verb, job_id, revision)
         call = getattr(verbs, verb)(self.base, job_id, revision)
         if isinstance(expected, type):
             with pytest.raises(expected):
@@ -391,7 +416,13 @@ class Verbs(RuleBasedStateMachine):
             assert self.twice(call) == expected
             self.observe()
 
-    @rule(limit=st.integers(0, 4))
+    @rule(seconds=st.sampled_from([20, 0, 20, 40, 100, 20, FORTNIGHT]), then=st.sampled_from(["", "reap", "reap", "prune", "watch"]), limit=st.integers(1, 4))
+    def time_passes(self, seconds, then, limit):
+        self.raw.eval(ELAPSE, 1, self.base, seconds * 1000)
+        self.model.now += seconds
+        if then:
+            getattr(self, then)(limit)
+
     def reap(self, limit):
         lost, due = self.model.overdue("running"), self.model.overdue("scheduled")
         reply = self.run(verbs.reap(self.base, limit=limit, by="tick"))
@@ -399,7 +430,6 @@ class Verbs(RuleBasedStateMachine):
         assert reply == (*moves, sum(moves) == limit)
         self.observe()
 
-    @rule(limit=st.integers(1, 4))
     def prune(self, limit):
         model = self.model
         old = model.overdue("completed") | model.overdue("dead") | model.overdue("cancelled")
@@ -407,15 +437,10 @@ class Verbs(RuleBasedStateMachine):
         gone = self.forgotten(old, limit)
         assert reply == (gone, gone == limit)
 
-    @rule(ids=st.lists(st.sampled_from(IDS), max_size=3))
-    def watch(self, ids):
+    def watch(self, limit):
+        ids = IDS[limit : 2 * limit]
         standings = self.twice(verbs.watch(self.base, ids))
         assert [s.state for s in standings] == [self.model.jobs[i].state if i in self.model.jobs else None for i in ids]
-
-    @rule(seconds=st.sampled_from([20, 20, 40, 100, FORTNIGHT]))
-    def time_passes(self, seconds):
-        self.raw.eval(ELAPSE, 1, self.base, seconds * 1000)
-        self.model.now += seconds
 
 
 def test_no_order_of_calls_breaks_what_must_hold(place, backend):
@@ -426,12 +451,12 @@ def test_no_order_of_calls_breaks_what_must_hold(place, backend):
     def machine():
         return Verbs(transport, raw, keys.base(f"{place.settings.namespace}-{next(numbers)}"))
 
-    examples, steps = (120, 40) if place.fake else (60, 40)
+    effort = float(os.environ.get("SUBLET_TEST_EFFORT", "1"))
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
+            max_examples=round((100 if place.fake else 200) * effort),
+            stateful_step_count=50,
             deadline=None,
             print_blob=True,
             suppress_health_check=list(HealthCheck),

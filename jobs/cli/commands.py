@@ -11,12 +11,12 @@ from jobs.cli.parser import Parser
 
 
 class Command(NamedTuple):
-    """One command. Its handler is the function of its name in `module`, which is imported when it is called."""
+    """One command. Its handler is `<module>.<function>` of this package, which is imported when it is called."""
 
     name: str
     usage: str
     summary: str
-    module: str
+    handler: str
     takes: Callable[[Parser], None] = lambda parser: None
     groups: tuple[str, ...] = ()
     passes: bool = False
@@ -72,10 +72,14 @@ def _work(parser: Parser) -> None:
                 nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
     parser.option("--drain", "", "stop when the queues are dry", default=False)
     parser.option("--for", "50s", "stop after this long", type=values.some_seconds, default=None, dest="seconds")
-    parser.option("--slots", "N", "jobs at a time (100 if all tasks are async, else one a core)", type=values.positive, default=None)
+    parser.option(
+        "--slots", "N", "jobs at a time (100 if all tasks are async, else one a core)", type=values.positive, default=None
+    )
     parser.option("--lease", "30s", "how long it may be silent before its jobs are given on (30s)",
                   type=values.some_seconds, default=30.0)  # fmt: skip
-    parser.option("--queues", "A,B", "the queues, the first one first (those of the app's tasks)", type=values.names, default=None)
+    parser.option(
+        "--queues", "A,B", "the queues, the first one first (those of the app's tasks)", type=values.names, default=None
+    )
     parser.option("--name", "NAME", "the worker's name (host, pid and chance)", default=None)
     parser.option("--quiet", "", "no line per event, only the summary", default=False)
 
@@ -94,24 +98,36 @@ def _demo(parser: Parser) -> None:
 
 
 _TABLE = (
-    Command("submit", "TASK [JSON | - | @FILE] [options]", "Have a worker run a task. Prints the job's id.", "submit", _submit),
-    Command("get", "ID [--detail]", "All about one job: where it is, who owns it, what became of each attempt.", "look", _get),
-    Command("list", "[options]", "Jobs by state, queue and task; finished ones newest first.", "look", _list),
-    Command("queues", "", "The queues, and how many jobs wait in each.", "look"),
-    Command("stats", "", "How many jobs are in each state, and what has happened since the namespace was made.", "look"),
-    Command("cancel", "ID…", "Call jobs off; one that runs hears of it at its worker's next heartbeat.", "steer", _ids),
-    Command("retry", "ID…", "Revive dead or cancelled jobs, with all their tries.", "steer", _ids),
-    Command("promote", "ID…", "Queue scheduled jobs now, whatever they were waiting for.", "steer", _ids),
-    Command("work", "MODULE:APP [options]", "Run a worker: take jobs and run them until a signal comes.", "work", _work),
+    Command("submit", "TASK [JSON | - | @FILE] [options]", "Have a worker run a task. Prints the job's id.",
+            "submit.submit", _submit),
+    Command("get", "ID [--detail]", "All about one job: where it is, who owns it, what became of each attempt.",
+            "look.get", _get),
+    Command("list", "[options]", "Jobs by state, queue and task; finished ones newest first.",
+            "look.list_jobs", _list),
+    Command("queues", "", "The queues, and how many jobs wait in each.",
+            "look.queues"),
+    Command("stats", "", "How many jobs are in each state, and what has happened since the namespace was made.",
+            "look.stats"),
+    Command("cancel", "ID…", "Call jobs off; one that runs hears of it at its worker's next heartbeat.",
+            "steer.cancel", _ids),
+    Command("retry", "ID…", "Revive dead or cancelled jobs, with all their tries.",
+            "steer.retry", _ids),
+    Command("promote", "ID…", "Queue scheduled jobs now, whatever they were waiting for.",
+            "steer.promote", _ids),
+    Command("work", "MODULE:APP [options]", "Run a worker: take jobs and run them until a signal comes.",
+            "work.work", _work),
     Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, forget what is old.",
-            "tick", _tick),
-    Command("scripts", "[--load]", "The Lua scripts, their SHA-1, and whether the server knows them.", "scripts", _scripts),
-    Command("doctor", "", "Look the server over: is it fit to keep jobs? Exit 1 if anything is bad.", "doctor"),
-    Command("demo", "[--once]", "Run jobs on a server of its own, kill a worker, and show that nothing is lost.", "dev",
-            _demo, ("demo",)),
-    Command("test", "[pytest's arguments]", "Run the project's tests; what follows is passed on to pytest.", "dev",
-            groups=("test",), passes=True),
-    Command("version", "", "What this is, and what it runs on.", "dev"),
+            "tick.tick", _tick),
+    Command("scripts", "[--load]", "The Lua scripts, their SHA-1, and whether the server knows them.",
+            "scripts.scripts", _scripts),
+    Command("doctor", "", "Look the server over: is it fit to keep jobs? Exit 1 if anything is bad.",
+            "doctor.doctor"),
+    Command("demo", "[--once]", "Run jobs on a server of its own, kill a worker, and show that nothing is lost.",
+            "dev.demo", _demo, groups=("demo",)),
+    Command("test", "[pytest's arguments]", "Run the project's tests; what follows is passed on to pytest.",
+            "dev.test", groups=("test",), passes=True),
+    Command("version", "", "What this is, and what it runs on.",
+            "dev.version"),
 )  # fmt: skip
 
 COMMANDS = {command.name: command for command in _TABLE}

@@ -59,7 +59,8 @@ def _run(argv: list[str]) -> int:
         return 0
     args = argparse.Namespace(rest=rest) if command.passes else parser.read(rest)
     ensure(command.groups)
-    handler = getattr(importlib.import_module(f"jobs.cli.{command.module}"), name)
+    module, _, function = command.handler.partition(".")
+    handler = getattr(importlib.import_module(f"jobs.cli.{module}"), function)
     gc.freeze()  # what was imported stays: the collector need not look at it again, not even at exit
     gc.enable()
     code: int = handler(args)

@@ -52,7 +52,7 @@ def _import(name: str) -> ModuleType:
             near = instead(name, [path.stem for path in Path(here).glob("*.py")])
             raise Invalid(f"there is no module {name}{near}: not in {here}, not on Python's path") from error
         raise Invalid(_why(name, error)) from error
-    except BaseException as error:  # noqa: BLE001  # whatever a module does on import, exiting included, is told in a line
+    except BaseException as error:  # whatever a module does on import, exiting included, is told in a line
         raise Invalid(_why(name, error)) from error
 
 

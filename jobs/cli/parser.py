@@ -45,7 +45,9 @@ class Parser(argparse.ArgumentParser):
         """Take an option, with a value unless `shown` is empty. Absent, it leaves no trace unless it has a `default`."""
         self._options.append((f"{flag} {shown}".rstrip(), text))
         how.setdefault("default", argparse.SUPPRESS)
-        self._by_flag[flag] = self.add_argument(flag, **how, **({} if shown else {"action": "store_true"}))
+        if not shown:
+            how["action"] = "store_true"
+        self._by_flag[flag] = self.add_argument(flag, **how)
 
     def read(self, argv: list[str]) -> argparse.Namespace:
         """The arguments as values. Raises Invalid with one line that says what to write instead."""

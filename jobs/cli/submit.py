@@ -2,7 +2,6 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jobs.cli.output import document, note, write

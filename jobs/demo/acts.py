@@ -54,7 +54,7 @@ def kill(stage: Stage, at: float) -> Act:
     if caught:
         worker, held = caught
         worker.kill()
-        stage.tell("✗", f"killed {worker} (SIGKILL) while it held {_jobs(held)}: their leases end in {LEASE:g} s at most")
+        stage.tell("✗", f"killed {worker} (SIGKILL) while it held {_jobs(held)}; the leases end within {LEASE:g} s")
         yield from _taken_over(stage, worker, held)
 
 
@@ -68,11 +68,11 @@ def freeze(stage: Stage, at: float) -> Act:
     yield from _taken_over(stage, worker, held)
     ghosts, before = stage.cast.ledger.ghosts, stage.cast.ledger.ghosts[worker.number]
     worker.wake()
-    stage.tell("▶", f"woke {worker} (SIGCONT): it finished {_jobs(held)} and does not know that they are no longer its own")
+    stage.tell("▶", f"woke {worker} (SIGCONT): it still takes {_jobs(held)} for its own")
     refused = yield from _until(lambda: ghosts[worker.number] - before >= len(held), GHOST_SECONDS)
     count = ghosts[worker.number] - before
     if refused or count:
-        stage.tell("⊘", f"Redis refused {count} late {'word' if count == 1 else 'words'} of {worker}: LEASE_LOST")
+        stage.tell("⊘", f"Redis refused {count} late {'report' if count == 1 else 'reports'} of {worker}: LEASE_LOST")
 
 
 def _until(condition: Callable[[], bool], seconds: float) -> Generator[None, None, bool]:
@@ -125,8 +125,11 @@ def _taken_over(stage: Stage, worker: WorkerProcess, held: dict[str, int]) -> Ac
 
     if not (yield from _until(look, TAKEOVER_SECONDS)):
         raise Stuck(f"nobody took over {_jobs(waiting)} of {worker} in {TAKEOVER_SECONDS:g} s")
-    after = f"{stage.seconds - since:.1f} s later"
-    stage.tell("↻", f"{after}, leases over: {' and '.join(sorted(heirs))} ran {_jobs(held)} of {worker} again, as attempt 2")
+    after, attempt = stage.seconds - since, max(held.values()) + 1
+    heir = " and ".join(sorted(heirs))
+    stage.tell(
+        "↻", f"{heir} took over {_jobs(held)} of {worker} when the leases had ended, {after:.1f} s later: attempt {attempt}"
+    )
 
 
 def _get(stage: Stage, job_id: str) -> Job:

@@ -8,6 +8,7 @@ from typing import NamedTuple, TextIO
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -60,14 +61,25 @@ class Screen:
         """One line of the banner: what it is about, then what there is to say."""
         self.console.print(f"  [dim]{name:<9}[/dim]{escape(words)}")
 
+    def parts(self, parts: Sequence[str], style: str = "") -> None:
+        """Some words with dots between; in a narrow terminal on several lines, broken at the dots."""
+        lines = [""]
+        for part in parts:
+            longer = f"{lines[-1]} · {part}" if lines[-1] else f"  {part}"
+            if len(longer) <= self.console.width or self.plain:
+                lines[-1] = longer
+            else:
+                lines.append(f"  {part}")
+        self.console.print(Text("\n".join(lines), style))
+
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table; the first column is words, the others are numbers."""
-        table = Table(box=None, padding=(0, 2), header_style="dim", pad_edge=True)
+        table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
         for i, head in enumerate(heads):
-            table.add_column(head, justify="left" if i == 0 else "right", overflow="ellipsis", no_wrap=True)
+            table.add_column(head, justify="right" if i else "left", overflow="ellipsis", no_wrap=True)
         for row in rows:
             table.add_row(*map(escape, row))
-        self.console.print(table, soft_wrap=False)
+        self.console.print(Padding(table, (0, 0, 0, 2), expand=False), soft_wrap=False)
 
     def happen(self, seconds: float, sign: str, words: str) -> None:
         """Something happened."""
@@ -79,6 +91,9 @@ class Screen:
         """Paint how far it is, if it is time for that or this is the last picture."""
         now = time.monotonic()
         if now < self._next and not last:
+            return
+        if self.plain and not self._next and not last:
+            self._next = now + EVERY
             return
         self._next = now + (EVERY if self.plain else FRAME)
         if self.plain:
@@ -99,9 +114,10 @@ class Screen:
 
     def _picture(self, numbers: Numbers, members: Sequence[Member]) -> RenderableType:
         bar = Table.grid(padding=(0, 1), expand=True)
+        bar.add_column(width=1)
         bar.add_column(ratio=1)
-        bar.add_column(justify="right", no_wrap=True)
-        bar.add_row(ProgressBar(numbers.submitted, numbers.ended), Text(_count(numbers)))
+        bar.add_column(width=6, justify="right")
+        bar.add_row("", ProgressBar(numbers.submitted, numbers.ended), f"{numbers.ended / numbers.submitted:.0%}")
         cast = Text("  ")
         for member in members:
             cast.append(f"{member.name} ", "dim").append(member.sign, COLOURS.get(member.sign, ""))
@@ -112,7 +128,7 @@ class Screen:
         story.add_column()
         for seconds, sign, words in self._happenings:
             story.add_row(f"{seconds:.1f} s", Text(sign, COLOURS.get(sign, "")), Text(words))
-        return Group(bar, cast, Text(), story)
+        return Group(bar, Text(f"  {_count(numbers)}"), cast, Text(), story)
 
 
 def _count(numbers: Numbers) -> str:

@@ -1,20 +1,17 @@
-"""The demo: the standard library's files as jobs, three workers, one of them killed and one frozen; nothing may get lost."""
+"""The demo: the files of the standard library as jobs, three workers, one killed and one frozen; nothing may get lost."""
 
-import dataclasses
-import json
-import os
 import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from json import dumps
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
-from rich.markup import escape
-
-from jobs.cli.parser import program
 from jobs.client import SyncClient
 from jobs.config import Settings
 from jobs.demo import acts
@@ -22,8 +19,8 @@ from jobs.demo.cast import Cast, Stuck
 from jobs.demo.corpus import Corpus
 from jobs.demo.ending import play, sums
 from jobs.demo.screen import Member, Numbers, Screen
-from jobs.demo.tally import count
-from jobs.demo.tasks import analyse
+from jobs.demo.tally import Tally, count
+from jobs.demo.tasks import Report, analyse
 from jobs.embedded import EmbeddedServer
 from jobs.model import State
 from jobs.options import Options
@@ -37,3 +34,159 @@ LOOK = 0.05
 """Seconds between two looks at how far the work is."""
 STALL_SECONDS = 30.0
 """How long nothing may get done."""
+LAST_LINES = 1.0
+"""How long to wait for the last lines of the workers when Redis has said that all jobs have ended."""
+
+
+def run(once: bool, json: bool) -> int:
+    """Show it, and give the exit code: 0 if every job ended once and the ghosts were refused.
+
+    With `json` the story goes to stderr, and the sums to stdout as one JSON object. Without `once`, server and workers stay up
+    until Ctrl-C. Raises JobsError when it cannot go on; whatever happens, no process is left behind.
+    """
+    screen = Screen(sys.stderr if json else sys.stdout)
+    code: int | None = None
+    try:
+        with _signals(), ExitStack() as stack:
+            stack.callback(screen.close)
+            corpus = Corpus.find()
+            server, stage = _set_up(stack, screen, corpus)
+            before, _ = _ended(stage.client)
+            ids = _submit(stage, corpus)
+            _perform(stage, len(ids), before)
+            tally, reports = _count(stage, ids)
+            sums(screen, corpus, tally, reports)
+            if json:
+                print(dumps(asdict(tally)), flush=True)  # noqa: T201
+            code = 1 if tally.complaints() else 0
+            if not once:
+                play(screen, server, stage.cast, stage.queue)
+    except KeyboardInterrupt:
+        screen.say(f"  stopped; the data stay in {FOLDER}")
+        return 130 if code is None else code
+    return code
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Let SIGTERM, and the end of the terminal, end the demo as tidily as Ctrl-C does."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            before[number] = signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedServer, acts.Stage]:
+    """Say what is about to happen, and start the server and the workers."""
+    began = time.monotonic()
+    screen.say("  [bold]Sublet[/]: a job scheduler with no master. Any process may die at any line; nothing gets lost.")
+    screen.say()
+    server = stack.enter_context(EmbeddedServer.start(FOLDER))
+    socket = server.url.removeprefix("unix://")
+    screen.point("server", f"{server.version}, embedded, at {socket} · {time.monotonic() - began:.1f} s")
+    screen.point("data", f"kept in {FOLDER}; to forget it: rm -r {FOLDER}")
+    screen.point("work", f"{corpus.words}, one job each")
+    client = stack.enter_context(SyncClient(Settings.read(redis_url=server.url)))
+    queue = _new_queue(client, screen)
+    began = time.monotonic()
+    arguments = ("--queues", queue, "--lease", f"{acts.LEASE:g}s", "--slots", str(SLOTS))
+    cast = stack.enter_context(Cast(arguments, server.url, FOLDER / "workers.log"))
+    cast.fill(WORKERS)
+    took = time.monotonic() - began
+    screen.point(
+        "workers",
+        f"{WORKERS}, each runs {SLOTS} jobs at a time under leases of {acts.LEASE:g} s: short, for the show · {took:.1f} s",
+    )
+    screen.say()
+    return server, acts.Stage(client, cast, screen, queue)
+
+
+def _new_queue(client: SyncClient, screen: Screen) -> str:
+    """The name of a queue of this run's own: an earlier run may have been interrupted."""
+    earlier = [queue for queue in client.queues() if queue.name.startswith("demo-")]
+    waiting = sum(queue.queued for queue in earlier)
+    if waiting:
+        screen.point("before", f"{waiting:,} jobs of a demo that was interrupted are still queued; they are left alone")
+    numbers = [int(queue.name[5:]) for queue in earlier if queue.name[5:].isdigit()]
+    return f"demo-{max(numbers, default=0) + 1}"
+
+
+def _submit(stage: acts.Stage, corpus: Corpus) -> list[str]:
+    """Submit one job per file, in bulk."""
+    options = Options(queue=stage.queue)
+    submission = stage.client.layout.submission
+    payloads = [analyse.arguments.dump((str(path),), {}) for path in corpus.files]
+    began = stage.began = time.monotonic()
+    jobs = [submission(analyse.name, payload, stage.queue, options.rules()) for payload in payloads]
+    ids = [submitted.id for submitted in stage.client.submit_all(jobs)]
+    took = time.monotonic() - began
+    stage.tell("●", f"submitted {len(ids):,} jobs in {took:.2f} s ({len(ids) / took:,.0f}/s), to queue {stage.queue}")
+    return ids
+
+
+def _perform(stage: acts.Stage, submitted: int, before: int) -> None:
+    """Let the workers work and the acts go on until both are through. Raises Stuck when nothing gets done any more."""
+    playing: list[acts.Act] = [acts.kill(stage, KILL_AT), acts.freeze(stage, FREEZE_AT)]
+    seen: deque[tuple[float, int]] = deque([(stage.seconds, 0)], maxlen=40)
+    moved = stage.seconds
+    while True:
+        ended, running = _ended(stage.client)
+        ended -= before
+        moved = stage.seconds if ended != seen[-1][1] else moved
+        seen.append((stage.seconds, ended))
+        stage.share = ended / submitted
+        stage.cast.listen()
+        for worker in stage.cast.died():
+            stage.tell("!", f"{worker} died by itself ({worker.exit})")
+        playing = [act for act in playing if _goes_on(act)]
+        through = ended >= submitted and not playing
+        then, ended_then = (0.0, 0) if through else seen[0]
+        rate = (ended - ended_then) / max(stage.seconds - then, 0.001)
+        numbers = Numbers(submitted, ended, running, rate, stage.seconds)
+        stage.screen.show(numbers, _members(stage), last=through)
+        if through:
+            return
+        if ended < submitted and stage.seconds - moved > STALL_SECONDS:
+            raise Stuck(f"no job has ended for {STALL_SECONDS:g} s, {submitted - ended:,} are left; see {FOLDER / 'workers.log'}")
+        time.sleep(LOOK)
+
+
+def _goes_on(act: acts.Act) -> bool:
+    with suppress(StopIteration):
+        next(act)
+        return True
+    return False
+
+
+def _ended(client: SyncClient) -> tuple[int, int]:
+    """How many jobs have ended since the namespace was made, and how many run now."""
+    stats = client.stats()
+    ended = sum(part.totals[name] for part in stats for name in ("completed", "dead", "cancelled"))
+    return ended, sum(part.states[State.RUNNING] for part in stats)
+
+
+def _members(stage: acts.Stage) -> list[Member]:
+    signs = {"": "●", "killed": "✗", "frozen": "‖", "died": "✗"}
+    done = stage.cast.ledger.completed
+    return [
+        Member(str(worker), signs[worker.fate], f"{done[worker.number]:,} {worker.fate or 'done'}")
+        for worker in stage.cast.workers
+    ]  # fmt: skip
+
+
+def _count(stage: acts.Stage, ids: list[str]) -> tuple[Tally, list[Report]]:
+    """The sums, once the workers' last lines are here; those of a worker that was killed may never come."""
+    seconds, deadline = stage.seconds, time.monotonic() + LAST_LINES
+    while len(stage.cast.ledger.accepted) < len(ids) and time.monotonic() < deadline:
+        stage.cast.listen()
+        time.sleep(0.01)
+    return count(stage.client, ids, stage.cast.ledger, seconds)

@@ -27,14 +27,12 @@ class Tally:
     """Jobs of which more than one completion was accepted."""
     seconds: float = 0.0
 
-    @property
-    def words(self) -> str:
-        """All of it on one line."""
-        return (
-            f"submitted {self.submitted:,} · completed {self.completed:,} · dead {self.dead:,} · lost {self.lost:,} · "
-            f"recovered {self.recovered:,} · ghosts refused {self.refused:,} · completed twice {self.completed_twice:,} · "
-            f"{self.seconds:.1f} s"
-        )
+    def words(self) -> list[str]:
+        """All of it, for people."""
+        named = {"ghosts refused": self.refused, "completed twice": self.completed_twice}
+        plain = ("submitted", "completed", "dead", "lost", "recovered")
+        numbers = {**{name: getattr(self, name) for name in plain}, **named}
+        return [*(f"{name} {number:,}" for name, number in numbers.items()), f"{self.seconds:.1f} s"]
 
     def complaints(self) -> list[str]:
         """What went wrong, or could not be shown; empty when all is well."""

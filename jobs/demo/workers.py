@@ -55,9 +55,9 @@ class WorkerProcess:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                said = json.loads(line)
-                self._said.put(Said(said["event"], said["job"] or "", said["task"] or "", said["attempt"] or 0, said["words"]))
+            with contextlib.suppress(ValueError):  # half a line: it was killed
+                said = {"id": "", "task": "", "attempt": 0, "words": "", **json.loads(line)}
+                self._said.put(Said(said["event"], said["id"], said["task"], said["attempt"], said["words"]))
 
     def heard(self) -> list[Said]:
         """What it has said since this was last asked."""

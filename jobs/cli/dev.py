@@ -1,0 +1,54 @@
+"""`demo`, `test` and `version`."""
+
+import os
+import platform
+import sys
+import tomllib
+from argparse import Namespace
+from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
+
+from jobs.cli.output import document, write
+from jobs.errors import Invalid
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = ("SUBLET_TEST_REDIS_URL",)
+"""What of our environment the tests look at themselves."""
+
+
+def demo(args: Namespace) -> int:
+    """Run the demo."""
+    from jobs.demo.show import run  # rich and the server's wheel come with it
+
+    return run(once=args.once, json=args.json)
+
+
+def test(args: Namespace) -> NoReturn:
+    """Become pytest, on the checkout's tests, whatever folder this is and whatever Redis is in the environment."""
+    if not (ROOT / "tests").is_dir() or not (ROOT / "pyproject.toml").is_file():
+        raise Invalid("the tests are in the source checkout, not in the installed package: git clone it, and run this there")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_") or name in KEPT}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    os.chdir(ROOT)
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, "-m", "pytest", *args.rest], env)
+
+
+def version(args: Namespace) -> int:
+    """Say what this is."""
+    found = {"sublet": _own_version(), "python": platform.python_version(), "redis-py": metadata.version("redis")}
+    if args.json:
+        document(found)
+    else:
+        write(" · ".join(f"{name} {number}" for name, number in found.items()))
+    return 0
+
+
+def _own_version() -> str:
+    """From the checkout, which knows better than what was once installed from it; else from the installed package."""
+    project = ROOT / "pyproject.toml"
+    if project.is_file():
+        found: str = tomllib.loads(project.read_text("utf-8"))["project"]["version"]
+        return found
+    return metadata.version("sublet")

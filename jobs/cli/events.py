@@ -1,0 +1,130 @@
+"""What a worker says of its events: a line for a person, or JSON lines for a program. Never a token, never a payload."""
+
+import asyncio
+import json
+import logging
+import re
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TextIO
+
+from jobs.cli.output import clean, duration, fit, paint
+from jobs.model import Lease
+from jobs.worker import Summary
+
+COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "red", "released": "yellow", "refused": "yellow",
+           "lost": "yellow"}  # fmt: skip
+HEAD = 53
+"""Columns that a line has taken before its words: time, event, task, job."""
+_ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)
+
+
+class Events:
+    """Prints what it hears. Lines of one turn of the event loop are written together."""
+
+    def __init__(self, stream: TextIO, as_json: bool, quiet: bool) -> None:
+        self._stream, self._json, self._quiet = stream, as_json, quiet
+        self._lines: list[str] = []
+        self._started: dict[tuple[str, int], float] = {}
+
+    def hear(self, event: str, lease: Lease | None, words: str) -> None:
+        """Take note of an event."""
+        if self._quiet:
+            return
+        self._lines.append(self._as_json(event, lease, words) if self._json else self._as_words(event, lease, words))
+        if len(self._lines) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        try:
+            self._write()
+        except BrokenPipeError:  # nobody reads any more: the worker is asked to stop
+            self._quiet = True
+            signal.raise_signal(signal.SIGTERM)
+
+    def _write(self) -> None:
+        lines, self._lines = self._lines, []
+        self._stream.write("".join(line + "\n" for line in lines))
+        self._stream.flush()
+
+    def sum_up(self, summary: Summary) -> None:
+        """Say in the end what was done."""
+        counts = {name: getattr(summary, name) for name in ("completed", "failed", "released", "refused")}
+        if self._json:
+            self._lines.append(json.dumps({"event": "summary", "at": rfc3339(time.time()), **counts, "seconds": summary.seconds}))
+        else:
+            shown = " · ".join(f"{count:,} {name}" for name, count in counts.items() if count or name == "completed")
+            self._lines.append(f"{shown} in {duration(summary.seconds)}")
+        self._write()
+
+    def _as_json(self, event: str, lease: Lease | None, words: str) -> str:
+        said: dict[str, object] = {"event": event, "at": rfc3339(time.time())}
+        if lease:
+            said |= {"id": lease.id, "task": lease.task, "queue": lease.queue, "attempt": lease.attempt}
+        answer = _ANSWER.fullmatch(words)
+        if answer:
+            words, due, state = answer.groups()
+            said |= {"state": "scheduled", "due_at": rfc3339(int(due) / 1000)} if due else {"state": state}
+        return json.dumps({**said, "words": words}, ensure_ascii=False)
+
+    def _as_words(self, event: str, lease: Lease | None, words: str) -> str:
+        head = f"{time.strftime('%H:%M:%S')}  {paint(event.ljust(9), COLOURS.get(event, ''), self._stream)}"
+        if lease is None:
+            return f"{head}  {fit(clean(words), 21)}"
+        why, then = self._said(event, lease, clean(words))
+        why = fit(why, HEAD + len(then))
+        return f"{head}  {lease.task.ljust(16)}  {short(lease.id)}  {why}{then}".rstrip()
+
+    def _said(self, event: str, lease: Lease, words: str) -> tuple[str, str]:
+        """What is to be said of an event, and what becomes of the job."""
+        key = (lease.id, lease.attempt)
+        if event == "started":
+            self._started[key] = time.monotonic()
+            return f"attempt {lease.attempt}, after {words or 'another'}" if lease.attempt > 1 else "", ""
+        took = duration(time.monotonic() - self._started.pop(key, time.monotonic()))
+        if event == "completed":
+            return took, ""
+        answer = _ANSWER.fullmatch(words)
+        if answer is None:
+            return words, ""
+        why = answer[1].replace(" ", ": ", 1) if event == "failed" else answer[1]
+        return why, f" · again in {duration(int(answer[2]) / 1000 - time.time())}" if answer[2] else f" · {answer[3]}"
+
+
+def short(job_id: str) -> str:
+    """The end of an id, enough to find the job in a list."""
+    return job_id.rjust(12) if len(job_id) <= 12 else f"…{job_id[-11:]}"
+
+
+def rfc3339(seconds: float) -> str:
+    """A moment, given in seconds since 1970, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class OneLine(logging.Formatter):
+    """One line a record, also where it brings an exception along."""
+
+    def __init__(self, as_json: bool) -> None:
+        super().__init__()
+        self._json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record on one line."""
+        words = record.getMessage()
+        if record.exc_info and record.exc_info[1]:
+            words += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        words = clean(" ".join(words.split()))
+        if self._json:
+            return json.dumps(
+                {"level": record.levelname.lower(), "at": rfc3339(time.time()), "logger": record.name, "words": words}
+            )
+        return f"{time.strftime('%H:%M:%S')}  {record.levelname.lower()}  {words}"
+
+
+def log_to_stderr(as_json: bool) -> None:
+    """Show what the worker logs, unless the app has set up logging of its own."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine(as_json))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

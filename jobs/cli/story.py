@@ -1,0 +1,98 @@
+"""One job in lines that a person can read: where it is, who owns it, and what became of each attempt."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from jobs.cli.output import STATE_COLOURS, Cell, clean, compact, duration, fit, paint, table, write
+from jobs.cli.parser import program
+from jobs.model import Attempt, Job, State
+
+ENDINGS = {
+    "completed": "its result was accepted",
+    "lease_expired": "not heard of again: its lease ended, and the job was given on",
+    "crashed": "its process died, and the worker said so",
+    "released": "given back; the try did not count",
+    "unknown_task": "given back: that worker's code cannot run it",
+    "cancelled": "called off",
+}
+"""What a code means, where an attempt left no words of its own."""
+
+
+def tell(job: Job, now: datetime, detail: bool) -> None:
+    """Print all about a job."""
+    write(f"{paint(job.id, 'bold')}   {paint(job.state.value, STATE_COLOURS[job.state])}")
+    for name, text in _facts(job, now):
+        write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
+    if job.attempts:
+        write(paint("\n  what became of each attempt", "dim"))
+        table(["  #", "CLAIMED", "BY", "FOR", "ENDED", ""], [_line(attempt) for attempt in job.attempts])
+    if detail:
+        _traces(job)
+    elif any(attempt.detail for attempt in job.attempts):
+        write(paint(f"\n  what they left behind: {program()} get {job.id} --detail", "dim"))
+
+
+def moment(at: datetime) -> str:
+    """A moment, in UTC like every log."""
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
+    def ago(at: datetime) -> str:
+        return f"{moment(at)}   {duration((now - at).total_seconds())} ago"
+
+    def ahead(at: datetime) -> str:
+        left = (at - now).total_seconds()
+        return f"in {duration(left)}" if left >= 0 else f"{duration(-left)} ago, and nobody has looked since"
+
+    yield "task", job.task
+    yield "queue", job.queue + (f"   priority {job.priority}" if job.priority else "")
+    yield "submitted", ago(job.submitted_at)
+    if job.key:
+        yield "key", job.key
+    if job.due_at:
+        yield "due", f"{moment(job.due_at)}   {ahead(job.due_at)}"
+    if job.worker:
+        yield "owner", f"{job.worker}, attempt {job.attempt}, for {duration((now - (job.claimed_at or now)).total_seconds())}"
+        yield "last heard", ago(job.heartbeat_at or job.claimed_at or now)
+    if job.lease_expires_at:
+        yield "lease ends", f"{moment(job.lease_expires_at)}   {ahead(job.lease_expires_at)}"
+    if job.progress is not None:
+        yield "progress", _progress(job.progress)
+    if job.cancel_requested_at:
+        yield "cancel", f"asked for {ago(job.cancel_requested_at)}; its worker hears of it at the next heartbeat"
+    if job.finished_at:
+        yield "finished", ago(job.finished_at)
+    yield "tries", _tries(job)
+    if job.payload is not None:
+        yield "arguments", compact(job.payload)
+    if job.state is State.COMPLETED:
+        yield "result", compact(job.result)
+
+
+def _tries(job: Job) -> str:
+    left = job.max_attempts if job.tries_left is None else job.tries_left
+    claimed = "not yet claimed" if not job.attempt else f"claimed {'once' if job.attempt == 1 else f'{job.attempt} times'}"
+    return f"{left} of {job.max_attempts} left, {claimed}"
+
+
+def _progress(progress: object) -> str:
+    if not isinstance(progress, dict) or not isinstance(progress.get("fraction"), (int, float)):
+        return compact(progress)
+    words = [f"{progress['fraction']:.0%}", str(progress.get("stage", "")), str(progress.get("message", ""))]
+    return "   ".join(word for word in words if word)
+
+
+def _line(attempt: Attempt) -> list[Cell | str]:
+    took = duration((attempt.ended_at - attempt.claimed_at).total_seconds())
+    colour = "green" if attempt.code == "completed" else "yellow" if attempt.code in ENDINGS else "red"
+    words = attempt.message or ENDINGS.get(attempt.code, "")
+    return [f"{attempt.number:>3}", moment(attempt.claimed_at), attempt.worker, took, Cell(attempt.code, colour), words]
+
+
+def _traces(job: Job) -> None:
+    for attempt in job.attempts:
+        if attempt.detail:
+            write(paint(f"\n  attempt {attempt.number} left behind", "dim"))
+            for line in attempt.detail.splitlines():
+                write(f"    {clean(line)}")

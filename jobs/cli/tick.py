@@ -1,0 +1,36 @@
+"""`tick`: the upkeep, from any cron."""
+
+import sys
+from argparse import Namespace
+from dataclasses import asdict, replace
+from time import strftime
+
+from functions.tick import Ticked
+from functions.tick import tick as run_tick
+from jobs.cli.output import document, write
+from jobs.cli.session import caller, client_of, settings_of
+
+
+def tick(args: Namespace) -> int:
+    """Do one round, or rounds for a while, and say what they did."""
+    before = Ticked()
+
+    def report(done: Ticked) -> None:
+        nonlocal before
+        if _words(done) != _words(before) and not args.json and args.seconds:
+            write(f"{strftime('%H:%M:%S')}  {_words(done, before)}")
+            sys.stdout.flush()
+        before = replace(done)
+
+    with client_of(settings_of(args)) as client:
+        done = run_tick(client, by=caller("tick"), seconds=args.seconds, every=args.every, report=report)
+    if args.json:
+        document(asdict(done))
+    else:
+        write(_words(done) + (f" · in {done.rounds} rounds" if done.rounds > 1 else ""))
+    return 0
+
+
+def _words(done: Ticked, before: Ticked | None = None) -> str:
+    since = before or Ticked()
+    return " · ".join(f"{name} {getattr(done, name) - getattr(since, name)}" for name in ("reaped", "promoted", "pruned"))

@@ -1,0 +1,91 @@
+"""How the demo ends: the sums on the screen, and then, if wanted, a server and workers to play with."""
+
+import ast
+import os
+import time
+from collections.abc import Sequence
+
+from rich.markup import escape
+
+from jobs.cli.parser import program
+from jobs.demo.cast import Cast, Stuck
+from jobs.demo.corpus import Corpus
+from jobs.demo.screen import Screen
+from jobs.demo.tally import Tally
+from jobs.demo.tasks import Report
+from jobs.embedded import EmbeddedServer
+
+LARGEST = 5
+"""Files in the table of the largest."""
+GLANCE = 0.2
+"""Seconds between two looks at the workers while somebody plays."""
+AT_ONCE = 8
+"""Lines of the workers that are shown at one glance."""
+
+
+def sums(screen: Screen, corpus: Corpus, tally: Tally, reports: Sequence[Report]) -> None:
+    """What the work has found, what came of the jobs, and what went wrong."""
+    largest = sorted(reports, key=lambda report: -report.lines)[:LARGEST]
+    rows = [
+        (corpus.name(r.path), f"{r.lines:,}", f"{r.functions:,}", f"{r.classes:,}", str(r.depth))
+        for r in largest
+    ]  # fmt: skip
+    screen.say()
+    screen.table(("largest files, read back from Redis", "lines of code", "functions", "classes", "depth"), rows)
+    screen.say()
+    screen.parts(_totals(corpus, reports))
+    screen.parts(tally.words(), "bold red" if tally.complaints() else "bold green")
+    for complaint in tally.complaints():
+        screen.parts([complaint], "bold red")
+
+
+def _totals(corpus: Corpus, reports: Sequence[Report]) -> list[str]:
+    kinds = {"lines": "lines of code", "functions": "functions", "classes": "classes"}
+    words = [f"{len(reports):,} files", *(f"{sum(getattr(r, kind) for r in reports):,} {name}" for kind, name in kinds.items())]
+    deepest = max(reports, key=lambda report: report.depth, default=None)
+    if deepest:
+        words.append(f"{deepest.depth} blocks deep at {corpus.name(deepest.path)}:{deepest.deepest}")
+    unread = sum(report.problem is not None for report in reports)
+    return [*words, f"{unread} not valid Python"] if unread else words
+
+
+def play(screen: Screen, server: EmbeddedServer, cast: Cast, queue: str) -> None:
+    """Leave everything up, say what to try, and show what the workers do. Ends by a signal alone; raises Stuck."""
+    count = len([worker for worker in cast.workers if worker.fate in ("", "killed")])
+    cast.fill(count)
+    call = program()
+    screen.say()
+    screen.say(f"  The server and {count} workers stay up. Try, in another terminal:")
+    for line in (
+        f"export SUBLET_REDIS_URL={server.url}",
+        f"{call} stats",
+        f'{call} submit analyse \'{{"path": "{ast.__file__}"}}\' --wait --queue {queue}',
+        f"{call} list --state completed --limit 5",
+        f"{call} doctor",
+    ):
+        screen.say(f"    [bold]{escape(line)}[/]")
+    screen.say("  Ctrl-C stops everything; the data stay.")
+    while True:
+        _glance(screen, cast, count)
+        if not _is_alive(server.pid):
+            raise Stuck(f"the server is gone; its last words are in its log beside {server.url.removeprefix('unix://')}")
+        time.sleep(GLANCE)
+
+
+def _glance(screen: Screen, cast: Cast, count: int) -> None:
+    said = [(worker, line) for worker, line in cast.listen() if line.event not in ("ready", "started")]
+    for worker, line in said[:AT_ONCE]:
+        screen.say(escape(f"  {time.strftime('%H:%M:%S')}  {worker} {line.event} {line.task} {line.job}, attempt {line.attempt}"))
+    if len(said) > AT_ONCE:
+        screen.say(f"  {time.strftime('%H:%M:%S')}  … and {len(said) - AT_ONCE:,} more")
+    for worker in cast.died():
+        screen.say(f"  {time.strftime('%H:%M:%S')}  {worker} died ({worker.exit}); another one starts")
+    cast.fill(count)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""The documents are true: their snippets run, their commands work, what they name exists."""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.scripts import NAMES
+from jobs.verbs import script
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "lua" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(kind):
+    """The fenced blocks of the README of one kind: (the words after it, the text)."""
+    return re.findall(rf"^```{kind} ?(.*?)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def steps(console):
+    """A console block as (command, what it prints); … stands for anything."""
+    for part in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, re.sub(r"…", ".*", re.escape(output).replace("…", "…"))
+
+
+@pytest.fixture
+def home(tmp_path, place):
+    """A folder with the README's files in it, and the `sublet` command on the PATH."""
+    for name, text in blocks("python"):
+        (tmp_path / name).write_text(text)
+    command = tmp_path / "bin" / "sublet"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m jobs "$@"\n')
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    return tmp_path
+
+
+@pytest.fixture
+def env(home, place):
+    own = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "SUBLET_NAMESPACE": place.settings.namespace, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **own, "SUBLET_REDIS_URL": place.settings.redis_url}
+
+
+@pytest.mark.real_server
+def test_the_readmes_first_task_works_as_written(home, env, raw):
+    ((_, console),) = blocks("console")
+    for command, expected in steps(console):
+        if command.startswith("export SUBLET_REDIS_URL"):
+            continue
+        done = subprocess.run(command, shell=True, cwd=home, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert re.fullmatch(expected, done.stdout, re.DOTALL), f"{command} printed {done.stdout!r}"
+    worker = subprocess.Popen(["sublet", "work", "tasks:app"], cwd=home, env=env, stdout=subprocess.DEVNULL)
+    try:
+        done = subprocess.run([sys.executable, "submit.py"], cwd=home, env=env, capture_output=True, text=True, timeout=60)
+        assert done.stdout == "6 b.png@64.png\n", done.stderr
+    finally:
+        worker.terminate()
+        assert worker.wait(20) == 0
+
+
+def test_the_two_commands_are_there():
+    assert "python3 -m jobs demo" in README
+    assert "python3 -m jobs test" in README
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), f"{target} is not there"
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_commands_that_are_named_exist(path):
+    text = path.read_text()
+    for name in re.findall(r"`((?:jobs|functions|lua|tests|examples|bench|docs)/[\w./]+\.\w+)`", text):
+        assert (ROOT / name).exists(), f"{name} is not there"
+    parser_help = subprocess.run([sys.executable, "-m", "jobs", "--help"], cwd=ROOT, capture_output=True, text=True).stdout
+    for command in set(re.findall(r"(?:`|\$ )(?:sublet|python3 -m jobs) ([a-z]+)", text)):
+        assert re.search(rf"\b{command}\b", parser_help), f"there is no command {command}"
+
+
+def test_every_verb_and_key_of_the_data_model_is_described():
+    text = (ROOT / "lua" / "README.md").read_text()
+    sources = "".join(script(name).text for name in NAMES)
+    for name in set(re.findall(r"key\('([a-z]+):?'", sources)):
+        assert f"`:{name}" in text, f"key {name} is not in the catalogue"
+    for field in set(re.findall(r"HSET', (?:hash|key\('job:' \.\. \w+\)), '(\w+)'", sources)):
+        assert f"`{field}`" in text or f"`{field} " in text or f" {field}`" in text, f"field {field} is not described"

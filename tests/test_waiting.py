@@ -1,0 +1,159 @@
+"""Waiting without polling: for a result, and for work."""
+
+import asyncio
+import threading
+
+import pytest
+
+from jobs import JobCancelled, JobFailed, NotFound, SyncClient, waiter
+from jobs.client import Client
+from jobs.model import Completion, Failure
+from jobs.store import Store
+from jobs.transport import SyncTransport
+
+
+@pytest.fixture
+def client(store):
+    return Client(store=store)
+
+
+@pytest.fixture
+def deaf(monkeypatch):
+    """No second look: what is not heard is missed for a minute."""
+    monkeypatch.setattr(waiter, "REREAD", 60.0)
+    monkeypatch.setattr("jobs.store.REREAD", 60.0)
+
+
+async def finish(store, result=b"42"):
+    (lease,) = (await store.claim(worker="w", queues=["default"], n=1, lease=30)).leases
+    assert await store.settle([Completion(lease, result)]) == ["completed"]
+
+
+async def test_a_result_is_heard_of_at_once(deaf, client, store):
+    handle = await client.submit("t")
+    waiting = asyncio.create_task(handle.result(30))
+    await until_watched(client, handle.id)
+    await finish(store)
+    assert await asyncio.wait_for(waiting, 10) == 42
+
+
+async def until_watched(client, job_id):
+    fields = ()
+    while b"watched" not in fields:
+        fields = await client.store._transport.client.hkeys(f"{client.store.layout.bases[0]}:job:{job_id}")
+        await asyncio.sleep(0.001)
+
+
+async def test_an_ending_between_the_look_and_the_wait_is_not_missed(deaf, client, store, monkeypatch):
+    """The job ends, and is told of, after it was seen running and before the waiter waits."""
+    handle = await client.submit("t")
+    run, ended = store.run, asyncio.Event()
+
+    async def run_slowly(call):
+        answer = await run(call)
+        if call.commands[0][-1] == handle.id and not ended.is_set():
+            ended.set()
+            other = Store(store.settings, store._transport.client, store._blocking)
+            await finish(other)
+            expected = store._endings._expected
+            while not any(event.is_set() for event in expected.get(handle.id, ())):
+                await asyncio.sleep(0.001)
+        return answer
+
+    monkeypatch.setattr(store, "run", run_slowly)
+    assert await asyncio.wait_for(handle.result(30), 10) == 42
+
+
+async def test_many_may_wait_for_one_job(deaf, client, store):
+    handle = await client.submit("t")
+    waiting = [asyncio.create_task(handle.result(30)) for _ in range(20)]
+    await until_watched(client, handle.id)
+    await asyncio.sleep(0.05)
+    await finish(store)
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [42] * 20
+
+
+async def test_a_lost_message_costs_a_second(client, store, monkeypatch):
+    """Nobody hears anything: the waiter looks for itself."""
+    monkeypatch.setattr("jobs.store.REREAD", 0.05)
+    handle = await client.submit("t")
+    waiting = asyncio.create_task(handle.result(30))
+    await until_watched(client, handle.id)
+    store._endings._listening.cancel()
+    await finish(store)
+    assert await asyncio.wait_for(waiting, 10) == 42
+
+
+async def test_what_becomes_of_a_job_becomes_of_its_waiter(client, store):
+    dead, cancelled, slow = await client.submit("t"), await client.submit("t"), await client.submit("t")
+    (lease,) = (await store.claim(worker="w", queues=["default"], n=1, lease=30)).leases
+    await store.settle([Failure(lease, "Boom", "it broke", "here", again=False)])
+    with pytest.raises(JobFailed, match=r"is dead \(Boom\): it broke") as failed:
+        await dead.result(10)
+    assert (failed.value.code, failed.value.detail) == ("Boom", "here")
+    await cancelled.cancel()
+    with pytest.raises(JobCancelled, match="was cancelled"):
+        await cancelled.result(10)
+    with pytest.raises(TimeoutError, match=r"is still queued after 0\.05 s; it goes on"):
+        await slow.result(0.05)
+    with pytest.raises(NotFound, match="no job 0-nobody"):
+        await client.result("0-nobody", 10)
+
+
+@pytest.mark.parametrize("ends", ["before", "while"])
+def test_without_an_event_loop(place, raw, deaf, ends):
+    fake = place.raw() if place.fake else None
+    if fake:
+        fake.connection_pool.connection_kwargs["decode_responses"] = False
+        fake = type(fake)(server=place.fake, protocol=2)
+    with SyncClient(transport=SyncTransport(place.settings, fake)) as client:
+        handle = client.submit("t")
+
+        def work():
+            async def run():
+                store = Store(place.settings, place.client(), place.client())
+                await finish(store)
+                await store.aclose()
+
+            asyncio.run(run())
+
+        worker = threading.Thread(target=work)
+        if ends == "before":
+            worker.start()
+            worker.join()
+            assert handle.result(10) == 42
+        else:
+            timer = threading.Timer(0.1, worker.start)
+            timer.start()
+            assert handle.result(10) == 42
+            timer.join()
+            worker.join()
+
+
+async def test_one_submit_wakes_one_of_many(place, raw, client):
+    """Fifty idle workers, one job: one of them claims, the others sleep on."""
+    stores = [Store(place.settings, place.client(), place.client()) for _ in range(50)]
+    claims = {"n": 0}
+    for one in stores:
+        once = one._claim_once
+
+        async def counted(*words, once=once):
+            claims["n"] += 1
+            return await once(*words)
+
+        one._claim_once = counted
+    waiting = [
+        asyncio.create_task(s.claim(worker=f"w{i}", queues=["default"], n=1, lease=30, wait=60)) for i, s in enumerate(stores)
+    ]
+    while claims["n"] < 50:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    await client.submit("t")
+    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=1)
+    assert [len(task.result().leases) for task in done] == [1]
+    assert claims["n"] < 60, "the others were not woken"
+    await client.submit_all([client.store.layout.submission("t", b"{}", "default", "") for _ in range(49)])
+    await asyncio.wait(waiting, timeout=20)
+    assert sorted(len(task.result().leases) for task in waiting) == [1] * 50
+    for one in stores:
+        await one.aclose()
