@@ -54,8 +54,8 @@ class Settings:
     @property
     def shown_url(self) -> str:
         """The URL without its password, for messages."""
-        parts = urlsplit(self.redis_url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        who, at, _ = urlsplit(self.redis_url).netloc.rpartition("@")
+        return self.redis_url.replace(who + at, "", 1)
 
 
 Number = TypeVar("Number", int, float)

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from jobs import App, Context, Discard, Settings, Snooze
+from jobs import App, Context, Discard, Snooze
 
-app = App(settings=Settings())
+app = App()
 RUNNING: dict[str, int] = {"now": 0, "most": 0}
 """How many `crowd` tasks run in this process, and the most that ever did."""
 

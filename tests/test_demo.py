@@ -226,7 +226,7 @@ def test_a_terminal_gets_colours_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> N
     words = shown(Terminal())
     assert "\x1b[" in words
     assert "━" in words
-    assert words.endswith("\n")
+    assert words.endswith("\x1b[?25h")  # the cursor is back
 
 
 @pytest.mark.parametrize("way", ["piped", "NO_COLOR", "dumb"])

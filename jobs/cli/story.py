@@ -73,7 +73,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
 def _tries(job: Job) -> str:
     left = job.max_attempts if job.tries_left is None else job.tries_left
     claimed = "not yet claimed" if not job.attempt else f"claimed {'once' if job.attempt == 1 else f'{job.attempt} times'}"
-    return f"{left} of {job.max_attempts} left, {claimed}"
+    return f"{claimed}, {job.max_attempts} tries at most" if job.finished_at else f"{left} of {job.max_attempts} left, {claimed}"
 
 
 def _progress(progress: object) -> str:

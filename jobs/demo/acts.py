@@ -68,7 +68,7 @@ def freeze(stage: Stage, at: float) -> Act:
     yield from _taken_over(stage, worker, held)
     ghosts, before = stage.cast.ledger.ghosts, stage.cast.ledger.ghosts[worker.number]
     worker.wake()
-    stage.tell("▶", f"woke {worker} (SIGCONT): it still takes {_jobs(held)} for its own")
+    stage.tell("▶", f"woke {worker} (SIGCONT): it still believes that it holds {_jobs(held)}")
     refused = yield from _until(lambda: ghosts[worker.number] - before >= len(held), GHOST_SECONDS)
     count = ghosts[worker.number] - before
     if refused or count:

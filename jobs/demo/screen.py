@@ -55,7 +55,7 @@ class Screen:
 
     def say(self, words: str = "") -> None:
         """One line; rich's markup is understood."""
-        self.console.print(words)
+        self.console.print(words, soft_wrap=True)  # what is to be copied must not be broken
 
     def point(self, name: str, words: str) -> None:
         """One line of the banner: what it is about, then what there is to say."""

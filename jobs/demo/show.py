@@ -88,9 +88,9 @@ def _signals() -> Iterator[None]:
 def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedServer, acts.Stage]:
     """Say what is about to happen, and start the server and the workers."""
     began = time.monotonic()
+    server = stack.enter_context(EmbeddedServer.start(FOLDER))
     screen.say("  [bold]Sublet[/]: a job scheduler with no master. Any process may die at any line; nothing gets lost.")
     screen.say()
-    server = stack.enter_context(EmbeddedServer.start(FOLDER))
     socket = server.url.removeprefix("unix://")
     screen.point("server", f"{server.version}, embedded, at {socket} · {time.monotonic() - began:.1f} s")
     screen.point("data", f"kept in {FOLDER}; to forget it: rm -r {FOLDER}")
