@@ -12,6 +12,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import pipe
@@ -21,8 +22,12 @@ from jobs.model import Lease
 if TYPE_CHECKING:
     from jobs.registry import Task
 
-BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from jobs.child import main; main()"
-"""The child imports from where its parent does. Its arguments: the parent's pid, and that path."""
+BOOT = (
+    "import json, sys; sys.path[:0] = [sys.argv[3]]; from jobs.child import main; sys.path[:] = json.loads(sys.argv[2]); main()"
+)
+"""The child imports from where its parent does, but this package from its own home, whatever lies in the user's folder. Its
+arguments: the parent's pid, that path, that home."""
+HOME = str(Path(__file__).parent.parent)
 
 
 class Children:
@@ -65,7 +70,7 @@ class Child:
     @classmethod
     async def spawn(cls) -> "Child":
         """Start a child. It ends by itself when this process does, however that dies."""
-        command = [sys.executable, "-c", BOOT, str(os.getpid()), json.dumps(sys.path)]
+        command = [sys.executable, "-c", BOOT, str(os.getpid()), json.dumps(sys.path), HOME]
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
 
     async def run(self, task: "Task[..., Any]", lease: Lease, tell: Callable[[bytes], None]) -> bytes:

@@ -47,15 +47,24 @@ class Settings:
         )
         if not is_name(found.namespace):
             raise Invalid(f"namespace {found.namespace!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-        if urlsplit(found.redis_url).scheme not in ("redis", "rediss", "unix"):
+        if not _is_url(found.redis_url):
             raise Invalid(f"SUBLET_REDIS_URL {found.shown_url!r}: use redis://host:port/db, rediss://… or unix:///path")
         return found
 
     @property
     def shown_url(self) -> str:
-        """The URL without its password, for messages."""
+        """The URL without its password, which may stand before the host or in the query; for messages."""
         who, at, _ = urlsplit(self.redis_url).netloc.rpartition("@")
-        return self.redis_url.replace(who + at, "", 1)
+        return self.redis_url.replace(who + at, "", 1).partition("?")[0]
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        (parts.hostname or "").encode("idna")
+        return parts.scheme in ("redis", "rediss", "unix") and parts.port != 0
+    except ValueError:  # a port or a host name that cannot be
+        return False
 
 
 Number = TypeVar("Number", int, float)

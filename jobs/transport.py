@@ -57,7 +57,7 @@ class Transport:
             try:
                 return call.read(await self._reply(call))
             except _NO_ANSWER as error:
-                if pause is None or isinstance(error, AuthenticationError):
+                if pause is None or denied(error):
                     raise away(self.settings, error) from error
                 await asyncio.sleep(pause)
             except ResponseError as error:
@@ -129,7 +129,7 @@ class SyncTransport:
             try:
                 return call.read(self._reply(call))
             except _NO_ANSWER as error:
-                if pause is None or isinstance(error, AuthenticationError):
+                if pause is None or denied(error):
                     raise away(self.settings, error) from error
                 time.sleep(pause)
             except ResponseError as error:
@@ -185,11 +185,16 @@ def refused(error: ResponseError) -> Exception:
     return refusal(_STRIPPED.get(type(error), "") + str(error)) or error
 
 
+def denied(error: Exception) -> bool:
+    """Did the server refuse the password? redis-py's asyncio client wraps that in a plain ConnectionError."""
+    return isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError)
+
+
 def away(settings: Settings, error: Exception) -> Unavailable:
     """The error for a server that did not answer, in words that say what to do."""
     if isinstance(error, InvalidResponse):
         return Unfit(f"what answers at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL")
-    if isinstance(error, AuthenticationError):
+    if denied(error):
         return Unavailable(f"Redis at {settings.shown_url} refused this client ({error}): check user and password in the URL")
     why = str(error) or type(error).__name__
     return Unavailable(f"no answer from Redis at {settings.shown_url} ({why}): is it up, and is SUBLET_REDIS_URL right?")

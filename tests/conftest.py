@@ -66,12 +66,6 @@ def new_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 
 
 @pytest.fixture(scope="session")
-def given_url() -> str | None:
-    """The URL of somebody's server that the tests may use, and must leave as they found it."""
-    return GIVEN_URL
-
-
-@pytest.fixture(scope="session")
 def server_url(new_server: Callable[[str], EmbeddedServer], request: pytest.FixtureRequest) -> Callable[[str], str]:
     """The URL of this run's server of a kind, started when first asked for."""
     urls: dict[str, str] = {"redis": GIVEN_URL} if GIVEN_URL else {}
@@ -94,8 +88,15 @@ class Place(NamedTuple):
     settings: Settings
     fake: fakeredis.FakeServer | None
 
+    @property
+    def is_given(self) -> bool:
+        return self.settings.redis_url == GIVEN_URL
+
     def client(self) -> Any:
         return fakeredis.FakeAsyncRedis(server=self.fake, protocol=2) if self.fake else None
+
+    def sync_client(self) -> Any:
+        return fakeredis.FakeRedis(server=self.fake, protocol=2) if self.fake else None
 
     def raw(self) -> Any:
         if self.fake:

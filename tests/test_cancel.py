@@ -103,6 +103,14 @@ async def test_a_cancel_sent_again_after_the_job_moved_on_is_refused(desk):
     assert desk.everything() == before
 
 
+async def test_the_answer_of_one_order_is_not_the_answer_of_another(desk):
+    await desk.submit("a")
+    await desk.order("cancel", "a", 0)
+    for verb in ("retry", "promote"):
+        with pytest.raises(Changed):
+            await desk.order(verb, "a", 0)
+
+
 async def test_a_running_job_may_be_asked_twice(desk):
     lease = await desk.running("a")
     assert await desk.order("cancel", "a") == "requested"

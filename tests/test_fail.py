@@ -49,6 +49,20 @@ async def test_nothing_of_a_lease_is_left_but_the_proof_of_it(desk):
     assert job["ended"] == f"fail {answer}"
 
 
+async def test_a_next_try_wakes_a_worker_only_if_it_is_the_next_thing_due(desk):
+    await desk.submit("a", "b", rules="backoff=60000:1:60000")
+    await desk.submit("c")
+    leases = await desk.claim(3)
+    woken = []
+    for lease in leases:
+        desk.raw.delete(keys.wake(desk.base, "q"))
+        await desk.fail(lease)
+        woken.append(desk.markers())
+        if lease.id == "a":
+            desk.raw.zincrby(keys.structure(desk.base, "scheduled"), -30_000, "a")
+    assert woken == [1, 0, 1]
+
+
 # backoff
 
 

@@ -27,7 +27,8 @@ LAYERS = [
     {"jobs.runner"},
     {"jobs.worker"},
     {"functions.work", "functions.tick"},
-    {"jobs.cli", "jobs.demo"},
+    {"jobs.demo"},
+    {"jobs.cli"},
     {"jobs.__main__"},
 ]
 """From the ground up. A module imports from lower layers only; within `jobs.cli` and `jobs.demo` it may look around."""

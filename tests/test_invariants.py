@@ -8,158 +8,27 @@ it knows the bounds: all moments are chosen so that a few real milliseconds neve
 import itertools
 import json
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import fakeredis
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from jobs import keys, verbs
-from jobs.errors import Changed, KeyTaken, NotFound, WrongState
 from jobs.model import Beat, Completion, Failure, Release, Submission, Submitted
 from jobs.scripts import Call
 from jobs.transport import SyncTransport
+from tests.model import FORTNIGHT, FROM, Job, Model
 
 ELAPSE = (Path(__file__).parent / "elapse.lua").read_text()
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
-FORTNIGHT = 14 * 86_400
-FROM = {"cancel": ("scheduled", "queued", "running"), "retry": ("dead", "cancelled"), "promote": ("scheduled",)}
 IDS, QUEUES, KEYS = [f"j{i}" for i in range(12)], ("q1", "q2"), ("k1", "k2")
 SETTLE = [
     ("heartbeat", 30), ("heartbeat", 70), ("complete",), ("complete",), ("fail", True), ("fail", True), ("fail", False),
     ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"),
 ]  # fmt: skip
 FEW, SELDOM = st.integers(0, 9), st.sampled_from([False] * 5 + [True])
-
-
-@dataclass
-class Job:
-    """What the model knows of a job. `due` is when it is due, its lease ends, or it may be forgotten: in its own seconds."""
-
-    queue: str
-    tries: int
-    priority: int
-    key: str | None
-    window: int | None
-    timeout: int
-    state: str = "queued"
-    due: float = 0
-    attempt: int = 0
-    left: int | None = None
-    ops: int = 0
-    op: tuple = ()
-    token: str = ""
-    claimed: float = 0
-    ended: tuple = ()
-    streak: tuple = ("", 0)
-    flagged: bool = False
-    rank: float = 0
-
-
-@dataclass
-class Model:
-    """The life of all jobs, in plain Python."""
-
-    now: float = 0
-    jobs: dict[str, Job] = field(default_factory=dict)
-    locks: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
-    totals: dict[str, int] = field(default_factory=dict)
-
-    def count(self, name):
-        self.totals[name] = self.totals.get(name, 0) + 1
-
-    def lock(self, queue, key):
-        holder, until = self.locks.get((queue, key), (None, None))
-        return (None, None) if until is not None and until <= self.now else (holder, until)
-
-    def submit(self, job_id, job, delay):
-        if job_id in self.jobs:
-            return job_id
-        holder, until = self.lock(job.queue, job.key)
-        if job.key and holder and (holder in self.jobs or until is not None):
-            return holder
-        if job.key:
-            self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
-        job.state, job.due = ("scheduled", self.now + delay) if delay else ("queued", 0)
-        self.jobs[job_id] = job
-        self.count("submitted")
-        return None
-
-    def finish(self, job_id, state, keep):
-        job = self.jobs[job_id]
-        job.state, job.due = state, self.now + keep
-        self.count(state)
-        if job.key and not job.window and self.locks.get((job.queue, job.key), ("",))[0] == job_id:
-            del self.locks[job.queue, job.key]
-
-    def over(self, job_id, verb, delay, streak=("", 0)):
-        """An attempt is over without a result."""
-        job = self.jobs[job_id]
-        if job.flagged or job.left <= 0:
-            self.finish(job_id, "cancelled" if job.flagged else "dead", FORTNIGHT)
-        elif delay == 0:
-            job.state = "queued"
-        else:
-            job.state, job.due = "scheduled", self.now + delay
-        job.ended, job.streak, job.flagged = (verb, job.state), streak, False
-        return job.state
-
-    def expire(self, job_id):
-        job = self.jobs[job_id]
-        n = job.streak[1] + 1 if job.streak[0] == "lease_expired" else 1
-        self.count("expired")
-        self.over(job_id, "reap", 0 if n == 1 else 15, ("lease_expired", n))
-
-    def overdue(self, state):
-        return {job_id for job_id, job in self.jobs.items() if job.state == state and job.due <= self.now}
-
-    def held(self, lease, verb):
-        """What a lease's verb is answered at once; None when the lease is live."""
-        job = self.jobs.get(lease.id)
-        if job is None:
-            return "NOT_FOUND"
-        if job.token != lease.token:
-            return "LEASE_LOST"
-        if job.state == "running":
-            return None
-        return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
-
-    def order(self, verb, job_id, revision):
-        """What an operator's verb is answered at once: an error, or its first answer; None when it may be carried out."""
-        job = self.jobs.get(job_id)
-        if job is None:
-            return NotFound
-        current = job.attempt + job.ops
-        if job.op[:2] == (verb, revision) and current == revision + 1:
-            return job.op[2]
-        if current != revision:
-            return Changed
-        if job.state not in FROM[verb]:
-            return WrongState
-        if verb == "retry" and job.key and self.lock(job.queue, job.key)[0] not in (None, job_id):
-            return KeyTaken
-        return None
-
-    def ordered(self, verb, job_id, revision):
-        """Carry an operator's verb out."""
-        job = self.jobs[job_id]
-        answer = "queued"
-        if verb == "cancel" and job.state == "running":
-            job.flagged, answer = True, "requested"
-        elif verb == "cancel":
-            answer = "cancelled"
-            self.finish(job_id, "cancelled", FORTNIGHT)
-        else:
-            job.state = "queued"
-        if verb == "retry":
-            job.token, job.ended, job.streak, job.left = "", (), ("", 0), None
-            if job.key and self.lock(job.queue, job.key)[0] is None:
-                self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
-        job.ops, job.op = job.ops + 1, (verb, revision, answer)
-        return answer
 
 
 class Verbs(RuleBasedStateMachine):
@@ -416,7 +285,11 @@ class Verbs(RuleBasedStateMachine):
             assert self.twice(call) == expected
             self.observe()
 
-    @rule(seconds=st.sampled_from([20, 0, 20, 40, 100, 20, FORTNIGHT]), then=st.sampled_from(["", "reap", "reap", "prune", "watch"]), limit=st.integers(1, 4))
+    @rule(
+        seconds=st.sampled_from([20, 0, 20, 40, 100, 20, FORTNIGHT]),
+        then=st.sampled_from(["", "reap", "reap", "prune", "watch"]),
+        limit=st.integers(1, 4),
+    )
     def time_passes(self, seconds, then, limit):
         self.raw.eval(ELAPSE, 1, self.base, seconds * 1000)
         self.model.now += seconds
@@ -443,10 +316,10 @@ class Verbs(RuleBasedStateMachine):
         assert [s.state for s in standings] == [self.model.jobs[i].state if i in self.model.jobs else None for i in ids]
 
 
+@pytest.mark.timeout(3600)  # a failure needs time to become a small one
 def test_no_order_of_calls_breaks_what_must_hold(place, backend):
     numbers = itertools.count()
-    client = fakeredis.FakeRedis(server=place.fake, protocol=2) if place.fake else None
-    raw, transport = place.raw(), SyncTransport(place.settings, client)
+    raw, transport = place.raw(), SyncTransport(place.settings, place.sync_client())
 
     def machine():
         return Verbs(transport, raw, keys.base(f"{place.settings.namespace}-{next(numbers)}"))

@@ -59,9 +59,9 @@ async def test_the_first_write_of_a_verb_is_one_that_a_full_server_lets_pass(des
 
 
 @pytest.fixture
-def memory_full(desk, place, given_url):
+def memory_full(desk, place):
     """Makes the server full while it is entered."""
-    if place.settings.redis_url == given_url:
+    if place.is_given:
         pytest.skip("SUBLET_TEST_REDIS_URL is somebody's server: its memory limit is not ours to set")
 
     @contextlib.contextmanager

@@ -38,6 +38,22 @@ async def test_ids_in_running_and_scheduled_whose_job_is_elsewhere_are_dropped(d
     assert desk.state("b") == "queued"
 
 
+async def test_a_running_job_that_is_said_to_be_due_runs_on(desk):
+    lease = await desk.running("a")
+    desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"a": 1})
+    assert await desk.claim() == []
+    assert desk.state("a") == "running"
+    assert await desk.complete(lease) == "completed"
+
+
+async def test_a_finished_job_that_is_said_to_run_or_to_be_due_stays_finished(desk):
+    await desk.complete(await desk.running("a"))
+    for structure in ("running", "scheduled"):
+        desk.raw.zadd(keys.structure(desk.base, structure), {"a": 1})
+    await desk.reap()
+    assert desk.state("a") == "completed"
+
+
 async def test_a_queued_job_without_its_place_can_be_cancelled(desk):
     await desk.submit("a")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")

@@ -56,7 +56,8 @@ def test_the_wheel_has_two_top_level_names_and_every_script(wheel):
 
 def test_the_sdist_has_what_the_suite_needs(dist):
     (found,) = dist.glob("*.tar.gz")
-    names = {"/".join(name.split("/")[1:]) for name in tarfile.open(found).getnames()}
+    with tarfile.open(found) as archive:
+        names = {"/".join(name.split("/")[1:]) for name in archive.getnames()}
     assert {"lua/claim.lua", "tests/conftest.py", "README.md", "LICENSE", "pyproject.toml"} <= names
 
 

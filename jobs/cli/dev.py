@@ -1,5 +1,6 @@
 """`demo`, `test` and `version`."""
 
+import importlib
 import os
 import platform
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from jobs.cli.output import document, write
+from jobs.cli.parser import program
 from jobs.errors import Invalid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,10 +20,9 @@ KEPT = ("SUBLET_TEST_REDIS_URL",)
 
 
 def demo(args: Namespace) -> int:
-    """Run the demo."""
-    from jobs.demo.show import run  # rich and the server's wheel come with it
-
-    return run(once=args.once, json=args.json)
+    """Run the demo. It stands on this package, and so is called by its name."""
+    code: int = importlib.import_module("jobs.demo.show").run(once=args.once, json=args.json, call=program())
+    return code
 
 
 def test(args: Namespace) -> NoReturn:

@@ -17,7 +17,7 @@ from typing import Any
 from jobs.bootstrap import ensure
 from jobs.cli.commands import COMMANDS, Command
 from jobs.cli.help import first_steps, overview
-from jobs.cli.parser import VALUED, program
+from jobs.cli.parser import VALUED, program, read_more
 from jobs.cli.values import instead
 from jobs.errors import Invalid, JobFailed, JobsError, Refused, Unavailable, Unfit
 
@@ -82,14 +82,15 @@ def split(argv: list[str]) -> tuple[str, list[str]]:
 def _command(name: str) -> Command:
     if name in COMMANDS:
         return COMMANDS[name]
-    raise Invalid(f"there is no command {name[:40]!r}{instead(name, COMMANDS)} (see {program()} --help)")
+    raise Invalid(read_more(f"there is no command {name[:40]!r}{instead(name, COMMANDS)}"))
 
 
 def complain(error: Exception, as_json: bool) -> int:
     """Say an error in one line on stderr, and give the exit code that it stands for."""
     code, words, exit_code = _told(error)
     if as_json:
-        more = {"id": error.job_id, "code": error.code} if isinstance(error, JobFailed) else {}
+        more = {"id": error.job_id} if hasattr(error, "job_id") else {}  # the job that was waited for
+        more |= {"code": error.code} if isinstance(error, JobFailed) else {}
         sys.stderr.write(json.dumps({"error": code, "message": words, **more}, ensure_ascii=False) + "\n")
     else:
         sys.stderr.write("sublet: " + "".join(c if c.isprintable() else " " for c in words) + "\n")

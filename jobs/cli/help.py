@@ -13,7 +13,7 @@ _FIRST = """Sublet: a job scheduler with no master. The state is in Redis; any p
 All commands: {program} --help
 """
 
-_ALL = """usage: {program} COMMAND …     a job scheduler with no master, on Redis; COMMAND --help says more
+_ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more)
 
   submit TASK [JSON]   have a worker run a task; prints the job's id, or with --wait its result
   get ID               all about one job: where it is, who owns it, what became of each attempt

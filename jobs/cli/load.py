@@ -24,14 +24,16 @@ def load_app(place: str) -> App:
     module = _import(name)
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]
     if not attribute and len(apps) != 1:
-        raise Invalid(f"module {name} has {len(apps) or 'no'} apps; write MODULE:APP{_beside(apps)}")
+        raise Invalid(
+            f"module {name} has {f'{len(apps)} apps; write {name}:{apps[0]}' if apps else 'no app; make one: app = App()'}"
+        )
     found: Any = module
     for part in (attribute or apps[0]).split("."):
         found = getattr(found, part, None)
     if found is None:
         raise Invalid(f"module {name} has no {attribute!r}{_beside(apps) or instead(attribute, vars(module))}")
     if not isinstance(found, App):
-        raise Invalid(f"{place} is no App but a {type(found).__name__}{_beside(apps)}")
+        raise Invalid(f"{place} is no App, it is of type {type(found).__name__}{_beside(apps)}")
     return found
 
 
@@ -50,7 +52,7 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             near = instead(name, [path.stem for path in Path(here).glob("*.py")])
-            raise Invalid(f"there is no module {name}{near}: not in {here}, not on Python's path") from error
+            raise Invalid(f"there is no module {name} in {here} or on Python's path{near}") from error
         raise Invalid(_why(name, error)) from error
     except BaseException as error:  # whatever a module does on import, exiting included, is told in a line
         raise Invalid(_why(name, error)) from error

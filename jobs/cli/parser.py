@@ -22,6 +22,11 @@ def program() -> str:
     return "sublet" if os.path.basename(sys.argv[0]) == "sublet" else "python3 -m jobs"
 
 
+def read_more(words: str, command: str = "") -> str:
+    """The words of an error, and where to read how it is done."""
+    return f"{words}{' See' if words.endswith('?') else '; see'} {' '.join(filter(None, [program(), command]))} --help"
+
+
 class Parser(argparse.ArgumentParser):
     """What one command takes. Options may stand anywhere, negative numbers are values, and nothing is abbreviated."""
 
@@ -78,9 +83,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and where to read more."""
-        lacking = re.fullmatch(r"the following arguments are required: (.+)", message)
-        words = f"{lacking[1].split(', ')[0]} is missing" if lacking else message.removeprefix("argument ")
-        raise Invalid(f"{words} (see {program()} {self.name} --help)")
+        lacking = re.fullmatch(r"the following arguments are required: (\S+?)(?:, .+)?|argument (\S+): expected .+", message)
+        words = f"{lacking[1] or f'the value of {lacking[2]}'} is missing" if lacking else message.removeprefix("argument ")
+        raise Invalid(read_more(words, self.name))
 
     def format_help(self) -> str:
         """One screen: how to call it, what it does, what it takes."""

@@ -35,8 +35,10 @@ def settings_for(args: Namespace, app: "App | None") -> Settings:
 def client_of(settings: Settings) -> SyncClient:
     """A client that connects on first use. Raises Invalid for a URL that cannot be."""
     try:
-        return SyncClient(settings)
-    except ValueError as error:
+        client = SyncClient(settings)
+        client.transport.client.connection_pool.make_connection()  # not yet connected; refuses what it does not understand
+        return client
+    except (ValueError, TypeError) as error:
         raise Invalid(f"SUBLET_REDIS_URL {settings.shown_url!r}: {error}") from None
 
 

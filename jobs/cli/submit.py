@@ -9,8 +9,8 @@ from jobs.cli.parser import program
 from jobs.cli.session import client_of, settings_for
 from jobs.cli.values import instead
 from jobs.client import SyncClient, payload_of
-from jobs.errors import Invalid
-from jobs.model import State, Submission
+from jobs.errors import Invalid, Unavailable, Unfit
+from jobs.model import State, Submission, Submitted
 from jobs.options import Options
 from jobs.plans import Layout
 
@@ -22,6 +22,14 @@ PATIENCE = 2.0
 """Seconds after which a person who waits is told what the job waits for."""
 
 
+class Unfinished(TimeoutError):
+    """The job that was waited for has not ended yet."""
+
+    def __init__(self, job_id: str, words: str) -> None:
+        super().__init__(words)
+        self.job_id = job_id
+
+
 def submit(args: Namespace) -> int:
     """Submit one job; print its id, or with --wait its result."""
     app = _app(args.app)
@@ -31,7 +39,7 @@ def submit(args: Namespace) -> int:
     job_id: str | None = getattr(args, "id", None)
     job = Layout(settings).submission(args.task, payload, options.queue, options.rules(), job_id)
     with client_of(settings) as client:
-        (submitted,) = client.submit_all([job])
+        submitted = _send(client, job)
         created = submitted.created or (job_id is None and submitted.id == job.id)
         if not created:
             note(f"there already: {_same(job, submitted.id)}")
@@ -80,7 +88,7 @@ def _app(place: str | None) -> "App | None":
 def _checked(app: "App", args: Namespace, payload: bytes) -> Options:
     """The task's own options. Raises Invalid when the app has no such task, or the arguments do not fit it."""
     if args.task not in app.tasks:
-        near = instead(args.task, app.tasks) or f" (there is {', '.join(sorted(app.tasks)) or 'none'})"
+        near = instead(args.task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
         raise Invalid(f"{args.app} has no task {args.task!r}{near}")
     try:
         app.tasks[args.task].arguments.load(payload)
@@ -93,6 +101,15 @@ def _same(job: Submission, there: str) -> str:
     return f"{there} has this id" if there == job.id else f"{there} holds this key"
 
 
+def _send(client: SyncClient, job: Submission) -> Submitted:
+    try:
+        return client.submit_all([job])[0]
+    except Unfit:
+        raise
+    except Unavailable as error:
+        raise Unavailable(f"{error} If in doubt whether the job was stored: the same with --id {job.id} is safe") from error
+
+
 def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
     """The result. Raises JobFailed, JobCancelled or TimeoutError. A person hears what the job waits for."""
     if seconds > PATIENCE and sys.stderr.isatty():
@@ -103,4 +120,7 @@ def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
             state = client.get(job_id).state
             start = f"no worker has taken it yet; {program()} work MODULE:APP starts one"
             note(f"{job_id} is {state}{f': {start}' if state is State.QUEUED else ''} …")
-    return client.result(job_id, seconds)
+    try:
+        return client.result(job_id, seconds)
+    except TimeoutError as error:
+        raise Unfinished(job_id, f"{error}; see {program()} get {job_id}") from None

@@ -69,7 +69,8 @@ def positive(text: str) -> int:
 def state(text: str) -> str:
     """The name of a state."""
     if text not in STATES:
-        raise ArgumentTypeError(f"there is no state {text[:40]!r}{instead(text, STATES)}; there are {', '.join(STATES)}")
+        near = instead(text, STATES) or f"; there are {', '.join(STATES)}"
+        raise ArgumentTypeError(f"there is no state {text[:40]!r}{near}")
     return text
 
 
@@ -82,6 +83,6 @@ def names(text: str) -> list[str]:
 
 
 def instead(word: str, known: Iterable[str]) -> str:
-    """A question that names what was probably meant; empty when nothing is near."""
+    """A question that names what was probably meant, to end a sentence with; empty when nothing is near."""
     near = get_close_matches(word, list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return f", did you mean {near[0]}?" if near else ""

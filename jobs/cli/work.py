@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functions.work import work as run_worker
 from jobs.cli.events import Events, log_to_stderr
 from jobs.cli.load import load_app
-from jobs.cli.session import settings_for
+from jobs.cli.session import client_of, settings_for
 from jobs.errors import Invalid
 from jobs.keys import is_name
 
@@ -27,6 +27,7 @@ def work(args: Namespace) -> int:
             os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
     app = load_app(args.app)
     app.settings = settings_for(args, app)
+    client_of(app.settings).close()  # a URL that cannot be is refused here
     log_to_stderr(args.json)
     events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
     running = run_worker(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
-from jobs.cli.parser import program
+from jobs.demo import FOLDER
 from jobs.demo.cast import Cast, Stuck
 from jobs.demo.corpus import Corpus
 from jobs.demo.screen import Screen
@@ -49,11 +49,13 @@ def _totals(corpus: Corpus, reports: Sequence[Report]) -> list[str]:
     return [*words, f"{unread} not valid Python"] if unread else words
 
 
-def play(screen: Screen, server: EmbeddedServer, cast: Cast, queue: str) -> None:
-    """Leave everything up, say what to try, and show what the workers do. Ends by a signal alone; raises Stuck."""
+def play(screen: Screen, server: EmbeddedServer, cast: Cast, queue: str, call: str) -> None:
+    """Leave everything up, say what to try, and show what the workers do; `call` is how to call this program.
+
+    Ends by a signal alone. Raises Stuck when the server is gone.
+    """
     count = len([worker for worker in cast.workers if worker.fate in ("", "killed")])
     cast.fill(count)
-    call = program()
     screen.say()
     screen.say(f"  The server and {count} workers stay up. Try, in another terminal:")
     for line in (
@@ -68,7 +70,7 @@ def play(screen: Screen, server: EmbeddedServer, cast: Cast, queue: str) -> None
     while True:
         _glance(screen, cast, count)
         if not _is_alive(server.pid):
-            raise Stuck(f"the server is gone; its last words are in its log beside {server.url.removeprefix('unix://')}")
+            raise Stuck(f"the server is gone; its log is {FOLDER / 'server.log'}")
         time.sleep(GLANCE)
 
 

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from json import dumps
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from jobs.client import SyncClient
 from jobs.config import Settings
-from jobs.demo import acts
+from jobs.demo import FOLDER, acts
 from jobs.demo.cast import Cast, Stuck
 from jobs.demo.corpus import Corpus
 from jobs.demo.ending import play, sums
@@ -25,8 +24,6 @@ from jobs.embedded import EmbeddedServer
 from jobs.model import State
 from jobs.options import Options
 
-FOLDER = Path(".sublet", "demo")
-"""Where the demo keeps its data, under the current folder."""
 WORKERS, SLOTS = 3, 2
 KILL_AT, FREEZE_AT = 0.25, 0.4
 """Shares of the work after which a worker is killed, and another one frozen."""
@@ -38,11 +35,12 @@ LAST_LINES = 1.0
 """How long to wait for the last lines of the workers when Redis has said that all jobs have ended."""
 
 
-def run(once: bool, json: bool) -> int:
+def run(once: bool, json: bool, call: str) -> int:
     """Show it, and give the exit code: 0 if every job ended once and the ghosts were refused.
 
     With `json` the story goes to stderr, and the sums to stdout as one JSON object. Without `once`, server and workers stay up
-    until Ctrl-C. Raises JobsError when it cannot go on; whatever happens, no process is left behind.
+    until Ctrl-C, and `call` is how to call this program. Raises JobsError when it cannot go on; whatever happens, no process
+    is left behind.
     """
     screen = Screen(sys.stderr if json else sys.stdout)
     code: int | None = None
@@ -57,10 +55,10 @@ def run(once: bool, json: bool) -> int:
             tally, reports = _count(stage, ids)
             sums(screen, corpus, tally, reports)
             if json:
-                print(dumps(asdict(tally)), flush=True)  # noqa: T201
+                print(dumps(asdict(tally)), flush=True)  # noqa: T201  # the sums are the output
             code = 1 if tally.complaints() else 0
             if not once:
-                play(screen, server, stage.cast, stage.queue)
+                play(screen, server, stage.cast, stage.queue, call)
     except KeyboardInterrupt:
         screen.say(f"  stopped; the data stay in {FOLDER}")
         return 130 if code is None else code
@@ -115,7 +113,7 @@ def _new_queue(client: SyncClient, screen: Screen) -> str:
     earlier = [queue for queue in client.queues() if queue.name.startswith("demo-")]
     waiting = sum(queue.queued for queue in earlier)
     if waiting:
-        screen.point("before", f"{waiting:,} jobs of a demo that was interrupted are still queued; they are left alone")
+        screen.point("before", f"{waiting:,} jobs of demos that were interrupted are still in their queues, and are left alone")
     numbers = [int(queue.name[5:]) for queue in earlier if queue.name[5:].isdigit()]
     return f"demo-{max(numbers, default=0) + 1}"
 

@@ -1,0 +1,136 @@
+"""The life of all jobs in plain Python: what the scripts are held against (see test_invariants)."""
+
+from dataclasses import dataclass, field
+
+from jobs.errors import Changed, KeyTaken, NotFound, WrongState
+
+FORTNIGHT = 14 * 86_400
+FROM = {"cancel": ("scheduled", "queued", "running"), "retry": ("dead", "cancelled"), "promote": ("scheduled",)}
+"""The states from which an operator's verb leads."""
+
+
+@dataclass
+class Job:
+    """What the model knows of a job. `due` is when it is due, its lease ends, or it may be forgotten: in its own seconds."""
+
+    queue: str
+    tries: int
+    priority: int
+    key: str | None
+    window: int | None
+    timeout: int
+    state: str = "queued"
+    due: float = 0
+    attempt: int = 0
+    left: int | None = None
+    ops: int = 0
+    op: tuple = ()
+    token: str = ""
+    claimed: float = 0
+    ended: tuple = ()
+    streak: tuple = ("", 0)
+    flagged: bool = False
+    rank: float = 0
+
+
+@dataclass
+class Model:
+    """The life of all jobs, in plain Python."""
+
+    now: float = 0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    locks: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def count(self, name):
+        self.totals[name] = self.totals.get(name, 0) + 1
+
+    def lock(self, queue, key):
+        holder, until = self.locks.get((queue, key), (None, None))
+        return (None, None) if until is not None and until <= self.now else (holder, until)
+
+    def submit(self, job_id, job, delay):
+        if job_id in self.jobs:
+            return job_id
+        holder, until = self.lock(job.queue, job.key)
+        if job.key and holder and (holder in self.jobs or until is not None):
+            return holder
+        if job.key:
+            self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
+        job.state, job.due = ("scheduled", self.now + delay) if delay else ("queued", 0)
+        self.jobs[job_id] = job
+        self.count("submitted")
+        return None
+
+    def finish(self, job_id, state, keep):
+        job = self.jobs[job_id]
+        job.state, job.due = state, self.now + keep
+        self.count(state)
+        if job.key and not job.window and self.locks.get((job.queue, job.key), ("",))[0] == job_id:
+            del self.locks[job.queue, job.key]
+
+    def over(self, job_id, verb, delay, streak=("", 0)):
+        """An attempt is over without a result."""
+        job = self.jobs[job_id]
+        if job.flagged or job.left <= 0:
+            self.finish(job_id, "cancelled" if job.flagged else "dead", FORTNIGHT)
+        elif delay == 0:
+            job.state = "queued"
+        else:
+            job.state, job.due = "scheduled", self.now + delay
+        job.ended, job.streak, job.flagged = (verb, job.state), streak, False
+        return job.state
+
+    def expire(self, job_id):
+        job = self.jobs[job_id]
+        n = job.streak[1] + 1 if job.streak[0] == "lease_expired" else 1
+        self.count("expired")
+        self.over(job_id, "reap", 0 if n == 1 else 15, ("lease_expired", n))
+
+    def overdue(self, state):
+        return {job_id for job_id, job in self.jobs.items() if job.state == state and job.due <= self.now}
+
+    def held(self, lease, verb):
+        """What a lease's verb is answered at once; None when the lease is live."""
+        job = self.jobs.get(lease.id)
+        if job is None:
+            return "NOT_FOUND"
+        if job.token != lease.token:
+            return "LEASE_LOST"
+        if job.state == "running":
+            return None
+        return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
+
+    def order(self, verb, job_id, revision):
+        """What an operator's verb is answered at once: an error, or its first answer; None when it may be carried out."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return NotFound
+        current = job.attempt + job.ops
+        if job.op[:2] == (verb, revision) and current == revision + 1:
+            return job.op[2]
+        if current != revision:
+            return Changed
+        if job.state not in FROM[verb]:
+            return WrongState
+        if verb == "retry" and job.key and self.lock(job.queue, job.key)[0] not in (None, job_id):
+            return KeyTaken
+        return None
+
+    def ordered(self, verb, job_id, revision):
+        """Carry an operator's verb out."""
+        job = self.jobs[job_id]
+        answer = "queued"
+        if verb == "cancel" and job.state == "running":
+            job.flagged, answer = True, "requested"
+        elif verb == "cancel":
+            answer = "cancelled"
+            self.finish(job_id, "cancelled", FORTNIGHT)
+        else:
+            job.state = "queued"
+        if verb == "retry":
+            job.token, job.ended, job.streak, job.left = "", (), ("", 0), None
+            if job.key and self.lock(job.queue, job.key)[0] is None:
+                self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
+        job.ops, job.op = job.ops + 1, (verb, revision, answer)
+        return answer

@@ -1,0 +1,69 @@
+"""Help is short: every page fits a small terminal, and is read before anything is installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.cli import dispatch
+from jobs.cli.commands import COMMANDS
+from jobs.errors import Invalid
+
+ROOT = Path(__file__).parent.parent
+PAGES = [[], ["--help"], *([name, "--help"] for name in COMMANDS)]
+
+
+@pytest.mark.parametrize("words", PAGES, ids=lambda words: " ".join(words) or "alone")
+def test_each_page_fits_a_screen(words, capsys):
+    assert dispatch.run(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 100
+
+
+def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
+    dispatch.run(["help"])
+    page = capsys.readouterr().out
+    assert all(name in page for name in COMMANDS)
+    dispatch.run(["help", "submit"])
+    page = capsys.readouterr().out
+    for flag in "wait key window delay at queue priority max-attempts timeout retention id app redis-url namespace json".split():
+        assert f"--{flag} " in page
+
+
+def test_alone_it_names_three_next_steps(capsys):
+    dispatch.run([])
+    steps = [line.split()[1] for line in capsys.readouterr().out.replace("python3 -m jobs", "sublet").splitlines() if line[:2] == "  "]
+    assert steps == ["demo", "work", "submit"]
+
+
+@pytest.mark.parametrize("words", PAGES[:3], ids=lambda words: " ".join(words) or "alone")
+def test_help_needs_nothing_but_python(words):
+    """-S: no site-packages, as in a fresh checkout; help must not set up anything either."""
+    done = subprocess.run([sys.executable, "-S", "-m", "jobs", *words], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_options_may_stand_anywhere():
+    for words in (
+        ["--namespace", "n", "submit", "t", "{}", "--json", "--wait"],
+        ["submit", "--json", "--wait", "t", "{}", "--namespace=n"],
+        ["--json", "submit", "t", "--wait", "30s", "{}", "--namespace", "n"],
+    ):
+        name, rest = dispatch.split(words)
+        args = COMMANDS[name].parser().read(rest)
+        assert (args.task, args.payload, args.wait, args.json, args.namespace) == ("t", "{}", 30.0, True, "n")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("250ms", 0.25), ("50s", 50), ("5m", 300), ("1h", 3600), ("2d", 172_800), ("7", 7), ("1.5", 1.5), ("0", 0)]
+)
+def test_durations(text, value):
+    assert COMMANDS["submit"].parser().read(["t", "--delay", text]).delay == value
+
+
+@pytest.mark.parametrize("text", ["-5s", "-1", "soon", "5 min", "1e9", "", "1w", "nan", "inf"])
+def test_what_is_no_duration(text):
+    with pytest.raises(Invalid, match="write 250ms, 50s, 5m, 1h, 2d or plain seconds; see .* submit --help"):
+        COMMANDS["submit"].parser().read(["t", "--delay", text])
