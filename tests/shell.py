@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TASKS = '''
+TASKS = """
 import asyncio
 from jobs import App, Context
 
@@ -34,7 +34,7 @@ async def forever(ctx: Context) -> None:
 @app.task
 def plain(a: int) -> int:
     return a * 2
-'''
+"""
 
 
 class Shell:

@@ -27,8 +27,8 @@ def test_submit_prints_the_id_and_nothing_else(shell):
 
 
 def test_submit_takes_its_options(shell):
-    words = "--queue images --priority 5 --delay 1h --key a.png --window 5m --max-attempts 7 --retention 2d --timeout none".split()
-    job = shell.json("get", shell.ok("submit", "add", *words))
+    words = "--queue images --priority 5 --delay 1h --key a.png --window 5m --max-attempts 7 --retention 2d --timeout none"
+    job = shell.json("get", shell.ok("submit", "add", *words.split()))
     assert (job["queue"], job["priority"], job["key"], job["max_attempts"]) == ("images", 5, "a.png", 7)
     assert job["state"] == "scheduled"
     assert shell.json("get", shell.ok("submit", "add", "--at", "2100-01-31T09:00:00+01:00"))["due_at"] == "2100-01-31T08:00:00Z"
@@ -83,7 +83,9 @@ def test_an_app_lends_its_options_and_its_eye_for_arguments(shell):
 
 
 def test_get_tells_the_story_of_a_job(shell):
-    job_id = shell.ok("submit", "fail", '{"words": "no \\u001b[31mpaper"}', "--queue", "mail", "--max-attempts", "1", "--key", "k")
+    job_id = shell.ok(
+        "submit", "fail", '{"words": "no \\u001b[31mpaper"}', "--queue", "mail", "--max-attempts", "1", "--key", "k"
+    )
     shell.work()
     told = shell.ok("get", job_id)
     assert re.match(rf"{job_id}   dead\n  task        fail\n  queue       mail\n  submitted   \S+ \S+Z   .+ ago\n", told)
@@ -95,7 +97,7 @@ def test_get_tells_the_story_of_a_job(shell):
 
 def test_get_says_who_owns_a_job_and_when_it_was_last_heard_of(shell):
     job_id = shell.ok("submit", "forever")
-    worker = shell.start("work", "tasks:app", "--name", "w1", "--lease", "300ms")
+    worker = shell.start("work", "tasks:app", "--name", "w1", "--lease", "1500ms")
     try:
         for line in worker.stdout:
             if '"started"' in line:
@@ -103,13 +105,13 @@ def test_get_says_who_owns_a_job_and_when_it_was_last_heard_of(shell):
         while not (job := shell.json("get", job_id))["progress"]:
             assert job["state"] == "running"
         told = shell.ok("get", job_id)
-        assert re.search(r"  owner       w1, attempt 1, for .+\n  last heard  .+ ago\n  lease ends  .+ in \d+ ms\n", told)
+        assert re.search(r"  owner       w1, attempt 1, for .+\n  last heard  .+ ago\n  lease ends  .+ in .+\n", told)
         assert "  progress    50%   half\n" in told
         assert re.search(r"running +forever +default +1 +heard of .+ ago, w1$", shell.ok("list", "--state", "running"))
         assert shell.json("cancel", job_id) == [{"id": job_id, "answer": "requested"}]
     finally:
         worker.send_signal(signal.SIGTERM)
-        worker.send_signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGINT)
         assert worker.wait(20) == 0
 
 
@@ -121,7 +123,9 @@ def test_list_pages_through_jobs(shell):
     assert len(page["jobs"]) == 2
     assert "payload" not in page["jobs"][0], "a list does not read everything, and does not pretend to"
     shown = shell.run("list", "--limit", "2")
-    assert re.search(r"^ID +STATE +TASK +QUEUE +ATTEMPT +WHEN\n(0-\w+ +scheduled +add +default +0 +due in 60 min\n)", shown.stdout)
+    assert re.search(
+        r"^ID +STATE +TASK +QUEUE +ATTEMPT +WHEN\n(0-\w+ +scheduled +add +default +0 +due in 60 min\n)", shown.stdout
+    )
     assert f"list --limit 2 --cursor '{page['cursor']}'" in shown.stderr
     assert len(shell.ok("list", "--state", "scheduled", "--task", "add", "--queue", "default").splitlines()) == 4
     assert shell.ok("list", "--state", "dead") == "no jobs"
@@ -242,12 +246,16 @@ def test_a_reader_who_leaves_is_no_error(shell):
         shell.ok("submit", "add", "--id", f"{n}{'x' * 60}")
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([*shell.command, "list"], cwd=shell.folder, env=shell.env, stdout=write, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        [*shell.command, "list"], cwd=shell.folder, env=shell.env, stdout=write, stderr=subprocess.PIPE, timeout=60
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("words", [("submit", "add", "--wait", "30"), ("tick", "--for", "30s", "--every", "10ms")], ids=lambda w: w[0])
+@pytest.mark.parametrize(
+    "words", [("submit", "add", "--wait", "30"), ("tick", "--for", "30s", "--every", "10ms")], ids=lambda w: w[0]
+)
 def test_ctrl_c_is_quiet(shell, words):
     process = shell.start(*words)
     while not shell.json("stats")["totals"]["submitted"] and not shell.json("stats")["upkeep_at"]:

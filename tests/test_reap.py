@@ -43,11 +43,15 @@ async def test_a_lease_is_over_at_its_very_end(desk):
 
 
 async def test_the_first_lost_lease_in_a_row_sends_the_job_to_its_old_place(desk):
-    await desk.submit("a", "b", "c")
-    await desk.take("a")
+    await desk.submit("c", "b", "a")
+    c, _ = await desk.claim(2)
+    await desk.heartbeat(c, extend=60)
     desk.elapse(30)
     await desk.reap()
-    assert desk.members("queue:q") == ["a", "b", "c"]
+    assert desk.members("queue:q") == ["b", "a"]
+    desk.elapse(30)
+    await desk.reap()
+    assert desk.members("queue:q") == ["c", "b", "a"]
 
 
 async def test_from_the_second_on_a_lost_lease_means_a_backoff(desk):

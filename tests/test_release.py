@@ -7,12 +7,13 @@ from jobs.model import Release
 
 
 async def test_a_released_job_goes_back_to_its_old_place(desk):
-    await desk.submit("a", "b", "c")
-    a, b = await desk.claim(2)
+    await desk.submit("d", "c", "b", "a")
+    d, c, b = await desk.claim(3)
     assert await desk.release(b) == "queued"
-    assert await desk.release(a) == "queued"
-    assert desk.members("queue:q") == ["a", "b", "c"]
-    assert desk.state("a") == "queued"
+    assert desk.members("queue:q") == ["b", "a"]
+    assert [await desk.release(d), await desk.release(c)] == ["queued", "queued"]
+    assert desk.members("queue:q") == ["d", "c", "b", "a"]
+    assert desk.state("b") == "queued"
 
 
 async def test_the_try_is_given_back_and_the_attempt_still_counts(desk):

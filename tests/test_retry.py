@@ -89,6 +89,7 @@ async def test_the_rows_of_endings_begin_anew(desk):
 async def test_a_worker_from_before_the_revival_has_no_say(desk):
     lease = await bury(desk, "a")
     await desk.order("retry", "a")
+    assert not {"token", "ended"} & set(desk.job("a"))
     before = desk.everything()
     for verb in ("heartbeat", "complete", "fail", "release"):
         assert await getattr(desk, verb)(lease) == "LEASE_LOST"

@@ -55,7 +55,7 @@ def server(facts: Facts) -> Iterator[Finding]:
     if version < (7, 0):
         yield Finding("bad", "server", seen, "use Redis 7.0 or Valkey, or newer: the scripts need what came with it")
     elif facts.info.get("role") == "slave":
-        yield Finding("bad", "server", f"{seen}; a replica, read-only", "name the primary in SUBLET_REDIS_URL")
+        yield Finding("bad", "server", "a read-only replica", "name the primary in SUBLET_REDIS_URL")
     elif mode == "cluster":
         yield Finding("warn", "server", seen, "this client does not follow redirections: a queue on another node is refused")
     else:
@@ -98,13 +98,13 @@ def first_fixed(name: str, version: tuple[int, ...]) -> str:
 def eviction(facts: Facts) -> Iterator[Finding]:
     """Does it throw jobs away when memory is short?"""
     policy = str(facts.info.get("maxmemory_policy", ""))
-    do = "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file"
+    do = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
     if not policy:
         yield Finding("unknown", "eviction", "it does not say (INFO memory)", "see that maxmemory-policy is noeviction")
     elif policy.startswith("allkeys"):
         yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are thrown away", do)
     elif policy.startswith("volatile"):
-        yield Finding("warn", "eviction", f"{policy}: when memory is short, keys of jobs may be dropped before their time", do)
+        yield Finding("warn", "eviction", f"{policy}: when memory is short, keys may be dropped before their time", do)
     else:
         yield Finding("ok", "eviction", f"{policy}: when memory is short, new jobs are refused and none is lost")
 
@@ -120,7 +120,7 @@ def memory(facts: Facts) -> Iterator[Finding]:
         return
     share = used / most
     seen = f"{size(used)} of {size(most)} used ({share:.0%})"
-    do = "raise maxmemory, shorten the retention of jobs, or find out why nobody works (sublet stats)"
+    do = "raise maxmemory, shorten --retention, or start workers (sublet stats shows the backlog)"
     yield Finding("warn", "memory", seen, do) if share > 0.8 else Finding("ok", "memory", seen)
 
 
@@ -147,10 +147,10 @@ def persistence(facts: Facts) -> Iterator[Finding]:
     elif save or (save is None and int(info.get("rdb_last_save_time", 0))):
         since = duration(facts.now.timestamp() - int(info.get("rdb_last_save_time", facts.now.timestamp())))
         yield Finding("warn", "persistence", f"snapshots only: jobs since the last one ({since} ago) are lost if it dies",
-                      "CONFIG SET appendonly yes, and the same in its configuration file")  # fmt: skip
+                      "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE")  # fmt: skip
     else:
         yield Finding("bad", "persistence", "none: every job is lost when it restarts",
-                      "CONFIG SET appendonly yes, and the same in its configuration file")  # fmt: skip
+                      "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE")  # fmt: skip
 
 
 def connections(facts: Facts) -> Iterator[Finding]:
@@ -183,7 +183,7 @@ def layout(facts: Facts) -> Iterator[Finding]:
     elif there - {ours}:
         other = ", ".join(sorted(there - {ours}))
         yield Finding("bad", "layout", f"namespace {name} has layout {other}, this is for {ours}",
-                      "use the version of sublet that made it, or another namespace (SUBLET_NAMESPACE)")  # fmt: skip
+                      "use the sublet that made it, or another namespace (SUBLET_NAMESPACE)")  # fmt: skip
     elif None in facts.layouts:
         yield Finding("unknown", "layout", f"namespace {name} cannot be read (HGET)", "see to the rights of this user (ACL)")
     elif not there:
@@ -224,7 +224,7 @@ def trust(facts: Facts) -> Iterator[Finding]:
     lacks = [word for word, lacking in (("no password", not url.password), ("no TLS", url.scheme != "rediss")) if lacking]
     if lacks:
         yield Finding("warn", "trust", f"{url.hostname} over the network with {' and '.join(lacks)}",
-                      "set a user with a password (ACL), and rediss://, unless the network is yours alone")  # fmt: skip
+                      "use a password and rediss://, unless the network is yours alone")  # fmt: skip
     else:
         yield Finding("ok", "trust", f"{url.hostname} over TLS, with a password")
 

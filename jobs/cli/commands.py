@@ -31,7 +31,7 @@ class Command(NamedTuple):
 
 def _submit(parser: Parser) -> None:
     parser.word("task", "TASK", "the task's name")
-    parser.word("payload", "JSON", "its arguments by name, as one JSON object; - reads it from stdin, @FILE from a file",
+    parser.word("payload", "JSON", "its arguments by name, as one JSON object; - reads stdin, @FILE reads a file",
                 nargs="?", default="{}")  # fmt: skip
     option = parser.option
     option("--wait", "[SECONDS]", "wait for the result and print it (30s); exit 1 if the job fails",

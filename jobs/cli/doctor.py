@@ -47,7 +47,8 @@ def _verdict(findings: list[Finding]) -> str:
     words = [f"{count} {level}" for level, count in counts.items() if count]
     if counts["bad"]:
         return paint(f"not fit to keep jobs: {', '.join(words)}", "red")
-    return paint(f"fit to keep jobs{': ' if words else ''}{', '.join(words)}", "yellow" if counts["warn"] else "green")
+    fit = "fit to keep jobs, as far as it tells" if counts["unknown"] else "fit to keep jobs"
+    return paint(": ".join(filter(None, [fit, ", ".join(words)])), "yellow" if words else "green")
 
 
 def _gather(client: SyncClient) -> Facts:

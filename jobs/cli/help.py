@@ -32,8 +32,8 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
   test   version       run the project's tests; what this is
 
 {shared}
-environment: SUBLET_REDIS_URL (redis://127.0.0.1:6379)   SUBLET_NAMESPACE (sublet)   SUBLET_APP   NO_COLOR
-exit codes:  0 yes   1 no: refused, failed, not found   2 wrong usage   3 Redis is away
+environment:  SUBLET_REDIS_URL (redis://127.0.0.1:6379)  SUBLET_NAMESPACE  SUBLET_APP  NO_COLOR
+exit codes:   0 yes   1 no: refused, failed, not found   2 wrong usage   3 Redis is away
 """
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from jobs.cli.values import instead, is_duration
 from jobs.errors import Invalid
 
-SHARED = "everywhere:  --redis-url URL   --namespace NAME   --json   --debug"
+SHARED = "everywhere:   --redis-url URL   --namespace NAME   --json   --debug"
 VALUED = ("--redis-url", "--namespace")
 """The shared options that take a value; they may also stand before the command."""
 
