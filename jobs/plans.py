@@ -20,8 +20,6 @@ PAGE_EXAMINED = 1000
 """Jobs that one page of a list looks at, at most."""
 LOOKS = 5
 """How often an operator's verb looks again at a job that keeps moving."""
-BYTES = 1024 * 1024
-"""Bytes of payload that one submit carries."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -103,15 +101,8 @@ class Layout:
         for job in jobs:
             by_base.setdefault(self.of_queue(job.queue), []).append(job)
         for base, own in by_base.items():
-            batch: list[Submission] = []
-            size = 0
-            for job in own:
-                if batch and (len(batch) == verbs.BATCH or size + len(job.payload) > BYTES):
-                    yield base, batch
-                    batch, size = [], 0
-                batch.append(job)
-                size += len(job.payload)
-            yield base, batch
+            for batch in verbs.batches(own, lambda job: len(job.payload)):
+                yield base, batch
 
     def get(self, job_id: str) -> Plan[Job]:
         """One job. Raises NotFound."""

@@ -130,11 +130,11 @@ class Store:
         return [answers[i] for i in range(len(endings))]
 
     async def _spread(self, items: Sequence[Any], ids: Sequence[str], verb: Any) -> list[Any]:
-        """Send items to their partitions, 200 a call, side by side; the answers come back in the items' order."""
+        """Send items to their partitions, in calls that are not too large, side by side; the answers come in the items' order."""
         by_base: dict[str, list[int]] = {}
         for i, job_id in enumerate(ids):
             by_base.setdefault(self.layout.of_id(job_id), []).append(i)
-        chunks = [(b, own[k : k + verbs.BATCH]) for b, own in by_base.items() for k in range(0, len(own), verbs.BATCH)]
+        chunks = [(base, c) for base, own in by_base.items() for c in verbs.batches(own, lambda i: verbs.weight(items[i]))]
         replies = await asyncio.gather(*(self.run(verb(b, [items[i] for i in chunk])) for b, chunk in chunks))
         answers: list[Any] = [None] * len(items)
         for (_, chunk), reply in zip(chunks, replies, strict=True):

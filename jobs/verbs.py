@@ -4,7 +4,7 @@ What is sent and what comes back is spelled here once, for async and sync client
 Redis hears milliseconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from jobs.model import Beat, Claimed, Completion, Ending, Failure, Lease, Release, Standing, State, Submission, Submitted
@@ -12,10 +12,34 @@ from jobs.scripts import Call, script
 
 BATCH = 200
 """Items that one script takes."""
+BYTES = 512 * 1024
+"""Bytes of payloads, results or details that one call carries, if it carries more than one: so that none holds Redis for long."""
 CLAIM_MAX = 100
 """Jobs that one claim takes."""
 
-E = TypeVar("E", bound=Ending)
+Item = TypeVar("Item")
+
+
+def batches(items: Sequence[Item], weigh: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """The items in calls of at most 200 items and 512 KiB, in their order; a heavier one goes alone."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        weight = weigh(item)
+        if batch and (len(batch) == BATCH or size + weight > BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += weight
+    if batch:
+        yield batch
+
+
+def weight(item: Beat | Ending) -> int:
+    """The bytes of an item that are its caller's own."""
+    if isinstance(item, Completion):
+        return len(item.result)
+    return len(item.message) + len(item.detail) if isinstance(item, Failure) else 0
 
 
 def ms(seconds: float) -> int:

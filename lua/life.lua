@@ -25,7 +25,7 @@ end
 local function backoff(job, n)
   local first, factor, cap = string.match(job.rules.backoff, '^(%d+):([%d.]+):(%d+)$')
   local delay, dice = math.min(tonumber(cap), first * factor ^ (n - 1)), 0    -- in this order: 0 * inf is no number
-  local bits = string.sub(job.token, -8) .. string.sub(job.id, -8)
+  local bits = string.sub(job.token, -4) .. string.sub(job.id, -4)
   for i = 1, #bits do dice = (dice + string.byte(bits, i)) * 40503 % 65536 end
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
@@ -38,14 +38,20 @@ local function ended(job)
   if lock and call('GET', lock) == job.id then call('DEL', lock) end
 end
 
+local first_due                             -- the head of `scheduled`, once a script has looked
+
 -- The only way into a state: the field (and others with it), the structure, and whoever must hear of it.
 local function place(job, state, score, code, ...)
   local queue, hash = job.rules.queue, key('job:' .. job.id)
+  if state == 'scheduled' then first_due = first_due or tonumber(call('ZRANGE', key(state), 0, 0, 'WITHSCORES')[2] or math.huge) end
   call('HSET', hash, 'state', state, ...)
   call('ZADD', key(state == 'queued' and 'queue:' .. queue or state), score, job.id)
   event({job.id}, state, code)
-  if state == 'queued' or state == 'scheduled' and call('ZRANGE', key(state), 0, 0)[1] == job.id then wake(queue) end
-  if state == 'queued' or state == 'scheduled' then return end
+  if state == 'queued' then return wake(queue) end
+  if state == 'scheduled' then
+    if score < first_due then first_due = score return wake(queue) end
+    return
+  end
   call('HSET', hash, 'finished_at', stamp)
   count(state, 1)
   ended(job)

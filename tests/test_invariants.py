@@ -37,7 +37,8 @@ class Verbs(RuleBasedStateMachine):
     def __init__(self, transport, raw, base):
         super().__init__()
         self.run, self.raw, self.base = transport.run, raw, base
-        self.model, self.tokens, self.marks, self.leases = Model(), set(), itertools.count(), []
+        self.model, self.tokens, self.marks = Model(), set(), itertools.count()
+        self.leases, self.orders = [], []
         self.run(verbs.init(base))
 
     def teardown(self):
@@ -49,10 +50,13 @@ class Verbs(RuleBasedStateMachine):
         assert self.run(call) == first
         return first
 
+    def live(self):
+        jobs = self.model.jobs
+        return [lease for lease in self.leases if lease.id in jobs and self.model.held(lease, "") is None]
+
     def pick(self, which, stale):
         """One of the leases: a live one, or sometimes any that ever was, or one with another job's id."""
-        jobs = self.model.jobs
-        live = [lease for lease in self.leases if lease.id in jobs and self.model.held(lease, "") is None]
+        live = self.live()
         pool = self.leases if stale or not live else live
         lease = pool[-1 - which % len(pool)]
         return lease._replace(id=IDS[which % len(IDS)]) if stale and which > 6 else lease
@@ -224,6 +228,9 @@ class Verbs(RuleBasedStateMachine):
         if expected is None:
             job.due = min(self.model.now + extend, job.claimed + job.timeout + 5)
             assert (answer == "CANCEL_REQUESTED") == job.flagged
+            stored = self.raw.hgetall(keys.job(self.base, lease.id))
+            ends = int(stored["heartbeat_at"]) + extend * 1000, int(stored["claimed_at"]) + (job.timeout + 5) * 1000
+            assert self.raw.zscore(keys.structure(self.base, "running"), lease.id) == min(ends)
         else:
             assert answer == expected
 
@@ -268,13 +275,27 @@ class Verbs(RuleBasedStateMachine):
         assert answer.split(" ")[0] == expected
 
     @precondition(lambda self: self.model.jobs)
-    @rule(verb=st.sampled_from(list(FROM)), which=FEW, stale=SELDOM, behind=SELDOM)
-    def order(self, verb, which, stale, behind):
+    @rule(
+        verb=st.sampled_from(["cancel", "cancel", "retry", "promote"]),
+        which=FEW,
+        stale=SELDOM,
+        again=SELDOM,
+        then=st.sampled_from([*SETTLE, None, None]),
+    )
+    def order(self, verb, which, stale, again, then):
         fit = [job_id for job_id, job in self.model.jobs.items() if job.state in FROM[verb]]
         pool = IDS if stale or not fit else fit
-        job_id = pool[which % len(pool)]
-        job = self.model.jobs.get(job_id)
-        revision = (job.attempt + job.ops if job else 0) - behind
+        job = self.model.jobs.get(pool[which % len(pool)])
+        sent = (verb, pool[which % len(pool)], (job.attempt + job.ops if job else 0) - (stale and which % 2))
+        if again and self.orders:
+            sent = self.orders[-1 - which % len(self.orders)]
+        self.orders.append(sent)
+        self.ordered(*sent)
+        live = [i for i, lease in enumerate(reversed(self.live())) if lease.id == sent[1]]
+        if then and live:
+            self.settle(live[0], False, then)
+
+    def ordered(self, verb, job_id, revision):
         expected = self.model.order(verb, job_id, revision)
         call = getattr(verbs, verb)(self.base, job_id, revision)
         if isinstance(expected, type):
@@ -328,7 +349,7 @@ def test_no_order_of_calls_breaks_what_must_hold(place, backend):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=round((100 if place.fake else 120) * effort),
+            max_examples=round((100 if place.fake else 200) * effort),
             stateful_step_count=50,
             deadline=None,
             print_blob=True,

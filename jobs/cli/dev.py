@@ -1,6 +1,5 @@
 """`demo`, `test` and `version`."""
 
-import importlib
 import os
 import platform
 import sys
@@ -20,9 +19,10 @@ KEPT = ("SUBLET_TEST_REDIS_URL",)
 
 
 def demo(args: Namespace) -> int:
-    """Run the demo. It stands on this package, and so is called by its name."""
-    code: int = importlib.import_module("jobs.demo.show").run(once=args.once, json=args.json, call=program())
-    return code
+    """Run the demo."""
+    from jobs.demo.show import run  # rich comes with it
+
+    return run(once=args.once, json=args.json, call=program())
 
 
 def test(args: Namespace) -> NoReturn:
