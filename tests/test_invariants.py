@@ -150,7 +150,7 @@ class Verbs(RuleBasedStateMachine):
         ids = [*[i for i in IDS if i not in self.model.jobs][:n], *[i for i in IDS if known and i in self.model.jobs][:1]]
         ids += ids[: n // 3]
         words = {"priority": priority, "key": key, "window": window and window * 1000, "delay": delay * 1000, "tries": tries}
-        words |= {"timeout": timeout * 1000, "backoff": "20000:1:20000", "retention": 60_000}
+        words |= {"timeout": timeout * 1000, "backoff": "20000:1:20000", "retention": 1000}
         rules = " ".join(f"{name}={value}" for name, value in words.items() if value is not None)
         jobs = [Submission(job_id, queue, "t", rules, json.dumps(job_id).encode()) for job_id in ids]
         there = [self.model.submit(i, Job(queue, tries, priority, key, window if key else None, timeout), delay) for i in ids]

@@ -5,6 +5,7 @@ import contextlib
 import socket
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 import redis
@@ -28,8 +29,12 @@ class Proxy:
     def __init__(self, url):
         self.target, self.lose, self.scripts, self.connections = parse_url(url), 0, [], 0
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
+        port = self.listener.getsockname()[1]
+        who = ":".join(quote(self.target.get(name, "")) for name in ("username", "password"))
+        self.settings = Settings(redis_url=f"redis://{who}@127.0.0.1:{port}/{self.target.get('db', 0)}")
         self.sockets = [self.listener]
+        self.arrived, self.let_reply = threading.Event(), threading.Event()
+        self.let_reply.set()
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -51,6 +56,8 @@ class Proxy:
                 reply = server.recv(1 << 20)
                 if is_script:
                     self.scripts.append(request)
+                    self.arrived.set()
+                    self.let_reply.wait(5)
                     if self.lose:
                         self.lose -= 1
                         return
@@ -109,7 +116,7 @@ async def complaint(run, call, kind=Unavailable):
 
 
 async def test_a_lost_reply_is_asked_for_again_with_the_same_bytes(desk, proxy, connect):
-    run = connect(settings(proxy.port))
+    run = connect(proxy.settings)
     await desk.submit("a", "b", "c")
     await desk.claim(1)
     proxy.lose = 1
@@ -122,7 +129,7 @@ async def test_a_lost_reply_is_asked_for_again_with_the_same_bytes(desk, proxy, 
 
 
 async def test_a_submit_whose_reply_was_lost_is_one_job(desk, proxy, connect):
-    run = connect(settings(proxy.port))
+    run = connect(proxy.settings)
     await desk.submit("known")
     proxy.lose = 2
     answer = await run(verbs.submit(desk.base, [Submission("a", "q", "t", "", b"{}")]))
@@ -133,7 +140,7 @@ async def test_a_submit_whose_reply_was_lost_is_one_job(desk, proxy, connect):
 
 @pytest.mark.parametrize("verb", ["complete", "fail"])
 async def test_an_ending_whose_reply_was_lost_gets_its_first_answer(desk, proxy, connect, verb):
-    run = connect(settings(proxy.port))
+    run = connect(proxy.settings)
     one, two = await desk.running("a"), await desk.running("b")
     make = {"complete": lambda lease: Completion(lease, b"1"), "fail": lambda lease: Failure(lease, "Boom", again=False)}[verb]
     await desk.run(getattr(verbs, verb)(desk.base, [make(two)]))
@@ -145,7 +152,7 @@ async def test_an_ending_whose_reply_was_lost_gets_its_first_answer(desk, proxy,
 
 async def test_nobody_asks_more_often_than_we_do(desk, proxy, connect):
     """redis-py would send a script eleven times if it were let."""
-    run = connect(settings(proxy.port))
+    run = connect(proxy.settings)
     await desk.submit("a")
     proxy.lose = 99
     await complaint(run, verbs.reap(desk.base, limit=1, by="w"))
@@ -154,19 +161,24 @@ async def test_nobody_asks_more_often_than_we_do(desk, proxy, connect):
 
 async def test_calls_of_one_turn_share_a_round_trip(desk, proxy):
     await desk.submit("a")
-    transport = Transport(settings(proxy.port))
+    transport = Transport(proxy.settings)
     await asyncio.gather(*(transport.run(verbs.submit(desk.base, [Submission(f"j{i}", "q", "t", "", b"")])) for i in range(50)))
     assert (len(proxy.scripts), proxy.connections) == (1, 1)
     await transport.aclose()
 
 
-async def test_what_is_under_way_is_finished_before_the_connections_are_closed(desk, place):
-    transport = Transport(place.settings)
+async def test_what_is_under_way_is_finished_before_the_connections_are_closed(desk, proxy):
+    await desk.submit("known")
+    transport = Transport(proxy.settings)
+    proxy.let_reply.clear()
     sending = asyncio.create_task(transport.run(verbs.submit(desk.base, [Submission("a", "q", "t", "", b"")])))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    await transport.aclose()
+    await asyncio.to_thread(proxy.arrived.wait, 5)
+    closing = asyncio.create_task(transport.aclose())
+    await asyncio.sleep(0.01)
+    proxy.let_reply.set()
+    await closing
     assert await sending == [Submitted("a", True)]
+    assert (len(proxy.scripts), proxy.connections) == (1, 1)
 
 
 # servers that are away or wrong
