@@ -155,7 +155,8 @@ class Store:
                 if standing.state is None or standing.state in FINISHED or left <= 0:
                     return standing
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), min(left, REREAD))
+                    async with asyncio.timeout(min(left, REREAD)):
+                        await ended.wait()
 
     async def aclose(self) -> None:
         """Give back what abandoned claims brought, and let go of all connections."""

@@ -39,7 +39,8 @@ class Markers:
             self._reading = asyncio.create_task(self._read())
         self._waiting += 1
         try:
-            await asyncio.wait_for(self._heard.wait(), seconds)
+            async with asyncio.timeout(seconds):  # and never wait_for: before Python 3.12 it may swallow a cancellation
+                await self._heard.wait()
         except TimeoutError:
             return False
         else:

@@ -118,7 +118,7 @@ class Worker:
 
     async def _claim_forever(self, drain: bool) -> None:
         dry = False
-        while True:
+        while not self._over.is_set():
             await self._until(lambda: self._busy + self._asking < self.slots)
             if not dry:
                 dry = await self._claim(wait=0)
@@ -257,7 +257,8 @@ class Worker:
         while not condition():
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), None if until is None else max(0.0, until - time.monotonic()))
+                async with asyncio.timeout(None if until is None else max(0.0, until - time.monotonic())):
+                    await self._changed.wait()
             except TimeoutError:
                 return condition()
         return True

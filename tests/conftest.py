@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,8 @@ RAN = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what it starts would be deaf to Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[RAN] = {}
     config.addinivalue_line("markers", "real_server: needs what fakeredis does not have, or has too slowly")
 

@@ -368,3 +368,16 @@ def test_a_plain_function_that_no_child_could_find_is_refused_at_the_start(store
 
     with pytest.raises(Invalid, match="declare it at the top of its module, or give it run='thread'"):
         Worker(app, store)
+
+
+async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, store):
+    """…also in the very turn in which something else woke the loop that claims: it must not swallow its cancellation."""
+    for i in range(30):
+        worker = Worker(tasks.app, store, slots=2, grace=0)
+        running = asyncio.create_task(worker.run())
+        await submit(client, tasks.add.job(i))
+        for _ in range(i):
+            await asyncio.sleep(0)
+        worker._changed.set()
+        worker.stop()
+        await asyncio.wait_for(running, 15)
