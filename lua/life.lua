@@ -18,6 +18,7 @@ local function new_fence()
 end
 
 local function lease_end(lease, claimed_at, timeout)
+  lease = math.max(0, lease)                -- what is no number is 0, too: a score must never fail
   return timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)
 end
 

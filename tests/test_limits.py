@@ -1,6 +1,9 @@
 """How much one call takes, and what becomes of a call that is not well formed (a part of every verb)."""
 
+import contextlib
+
 import pytest
+import redis
 
 from jobs import keys, verbs
 from jobs.errors import TooMany
@@ -80,3 +83,19 @@ async def test_nothing_is_forgotten_by_a_call_that_asks_for_nothing(desk, verb):
     desk.raw.zadd(keys.structure(desk.base, "completed"), completed)
     await desk.run(verbs.complete(desk.base, []) if verb == "complete" else verbs.prune(desk.base, limit=0))
     assert desk.raw.zcard(keys.structure(desk.base, "completed")) == 100_001
+
+
+@pytest.mark.parametrize("lease", ["nan", "-5", "1.5", "soon", ""])
+@pytest.mark.parametrize("verb", ["claim", "heartbeat"])
+async def test_a_lease_that_makes_no_sense_loses_no_job(desk, verb, lease):
+    if verb == "claim":
+        await desk.submit("a")
+        call = verbs.claim(desk.base, claim_id="x" * 22, worker="w", lease=77, n=1, queues=["q"])
+    else:
+        call = verbs.heartbeat(desk.base, [Beat(await desk.running("a"))], lease=77)
+    args = [lease if arg == 77_000 else arg for arg in call.commands[0][2:]]
+    with contextlib.suppress(redis.ResponseError):
+        desk.raw.execute_command("EVAL", call.text, *args)
+    assert desk.state("a") in ("queued", "running")
+    desk.elapse(60)
+    assert [taken.id for taken in await desk.claim()] == ["a"]
