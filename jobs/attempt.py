@@ -28,8 +28,8 @@ class Crashed(JobsError):
     """The child process that ran the task died."""
 
 
-class EndedInChild(Exception):
-    """A task that ran in a child process ended without a result; the ending says how."""
+class Ended(Exception):
+    """A task ended without a result, in a child process or by what must not pass through an event loop; the ending says how."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(type(ending).__name__)
@@ -86,7 +86,7 @@ def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
 
 def ending_of(lease: Lease, error: BaseException) -> Ending:
     """The ending of an attempt whose task raised."""
-    if isinstance(error, EndedInChild):
+    if isinstance(error, Ended):
         return error.ending
     if isinstance(error, Snooze):
         return Release(lease, error.delay, error.reason)
@@ -98,9 +98,12 @@ def ending_of(lease: Lease, error: BaseException) -> Ending:
         return Failure(lease, "crashed", str(error))
     if isinstance(error, Invalid):
         return Failure(lease, "invalid_result", str(error), again=False)
-    lines = traceback.format_exception(error)
-    return Failure(lease, type(error).__name__, _one_line(str(error)), "".join(lines)[-4096:])
+    return Failure(lease, type(error).__name__, *_words(error))
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:1024]
+def _words(error: BaseException) -> tuple[str, str]:
+    """What an exception says on one line, and its trace; both are a user's code, which may raise again."""
+    try:
+        return " ".join(str(error).split())[:1024], "".join(traceback.format_exception(error))[-4096:]
+    except Exception as second:  # noqa: BLE001  # whatever a broken __str__ raises, the failure itself must be told
+        return f"its words could not be read: {type(second).__name__}", "".join(traceback.format_tb(error.__traceback__))[-4096:]

@@ -1,7 +1,7 @@
 """The program of a child process: reads jobs from its parent, runs them one by one, writes what came of them.
 
 It ends when its parent does: the reading thread sees the pipe close, and on Linux the kernel kills it as well, should a task
-hold the interpreter. What a task prints goes to stderr, for stdout is the pipe.
+hold the interpreter. What a task prints goes to stderr, for stdin and stdout are the pipes.
 """
 
 import ctypes
@@ -28,20 +28,23 @@ PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Serve the parent until it is gone."""
-    out = _take_stdout()
+    source, out = _take_pipes()
     _die_with(int(sys.argv[1]))
     jobs: queue.SimpleQueue[tuple[list[Any], bytes]] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, jobs), daemon=True).start()
+    threading.Thread(target=_read, args=(source, jobs), daemon=True).start()
     while True:
         said, payload = jobs.get()
         _write(out, _outcome(said, payload, out))
 
 
-def _take_stdout() -> BinaryIO:
-    """Keep the pipe for ourselves, and let prints go to stderr."""
-    out = os.fdopen(os.dup(1), "wb", buffering=0)
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Keep the pipes for ourselves: what a task reads is empty, what it prints goes to stderr."""
+    source, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
-    return out
+    return source, out
 
 
 def _die_with(parent: int) -> None:

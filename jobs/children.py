@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import pipe
-from jobs.attempt import Crashed, EndedInChild
+from jobs.attempt import Crashed, Ended
 from jobs.model import Lease
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Children:
     async def run(self, task: "Task[..., Any]", lease: Lease, tell: Callable[[bytes], None]) -> bytes:
         """Run a task in a child and give its result as JSON.
 
-        Raises Crashed when the child died, and EndedInChild with whatever else the task came to. If the caller is
+        Raises Crashed when the child died, and Ended with whatever else the task came to. If the caller is
         cancelled, the child is killed.
         """
         child = self._idle.pop() if self._idle else await Child.spawn()
@@ -84,7 +84,7 @@ class Child:
                 if kind == pipe.RESULT:
                     return body
                 if kind != pipe.PROGRESS:
-                    raise EndedInChild(pipe.ending(kind, body, lease))
+                    raise Ended(pipe.ending(kind, body, lease))
                 tell(body)
         except (asyncio.IncompleteReadError, OSError):
             raise Crashed(await self._last_words()) from None

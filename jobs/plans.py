@@ -83,7 +83,7 @@ class Layout:
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Store jobs, as many as there are. Raises Invalid or Refused; some may be stored then, and sending again is safe."""
-        answers: dict[str, Submitted] = {}
+        answers: dict[str, list[Submitted]] = {}
         for base, batch in self._batches(jobs):
             try:
                 words = yield verbs.submit(base, batch)
@@ -93,8 +93,8 @@ class Layout:
             for job, word in zip(batch, words, strict=True):
                 if isinstance(word, str):
                     raise Invalid(f"job {job.id} of task {job.task}: {word}")
-                answers[job.id] = word
-        return [answers[job.id] for job in jobs]
+                answers.setdefault(job.id, []).append(word)
+        return [answers[job.id].pop(0) for job in jobs]
 
     def _batches(self, jobs: Sequence[Submission]) -> Iterable[tuple[str, list[Submission]]]:
         by_base: dict[str, list[Submission]] = {}

@@ -22,7 +22,7 @@ def moment(milliseconds: bytes | str | float | None) -> datetime | None:
 
 
 def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], T]) -> Call[T]:
-    """Several reads of one moment; `read` gets their replies as a list, also where there is only one."""
+    """Several reads in one round trip; `read` gets their replies as a list, also where there is only one."""
     return Call(tuple(commands), read if len(commands) > 1 else lambda reply: read([reply]))
 
 
@@ -116,7 +116,7 @@ SUMMARY = (
 
 
 def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
-    """Several jobs at one moment, without those that are gone by then, and without results, stories and large payloads."""
+    """Several jobs, without those that are gone by then, and without results, stories and large payloads."""
 
     def read(reply: Sequence[Any]) -> list[Job]:
         found = []

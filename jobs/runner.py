@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from jobs.attempt import Attempt, UnknownTask
+from jobs.attempt import Attempt, Ended, UnknownTask, ending_of
 from jobs.children import Children
 from jobs.errors import Invalid
 from jobs.model import Completion, Lease
@@ -33,11 +33,14 @@ class Runner:
             return Completion(lease, await self._children.run(task, lease, attempt.tell))
         arguments = _bind(task, lease.payload)
         context = (attempt.context,) if task.arguments.takes_context else ()
-        if task.run == "loop":
-            value = await task.function(*context, **arguments)
-        else:
-            call = partial(task.function, *context, **arguments)
-            value = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            if task.run == "loop":
+                value = await task.function(*context, **arguments)
+            else:
+                call = partial(task.function, *context, **arguments)
+                value = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the whole worker
+            raise Ended(ending_of(lease, error)) from None
         return Completion(lease, task.arguments.dump_result(value))
 
     def _task(self, lease: Lease) -> Task[..., Any]:

@@ -14,7 +14,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from jobs.errors import REFUSALS, JobsError, Unavailable, Unfit
+from jobs.errors import REFUSALS, JobsError, OutOfMemory, Unavailable, Unfit
 
 T = TypeVar("T")
 
@@ -39,8 +39,8 @@ _DENIED = ("NOAUTH", "WRONGPASS", "NOPERM")
 class Call(Generic[T]):
     """One request, made and not yet sent: its commands, and how its reply is read. Sending it twice has one effect.
 
-    A script is one command, with its text for a server that does not know it yet; several plain reads are taken in one
-    transaction, so that they see one moment.
+    A script is one command, with its text for a server that does not know it yet; several plain reads go in one
+    round trip, but not in a MULTI: a full Redis refuses every command in one, reads too.
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -102,13 +102,22 @@ def script(name: str) -> Script:
 
 def refusal(message: str) -> JobsError | None:
     """The error for a reply that begins with a known code; None for an unknown one, which is a bug of ours."""
+    message = re.sub(
+        r"^Command # \d+ \(.*\) of pipeline caused error: | script: [0-9a-f]{40}, on .*$", "", message, flags=re.DOTALL
+    )
     code, _, words = message.partition(" ")
+    if code == "OOM":
+        return OutOfMemory(
+            "Redis is full (maxmemory) and takes no new job; workers still empty it: add workers, or raise maxmemory"
+        )
     if code in REFUSALS:
         return REFUSALS[code](words or message)
     if code in _AWAY:
         return Unavailable(f"Redis cannot serve now ({message})")
     if code in _DENIED:
         return Unavailable(f"Redis refused this client ({message}): check user and password in SUBLET_REDIS_URL")
+    if "DB index" in message:
+        return Unfit(f"this server has no such database ({message}): check the number at the end of SUBLET_REDIS_URL")
     if "unknown command" in message.lower() or "unknown redis command" in message.lower():
         return Unfit(f"this server lacks a command that is needed ({message}): use Redis 7.0 or Valkey, or newer")
     return None

@@ -66,7 +66,7 @@ class Transport:
 
     async def _reply(self, call: Call[Any]) -> Any:
         if len(call.commands) > 1:
-            async with self.client.pipeline(transaction=True) as pipe:
+            async with self.client.pipeline(transaction=False) as pipe:
                 for command in call.commands:
                     pipe.execute_command(*command)
                 return await pipe.execute()
@@ -138,7 +138,7 @@ class SyncTransport:
 
     def _reply(self, call: Call[Any]) -> Any:
         if len(call.commands) > 1:
-            with self.client.pipeline(transaction=True) as pipe:
+            with self.client.pipeline(transaction=False) as pipe:
                 for command in call.commands:
                     pipe.execute_command(*command)
                 return pipe.execute()

@@ -113,6 +113,31 @@ def threaded() -> tuple[int, str]:
     return os.getpid(), threading.current_thread().name
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even its words")
+
+
+@app.task(max_attempts=1)
+async def unspeakable() -> None:
+    raise Unspeakable
+
+
+@app.task(max_attempts=1)
+def plain_unspeakable() -> None:
+    raise Unspeakable
+
+
+@app.task(max_attempts=1)
+async def exits(how: str) -> None:
+    raise SystemExit(4) if how == "exit" else KeyboardInterrupt
+
+
+@app.task(max_attempts=1)
+def plain_asks_a_person() -> str:
+    return input("sure? ")
+
+
 @app.task
 def holds(seconds: float) -> int:
     """Hog a CPU: what heartbeats must survive."""

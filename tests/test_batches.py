@@ -57,3 +57,8 @@ async def test_heartbeats_of_any_number(store):
     answers = await store.heartbeat([Beat(lease) for lease in leases], lease=60)
     assert len(answers) == 250
     assert all(isinstance(answer, int) for answer in answers)
+
+
+async def test_one_id_twice_in_a_list_is_new_once(store):
+    job = store.layout.submission("t", b"{}", "q", "")
+    assert [submitted.created for submitted in await store.submit([job, job])] == [True, False]

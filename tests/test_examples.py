@@ -76,8 +76,8 @@ def test_fencing(run):
     assert run("-m", "examples.fencing") == "the ghost's write was refused\n"
 
 
-def test_operator(run):
-    assert run("-m", "examples.operator").splitlines() == [
+def test_without_async(run):
+    assert run("-m", "examples.without_async").splitlines() == [
         "the same job: True - created: True False",
         "now: queued",
         "report is queued, priority 0, arguments {'year': 2026}",

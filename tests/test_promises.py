@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from jobs import Changed, OutOfMemory, State, SyncClient, keys, verbs
+from jobs import Changed, OutOfMemory, State, SyncClient, keys, reads, verbs
 from jobs.config import Settings
 from jobs.embedded import EmbeddedServer
 from jobs.model import Beat, Completion, Failure, Submission
@@ -113,8 +113,10 @@ async def test_memory_is_bounded(desk, backend):
     limit, used = desk.raw.config_get("maxmemory")["maxmemory"], desk.raw.info("memory")["used_memory"]
     try:
         desk.raw.config_set("maxmemory", used - 1)
-        with pytest.raises(OutOfMemory):
+        with pytest.raises(OutOfMemory, match="add workers, or raise maxmemory"):
             await desk.submit("one-more")
+        assert await desk.run(reads.get(desk.base, "j0"))
+        assert (await desk.run(reads.stats(desk.base, ["q"]))).states[State.QUEUED] == 100
         leases = await desk.claim(100)
         assert len(leases) == 100
         assert await desk.heartbeat(leases[0]) != "LEASE_LOST"

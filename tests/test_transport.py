@@ -321,3 +321,10 @@ def test_a_url_is_shown_without_its_password(url):
     with pytest.raises(Invalid) as caught:
         Settings.read(redis_url=url.replace("redis", "radish").replace("unix", "unixx"))
     assert SECRET not in str(caught.value)
+
+
+def test_a_database_that_is_not_there_is_told_in_words(server_url):
+    url = server_url("valkey")
+    wrong = url + ("&" if "?" in url else "?") + "db=99" if url.startswith("unix") else url.rstrip("/") + "/99"
+    with pytest.raises(Unfit, match="check the number at the end of SUBLET_REDIS_URL"):
+        SyncTransport(Settings(redis_url=wrong)).run(verbs.init("{x:0}"))

@@ -381,3 +381,31 @@ async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, store):
         worker._changed.set()
         worker.stop()
         await asyncio.wait_for(running, 15)
+
+
+@pytest.mark.parametrize("task", [tasks.unspeakable, tasks.plain_unspeakable], ids=["loop", "child"])
+async def test_a_failure_whose_words_cannot_be_read_is_a_failure(client, hire, task):
+    hire()
+    (job_id,) = await submit(client, task.job())
+    with pytest.raises(JobFailed, match="its words could not be read: RuntimeError") as failed:
+        await client.result(job_id, 20)
+    assert failed.value.code == "Unspeakable"
+
+
+@pytest.mark.parametrize(("how", "code"), [("exit", "SystemExit"), ("interrupt", "KeyboardInterrupt")])
+async def test_a_task_that_exits_does_not_take_the_worker_along(client, hire, how, code):
+    hire()
+    exits, after = await submit(client, tasks.exits.job(how), tasks.add.job(1))
+    with pytest.raises(JobFailed) as failed:
+        await client.result(exits, 10)
+    assert failed.value.code == code
+    assert await client.result(after, 10) == 2
+
+
+async def test_a_child_has_nothing_to_read(client, hire):
+    """Its stdin is not the pipe to the worker, which a task could swallow."""
+    hire()
+    (job_id,) = await submit(client, tasks.plain_asks_a_person.job())
+    with pytest.raises(JobFailed) as failed:
+        await client.result(job_id, 20)
+    assert failed.value.code == "EOFError"

@@ -1,6 +1,6 @@
 """No event loop, and none of the tasks' code: submit by name, look, call off.
 
-python3 -m examples.operator
+python3 -m examples.without_async
 """
 
 from jobs import Options, SyncClient, WrongState
