@@ -175,8 +175,11 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
     )
     await timed("reap", verbs.reap(base, limit=verbs.BATCH, by="bench"))
     await timed("complete", verbs.complete(base, [Completion(lease, b'"a result"') for lease in await _leases(store, base)]))
-    detail = "Traceback (most recent call last):\n" + "  a line of a trace\n" * 40
-    await timed("fail", verbs.fail(base, [Failure(lease, "ValueError", "no", detail) for lease in await _leases(store, base)]))
+    detail = "Traceback (most recent call last):\n" + "  a line of a trace\n" * 200
+    await timed(
+        "fail",
+        verbs.fail(base, [Failure(lease, "ValueError", "no", detail) for lease in await _leases(store, base)][: verbs.FAIL_MAX]),
+    )
     await timed("release", verbs.release(base, [Release(lease, 0, "bye") for lease in await _leases(store, base)]))
     lost = await _leases(store, base)
     await store.run(verbs.heartbeat(base, [Beat(lease) for lease in lost], lease=0))

@@ -120,21 +120,23 @@ class Store:
         """End attempts, any number and mix. Per ending the new state with its words, LEASE_LOST or NOT_FOUND."""
         answers: dict[int, str] = {}
 
-        async def send(kind: type, verb: Any) -> None:
+        async def send(kind: type, verb: Any, most: int = verbs.BATCH) -> None:
             own = [i for i, ending in enumerate(endings) if type(ending) is kind]
             if own:
-                words = await self._spread([endings[i] for i in own], [endings[i].lease.id for i in own], verb)
+                words = await self._spread([endings[i] for i in own], [endings[i].lease.id for i in own], verb, most)
                 answers.update(zip(own, words, strict=True))
 
-        await asyncio.gather(send(Completion, verbs.complete), send(Failure, verbs.fail), send(Release, verbs.release))
+        await asyncio.gather(
+            send(Completion, verbs.complete), send(Failure, verbs.fail, verbs.FAIL_MAX), send(Release, verbs.release)
+        )
         return [answers[i] for i in range(len(endings))]
 
-    async def _spread(self, items: Sequence[Any], ids: Sequence[str], verb: Any) -> list[Any]:
+    async def _spread(self, items: Sequence[Any], ids: Sequence[str], verb: Any, most: int = verbs.BATCH) -> list[Any]:
         """Send items to their partitions, in calls that are not too large, side by side; the answers come in the items' order."""
         by_base: dict[str, list[int]] = {}
         for i, job_id in enumerate(ids):
             by_base.setdefault(self.layout.of_id(job_id), []).append(i)
-        chunks = [(base, c) for base, own in by_base.items() for c in verbs.batches(own, lambda i: verbs.weight(items[i]))]
+        chunks = [(base, c) for base, own in by_base.items() for c in verbs.batches(own, lambda i: verbs.weight(items[i]), most)]
         replies = await asyncio.gather(*(self.run(verb(b, [items[i] for i in chunk])) for b, chunk in chunks))
         answers: list[Any] = [None] * len(items)
         for (_, chunk), reply in zip(chunks, replies, strict=True):

@@ -16,17 +16,19 @@ BYTES = 512 * 1024
 """Bytes of payloads, results or details that one call carries, if it carries more than one: so that none holds Redis for long."""
 CLAIM_MAX = 100
 """Jobs that one claim takes."""
+FAIL_MAX = 100
+"""Failures that one call takes; each brings up to 5 KiB of words."""
 
 Item = TypeVar("Item")
 
 
-def batches(items: Sequence[Item], weigh: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """The items in calls of at most 200 items and 512 KiB, in their order; a heavier one goes alone."""
+def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
+    """The items in calls of at most `most` items and 512 KiB, in their order; a heavier one goes alone."""
     batch: list[Item] = []
     size = 0
     for item in items:
         weight = weigh(item)
-        if batch and (len(batch) == BATCH or size + weight > BYTES):
+        if batch and (len(batch) == most or size + weight > BYTES):
             yield batch
             batch, size = [], 0
         batch.append(item)
@@ -110,7 +112,7 @@ def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
 
 
 def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
-    """Record up to 200 failures. Per lease: `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    """Record up to 100 failures. Per lease: `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
     rest = [
         field
         for e in endings

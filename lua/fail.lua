@@ -1,12 +1,12 @@
 -- fail: the attempt came to nothing; keep the failure, and try again after the backoff or bury the job.
 --
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token code message detail again …   the leases, in sixes; code is one word, message at most 1 KiB, detail 4 KiB;
+-- ARGV  id token code message detail again …   the leases, in sixes, at most 100; code is one word, message at most 1 KiB, detail 4 KiB;
 --                    again: "yes" while tries are left, "no" to bury the job now
 -- REPLY array        one per lease: "scheduled <ms>", "dead", "cancelled" (a cancel was asked for), "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
-local refused_because = refused(#ARGV / 6, 200)
+local refused_because = refused(#ARGV / 6, 100)
 if refused_because then return refused_because end
 begin()
 
