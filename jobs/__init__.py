@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         NoNamespace,
         NotFound,
         OutOfMemory,
+        QueueFull,
         Refused,
         TooMany,
         Unavailable,
@@ -39,7 +40,7 @@ _HOMES = {
     "jobs.context": ("Context", "Discard", "Snooze"),
     "jobs.errors": (
         "Changed", "Invalid", "JobCancelled", "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound",
-        "OutOfMemory", "Refused", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
+        "OutOfMemory", "QueueFull", "Refused", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
     ),
     "jobs.model": ("Attempt", "Job", "Page", "Queue", "State", "Stats", "Submission", "Submitted"),
     "jobs.options": ("Backoff", "Options"),
@@ -50,8 +51,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "App", "Attempt", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
     "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Page", "Queue",
-    "Refused", "Settings", "Snooze", "State", "Stats", "Submission", "Submitted", "SyncClient", "SyncHandle", "Task", "TooMany",
-    "Unavailable", "Unfit", "WrongLayout", "WrongState",
+    "QueueFull", "Refused", "Settings", "Snooze", "State", "Stats", "Submission", "Submitted", "SyncClient", "SyncHandle",
+    "Task", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
 ]  # fmt: skip
 
 

@@ -100,8 +100,24 @@ class Client:
         """Queue a scheduled job now."""
         return await self.store.follow(self.store.layout.promote(job_id, revision))
 
+    async def pause(self, queue: str) -> str:
+        """Hand out no more jobs of a queue; those that run go on, and new ones are taken in."""
+        return await self.store.follow(self.store.layout.pause(queue))
+
+    async def resume(self, queue: str) -> str:
+        """Hand out the jobs of a paused queue again."""
+        return await self.store.follow(self.store.layout.resume(queue))
+
+    async def configure(self, queue: str, **limits: int | None) -> str:
+        """Set limits: `jobs` and `bytes` of a queue, `completed` (finished jobs kept) of `*`; None lifts one, the others stay."""
+        return await self.store.follow(self.store.layout.configure(queue, **limits))
+
+    async def queue(self, name: str) -> Queue:
+        """One queue, known or not, with its limits; `*` has those of the whole namespace."""
+        return await self.store.follow(self.store.layout.queue(name))
+
     async def queues(self) -> list[Queue]:
-        """All queues that ever had a job."""
+        """All queues that ever had a job or a setting."""
         return await self.store.follow(self.store.layout.queues())
 
     async def stats(self) -> list[Stats]:
@@ -170,8 +186,24 @@ class SyncClient:
         """Queue a scheduled job now."""
         return self.follow(self.layout.promote(job_id, revision))
 
+    def pause(self, queue: str) -> str:
+        """Hand out no more jobs of a queue; those that run go on, and new ones are taken in."""
+        return self.follow(self.layout.pause(queue))
+
+    def resume(self, queue: str) -> str:
+        """Hand out the jobs of a paused queue again."""
+        return self.follow(self.layout.resume(queue))
+
+    def configure(self, queue: str, **limits: int | None) -> str:
+        """Set limits: `jobs` and `bytes` of a queue, `completed` (finished jobs kept) of `*`; None lifts one, the others stay."""
+        return self.follow(self.layout.configure(queue, **limits))
+
+    def queue(self, name: str) -> Queue:
+        """One queue, known or not, with its limits; `*` has those of the whole namespace."""
+        return self.follow(self.layout.queue(name))
+
     def queues(self) -> list[Queue]:
-        """All queues that ever had a job."""
+        """All queues that ever had a job or a setting."""
         return self.follow(self.layout.queues())
 
     def stats(self) -> list[Stats]:

@@ -5,8 +5,9 @@
     │   ├── NotFound       NOT_FOUND      there is no such job (or it was forgotten)
     │   ├── LeaseLost      LEASE_LOST     another claim owns the job, or it is over: stop working
     │   ├── WrongState     WRONG_STATE    the job cannot go there from here, e.g. cancel after completed
-    │   ├── Changed        CHANGED        the job moved on since you looked: look again
+    │   ├── Changed        CHANGED        the job or queue changed since you looked: look again
     │   ├── KeyTaken       KEY_TAKEN      another job holds the key
+    │   ├── QueueFull      QUEUE_FULL     the queue's limit is reached: more workers, or a higher limit
     │   ├── TooMany        TOO_MANY       more items than one call takes
     │   ├── NoNamespace    NO_NAMESPACE   nobody has run `init` here, or the data was flushed
     │   ├── WrongLayout    WRONG_LAYOUT   another version's data lives here
@@ -50,7 +51,7 @@ class WrongState(Refused):
 
 
 class Changed(Refused):
-    """The job has moved on since the caller looked at it: look again, then decide again."""
+    """The job, or the queue's settings, changed since the caller looked: look again, then decide again."""
 
     code = "CHANGED"
 
@@ -59,6 +60,12 @@ class KeyTaken(Refused):
     """Another job holds this job's key by now."""
 
     code = "KEY_TAKEN"
+
+
+class QueueFull(Refused):
+    """The queue holds as many jobs, or bytes of payload, as `configure` lets it: the job was not taken in."""
+
+    code = "QUEUE_FULL"
 
 
 class TooMany(Refused):
@@ -94,7 +101,7 @@ class Unfit(Unavailable):
 
 
 class Invalid(JobsError):
-    """The request is wrong and never left this process."""
+    """The request is wrong, and was mostly found so before it left this process; nothing has changed."""
 
 
 class JobFailed(JobsError):
@@ -114,6 +121,18 @@ class JobCancelled(JobFailed):
 
 
 REFUSALS: dict[str, type[Refused]] = {
-    cls.code: cls for cls in (NotFound, LeaseLost, WrongState, Changed, KeyTaken, TooMany, NoNamespace, WrongLayout, OutOfMemory)
+    cls.code: cls
+    for cls in (
+        NotFound,
+        LeaseLost,
+        WrongState,
+        Changed,
+        KeyTaken,
+        QueueFull,
+        TooMany,
+        NoNamespace,
+        WrongLayout,
+        OutOfMemory,
+    )
 }
 """Code → class, for every refusal that a script or Redis itself may answer."""

@@ -62,8 +62,13 @@ def structure(base: str, state: str) -> str:
 
 
 def queues(base: str) -> str:
-    """The hash of all queues that ever had a job."""
+    """The hash of all queues that ever had a job or a setting, with their settings."""
     return f"{base}:queues"
+
+
+def backlog(base: str) -> str:
+    """The hash of what each queue has waiting and running: `<queue> jobs` and `<queue> bytes`."""
+    return f"{base}:backlog"
 
 
 def lock(base: str, queue: str, key: str) -> str:

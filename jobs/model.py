@@ -181,10 +181,20 @@ class Job(_Frozen):
 
 
 class Queue(_Frozen):
-    """One queue: how many jobs wait in it."""
+    """One queue: what is in it, what it may hold, and whether its jobs are handed out."""
 
     name: str
     queued: int
+    jobs: int = 0
+    """Jobs that wait or run: scheduled, queued and running ones."""
+    bytes: int = 0
+    """Bytes of their payloads."""
+    limits: dict[str, int] = {}
+    """The most `jobs` and `bytes` that `submit` lets it come to; what is not here has no limit."""
+    paused_at: datetime | None = None
+    """Since when its jobs are not handed out; None while they are."""
+    revision: int = 0
+    """Operator's verbs on this queue so far: `pause`, `resume` and `configure` name the revision they saw."""
 
 
 class Page(_Frozen):

@@ -13,7 +13,7 @@ from jobs.config import Settings
 from jobs.errors import Changed, Invalid, JobsError, NoNamespace, Unfit
 from jobs.model import Job, Page, Queue, State, Stats, Submission, Submitted
 from jobs.options import PAYLOAD_MAX
-from jobs.scripts import Call
+from jobs.scripts import Call, refusal
 from jobs.transport import Plan
 
 PAGE_EXAMINED = 1000
@@ -40,6 +40,11 @@ class Layout:
     def of_queue(self, queue: str) -> str:
         """The base where a queue's jobs live."""
         return self.bases[keys.partition_of_queue(queue, len(self.bases))]
+
+    def check_queue(self, name: str, *others: str) -> None:
+        """Raise Invalid if this can name no queue and is none of the others."""
+        if not keys.is_name(name) and name not in others:
+            raise Invalid(f"queue {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
     def of_id(self, job_id: str) -> str:
         """The base where a job lives. Raises Invalid for an id that cannot be."""
@@ -92,7 +97,7 @@ class Layout:
                 words = yield verbs.submit(base, batch)
             for job, word in zip(batch, words, strict=True):
                 if isinstance(word, str):
-                    raise Invalid(f"job {job.id} of task {job.task}: {word}")
+                    raise refusal(f"{word} (job {job.id} of task {job.task})") or Invalid(word)
                 answers.setdefault(job.id, []).append(word)
         return [answers[job.id].pop(0) for job in jobs]
 
@@ -134,6 +139,44 @@ class Layout:
                 if not looks:
                     raise
 
+    def pause(self, queue: str) -> Plan[str]:
+        """Hand out no more jobs of a queue. `paused`. Raises Invalid for a name that cannot be."""
+        return self._arrange(queue, lambda base, seen: verbs.pause(base, queue, seen.revision))
+
+    def resume(self, queue: str) -> Plan[str]:
+        """Hand out the jobs of a paused queue again. `resumed`. Raises Invalid for a name that cannot be."""
+        return self._arrange(queue, lambda base, seen: verbs.resume(base, queue, seen.revision))
+
+    def configure(self, queue: str, **limits: int | None) -> Plan[str]:
+        """Set limits: `jobs` and `bytes` of a queue, `completed` of all partitions (queue `*`); None lifts one.
+
+        What is not named stays. Answers all that hold now, as words. Raises Invalid for a name or limit that cannot be.
+        """
+        for name, value in limits.items():
+            if value is not None and not 0 <= value < 10**14:
+                raise Invalid(f"{name}={value}: a limit is 0 to {10**14 - 1:,}")
+
+        def change(base: str, seen: Queue) -> Call[str]:
+            held = {name: value for name, value in {**seen.limits, **limits}.items() if value is not None}
+            return verbs.configure(base, queue, seen.revision, " ".join(f"{name}={value}" for name, value in held.items()))
+
+        return self._arrange(queue, change)
+
+    def _arrange(self, queue: str, change: Callable[[str, Queue], Call[str]]) -> Plan[str]:
+        """Look at a queue's settings, change them as seen, and look again if somebody else was faster."""
+        self.check_queue(queue, "*")
+        answer = ""
+        for base in self.bases if queue == "*" else [self.of_queue(queue)]:
+            for looks in range(LOOKS, 0, -1):
+                (seen,) = yield reads.describe(base, [queue])
+                try:
+                    answer = yield change(base, seen)
+                    break
+                except Changed:
+                    if looks == 1:
+                        raise
+        return answer
+
     def reap(self, by: str, limit: int = verbs.BATCH) -> Plan[tuple[int, int, bool]]:
         """Do what time has decided, in every partition: leases ended, jobs queued, whether there may be more."""
         lost = due = 0
@@ -151,13 +194,19 @@ class Layout:
             gone, more = gone + answer[0], more or answer[1]
         return gone, more
 
+    def queue(self, name: str) -> Plan[Queue]:
+        """One queue, known or not; `*` has the settings of the whole namespace."""
+        self.check_queue(name, "*")
+        found: list[Queue] = yield reads.describe(self.of_queue(name), [name])
+        return found[0]
+
     def queues(self) -> Plan[list[Queue]]:
-        """All queues that ever had a job, by name."""
+        """All queues that ever had a job or a setting, by name."""
         found: list[Queue] = []
         for base in self.bases:
             names = yield reads.queues(base)
-            waiting = (yield reads.lengths(base, names)) if names else {}
-            found += [Queue(name=name, queued=waiting[name]) for name in names]
+            for i in range(0, len(names), PAGE_EXAMINED):
+                found += yield reads.describe(base, names[i : i + PAGE_EXAMINED])
         return sorted(found, key=lambda queue: queue.name)
 
     def stats(self) -> Plan[list[Stats]]:

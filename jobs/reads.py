@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from jobs import keys
 from jobs.errors import NotFound
-from jobs.model import FINISHED, Attempt, Job, State, Stats
+from jobs.model import FINISHED, Attempt, Job, Queue, State, Stats
 from jobs.scripts import Call
 
 T = TypeVar("T")
@@ -142,14 +142,31 @@ def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
 
 
 def queues(base: str) -> Call[list[str]]:
-    """The names of all queues that ever had a job."""
-    return Call((("HKEYS", keys.queues(base)),), lambda reply: sorted(name.decode() for name in reply))
+    """The names of all queues that ever had a job or a setting."""
+    return Call((("HKEYS", keys.queues(base)),), lambda reply: sorted(name.decode() for name in reply if name != b"*"))
 
 
-def lengths(base: str, names: Sequence[str]) -> Call[dict[str, int]]:
-    """How many jobs wait in each of these queues."""
-    commands = [("ZCARD", keys.queue(base, name)) for name in names]
-    return together(commands, lambda reply: dict(zip(names, map(int, reply), strict=True)))
+def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
+    """These queues, known or not: what is in them, and their settings. `*` has the settings of the whole partition."""
+
+    def read(reply: Sequence[Any]) -> list[Queue]:
+        settings, backlog, *lengths = reply
+        sizes = [(max(0, int(backlog[i] or 0)), max(0, int(backlog[i + 1] or 0))) for i in range(0, len(backlog), 2)]
+        return [
+            Queue(name=name, queued=int(length), jobs=size[0], bytes=size[1], **_settings(text or b""))
+            for name, text, size, length in zip(names, settings, sizes, lengths, strict=True)
+        ]
+
+    commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
+    commands.append(("HMGET", keys.backlog(base), *(f"{name} {what}" for name in names for what in ("jobs", "bytes"))))
+    return together([*commands, *(("ZCARD", keys.queue(base, name)) for name in names)], read)
+
+
+def _settings(text: bytes) -> dict[str, Any]:
+    """`<revision> <verb> [name=value …]` as fields of a Queue."""
+    revision, _, *words = text.decode().split(" ") if text else ("0", "")
+    values = {name: int(value) for name, _, value in (word.partition("=") for word in words)}
+    return {"revision": int(revision), "paused_at": moment(values.pop("paused", None)), "limits": values}
 
 
 def stats(base: str, names: Sequence[str]) -> Call[Stats]:

@@ -14,16 +14,16 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from jobs.errors import REFUSALS, JobsError, OutOfMemory, Unavailable, Unfit
+from jobs.errors import REFUSALS, Invalid, JobsError, OutOfMemory, QueueFull, Unavailable, Unfit
 
 T = TypeVar("T")
 
-LIBRARIES = ("lib", "life")
+LIBRARIES = ("lib", "queue", "life")
 """The files put in front of each script, in this order."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
-    "cancel", "retry", "promote", "reap", "prune", "watch",
+    "cancel", "retry", "promote", "reap", "prune", "watch", "pause", "resume", "configure",
 )  # fmt: skip
 """All verbs; each is one file in `lua/`."""
 
@@ -86,7 +86,7 @@ def source(name: str) -> str:
 
 @cache
 def script(name: str) -> Script:
-    """One verb's script, assembled; `cat lua/lib.lua lua/life.lua lua/<name>.lua | sha1sum` gives the same SHA."""
+    """One verb's script, assembled; `cat lua/{lib,queue,life,<name>}.lua | sha1sum` gives the same SHA."""
     own = source(name)
     text = "".join(source(library) for library in LIBRARIES) + own
     repeated = _REPEATED.search(own)
@@ -110,6 +110,10 @@ def refusal(message: str) -> JobsError | None:
         return OutOfMemory(
             "Redis is full (maxmemory) and takes no new job; workers still empty it: add workers, or raise maxmemory"
         )
+    if code == "QUEUE_FULL":
+        return QueueFull(f"{words}: add workers, or raise the limit (sublet configure)")
+    if code == "INVALID":
+        return Invalid(words)
     if code in REFUSALS:
         return REFUSALS[code](words or message)
     if code in _AWAY:

@@ -150,6 +150,21 @@ def promote(base: str, job_id: str, revision: int) -> Call[str]:
     return script("promote").call(base, bytes.decode, id=job_id, revision=revision)
 
 
+def pause(base: str, queue: str, revision: int) -> Call[str]:
+    """Hand out no more jobs of a queue. `paused`."""
+    return script("pause").call(base, bytes.decode, queue=queue, revision=revision)
+
+
+def resume(base: str, queue: str, revision: int) -> Call[str]:
+    """Hand out the jobs of a paused queue again. `resumed`."""
+    return script("resume").call(base, bytes.decode, queue=queue, revision=revision)
+
+
+def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
+    """Set all the limits of a queue (`jobs=N bytes=N`), or of the partition (queue `*`: `completed=N`). What is kept now."""
+    return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
+
+
 def reap(base: str, *, limit: int, by: str) -> Call[tuple[int, int, bool]]:
     """Do what time has decided. Leases ended, jobs queued, and whether there may be more."""
     return script("reap").call(base, lambda reply: (int(reply[0]), int(reply[1]), bool(reply[2])), limit=limit, by=by)

@@ -1,21 +1,24 @@
 -- claim: do a share of the upkeep, then take up to n jobs from the queues, in their order, each under a new lease.
 --
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  claim_id     22 or more random characters of the caller's; the same id again within 10 s gives what is still held
+-- ARGV  claim_id     22 to 64 random characters of the caller's; the same id again within 10 s gives what is still held
 -- ARGV  worker       the caller's name
 -- ARGV  lease        ms the worker may stay silent
 -- ARGV  n            jobs wanted, at most 100; 0 does the upkeep alone
 -- ARGV  queue …      the queues, at most 32, the first one first
 -- REPLY array        [token, ms until this worker should claim again (at most 2000), then per job:
 --                    id, attempt, lease's end, spec, payload ("" when it is in spec), how the last attempt ended or ""]
--- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local CAP, MEMO, BYTES = 2000, 10000, 1048576   -- ms until the next look; ms a claim is remembered; bytes in a reply
 local claim_id, worker, lease, n = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local refused_because = refused(n, 100) or refused(#ARGV - 4, 32)
+local refused_because = refused(n, 100) or beyond(#ARGV - 4, 32)
 if refused_because then return refused_because end
+if not is_name(claim_id) or #claim_id < 22 or #claim_id > 64 or not is_name(worker) or not lease then
+  return refusal('INVALID', 'claim_id is 22 to 64, worker 1 to 128 of A-Z a-z 0-9 _ . : -, lease a number of ms')
+end
 
-local reply, leases, taken, bytes = {'', CAP}, {}, {}, 0
+local reply, leases, taken, left, bytes = {'', CAP}, {}, {}, false, 0
 
 local function answer(id, attempt, expires, spec)
   local hash = key('job:' .. id)
@@ -33,25 +36,25 @@ if memo then                                -- asked before: the same jobs, thos
   reply[1] = words()
   for id in words do
     local job = load(id)
-    local held = not unheld(job, reply[1], 'claim')
-    if held then answer(id, tonumber(job.attempt), call('ZSCORE', key('running'), id), job.spec) end
+    if not unheld(job, reply[1], 'claim') then answer(id, tonumber(job.attempt), call('ZSCORE', key('running'), id), job.spec) end
   end
   return reply
 end
 
+local alarm = call('GET', key('alarm'))
+for i = 5, #ARGV do look_at(ARGV[i]) end
 upkeep(10 + n, worker)
-for i = 5, #ARGV do call('ZCARD', key('queue:' .. ARGV[i])) end
 
 -- One job under a lease; false when this reply has no room for it.
-local function take(id, score, token)
+local function take(id, score)
   local hash = key('job:' .. id)
-  local state, spec, attempts, tries_left = unpack(call('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
-  if state ~= 'queued' then return true end
-  local large = bytes > 0 and not string.find(spec, '\n', 1, true)
-  if large and bytes + call('HSTRLEN', hash, 'payload') > BYTES then return false end
+  local state, spec, attempts, tries_left = unpack(peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
+  if state ~= 'queued' or not spec then return true end
+  if bytes > 0 and not string.find(spec, '\n', 1, true) and bytes + call('HSTRLEN', hash, 'payload') > BYTES then return false end
   local rules, attempt = read_header(spec), (attempts or 0) + 1
   local expires = lease_end(lease, now, rules.timeout)
-  call('HSET', hash, 'state', 'running', 'token', token, 'attempt', attempt,
+  if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
+  call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', attempt,
     'tries_left', (tries_left or rules.tries) - 1, 'worker', worker, 'claimed_at', stamp, 'rank', score)
   leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = expires, id, id
   answer(id, attempt, expires, spec)
@@ -59,22 +62,19 @@ local function take(id, score, token)
 end
 
 for i = 5, #ARGV do
-  local queue = key('queue:' .. ARGV[i])
-  local head, gone = n > #taken and call('ZRANGE', queue, 0, n - #taken - 1, 'WITHSCORES') or {}, {}
-  if #head > 0 and reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
+  local open, gone = not setting(look_at(ARGV[i]).settings, 'paused'), {}
+  local head = open and n > #taken and call('ZRANGE', key('queue:' .. ARGV[i]), 0, n - #taken - 1, 'WITHSCORES') or {}
   for j = 1, #head, 2 do
-    if not take(head[j], head[j + 1], reply[1]) then n = 0 break end
+    if not take(head[j], head[j + 1]) then n = 0 break end
     gone[#gone + 1] = head[j]
   end
-  if #gone > 0 then call('ZREM', queue, unpack(gone)) end
+  if #gone > 0 then left = call('ZREM', key('queue:' .. ARGV[i]), unpack(gone)) end
 end
 if #taken > 0 then
   call('ZADD', key('running'), unpack(leases))
   event(taken, 'running', worker)
   call('SET', key('claim:' .. claim_id), reply[1] .. ' ' .. table.concat(taken, ' '), 'PX', MEMO)
-  for i = 5, #ARGV do                       -- the baton: what is left behind wakes the next worker
-    if call('ZCARD', key('queue:' .. ARGV[i])) > 0 then wake(ARGV[i]) end
-  end
 end
-reply[2] = appointment(worker, CAP)
+if left then pass_on(ARGV, 5) end
+reply[2] = appointment(worker, CAP, alarm)
 return reply

@@ -23,16 +23,20 @@ local function keepsakes(job)
   return kept
 end
 
-local answers, done, forgettable = {}, {}, {}
+local answers, done, forgettable, left = {}, {}, {}, {}
+for i = 1, #ARGV, 3 do load(ARGV[i]) end
 for i = 1, #ARGV, 3 do
   local job = load(ARGV[i])
   local answer = unheld(job, ARGV[i + 1], 'complete')
   if not answer then
-    local hash, kept = key('job:' .. job.id), keepsakes(job)
+    local hash, kept, queue = key('job:' .. job.id), keepsakes(job), job.rules.queue
+    local gone = left[queue] or {jobs = 0, bytes = 0}
+    left[queue], gone.jobs, gone.bytes = gone, gone.jobs + 1, gone.bytes + size(job)
     answer = 'completed'
+    job.state, job.ended = answer, 'complete ' .. answer
     call('DEL', hash)
     call('HSET', hash, 'state', answer, 'spec', job.rules.header, 'token', job.token, 'attempt', job.attempt,
-      'ended', 'complete ' .. answer, 'finished_at', stamp, 'result', ARGV[i + 2],
+      'ended', job.ended, 'finished_at', stamp, 'result', ARGV[i + 2],
       'attempt:' .. job.attempt, story(job, answer), unpack(kept))
     ended(job)
     done[#done + 1], forgettable[#forgettable + 1] = job.id, now + math.max(60000, job.rules.retention)
@@ -45,6 +49,7 @@ if #done > 0 then
   call('ZADD', key('completed'), unpack(forgettable))
   event(done, 'completed', 'completed')
   count('completed', #done)
+  for queue, gone in pairs(left) do backlog(queue, -gone.jobs, -gone.bytes) end
 end
 forget(2 * #answers)
 return answers

@@ -8,12 +8,13 @@
 
 local refused_because = refused(#ARGV / 6, 100)
 if refused_because then return refused_because end
+for i = 1, #ARGV, 6 do load_movable(ARGV[i]) end
 begin()
 
 local answers, failed = {}, 0
 for i = 1, #ARGV, 6 do
   local id, token, code, message, detail, again = unpack(ARGV, i, i + 5)
-  local job = load_movable(id)
+  local job = load(id)
   local answer = unheld(job, token, 'fail')
   if not answer then
     failed = failed + 1

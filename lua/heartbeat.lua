@@ -4,11 +4,13 @@
 -- ARGV  lease        ms the worker may stay silent
 -- ARGV  id token progress …   the leases, in threes; progress is opaque, at most 1 KiB, "" for no news
 -- REPLY array        one per lease: the new end in ms, "LEASE_LOST", "NOT_FOUND" or "CANCEL_REQUESTED"
--- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local lease, answers = tonumber(ARGV[1]), {}
 local refused_because = refused((#ARGV - 1) / 3, 200)
 if refused_because then return refused_because end
+if not lease then return refusal('INVALID', 'lease is a number of ms') end
+for i = 2, #ARGV, 3 do load(ARGV[i]) end
 begin()
 for i = 2, #ARGV, 3 do
   local id, token, progress = ARGV[i], ARGV[i + 1], ARGV[i + 2]

@@ -1,5 +1,5 @@
 -- lib: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
--- lib.lua and life.lua are put in front of each script by plain concatenation.
+-- lib.lua, queue.lua and life.lua are put in front of each script by plain concatenation.
 -- luacheck: push ignore 211
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms a worker has, after a timeout, to say so
@@ -10,6 +10,7 @@ local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention =
 local EVENT_IDS = 10                        -- jobs that one event speaks of
 
 local call, base = redis.call, KEYS[1]
+local peek = redis.pcall                    -- a read that finds nothing, and raises nothing, where a key is of a wrong type
 local time = call('TIME')                   -- the one clock, read once
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)    -- the same as text: cheaper to send, and never rounded
@@ -17,14 +18,28 @@ local stamp = string.format('%.0f', now)    -- the same as text: cheaper to send
 local function key(name) return base .. ':' .. name end
 local function refusal(code, words) return redis.error_reply(code .. ' ' .. words) end
 
--- The error to return before anything else: not our namespace, or not a whole number of items up to `limit`. Reading the
--- structures makes one of a wrong type speak up here, and not between two writes.
+-- Is this fit to name a queue, a task or a worker?
+local function is_name(text) return text and #text <= 128 and string.find(text, '^[%w_.:-]+$') end
+
+-- The refusal of what is not a whole number of items up to `limit`; nil for what is.
+local function beyond(n, limit)
+  if n and n >= 0 and n <= limit and n % 1 == 0 then return nil end
+  return refusal('TOO_MANY', tostring(n) .. ' items, a call takes 0 to ' .. limit)
+end
+
+local partition                             -- the settings of the whole partition
+
+-- The error to return before anything else: not our namespace, or too many items. Reading what scripts write to makes a
+-- key of a wrong type speak up here, and not between two writes.
 local function refused(n, limit)
   local layout = call('HGET', base, 'layout')
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT) end
-  if not (n >= 0 and n <= limit and n % 1 == 0) then return refusal('TOO_MANY', n .. ' items, a call takes 0 to ' .. limit) end
+  partition = call('HGET', key('queues'), '*')
   for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled'}) do call('ZCARD', key(state)) end
+  call('HLEN', key('backlog'))
+  call('XLEN', key('events'))
+  return beyond(n, limit)
 end
 
 local function begin() call('DEL', base .. ':') end      -- a first write denied to nobody: the rest runs when memory is full
@@ -44,25 +59,29 @@ local function read_header(spec)
   local header = newline and string.sub(spec, 1, newline - 1) or spec
   local queue, task, at, rules = string.match(header, '^(%S+) (%S+) (%d+)(.*)$')
   local job = setmetatable({header = header, queue = queue, task = task, submitted_at = at}, RULES)
-  if rules == '' then return job end
+  if not queue or rules == '' then return job end
   for name, value in string.gmatch(rules, '(%w+)=(%S+)') do job[name] = value end
   return job
 end
 
--- A job by its id: its stored fields, and its header's words under `rules`.
+-- A job by its id: its stored fields, and its header's words under `rules`. Read once a script: what the script does to a
+-- job is seen when the job is named again. What is no job has no state, as if nothing were there.
+local loaded = {}
 local function load(id)
-  local v = call('HMGET', key('job:' .. id), 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
+  if loaded[id] then return loaded[id] end
+  local v = peek('HMGET', key('job:' .. id), 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
     'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at')
-  return {id = id, state = v[1], spec = v[2], token = v[3], attempt = v[4], tries_left = v[5], worker = v[6],
-    claimed_at = v[7], rank = v[8], streak = v[9], ended = v[10], ops = v[11], op = v[12], watched = v[13],
-    cancel_requested_at = v[14], rules = v[2] and read_header(v[2])}
+  local rules = v[1] and v[2] and read_header(v[2])
+  loaded[id] = rules and rules.queue and {id = id, state = v[1], spec = v[2], token = v[3], attempt = v[4], tries_left = v[5],
+    worker = v[6], claimed_at = v[7], rank = v[8], streak = v[9], ended = v[10], ops = v[11], op = v[12], watched = v[13],
+    cancel_requested_at = v[14], rules = rules} or {id = id}
+  return loaded[id]
 end
 
--- The same for a job that may be moved to its queue, so that a wrong type there speaks up before anything is written.
-local function load_movable(id)
-  local job = load(id)
-  if job.state then call('ZCARD', key('queue:' .. job.rules.queue)) end
-  return job
+-- The bytes of a job's payload, while it has one.
+local function size(job)
+  local inline = #job.spec - #job.rules.header
+  return inline > 0 and inline - 1 or call('HSTRLEN', key('job:' .. job.id), 'payload')
 end
 
 -- What to answer a lease's verb at once; nil when the lease is live. A lease that ended repeats its first answer.
@@ -72,7 +91,6 @@ local function unheld(job, token, verb)
   if job.state == 'running' then return nil end
   return string.match(job.ended or '', '^' .. verb .. ' (.+)$') or 'LEASE_LOST'
 end
-
 
 -- An operator's verb names the revision it saw: attempts plus operator's verbs accepted. Answers what to say at once,
 -- a refusal or, to the same order sent again, its first answer; nil when the order may be carried out.

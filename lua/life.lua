@@ -1,11 +1,5 @@
--- life: how a job moves from one state to the next. It follows lib.lua in front of each script.
+-- life: how a job moves from one state to the next. It follows lib.lua and queue.lua in front of each script.
 -- luacheck: push ignore 211
--- One marker wakes one idle worker; a second one beside it would wake two.
-local function wake(queue)
-  local marker = key('wake:' .. queue)
-  if call('LLEN', marker) == 0 then call('LPUSH', marker, '1') end
-end
-
 -- Where a job stands in its queue: by priority, then first come, first served.
 local function rank(priority, seq) return (100 - priority) * 17592186044416 + seq end
 
@@ -31,12 +25,12 @@ local function backoff(job, n)
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
 
--- A job has ended: tell its waiters, and let go of its key.
+-- A job has ended: tell its waiters, and let go of its key. (What else may lie there does not name this job.)
 local function ended(job)
   local rules = job.rules
   if job.watched then call('PUBLISH', key('ended'), job.id) end
   local lock = rules.key and not rules.window and key('key:' .. rules.queue .. '|' .. rules.key)
-  if lock and call('GET', lock) == job.id then call('DEL', lock) end
+  if lock and peek('GET', lock) == job.id then call('DEL', lock) end
 end
 
 local first_due                             -- the head of `scheduled`, once a script has looked
@@ -45,6 +39,7 @@ local first_due                             -- the head of `scheduled`, once a s
 local function place(job, state, score, code, ...)
   local queue, hash = job.rules.queue, key('job:' .. job.id)
   if state == 'scheduled' then first_due = first_due or tonumber(call('ZRANGE', key(state), 0, 0, 'WITHSCORES')[2] or math.huge) end
+  job.state = state
   call('HSET', hash, 'state', state, ...)
   call('ZADD', key(state == 'queued' and 'queue:' .. queue or state), score, job.id)
   event({job.id}, state, code)
@@ -55,6 +50,7 @@ local function place(job, state, score, code, ...)
   end
   call('HSET', hash, 'finished_at', stamp)
   count(state, 1)
+  backlog(queue, -1, -size(job))
   ended(job)
 end
 
@@ -73,6 +69,7 @@ local function conclude(job, ending, state, score)
   if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
   place(job, state, score, ending.code, 'ended', ending.verb .. ' ' .. answer, 'tries_left', job.tries_left,
     'streak', ending.streak or '', 'attempt:' .. n, story(job, ending.code, ending.message, ending.detail))
+  job.ended = ending.verb .. ' ' .. answer
   return answer
 end
 
@@ -99,16 +96,17 @@ local function upkeep(limit, by)
   local lost = call('ZRANGE', key('running'), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
   local due = call('ZRANGE', key('scheduled'), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit - #lost)
   if #lost + #due == 0 then return 0, 0 end
+  for _, ids in ipairs({lost, due}) do for _, id in ipairs(ids) do load_movable(id) end end
   begin()
   call('HSET', base, 'upkeep', stamp .. ' ' .. by)
   for _, id in ipairs(lost) do
-    local job = load_movable(id)
+    local job = load(id)
     local n = job.state == 'running' and in_a_row(job, 'lease_expired')
     local ending = {verb = 'reap', code = 'lease_expired', streak = n and 'lease_expired ' .. n}
     if n then try_again(job, ending, n == 1 and 0 or nil) else call('ZREM', key('running'), id) end
   end
   for _, id in ipairs(due) do
-    local job = load_movable(id)
+    local job = load(id)
     call('ZREM', key('scheduled'), id)
     if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, call('HINCRBY', base, 'seq', 1)), 'due') end
   end
@@ -118,10 +116,10 @@ end
 
 -- Forget at most `limit` finished jobs that are past their time, or too many. Answers how many.
 local function forget(limit)
-  local gone = 0
+  local gone, keep = 0, tonumber(setting(partition, 'completed') or KEEP_COMPLETED)
   for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
     local old = call('ZRANGE', key(state), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit - gone)
-    local extra = state == 'completed' and call('ZCARD', key(state)) - KEEP_COMPLETED or 0
+    local extra = state == 'completed' and call('ZCARD', key(state)) - keep or 0
     if #old == 0 and math.min(extra, limit) > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
     for _, id in ipairs(old) do call('DEL', key('job:' .. id)) end
     if #old > 0 then call('ZREM', key(state), unpack(old)) end
@@ -131,12 +129,12 @@ local function forget(limit)
 end
 
 -- The next moment that something falls due is given to one worker at a time, as an alarm; the others look again
--- after `cap` ms. Answers the ms that `worker` may wait.
-local function appointment(worker, cap)
+-- after `cap` ms. `alarm` is who has it now. Answers the ms that `worker` may wait.
+local function appointment(worker, cap, alarm)
   local due = call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2]
   local ends = call('ZRANGE', key('running'), 0, 0, 'WITHSCORES')[2]
   local moment = math.min(tonumber(due or ends or now + cap), tonumber(ends or due or now + cap))
-  local at, owner = string.match(call('GET', key('alarm')) or '', '^(%d+) (.+)$')
+  local at, owner = string.match(alarm or '', '^(%d+) (.+)$')
   if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then return cap end
   local wait = math.max(0, math.ceil(moment - now))
   begin()

@@ -4,12 +4,13 @@
 -- ARGV  limit        moves at most, up to 200
 -- ARGV  by           the caller's name
 -- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not]
--- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
+-- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local limit, by = tonumber(ARGV[1]), ARGV[2]
 local refused_because = refused(limit, 200)
 if refused_because then return refused_because end
+if not is_name(by) then return refusal('INVALID', 'by is a name: 1 to 128 of A-Z a-z 0-9 _ . : -') end
+local lost, due = upkeep(limit, by)
 begin()
 call('HSET', base, 'upkeep', stamp .. ' ' .. by)
-local lost, due = upkeep(limit, by)
 return {lost, due, lost + due == limit and 1 or 0}

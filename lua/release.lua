@@ -10,6 +10,7 @@
 local RELEASES, UNKNOWN = 100, 20
 local refused_because = refused(#ARGV / 4, 200)
 if refused_because then return refused_because end
+for i = 1, #ARGV, 4 do load_movable(ARGV[i]) end
 begin()
 
 local function give_back(job, delay, reason)
@@ -31,7 +32,7 @@ end
 local answers = {}
 for i = 1, #ARGV, 4 do
   local id, token, delay, reason = unpack(ARGV, i, i + 3)
-  local job = load_movable(id)
+  local job = load(id)
   local wait = math.floor(math.min(math.max(0, tonumber(delay) or 0), 1e13))
   answers[#answers + 1] = unheld(job, token, 'release') or give_back(job, wait, reason)
 end

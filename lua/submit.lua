@@ -4,12 +4,12 @@
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
 --                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms
--- REPLY array        one per job: "created", "exists <id>" or "INVALID …"
+-- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …" or "INVALID …"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local SPEC_MAX = 1024                       -- a longer payload is a field of its own, read by claim alone
 local D = string.rep('%d?', 13)             -- more digits; 14 in all reach the year 5138
-local NAMES, NUMBER, COUNT = '^[%w_.:-]+ [%w_.:-]+ [%w_.:-]+$', '^%d' .. D .. '$', '^[1-9]' .. D .. '$'
+local NUMBER, COUNT = '^%d' .. D .. '$', '^[1-9]' .. D .. '$'
 local SHAPES = {priority = '^%-?%d%d?%d?$', delay = NUMBER, at = NUMBER, window = COUNT, tries = COUNT, timeout = NUMBER,
   retention = NUMBER, backoff = '^%d' .. D .. ':%d+%.?%d*:%d' .. D .. '$', key = '^[!-~]+$'}
 
@@ -19,8 +19,8 @@ if refused_because then return refused_because end
 local seen, jobs, answers = {}, {}, {}      -- ids and locks taken by this very call; what to store; what to say
 
 -- Look at one job before anything is written: a word for the caller, and the job if it is new.
-local function examine(id, queue, task, rules)
-  if #id > 64 or #queue > 128 or #task > 128 or not string.find(id .. ' ' .. queue .. ' ' .. task, NAMES) then
+local function examine(id, queue, task, rules, payload)
+  if #id > 64 or not (is_name(id) and is_name(queue) and is_name(task)) then
     return 'INVALID names are 1 to 128 (ids: to 64) of A-Z a-z 0-9 _ . : -'
   end
   for word in string.gmatch(rules == '' and rules or rules .. ' ', '([^ ]*) ') do
@@ -36,24 +36,20 @@ local function examine(id, queue, task, rules)
     local holder = seen[job.lock] or call('GET', job.lock)
     local stands = holder and (seen[holder] or call('EXISTS', key('job:' .. holder)) == 1 or call('PTTL', job.lock) > 0)
     if stands then return 'exists ' .. holder end
-    seen[job.lock] = id
   end
-  if not seen[queue .. ' '] then seen[queue .. ' '] = call('ZCARD', key('queue:' .. queue)) end
-  seen[id] = true
-  return 'created', job
+  job.place = look_at(queue)
+  local no_room = full(job.place, #payload)
+  if no_room then return no_room end
+  job.place.jobs, job.place.bytes = job.place.jobs + 1, job.place.bytes + #payload
+  job.id, job.payload, job.due = id, payload, tonumber(job.at or job.delay and now + job.delay or 0)
+  seen[id], seen[job.lock or id], jobs[#jobs + 1] = id, id, job
+  return 'created'
 end
 
-for i = 1, #ARGV, 5 do
-  local answer, job = examine(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
-  if job then
-    job.id, job.payload, job.due = ARGV[i], ARGV[i + 4], tonumber(job.at or job.delay and now + job.delay or 0)
-    jobs[#jobs + 1] = job
-  end
-  answers[#answers + 1] = answer
-end
+for i = 1, #ARGV, 5 do answers[#answers + 1] = examine(unpack(ARGV, i, i + 4)) end
 if #jobs == 0 then return answers end
 
-local places, moved, woken = {}, {}, {}     -- structure → its new members, state → ids, queue → has it work now?
+local places, moved, wanted = {}, {}, {}    -- structure → its new members, state → ids, queue → has it work now?
 local seq = call('HINCRBY', base, 'seq', #jobs) - #jobs
 for i, job in ipairs(jobs) do
   local state = job.due > now and 'scheduled' or 'queued'
@@ -64,17 +60,19 @@ for i, job in ipairs(jobs) do
   if job.lock then call('SET', job.lock, job.id, unpack(job.window and {'PX', job.window} or {})) end
   local members, ids = places[structure] or {}, moved[state] or {}
   ids[#ids + 1], moved[state] = job.id, ids
-  places[structure], woken[job.queue] = members, woken[job.queue] or state == 'queued'
+  places[structure], wanted[job.queue] = members, wanted[job.queue] or state == 'queued'
   members[#members + 1] = state == 'queued' and rank(job.priority, seq + i) or job.due
   members[#members + 1] = job.id
 end
 for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
 for state, ids in pairs(moved) do event(ids, state, 'submitted') end
 local head = places.scheduled and call('ZRANGE', key('scheduled'), 0, 0)[1]
-for _, job in ipairs(jobs) do if job.id == head then woken[job.queue] = true end end
-for queue, wanted in pairs(woken) do
-  call('HSETNX', key('queues'), queue, '')
-  if wanted then wake(queue) end
+for _, job in ipairs(jobs) do if job.id == head then wanted[job.queue] = true end end
+for name, now_or_soon in pairs(wanted) do
+  local queue = look_at(name)
+  if not queue.settings then call('HSET', key('queues'), name, '') end
+  backlog(name, queue.jobs, queue.bytes)
+  if now_or_soon then wake(name) end
 end
 count('submitted', #jobs)
 return answers

@@ -7,16 +7,16 @@
 
 local refused_because = refused(#ARGV, 200)
 if refused_because then return refused_because end
-begin()
-
 local reply = {}
+for _, id in ipairs(ARGV) do load(id) end
+begin()
 for _, id in ipairs(ARGV) do
-  local hash = key('job:' .. id)
-  local state, result, attempt, finished_at = unpack(call('HMGET', hash, 'state', 'result', 'attempt', 'finished_at'))
-  local last = finished_at and attempt and call('HGET', hash, 'attempt:' .. attempt)
-  if state and not finished_at then call('HSET', hash, 'watched', '1') end
-  reply[#reply + 1] = state or 'NOT_FOUND'
-  reply[#reply + 1] = finished_at and result or ''
+  local hash, job = key('job:' .. id), load(id)
+  local over = job.state and call('HGET', hash, 'finished_at')
+  local last = over and job.attempt and call('HGET', hash, 'attempt:' .. job.attempt)
+  if job.state and not over then call('HSET', hash, 'watched', '1') end
+  reply[#reply + 1] = job.state or 'NOT_FOUND'
+  reply[#reply + 1] = over and call('HGET', hash, 'result') or ''
   reply[#reply + 1] = last or ''
 end
 return reply

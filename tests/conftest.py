@@ -208,6 +208,17 @@ class Desk:
         seen = self.revision(job_id) if revision is None else revision
         return await self.run(getattr(verbs, verb)(self.base, job_id, seen))
 
+    async def arrange(self, verb: str, queue: str = "q", revision: int | None = None, *settings: str) -> str:
+        """An operator's verb on a queue, as it stands unless a revision is given."""
+        text = self.raw.hget(keys.queues(self.base), queue)
+        seen = int(text.split()[0]) if text else 0
+        return await self.run(getattr(verbs, verb)(self.base, queue, seen if revision is None else revision, *settings))
+
+    def backlog(self, queue: str = "q") -> tuple[int, int]:
+        """What a queue has waiting and running: jobs, and bytes of their payloads."""
+        jobs, size = self.raw.hmget(keys.backlog(self.base), f"{queue} jobs", f"{queue} bytes")
+        return int(jobs or 0), int(size or 0)
+
     async def reap(self, limit: int = 200) -> tuple[int, int, bool]:
         return await self.run(verbs.reap(self.base, limit=limit, by="tick"))
 
@@ -299,6 +310,9 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "reap": verbs.reap(base, limit=10, by="tick"),
             "prune": verbs.prune(base, limit=10),
             "watch": verbs.watch(base, [held.id]),
+            "pause": verbs.pause(base, "q", 0),
+            "resume": verbs.resume(base, "q", 0),
+            "configure": verbs.configure(base, "q", 0, "jobs=5"),
         }
 
     return calls

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from jobs.errors import Changed, KeyTaken, NotFound, WrongState
 
 FORTNIGHT = 14 * 86_400
+FULL = "QUEUE_FULL"
+WAITING = ("scheduled", "queued", "running")
+"""The states that count towards a queue's limits."""
 FROM = {"cancel": ("scheduled", "queued", "running"), "retry": ("dead", "cancelled"), "promote": ("scheduled",)}
 """The states from which an operator's verb leads."""
 
@@ -19,6 +22,7 @@ class Job:
     key: str | None
     window: int | None
     timeout: int
+    size: int
     state: str = "queued"
     due: float = 0
     attempt: int = 0
@@ -34,11 +38,22 @@ class Job:
 
 
 @dataclass
+class Queue:
+    """What the model knows of a queue beside its jobs. `last` is the last order: verb, revision seen, and the limits it named."""
+
+    revision: int = 0
+    paused: bool = False
+    limits: dict[str, int] = field(default_factory=dict)
+    last: tuple = ()
+
+
+@dataclass
 class Model:
     """The life of all jobs, in plain Python."""
 
     now: float = 0
     jobs: dict[str, Job] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
     locks: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
 
@@ -49,12 +64,28 @@ class Model:
         holder, until = self.locks.get((queue, key), (None, None))
         return (None, None) if until is not None and until <= self.now else (holder, until)
 
+    def queue(self, name):
+        return self.queues.setdefault(name, Queue())
+
+    def backlog(self, queue):
+        """How many of a queue's jobs wait or run, and the bytes of their payloads."""
+        sizes = [job.size for job in self.jobs.values() if job.queue == queue and job.state in WAITING]
+        return len(sizes), sum(sizes)
+
+    def full(self, job):
+        jobs, size = self.backlog(job.queue)
+        limits = self.queue(job.queue).limits
+        return jobs + 1 > limits.get("jobs", jobs + 1) or size + job.size > limits.get("bytes", size + job.size)
+
     def submit(self, job_id, job, delay):
+        """The id of the job that is there already, FULL, or None when the job is stored."""
         if job_id in self.jobs:
             return job_id
         holder, until = self.lock(job.queue, job.key)
         if job.key and holder and (holder in self.jobs or until is not None):
             return holder
+        if self.full(job):
+            return FULL
         if job.key:
             self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
         job.state, job.due = ("scheduled", self.now + delay) if delay else ("queued", 0)
@@ -100,6 +131,21 @@ class Model:
         if job.state == "running":
             return None
         return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
+
+    def arrange(self, verb, name, revision, limits):
+        """What an order to a queue is answered: Changed, or the settings' words; carried out unless it was before."""
+        queue = self.queue(name)
+        answer = {"pause": "paused", "resume": "resumed"}.get(verb, " ".join(f"{k}={v}" for k, v in limits.items()))
+        if queue.last == (verb, revision, limits) and queue.revision == revision + 1:
+            return answer
+        if queue.revision != revision:
+            return Changed
+        queue.revision, queue.last = revision + 1, (verb, revision, limits)
+        if verb == "configure":
+            queue.limits = limits
+        else:
+            queue.paused = verb == "pause"
+        return answer
 
     def order(self, verb, job_id, revision):
         """What an operator's verb is answered at once: an error, or its first answer; None when it may be carried out."""

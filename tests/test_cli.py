@@ -134,8 +134,14 @@ def test_list_pages_through_jobs(shell):
 def test_queues_and_stats_count(shell):
     for queue in ("images", "images", "mail"):
         shell.ok("submit", "add", "--queue", queue)
-    assert shell.ok("queues") == "QUEUE   WAITING\nimages        2\nmail          1"
-    assert shell.json("queues") == [{"name": "images", "queued": 2}, {"name": "mail", "queued": 1}]
+    heads, images, mail = shell.ok("queues").splitlines()
+    assert (heads.split(), images.split(), mail.split()) == (
+        ["QUEUE", "WAITING", "IN", "ALL", "BYTES", "LIMITS", "PAUSED"],
+        ["images", "2", "2", "4"],
+        ["mail", "1", "1", "2"],
+    )
+    said = {"bytes": 2, "limits": {}, "paused_at": None, "revision": 0}
+    assert shell.json("queues")[1] == {"name": "mail", "queued": 1, "jobs": 1, **said}
     assert re.search(r"^queued +3$", shell.ok("stats"), re.MULTILINE)
     stats = shell.json("stats")
     assert (stats["states"]["queued"], stats["totals"]["submitted"]) == (3, 3)
@@ -157,6 +163,31 @@ def test_an_operator_cancels_revives_and_promotes_jobs(shell):
     assert shell.ok("promote", later).splitlines()[1] == f"{later}  queued"
     assert shell.json("cancel", now, later) == [{"id": now, "answer": "cancelled"}, {"id": later, "answer": "cancelled"}]
     assert shell.ok("retry", now) == f"{'ID':<28}  ANSWER\n{now}  queued"
+
+
+def test_an_operator_pauses_a_queue_and_resumes_it(shell):
+    assert shell.ok("pause", "mail", "default") == "QUEUE    ANSWER\nmail     paused\ndefault  paused"
+    shell.ok("submit", "add", "--queue", "mail")
+    assert re.search(r"^mail +1 +1 +2 +for \d+ ms$|^mail .* for [\d.]+ s$", shell.ok("queues"), re.MULTILINE)
+    assert shell.json("resume", "mail") == [{"queue": "mail", "answer": "resumed"}]
+    assert shell.json("queues")[1]["paused_at"] is None
+    assert "use 1 to 128 of" in shell.no(2, "pause", "mail", "no good")
+
+
+def test_an_operator_limits_a_queue_and_the_namespace(shell):
+    assert shell.ok("configure", "mail") == "no limits"
+    assert shell.ok("configure", "mail", "--jobs", "1", "--bytes", "10MiB") == "1 jobs, 10,485,760 bytes"
+    shell.ok("submit", "add", "--queue", "mail")
+    words = shell.no(1, "submit", "add", "--queue", "mail")
+    assert "queue mail may hold 1 jobs and has 1" in words
+    assert "add workers, or raise the limit (sublet configure)" in words
+    assert shell.json("configure", "mail", "--jobs", "none") == {"queue": "mail", "limits": {"bytes": 10485760}}
+    assert "1 jobs" not in shell.ok("queues")
+    assert shell.ok("configure", "--completed", "500") == "500 completed"
+    assert shell.json("configure") == {"queue": "*", "limits": {"completed": 500}}
+    assert "--completed is of the namespace: leave the queue out" in shell.no(2, "configure", "mail", "--completed", "5")
+    assert "--jobs is of a queue: name it" in shell.no(2, "configure", "--jobs", "5")
+    assert "'1TB' is no size; write 500000, 64KiB" in shell.no(2, "configure", "mail", "--bytes", "1TB")
 
 
 def test_a_refusal_among_several_ids_is_said_and_the_others_are_done(shell):

@@ -48,6 +48,9 @@ SAMPLES = {
     "reap": (verbs.reap("B", limit=9, by="WORKER"), {"limit": 9, "by": "WORKER"}),
     "prune": (verbs.prune("B", limit=9), {"limit": 9}),
     "watch": (verbs.watch("B", ["ID"]), {"id": "ID"}),
+    "pause": (verbs.pause("B", "QUEUE", 5), {"queue": "QUEUE", "revision": 5}),
+    "resume": (verbs.resume("B", "QUEUE", 5), {"queue": "QUEUE", "revision": 5}),
+    "configure": (verbs.configure("B", "QUEUE", 5, "jobs=9"), {"queue": "QUEUE", "revision": 5, "settings": "jobs=9"}),
 }
 
 
@@ -198,7 +201,7 @@ def test_every_key_is_spelled_alike_in_lua_and_in_python():
     ours = {
         keys.job("B", "X"), keys.queue("B", "X"), keys.queues("B"), keys.lock("B", "X", "Y"), keys.claim("B", "X"),
         keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.ended("B"), keys.structure("B", "running"),
-        keys.structure("B", "scheduled"), keys.structure("B", "completed"),
+        keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}
@@ -210,20 +213,20 @@ def test_the_structures_are_those_of_the_libraries():
 
 
 async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
-    lease = await desk.running("a", rules="key=k", claim_id="C")
+    lease = await desk.running("a", rules="key=k", claim_id="C" * 22)
     await desk.submit("b", rules="delay=500")
     await desk.ask(worker="w")
     await desk.submit("c", "d")
     await desk.watch("a")
     _, gone = await desk.claim(2)
     await desk.fail(gone, again=False)
-    stored = {key for key in desk.everything() if not key.startswith(keys.claim(desk.base, "")) or key.endswith(":C")}
+    stored = {key for key in desk.everything() if not key.startswith(keys.claim(desk.base, "")) or key.endswith(":" + "C" * 22)}
     await desk.complete(lease)
     b = desk.base
     assert stored == {
-        b, keys.job(b, "a"), keys.job(b, "b"), keys.job(b, "c"), keys.job(b, "d"), keys.lock(b, "q", "k"), keys.claim(b, "C"),
-        keys.queues(b), keys.wake(b, "q"), keys.alarm(b), keys.events(b), keys.structure(b, "running"),
-        keys.structure(b, "scheduled"), keys.structure(b, "dead"),
+        b, keys.job(b, "a"), keys.job(b, "b"), keys.job(b, "c"), keys.job(b, "d"), keys.lock(b, "q", "k"),
+        keys.claim(b, "C" * 22), keys.queues(b), keys.wake(b, "q"), keys.alarm(b), keys.events(b), keys.structure(b, "running"),
+        keys.structure(b, "scheduled"), keys.structure(b, "dead"), keys.backlog(b),
     }  # fmt: skip
 
 
@@ -232,8 +235,8 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_client_runs_the_files_one_after_the_other(name):
-    """`cat lua/lib.lua lua/life.lua lua/<verb>.lua | sha1sum` is what the client asks for."""
-    text = b"".join((LUA / f"{part}.lua").read_bytes() for part in ("lib", "life", name))
+    """`cat lua/{lib,queue,life,<verb>}.lua | sha1sum` is what the client asks for."""
+    text = b"".join((LUA / f"{part}.lua").read_bytes() for part in ("lib", "queue", "life", name))
     assert script(name).sha == hashlib.sha1(text).hexdigest()
     assert script(name).text.encode() == text
 

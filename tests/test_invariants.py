@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from jobs import keys, verbs
+from jobs.errors import Changed
 from jobs.model import Beat, Completion, Failure, Release, Submission, Submitted
 from jobs.scripts import Call
 from jobs.transport import SyncTransport
-from tests.model import FORTNIGHT, FROM, Job, Model
+from tests.model import FORTNIGHT, FROM, FULL, Job, Model
 
 ELAPSE = (Path(__file__).parent / "elapse.lua").read_text()
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
@@ -74,18 +75,20 @@ class Verbs(RuleBasedStateMachine):
                 pipe.llen(keys.wake(self.base, queue))
             for queue, key in itertools.product(QUEUES, KEYS):
                 pipe.get(keys.lock(self.base, queue, key))
+            pipe.hmget(keys.backlog(self.base), [f"{queue} {what}" for queue in QUEUES for what in ("jobs", "bytes")])
             pipe.hgetall(self.base)
             replies = iter(pipe.execute())
         shelves = {name: dict(next(replies)) for name in (*STRUCTURES, *QUEUES)}
         hashes = {job_id: next(replies) for job_id in IDS}
         markers = {queue: next(replies) for queue in QUEUES}
         locks = {pair: next(replies) for pair in itertools.product(QUEUES, KEYS)}
-        return shelves, {i: h for i, h in hashes.items() if h}, markers, locks, next(replies)
+        backlog = [int(number or 0) for number in next(replies)]
+        return shelves, {i: h for i, h in hashes.items() if h}, markers, locks, backlog, next(replies)
 
     @invariant()
     def redis_holds_what_the_model_says(self):
         model = self.model
-        shelves, hashes, markers, locks, base = self.look()
+        shelves, hashes, markers, locks, backlog, base = self.look()
         wanted = {(job_id, job.queue if job.state == "queued" else job.state) for job_id, job in model.jobs.items()}
         assert {(job_id, shelf) for shelf, members in shelves.items() for job_id in members} == wanted
         assert set(hashes) == set(model.jobs)
@@ -93,7 +96,9 @@ class Verbs(RuleBasedStateMachine):
             self.one_job(job, hashes[job_id], shelves)
         for queue in QUEUES:
             assert markers[queue] <= 1
-            assert markers[queue] or not shelves[queue], f"{queue} has work and nobody will be told"
+            told = markers[queue] or model.queue(queue).paused
+            assert told or not shelves[queue], f"{queue} has work and nobody will be told"
+        assert backlog == [number for queue in QUEUES for number in model.backlog(queue)]
         assert locks == {pair: model.lock(*pair)[0] for pair in locks}
         assert {name: int(base.get(name, 0)) for name in model.totals} == model.totals
 
@@ -153,11 +158,36 @@ class Verbs(RuleBasedStateMachine):
         words |= {"timeout": timeout * 1000, "backoff": "20000:1:20000", "retention": 1000}
         rules = " ".join(f"{name}={value}" for name, value in words.items() if value is not None)
         jobs = [Submission(job_id, queue, "t", rules, json.dumps(job_id).encode()) for job_id in ids]
-        there = [self.model.submit(i, Job(queue, tries, priority, key, window if key else None, timeout), delay) for i in ids]
-        expected = [Submitted(other or job_id, other is None) for job_id, other in zip(ids, there, strict=True)]
-        assert self.run(verbs.submit(self.base, jobs)) == expected
+        made = [Job(queue, tries, priority, key, window if key else None, timeout, len(job.payload)) for job in jobs]
+        there = [self.model.submit(i, job, delay) for i, job in zip(ids, made, strict=True)]
+        expected = [other if other is FULL else Submitted(other or i, other is None) for i, other in zip(ids, there, strict=True)]
+        assert self.submitted(jobs) == expected
         self.observe()
-        assert self.run(verbs.submit(self.base, jobs)) == [Submitted(answer.id, False) for answer in expected]
+        again = [word if word is FULL else Submitted(word.id, False) for word in expected]
+        assert self.submitted(jobs) == again
+
+    def submitted(self, jobs):
+        """Submit, and get the answers without what is said beside the word."""
+        answers = self.run(verbs.submit(self.base, jobs))
+        return [FULL if isinstance(word, str) and word.startswith(FULL) else word for word in answers]
+
+    @rule(
+        verb=st.sampled_from(["pause", "resume", "resume", "configure", "configure"]),
+        queue=st.sampled_from(QUEUES),
+        limits=st.sampled_from([{}, {}, {"jobs": 4}, {"bytes": 15}, {"jobs": 2, "bytes": 100}]),
+        stale=SELDOM,
+    )
+    def arrange(self, verb, queue, limits, stale):
+        limits = limits if verb == "configure" else {}
+        revision = self.model.queue(queue).revision - stale
+        words = [" ".join(f"{name}={value}" for name, value in limits.items())] if verb == "configure" else []
+        call = getattr(verbs, verb)(self.base, queue, revision, *words)
+        expected = self.model.arrange(verb, queue, revision, limits)
+        if expected is Changed:
+            with pytest.raises(Changed):
+                self.run(call)
+        else:
+            assert self.twice(call) == expected
 
     @rule(
         queues=st.sampled_from([("q1", "q2"), ("q2", "q1"), ("q1", "q2"), ("q1",)]),
@@ -184,6 +214,7 @@ class Verbs(RuleBasedStateMachine):
         wanted = [
             i
             for q in queues
+            if not model.queue(q).paused
             for _, i in sorted((j.rank, i) for i, j in model.jobs.items() if (j.state, j.queue) == ("queued", q))
         ]
         assert [taken.id for taken in claimed.leases] == wanted[:n]

@@ -11,13 +11,13 @@ from jobs.scripts import NAMES, Call
 
 TRACE = """
 local given = redis
-local redis = {error_reply = given.error_reply, call = function(command, ...)
+local redis = {error_reply = given.error_reply, pcall = given.pcall, call = function(command, ...)
   given.call('RPUSH', KEYS[1] .. ':trace', command .. ' ' .. tostring((...)))
   return given.call(command, ...)
 end}
 """
-READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN"}
-OTHERS = [name for name in NAMES if name not in ("init", "submit")]
+READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN"}
+OTHERS = [name for name in NAMES if name not in ("init", "submit", "configure")]
 """All verbs but those that make what was not there."""
 
 

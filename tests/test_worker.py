@@ -134,7 +134,7 @@ async def test_a_task_is_ended_at_its_timeout(client, hire):
 async def test_a_stuck_child_is_killed_at_its_timeout(client, hire, tmp_path):
     hire()
     pid_file = tmp_path / "pid"
-    (job_id,) = await submit(client, tasks.plain_stuck.options(timeout=1).job(str(pid_file)))
+    (job_id,) = await submit(client, tasks.plain_stuck.options(timeout=3).job(str(pid_file)))
     with pytest.raises(JobFailed) as failed:
         await client.result(job_id, 20)
     assert failed.value.code == "timed_out"

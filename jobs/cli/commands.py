@@ -67,6 +67,17 @@ def _ids(parser: Parser) -> None:
     parser.word("ids", "ID…", "the jobs", nargs="+")
 
 
+def _queues(parser: Parser) -> None:
+    parser.word("queues", "QUEUE…", "the queues; each that never had a job is made", nargs="+")
+
+
+def _configure(parser: Parser) -> None:
+    parser.word("queue", "QUEUE", "the queue; without one, the namespace", nargs="?", default="*")
+    parser.option("--jobs", "N", "jobs that may wait and run in it; none lifts the limit", type=values.most)
+    parser.option("--bytes", "10MiB", "bytes of their payloads; none lifts the limit", type=values.size)
+    parser.option("--completed", "N", "of the namespace: completed jobs that a partition keeps (100,000)", type=values.most)
+
+
 def _work(parser: Parser) -> None:
     parser.word("app", "MODULE:APP", "where the tasks are, e.g. tasks:app for `app = App()` in tasks.py (SUBLET_APP)",
                 nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
@@ -104,7 +115,7 @@ _TABLE = (
             "look.get", _get),
     Command("list", "[options]", "Jobs by state, queue and task; finished ones newest first.",
             "look.list_jobs", _list),
-    Command("queues", "", "The queues, and how many jobs wait in each.",
+    Command("queues", "", "The queues: how many jobs wait in each, their limits, and whether they are paused.",
             "look.queues"),
     Command("stats", "", "How many jobs are in each state, and what has happened since the namespace was made.",
             "look.stats"),
@@ -114,6 +125,12 @@ _TABLE = (
             "steer.retry", _ids),
     Command("promote", "ID…", "Queue scheduled jobs now, whatever they were waiting for.",
             "steer.promote", _ids),
+    Command("pause", "QUEUE…", "Hand out no more jobs of these queues; those that run go on, and new ones are taken in.",
+            "steer.pause", _queues),
+    Command("resume", "QUEUE…", "Hand out the jobs of paused queues again.",
+            "steer.resume", _queues),
+    Command("configure", "[QUEUE] [options]", "Set how much a queue may hold; what is not named stays. Prints what holds now.",
+            "steer.configure", _configure),
     Command("work", "MODULE:APP [options]", "Run a worker: take jobs and run them until a signal comes.",
             "work.work", _work),
     Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, forget what is old.",

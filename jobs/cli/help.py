@@ -22,6 +22,8 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
   cancel   ID…         call jobs off
   retry    ID…         revive dead or cancelled jobs
   promote  ID…         queue scheduled jobs now
+  pause    QUEUE…      hand out no more jobs of these queues; resume QUEUE… hands them out again
+  configure QUEUE      set how many jobs, or bytes, a queue may hold
 
   work MODULE:APP      run a worker: until a signal comes, the queues are dry, or the time is up
   tick                 do the upkeep, from any cron; not needed while workers run
@@ -29,7 +31,8 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
   scripts              the Lua scripts, and whether the server knows them
 
   demo                 see it run, on a server of its own
-  test   version       run the project's tests; what this is
+  conformance CMD…     which rules of the protocol does a client in any language keep?
+  simulate             search for a fault by a seeded simulation;  test  run the tests;  version
 
 {shared}
 environment:  SUBLET_REDIS_URL (redis://127.0.0.1:6379)  SUBLET_NAMESPACE  SUBLET_APP  NO_COLOR

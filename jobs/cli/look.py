@@ -4,14 +4,14 @@ import shlex
 from argparse import Namespace
 from datetime import datetime
 
-from jobs.cli.output import STATE_COLOURS, Cell, document, duration, note, table, write
+from jobs.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, clock, look, settings_of
 from jobs.cli.story import tell
 from jobs.cli.values import instead
 from jobs.client import SyncClient
 from jobs.errors import NotFound
-from jobs.model import Job, State, Stats
+from jobs.model import Job, Queue, State, Stats
 
 UNREAD = {"payload", "result", "attempts"}
 """What a list does not read of its jobs, and so cannot show."""
@@ -93,14 +93,20 @@ def _again(args: Namespace) -> str:
 def queues(args: Namespace) -> int:
     """All queues."""
     with client_of(settings_of(args)) as client:
-        found = look(client, client.layout.queues())
+        found, now = look(client, client.layout.queues()), clock(client)
     if args.json:
         document([queue.model_dump(mode="json") for queue in found])
     elif found:
-        table(["QUEUE", "WAITING"], [[queue.name, f"{queue.queued:,}"] for queue in found])
+        table(["QUEUE", "WAITING", "IN ALL", "BYTES", "LIMITS", "PAUSED"], [_line(queue, now) for queue in found])
     else:
         write("no queues: nothing was ever submitted here")
     return 0
+
+
+def _line(queue: Queue, now: datetime) -> list[Cell | str]:
+    paused = f"for {duration((now - queue.paused_at).total_seconds())}" if queue.paused_at else ""
+    numbers = [f"{number:,}" for number in (queue.queued, queue.jobs, queue.bytes)]
+    return [queue.name, *numbers, limits_of(queue), Cell(paused, "yellow")]
 
 
 def stats(args: Namespace) -> int:

@@ -8,7 +8,10 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from jobs.model import Queue
 
 _CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "dim": "2", "bold": "1"}
 STATE_COLOURS = {"scheduled": "cyan", "queued": "", "running": "yellow", "completed": "green", "dead": "red", "cancelled": "dim"}
@@ -81,6 +84,11 @@ def _row(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> s
             text = fit(text, sum(widths[:i]) + 2 * i)
         parts.append(paint(text, cell.colour) + " " * (widths[i] - len(text)))
     return "  ".join(parts).rstrip()
+
+
+def limits_of(queue: "Queue") -> str:
+    """What a queue may hold, in words; empty when nothing is said."""
+    return ", ".join(f"{limit:,} {name}" for name, limit in queue.limits.items())
 
 
 def duration(seconds: float) -> str:

@@ -1,12 +1,13 @@
-"""`cancel`, `retry` and `promote`: an operator's verbs, on one job or several."""
+"""An operator's verbs: `cancel`, `retry` and `promote` on jobs; `pause`, `resume` and `configure` on queues."""
 
 from argparse import Namespace
 from typing import Any
 
-from jobs.cli.output import Cell, document, table
-from jobs.cli.session import client_of, settings_of
+from jobs.cli.output import Cell, document, limits_of, table, write
+from jobs.cli.parser import program
+from jobs.cli.session import client_of, look, settings_of
 from jobs.client import SyncClient
-from jobs.errors import Refused
+from jobs.errors import Invalid, Refused
 from jobs.transport import follow_sync
 
 WORDS = {"requested": "requested: its worker hears of it at the next heartbeat"}
@@ -27,28 +28,59 @@ def promote(args: Namespace) -> int:
     return _each("promote", args)
 
 
+def pause(args: Namespace) -> int:
+    """Hand out no more jobs of these queues."""
+    return _each("pause", args)
+
+
+def resume(args: Namespace) -> int:
+    """Hand out the jobs of these queues again."""
+    return _each("resume", args)
+
+
 def _each(verb: str, args: Namespace) -> int:
-    """Ask for each job, and say each answer. 1 if any was refused."""
+    """Ask for each job or queue, and say each answer. 1 if any was refused."""
+    kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
     with client_of(settings_of(args)) as client:
-        for job_id in args.ids:
-            client.layout.of_id(job_id)  # an id that cannot be stops us before anything is done
-        answers = [_ask(client, verb, job_id) for job_id in args.ids]
+        for name in names:  # a name that cannot be stops us before anything is done
+            (client.layout.check_queue if kind == "queue" else client.layout.of_id)(name)
+        answers = [_ask(client, verb, kind, name) for name in names]
     if args.json:
         document(answers)
     else:
-        table(["ID", "ANSWER"], [[answer["id"], _cell(answer)] for answer in answers])
+        table([kind.upper(), "ANSWER"], [[answer[kind], _cell(answer)] for answer in answers])
     return 1 if any("error" in answer for answer in answers) else 0
 
 
-def _ask(client: SyncClient, verb: str, job_id: str) -> dict[str, Any]:
+def _ask(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
+    plan = getattr(client.layout, verb)(name)
     try:
-        answer: str = follow_sync(client.transport.run, getattr(client.layout, verb)(job_id))
+        answer: str = client.follow(plan) if kind == "queue" else follow_sync(client.transport.run, plan)
     except Refused as error:
-        return {"id": job_id, "error": error.code, "message": str(error)}
-    return {"id": job_id, "answer": answer}
+        return {kind: name, "error": error.code, "message": str(error)}
+    return {kind: name, "answer": answer}
 
 
 def _cell(answer: dict[str, Any]) -> Cell:
     if "error" in answer:
         return Cell(f"refused: {answer['message']}", "red")
     return Cell(WORDS.get(answer["answer"], answer["answer"]), "green")
+
+
+def configure(args: Namespace) -> int:
+    """Set a queue's limits, or the namespace's, and say what holds now."""
+    limits = {name: getattr(args, name) for name in ("jobs", "bytes", "completed") if hasattr(args, name)}
+    everywhere = args.queue == "*"
+    for name in limits:
+        if everywhere != (name == "completed"):
+            whose = "of a queue: name it" if everywhere else "of the namespace: leave the queue out"
+            raise Invalid(f"--{name} is {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000")
+    with client_of(settings_of(args)) as client:
+        if limits:
+            client.configure(args.queue, **limits)
+        held = look(client, client.layout.queue(args.queue))
+    if args.json:
+        document({"queue": held.name, "limits": held.limits})
+    else:
+        write(limits_of(held) or "no limits")
+    return 0

@@ -10,6 +10,8 @@ from difflib import get_close_matches
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SIZE = re.compile(r"(\d{1,12})(KiB|MiB|GiB)?")
+_SHIFTS = {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}
 STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 
@@ -64,6 +66,26 @@ def positive(text: str) -> int:
     if value < 1:
         raise ArgumentTypeError("use a whole number from 1")
     return value
+
+
+def most(text: str) -> int | None:
+    """A whole number from 0, or `none` for no limit."""
+    if text == "none":
+        return None
+    value = number(text)
+    if value < 0:
+        raise ArgumentTypeError("use a whole number from 0, or none")
+    return value
+
+
+def size(text: str) -> int | None:
+    """A number of bytes: 500000, 64KiB, 10MiB, 2GiB; or `none` for no limit."""
+    if text == "none":
+        return None
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ArgumentTypeError(f"{text[:40]!r} is no size; write 500000, 64KiB, 10MiB, 2GiB, or none")
+    return int(found[1]) << _SHIFTS[found[2]]
 
 
 def state(text: str) -> str:

@@ -1,0 +1,73 @@
+-- queue: what a queue is beside its jobs: its settings, its marker, its backlog. It follows lib.lua in front of each script.
+-- luacheck: push ignore 211
+-- A queue by its name, looked at before anything is written there. `jobs` and `bytes` are what this call has stored in it.
+local queues = {}
+local function look_at(name)
+  local queue = queues[name]
+  if not queue then
+    queue = {name = name, length = call('ZCARD', key('queue:' .. name)), markers = call('LLEN', key('wake:' .. name)),
+      settings = call('HGET', key('queues'), name), jobs = 0, bytes = 0}
+    queues[name] = queue
+  end
+  return queue
+end
+
+-- A job by its id, and its queue looked at, so that the job may be moved there.
+local function load_movable(id)
+  local job = load(id)
+  if job.state then look_at(job.rules.queue) end
+  return job
+end
+
+-- Settings are "<revision> <verb> [name=value …]": jobs= and bytes= are limits, paused= is since when.
+local function setting(settings, name) return string.match(settings or '', ' ' .. name .. '=(%d+)') end
+local function limits(queue)
+  return (string.gsub(string.match(queue.settings or '', '^%d+ %S+(.*)$') or '', ' paused=%d+', ''))
+end
+
+-- One marker wakes one idle worker; a second one beside it would wake two, and a paused queue has work for none.
+local function wake(name)
+  local queue = look_at(name)
+  if queue.markers > 0 or setting(queue.settings, 'paused') then return end
+  call('LPUSH', key('wake:' .. name), '1')
+  queue.markers = 1
+end
+
+-- The baton: what a claim leaves behind, in the queues named from `first` on, wakes the next worker.
+local function pass_on(names, first)
+  for i = first, #names do if call('ZCARD', key('queue:' .. names[i])) > 0 then wake(names[i]) end end
+end
+
+-- What waits and runs in a queue, in jobs and in bytes of their payloads: this is what its limits are about.
+local function backlog(name, jobs, bytes)
+  call('HINCRBY', key('backlog'), name .. ' jobs', jobs)
+  if bytes ~= 0 then call('HINCRBY', key('backlog'), name .. ' bytes', bytes) end    -- Redis 7.0 takes no -0
+end
+
+-- Why a queue has no room for one more job with so many bytes of payload; nil when it has.
+local function full(queue, bytes)
+  for name, more in pairs({jobs = 1, bytes = bytes}) do
+    local limit = setting(queue.settings, name)
+    local has = limit and queue[name] + (call('HGET', key('backlog'), queue.name .. ' ' .. name) or 0)
+    if limit and has + more > tonumber(limit) then
+      return 'QUEUE_FULL queue ' .. queue.name .. ' may hold ' .. limit .. ' ' .. name .. ' and has ' .. has
+    end
+  end
+end
+
+-- An operator's verb on a queue names the revision it saw, as one on a job does. Answers what to say at once: a refusal, or
+-- `answer` (if any) to the same order sent again; nil when it may be carried out.
+local function outdated(queue, verb, revision, answer)
+  local current, last = string.match(queue.settings or '', '^(%d+) (%S+)')
+  local seen = string.match(revision, '^%d+$') or '-1'
+  if answer and last == verb and tonumber(current) == seen + 1 then return answer end
+  if (current or '0') == revision then return nil end
+  return refusal('CHANGED', 'queue ' .. queue.name .. ' is at revision ' .. (current or 0) .. ', not ' .. revision .. ': look again')
+end
+
+-- Write a queue's settings down, as the verb leaves them.
+local function arrange(queue, verb, revision, words)
+  queue.settings = string.format('%.0f ', revision + 1) .. verb .. words
+  call('HSET', key('queues'), queue.name, queue.settings)
+end
+-- luacheck: pop

@@ -1,0 +1,143 @@
+"""A key of a wrong type, whoever wrote it: a verb does all it does, or says so and has changed nothing (a part of every verb)."""
+
+import re
+
+import pytest
+from redis.exceptions import ResponseError
+
+from jobs import NotFound, keys, verbs
+from jobs.model import Beat, Completion, Failure, Release, Submission
+from jobs.scripts import NAMES, Call
+
+VERBS = [name for name in NAMES if name != "init"]
+
+
+async def scene(desk):
+    """A namespace with something in every structure, and calls that touch as much of it as they can."""
+    await desk.fail(await desk.running("dead", "key=dead"), again=False)
+    await desk.complete(await desk.running("done", "retention=60000"))
+    desk.elapse(100)
+    held = [await desk.running(job_id, "key=" + job_id, lease=1000, worker="w") for job_id in ("held", "also")]
+    await desk.submit("third", queue="r", rules="key=third")
+    held += await desk.claim(queues=("r",), lease=1000)
+    await desk.submit("late", rules="delay=1900")
+    await desk.ask(0, queues=("none",), worker="other", claim_id="m" * 22)
+    await desk.running("lost", lease=1)
+    await desk.submit("soon", queue="s", rules="delay=1000")
+    desk.elapse(1.1)
+    await desk.submit("waiting", "next", payload=b"x" * 2000)
+    await desk.submit("elsewhere", queue="r")
+    await desk.watch("held")
+    submissions = [Submission("new", "q", "t", "key=new", b"{}"), Submission("newer", "r", "t", "delay=1", b"x" * 2000)]
+    return {
+        "submit": verbs.submit(desk.base, submissions),
+        "claim": verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=1, n=5, queues=["q", "r"]),
+        "heartbeat": verbs.heartbeat(desk.base, [Beat(lease, b"1") for lease in held], lease=30),
+        "complete": verbs.complete(desk.base, [Completion(lease, b"1") for lease in held]),
+        "fail": verbs.fail(desk.base, [Failure(lease, "Boom", "m", "d", again=lease.id != "also") for lease in held]),
+        "release": verbs.release(desk.base, [Release(lease, 0, "why") for lease in held]),
+        "cancel": verbs.cancel(desk.base, "waiting", 0),
+        "retry": verbs.retry(desk.base, "dead", 1),
+        "promote": verbs.promote(desk.base, "late", 0),
+        "reap": verbs.reap(desk.base, limit=10, by="tick"),
+        "prune": verbs.prune(desk.base, limit=10),
+        "watch": verbs.watch(desk.base, ["waiting", "held", "dead"]),
+        "pause": verbs.pause(desk.base, "q", 0),
+        "resume": verbs.resume(desk.base, "q", 0),
+        "configure": verbs.configure(desk.base, "q", 0, "jobs=5"),
+    }
+
+
+TRACE = """
+local given = redis
+local function traced(f) return function(command, ...)
+  for _, word in ipairs({...}) do
+    if string.sub(word, 1, #KEYS[1]) == KEYS[1] then given.call('SADD', 'trace', word) end
+  end
+  return f(command, ...)
+end end
+local redis = {error_reply = given.error_reply, call = traced(given.call), pcall = traced(given.pcall)}
+"""
+
+
+async def touched(desk, verb):
+    """The keys that a verb reads or writes in this scene."""
+    call = (await scene(desk))[verb]
+    desk.raw.delete("trace")
+    await desk.run(Call((("EVAL", TRACE + call.text, *call.commands[0][2:]),), call.read))
+    found = {key.removeprefix(desk.base) for key in desk.raw.smembers("trace")}
+    desk.raw.delete("trace")
+    return sorted(found - {":", ":ended"})  # the one is a key that is never there, the other a channel
+
+
+def spoil(desk, key):
+    """Put something of another type there."""
+    was = desk.raw.type(key)
+    desk.raw.delete(key)
+    if was == "set":
+        desk.raw.set(key, "of a wrong type")
+    else:
+        desk.raw.sadd(key, "of a wrong type")
+
+
+def clear(desk):
+    desk.raw.delete(*desk.raw.scan_iter(match=f"{desk.base}*", count=1000))
+    return desk.run(verbs.init(desk.base))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_key_of_a_wrong_type_leaves_nothing_half_written(desk, verb):
+    """Each key that the verb touches is spoiled in turn: it raises and nothing has changed, or it does the rest of its work."""
+    spoiled = await touched(desk, verb)
+    assert len(spoiled) > 5
+    for name in spoiled:
+        await clear(desk)
+        call = (await scene(desk))[verb]
+        spoil(desk, desk.base + name)
+        before = everything(desk)
+        error = await raised(desk, call)
+        if error:
+            assert isinstance(error, NotFound) or str(error).startswith("WRONGTYPE"), (name, error)
+            assert everything(desk) == before, f"{verb} wrote something before it found {name} of a wrong type"
+        else:
+            assert re.match(":(job|key|claim):", name), f"{verb} did not notice that {name} is of a wrong type"
+            assert_whole(desk, name)
+
+
+async def raised(desk, call):
+    """What a call raises, if anything."""
+    try:
+        await desk.run(call)
+    except (ResponseError, NotFound) as error:
+        return error
+
+
+def everything(desk):
+    sets = {key: desk.raw.smembers(key) for key in desk.raw.scan_iter(match=f"{desk.base}*") if desk.raw.type(key) == "set"}
+    lost = {key: desk.raw.delete(key) for key in sets}
+    found = desk.everything() | sets
+    for key in lost:
+        desk.raw.sadd(key, *sets[key])
+    return found
+
+
+def assert_whole(desk, spoiled):
+    """Every job that is left is in the one structure that its state names, and the backlog is what waits and runs."""
+    ids = [key.rpartition(":")[2] for key in desk.raw.scan_iter(match=f"{desk.base}:job:*") if desk.raw.type(key) == "hash"]
+    states = {job_id: desk.state(job_id) for job_id in ids}
+    assert all(states.values())
+    for queue in ("q", "r", "s"):
+        waiting = [i for i in ids if states[i] in ("scheduled", "queued", "running") and desk.job(i)["spec"].startswith(queue)]
+        gone = spoiled.startswith(":job:") and desk.backlog(queue)[0] > len(waiting)
+        assert desk.backlog(queue)[0] == len(waiting) + gone
+
+
+async def test_a_claim_passes_over_what_is_no_job(desk):
+    """A foreign key in a job's place blocks nothing: the id is let go, the next job is taken, the next worker is woken."""
+    await desk.submit("a", "b", "c")
+    spoil(desk, keys.job(desk.base, "a"))
+    desk.raw.delete(keys.wake(desk.base, "q"))
+    assert await desk.claim(1) == []
+    assert desk.members("queue:q") == ["b", "c"]
+    assert desk.markers() == 1
+    assert (await desk.take("b")).attempt == 1
