@@ -36,7 +36,7 @@ if memo then                                -- asked before: the same jobs, thos
   reply[1] = words()
   for id in words do
     local job = load(id)
-    if not unheld(job, reply[1], 'claim') then answer(id, tonumber(job.attempt), call('ZSCORE', key('running'), id), job.spec) end
+    if not unheld(job, reply[1], 'claim') then answer(id, tonumber(job.attempt), tonumber(call('ZSCORE', key('running'), id)), job.spec) end
   end
   return reply
 end

@@ -63,6 +63,9 @@ async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
         "retry": verbs.retry(desk.base, "dead", desk.revision("dead")),
         "promote": verbs.promote(desk.base, "late", desk.revision("late")),
         "watch": verbs.watch(desk.base, ["alive"]),
+        "configure": verbs.configure(desk.base, "q", 0, "jobs=50"),
+        "pause": verbs.pause(desk.base, "q", 1),
+        "resume": verbs.resume(desk.base, "q", 2),
     }
     for name, call in calls.items():
         first, after = await desk.run(call), desk.everything()
@@ -74,6 +77,15 @@ async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
         changed = {key for key, value in desk.everything().items() if value != after.get(key)}
         allowed = {keys.structure(desk.base, "running"), keys.job(desk.base, "alive")} if name == "heartbeat" else set()
         assert changed <= allowed | {keys.alarm(desk.base), desk.base}, name
+
+
+async def test_a_queue_can_be_capped(desk):
+    """Part of promise 6: submit is refused in words at the limit, and what is there is still worked off."""
+    await desk.arrange("configure", "q", None, "jobs=3")
+    await desk.submit("a", "b", "c")
+    assert await desk.submit("d") == ["QUEUE_FULL queue q may hold 3 jobs and has 3"]
+    await desk.complete(await desk.take("a"))
+    assert (await desk.submit("d"))[0].created
 
 
 async def test_an_operators_verb_carries_the_revision_it_saw(desk):
