@@ -34,6 +34,8 @@ Plan = Generator[Call[Any], Any, T]
 
 PAUSES = (0.05, 0.2)
 """Seconds before a call without an answer is sent again."""
+PATIENCE = 8.0
+"""Seconds after which a call is not sent again: Redis remembers a claim for 10."""
 PIPELINE = 64
 """Calls that share one round trip."""
 
@@ -53,11 +55,12 @@ class Transport:
 
     async def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
+        until = time.monotonic() + PATIENCE
         for pause in (*PAUSES, None):
             try:
                 return call.read(await self._reply(call))
             except _NO_ANSWER as error:
-                if pause is None or denied(error):
+                if pause is None or time.monotonic() > until or denied(error):
                     raise away(self.settings, error) from error
                 await asyncio.sleep(pause)
             except ResponseError as error:
@@ -125,11 +128,12 @@ class SyncTransport:
 
     def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
+        until = time.monotonic() + PATIENCE
         for pause in (*PAUSES, None):
             try:
                 return call.read(self._reply(call))
             except _NO_ANSWER as error:
-                if pause is None or denied(error):
+                if pause is None or time.monotonic() > until or denied(error):
                     raise away(self.settings, error) from error
                 time.sleep(pause)
             except ResponseError as error:

@@ -27,6 +27,7 @@ local answer = string.sub(words, 2)
 local at_once = outdated(queue, 'configure', revision, limits(queue) == words and answer)
 if at_once then return at_once end
 
+begin()
 local paused = setting(queue.settings, 'paused')
 arrange(queue, 'configure', revision, words .. (paused and ' paused=' .. paused or ''))
 return answer

@@ -17,7 +17,7 @@ local redis = {error_reply = given.error_reply, pcall = given.pcall, call = func
 end}
 """
 READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN"}
-OTHERS = [name for name in NAMES if name not in ("init", "submit", "configure")]
+OTHERS = [name for name in NAMES if name not in ("init", "submit")]
 """All verbs but those that make what was not there."""
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from jobs import verbs
 from jobs.config import Settings
 from jobs.errors import Invalid, Unavailable, Unfit
 from jobs.model import Completion, Failure, Submission, Submitted
+from jobs.scripts import source
 from jobs.store import Store
 from jobs.transport import SyncTransport, Transport
 
@@ -157,6 +159,16 @@ async def test_nobody_asks_more_often_than_we_do(desk, proxy, connect):
     proxy.lose = 99
     await complaint(run, verbs.reap(desk.base, limit=1, by="w"))
     assert len(proxy.scripts) == len(transports.PAUSES) + 1
+
+
+async def test_a_call_is_not_sent_again_when_redis_may_have_forgotten_its_claim(desk, proxy, connect, monkeypatch):
+    remembered = int(re.search(r"\bMEMO\b[^=]*= \d+, (\d+)", source("claim"))[1]) / 1000
+    assert transports.PATIENCE + max(transports.PAUSES) < remembered
+    monkeypatch.setattr(transports, "PATIENCE", -1)
+    run = connect(proxy.settings)
+    proxy.lose = 99
+    await complaint(run, verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=30, n=1, queues=["q"]))
+    assert len(proxy.scripts) == 1
 
 
 async def test_calls_of_one_turn_share_a_round_trip(desk, proxy):

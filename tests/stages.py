@@ -1,0 +1,211 @@
+"""A stage for each verb: a small world in which one call of it does something, how the world moves on afterwards, and what a
+copy of the same request is answered before and after that. Used where every verb is put through the same ordeal.
+
+All durations are whole minutes, so that `plain` can tell what was stored in words that are the same in every run.
+"""
+
+import copy
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jobs import keys, verbs
+from jobs.errors import Changed
+from jobs.model import Beat, Claimed, Completion, Failure, Lease, Release, Standing, State, Submission, Submitted
+from jobs.scripts import Call
+
+MINUTE = 60
+
+
+class Stage(NamedTuple):
+    """One verb's stage, after it was set."""
+
+    call: Call[Any]
+    """What is asked."""
+    again: Any
+    """What the same bytes are answered when the world has not moved; None for the first answer."""
+    moves: Callable[[Any], Awaitable[Any]]
+    """Let the world move on, given the first answer."""
+    late: Any
+    """What a copy that arrives after that is answered; an exception's class for a refusal."""
+
+
+def claim_id(job_id: str) -> str:
+    """One that is the same in every run."""
+    return f"the-claim-that-takes-{job_id}"
+
+
+async def running(desk: Any, job_id: str, rules: str = "", lease: float = 2 * MINUTE) -> Lease:
+    return await desk.running(job_id, rules, claim_id=claim_id(job_id), lease=lease)
+
+
+async def take(desk: Any, job_id: str) -> Lease:
+    return await desk.take(job_id, worker="another", claim_id="another-" + claim_id(job_id), lease=2 * MINUTE)
+
+
+async def init(desk: Any) -> Stage:
+    desk.raw.delete(desk.base)
+    return Stage(verbs.init(desk.base), None, lambda _: desk.submit("a"), "1")
+
+
+async def submit(desk: Any) -> Stage:
+    jobs = [Submission("new", "q", "t", "key=k", b"{}"), Submission("later", "q", "t", "delay=960000", b"x" * 2000)]
+    known = [Submitted("new", False), Submitted("later", False)]
+
+    async def moves(_: Any) -> None:
+        await desk.complete(await take(desk, "new"))
+
+    return Stage(verbs.submit(desk.base, jobs), known, moves, known)
+
+
+async def claim(desk: Any) -> Stage:
+    await desk.running("lost", lease=MINUTE, claim_id=claim_id("lost"))
+    await desk.submit("due", rules="delay=60000")
+    desk.elapse(2 * MINUTE)
+    await desk.submit("a", payload=b"x" * 2000)
+    await desk.submit("b")
+    call = verbs.claim(desk.base, claim_id=claim_id("two"), worker="w", lease=2 * MINUTE, n=2, queues=["q"])
+
+    async def moves(claimed: Claimed) -> None:
+        for lease in claimed.leases:
+            await desk.complete(lease)
+
+    return Stage(call, None, moves, Claimed([], 2.0))
+
+
+async def heartbeat(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+
+    async def moves(_: Any) -> None:
+        desk.elapse(5 * MINUTE)
+        await take(desk, "a")
+
+    return Stage(verbs.heartbeat(desk.base, [Beat(lease, b"0.5")], lease=4 * MINUTE), None, moves, ["LEASE_LOST"])
+
+
+async def complete(desk: Any) -> Stage:
+    lease = await running(desk, "a", "retention=60000 key=k")
+    await desk.watch("a")
+
+    async def moves(_: Any) -> None:
+        desk.elapse(2 * MINUTE)
+        await desk.prune()
+        await desk.submit("a")
+
+    return Stage(verbs.complete(desk.base, [Completion(lease, b'"done"')]), None, moves, ["LEASE_LOST"])
+
+
+async def fail(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+
+    async def moves(_: Any) -> None:
+        await desk.order("promote", "a")
+        await take(desk, "a")
+
+    return Stage(verbs.fail(desk.base, [Failure(lease, "Boom", "words", "more")]), None, moves, ["LEASE_LOST"])
+
+
+async def release(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+
+    async def moves(_: Any) -> None:
+        await take(desk, "a")
+
+    return Stage(verbs.release(desk.base, [Release(lease, 0, "why")]), None, moves, ["LEASE_LOST"])
+
+
+async def cancel(desk: Any) -> Stage:
+    await desk.submit("a", rules="key=k")
+    return Stage(verbs.cancel(desk.base, "a", 0), None, lambda _: desk.order("retry", "a"), Changed)
+
+
+async def retry(desk: Any) -> Stage:
+    await desk.fail(await running(desk, "a", "key=k"), again=False)
+    return Stage(verbs.retry(desk.base, "a", 1), None, lambda _: take(desk, "a"), Changed)
+
+
+async def promote(desk: Any) -> Stage:
+    await desk.submit("a", rules="delay=960000")
+    return Stage(verbs.promote(desk.base, "a", 0), None, lambda _: take(desk, "a"), Changed)
+
+
+async def reap(desk: Any) -> Stage:
+    await running(desk, "lost", lease=MINUTE)
+    await desk.submit("due", rules="delay=60000")
+    desk.elapse(2 * MINUTE)
+    nothing = (0, 0, False)
+    return Stage(verbs.reap(desk.base, limit=10, by="tick"), nothing, lambda _: take(desk, "lost"), nothing)
+
+
+async def prune(desk: Any) -> Stage:
+    await desk.complete(await running(desk, "old", "retention=60000"))
+    desk.elapse(2 * MINUTE)
+    kept = await running(desk, "kept")
+    return Stage(verbs.prune(desk.base, limit=10), (0, False), lambda _: desk.complete(kept), (0, False))
+
+
+async def watch(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+
+    async def moves(_: Any) -> None:
+        await desk.complete(lease, b'"done"')
+
+    ended = [Standing(State.COMPLETED, b'"done"', "<0> w <0> completed")]
+    return Stage(verbs.watch(desk.base, ["a"]), None, moves, ended)
+
+
+async def pause(desk: Any) -> Stage:
+    await desk.submit("a")
+    return Stage(verbs.pause(desk.base, "q", 0), None, lambda _: desk.run(verbs.resume(desk.base, "q", 1)), Changed)
+
+
+async def resume(desk: Any) -> Stage:
+    await desk.run(verbs.pause(desk.base, "q", 0))
+    await desk.submit("a")
+    return Stage(verbs.resume(desk.base, "q", 1), None, lambda _: desk.run(verbs.pause(desk.base, "q", 2)), Changed)
+
+
+async def configure(desk: Any) -> Stage:
+    await desk.submit("a")
+    call = verbs.configure(desk.base, "q", 0, "jobs=2 bytes=1000")
+    return Stage(call, None, lambda _: desk.run(verbs.configure(desk.base, "q", 1, "jobs=3")), Changed)
+
+
+STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
+    stage.__name__: stage
+    for stage in (
+        init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reap, prune, watch,
+        pause, resume, configure,
+    )
+}  # fmt: skip
+
+
+async def stage(verb: str, desk: Any) -> Stage:
+    """Set a verb's stage; a verb without one fails its tests."""
+    assert verb in STAGES, f"{verb} has no stage: say what it does, and what a copy of it is answered"
+    return await STAGES[verb](desk)
+
+
+def elsewhere(desk: Any, base: str = "") -> Any:
+    """The same desk in another world: the partition beside it, unless it is said which."""
+    other = copy.copy(desk)
+    other.base = base or keys.base(desk.base[1:].rpartition(":")[0], 1)
+    text = (Path(__file__).parent / "elapse.lua").read_text()
+    other.elapse = lambda seconds: desk.raw.eval(text, 1, other.base, round(seconds * 1000))
+    return other
+
+
+def plain(value: Any, desk: Any, since: int) -> str:
+    """What was answered or stored, in words that are the same in every run: moments become minutes since `since`."""
+    text = repr(value).replace(desk.base, "BASE")
+    text = re.sub(r"\b(1\d{12})(?:\.0)?\b", lambda moment: f"<{round((int(moment[1]) - since) / 60_000)}>", text)
+    text = re.sub(r"\b\d{16}(?=\.[a-z])|(?<='fence': ')\d{16}", "FENCE", text)
+    return re.sub(r"'\d{13}-\d+'|'<-?\d+>-\d+'", "ENTRY", text)
+
+
+def stored(desk: Any, since: int) -> dict[str, str]:
+    """All that is stored, key by key, in such words."""
+    found = desk.everything()
+    ordered = {key: dict(sorted(value.items())) if isinstance(value, dict) else value for key, value in found.items()}
+    return {plain(key, desk, since): plain(value, desk, since) for key, value in ordered.items()}

@@ -1,0 +1,265 @@
+"""Each verb on a server whose memory is full: what makes room works, what takes room is refused in words and leaves no trace.
+
+The memory is filled for real, with submits until one is refused, on a server of these tests' own.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from jobs import SyncClient, verbs
+from jobs.config import Settings
+from jobs.errors import NoNamespace, OutOfMemory
+from jobs.model import Beat, Completion, Failure, Lease, Release, State, Submission
+from jobs.scripts import NAMES
+from jobs.store import Store
+from jobs.transport import SyncTransport, Transport
+from jobs.worker import Worker
+from tests import tasks
+from tests.stages import claim_id, elsewhere, plain, running, stage, stored
+
+pytestmark = pytest.mark.real_server
+ROOM = 2 << 20
+"""Bytes that a test may fill."""
+BEYOND = 512 << 10
+"""Bytes by which the server is over its limit then: more than what clients' buffers come and go by."""
+REFUSED = {"submit"}
+"""The verbs that only take room; `init` is one where there is no namespace yet."""
+
+
+@pytest.fixture(scope="module")
+def own_url(new_server, backend) -> str:
+    """A server of these tests' own, of each kind."""
+    return new_server(backend).url
+
+
+@pytest.fixture
+def place(own_url, place) -> Any:
+    return place._replace(settings=Settings(redis_url=own_url, namespace=f"full-{uuid.uuid4().hex[:12]}"))
+
+
+class Filler:
+    """Makes a server full: with jobs of a namespace of its own, until one more is refused."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = Settings(redis_url=settings.redis_url, namespace=f"filler-{uuid.uuid4().hex[:12]}")
+        self.raw = redis.Redis.from_url(settings.redis_url)
+
+    def used(self) -> int:
+        return self.raw.info("memory")["used_memory"]
+
+    def has_shrunk_to(self, size: int) -> None:
+        """Wait for that: a server lets go of idle clients' buffers in its own time."""
+        tasks.eventually(lambda: self.used() < size)
+
+    def fill(self, size: int = 1000) -> int:
+        """Set the limit and submit jobs with payloads of this size until that is refused: how many the server took."""
+        payload = b'{"a":1}'.ljust(size)
+        with SyncClient(self.settings) as client:
+            client.submit_all(self.jobs(1, payload))
+            taken = 1
+            self.raw.config_set("maxmemory", self.used() + ROOM)
+            try:
+                for _ in range(ROOM // size):
+                    taken += len(client.submit_all(self.jobs(20, payload)))
+                raise AssertionError("a server with a limit took everything")
+            except OutOfMemory as error:
+                assert "add workers, or raise maxmemory" in str(error)  # noqa: PT017  # the loop's end is what is awaited
+        return taken
+
+    def jobs(self, n: int, payload: bytes) -> list[Submission]:
+        return [Submission(f"0-{uuid.uuid4().hex}", "q", "add", "", payload) for _ in range(n)]
+
+    def overfill(self) -> None:
+        """Go over the limit, as scripts may that make room later, so that the server stays full whatever comes and goes."""
+        script = "redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], ARGV[1])"
+        self.raw.eval(script, 1, f"{{{self.settings.namespace}:0}}:ballast", b"x" * BEYOND)
+        assert self.used() > int(self.raw.config_get("maxmemory")["maxmemory"]) + BEYOND // 2
+
+    def close(self) -> None:
+        self.raw.config_set("maxmemory", 0)
+        for key in self.raw.scan_iter(match=f"{{{self.settings.namespace}:*", count=1000):
+            self.raw.unlink(key)
+        self.raw.close()
+
+
+@pytest.fixture
+def filler(place) -> Iterator[Filler]:
+    filler = Filler(place.settings)
+    yield filler
+    filler.close()
+
+
+@pytest.fixture
+def fill(filler) -> Any:
+    """Makes the server full, and a little more."""
+
+    def full() -> None:
+        filler.fill()
+        filler.overfill()
+
+    return full
+
+
+@pytest.mark.parametrize("verb", [name for name in NAMES if name not in REFUSED])
+async def test_a_verb_does_on_a_full_server_what_it_does_on_an_empty_one(desk, fill, verb):
+    calm = elsewhere(desk)
+    await calm.run(verbs.init(calm.base))
+    since, other = desk.now(), await stage(verb, calm)
+    expected, world = plain(await calm.run(other.call), calm, since), stored(calm, since)
+    since, here = desk.now(), await stage(verb, desk)
+    if verb == "init":
+        desk.raw.hset(desk.base, "layout", "1")
+    fill()
+    desk.raw.script_flush()  # so that a full server is first told what to run, and then asked by the SHA
+    assert plain(await desk.run(here.call), desk, since) == expected
+    assert stored(desk, since) == world
+    assert plain(await desk.run(here.call), desk, since) == plain(other.again or await calm.run(other.call), calm, since)
+
+
+async def test_a_running_job_is_called_off_on_a_full_server(desk, fill):
+    lease = await running(desk, "a")
+    fill()
+    assert await desk.order("cancel", "a") == "requested"
+    assert await desk.heartbeat(lease) == "CANCEL_REQUESTED"
+    assert await desk.fail(lease, "cancelled", again=False) == "cancelled"
+
+
+async def test_a_claim_that_finds_nothing_makes_its_appointment_on_a_full_server(desk, fill):
+    await desk.submit("soon", rules="delay=600000")
+    fill()
+    desk.elapse(598.1)
+    claimed = await desk.ask()
+    assert (claimed.leases, claimed.next_in < 2) == ([], True), "the look that nobody else will take"
+
+
+@pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
+@pytest.mark.parametrize("verb", sorted(REFUSED | {"init"}))
+async def test_what_takes_room_is_refused_in_words_and_leaves_no_trace(desk, place, fill, verb, kind):
+    here = await stage(verb, desk)
+    fill()
+    before, transport = desk.everything(), kind(place.settings)
+    with pytest.raises(OutOfMemory, match=r"Redis is full \(maxmemory\) and takes no new job"):
+        await (transport.run(here.call) if kind is Transport else asyncio.to_thread(transport.run, here.call))
+    assert desk.everything() == before
+    await transport.aclose() if kind is Transport else transport.close()
+
+
+async def test_what_submit_answers_without_storing_it_answers_on_a_full_server_too(desk, fill):
+    """A job that is there already, a rule that cannot be, and nothing at all take no room."""
+    await desk.submit("a", rules="key=k")
+    fill()
+    before = desk.everything()
+    jobs = [Submission("a", "q", "t", "", b""), Submission("b", "q", "t", "key=k", b""), Submission("c", "q", "t", "no=1", b"")]
+    same, key, wrong = await desk.run(verbs.submit(desk.base, jobs))
+    assert (same.created, key.id, wrong) == (False, "a", "INVALID rule no=1")
+    assert await desk.run(verbs.submit(desk.base, [])) == []
+    assert desk.everything() == before
+
+
+async def test_whole_batches_end_on_a_full_server_with_whatever_they_bring(desk, fill):
+    """Results, progress and failures take room themselves; what they end gives more of it back."""
+    for start in range(0, 300, 100):
+        await desk.submit(*(f"j{i}" for i in range(start, start + 100)), payload=b"x" * 2000)
+    fill()
+    leases: list[Lease] = [lease for _ in range(3) for lease in await desk.claim(100)]
+    assert len(leases) == 300
+    ends = await desk.run(verbs.heartbeat(desk.base, [Beat(lease, b"p" * 1024) for lease in leases[:200]], lease=60))
+    assert all(isinstance(end, int) for end in ends)
+    done = await desk.run(verbs.complete(desk.base, [Completion(lease, b"r" * 1000) for lease in leases[:200]]))
+    failed = await desk.run(verbs.fail(desk.base, [Failure(x, "Boom", "m" * 1024, "d" * 4096, False) for x in leases[200:250]]))
+    back = await desk.run(verbs.release(desk.base, [Release(lease, 0, "later") for lease in leases[250:]]))
+    assert (set(done), set(failed), set(back)) == ({"completed"}, {"dead"}, {"queued"})
+    assert [len(desk.members(name)) for name in ("running", "completed", "dead", "queue:q")] == [0, 200, 50, 50]
+
+
+async def work_off(store: Store) -> int:
+    """Claim and complete until nothing is left: how many jobs that were."""
+    done = 0
+    while leases := (await store.claim(worker="w", queues=["q"], n=100, lease=30)).leases:
+        assert set(await store.settle([Completion(lease, b"1") for lease in leases])) == {"completed"}
+        done += len(leases)
+    return done
+
+
+@pytest.mark.parametrize("size", [1000, 20_000], ids=["inline", "of_its_own"])
+async def test_draining_makes_room_without_any_change_of_the_limit(filler, size):
+    """…for a payload in the job's header line, and for one that is a field of its own."""
+    taken = filler.fill(size)
+    full, store = filler.used(), Store(filler.settings)
+    assert await work_off(store) == taken > 20
+    filler.has_shrunk_to(full - taken * size // 2)
+    assert [job.created for job in await store.submit(filler.jobs(20, b"{}".ljust(size)))] == [True] * 20
+    await store.aclose()
+
+
+async def test_draining_small_jobs_makes_room_where_few_finished_ones_are_kept(filler):
+    """A completed job takes half a KiB, whatever it was: where jobs are smaller than that, it is the number kept that counts."""
+    store = Store(filler.settings)
+    await store.run(verbs.configure(store.layout.bases[0], "*", 0, "completed=100"))
+    taken, full = filler.fill(100), filler.used()
+    assert await work_off(store) == taken > 1000
+    filler.has_shrunk_to(full - taken * 100)
+    assert (await store.follow(store.layout.stats()))[0].states[State.COMPLETED] <= 200
+    assert [job.created for job in await store.submit(filler.jobs(20, b"{}".ljust(100)))] == [True] * 20
+    await store.aclose()
+
+
+async def test_pruning_makes_the_rest_of_the_room(desk, filler):
+    """What a completed job still takes is given back when its time is over."""
+    store = Store(filler.settings)
+    taken, full = filler.fill(), filler.used()
+    assert await work_off(store) == taken
+    there = elsewhere(desk, store.layout.bases[0])
+    there.elapse(86_401)
+    while (await store.follow(store.layout.prune()))[1]:
+        pass
+    assert desk.raw.keys(f"{there.base}:job:*") == []
+    filler.has_shrunk_to(full - taken * 1000)
+    await store.aclose()
+
+
+async def test_a_worker_works_off_a_full_server(filler):
+    """The real one, with its heartbeats, appointments and errands; afterwards the server takes jobs again."""
+    taken, store = filler.fill(), Store(filler.settings)
+    filler.overfill()
+    with SyncClient(filler.settings) as client:
+        with pytest.raises(OutOfMemory):
+            client.submit("add", {"a": 1})
+        async with asyncio.timeout(60):
+            summary = await Worker(tasks.app, store, queues=["q"], slots=20).run(drain=True)
+        assert (summary.completed, summary.failed, summary.released, summary.refused) == (taken, 0, 0, 0)
+        filler.has_shrunk_to(int(filler.raw.config_get("maxmemory")["maxmemory"]))
+        assert client.submit("add", {"a": 3}).created
+        assert client.stats()[0].states[State.COMPLETED] == taken
+    await store.aclose()
+
+
+async def test_a_namespace_that_is_missing_is_still_said_so(place, fill):
+    """A worker that comes to a full server without a namespace is told what is wrong, in the words of the verb it tried."""
+    fill()
+    transport = Transport(place.settings)
+    with pytest.raises(NoNamespace):
+        await transport.run(verbs.claim("{nowhere:0}", claim_id=claim_id("a"), worker="w", lease=30, n=1, queues=["q"]))
+    store = Store(place.settings)
+    with pytest.raises(OutOfMemory):
+        await store.claim(worker="w", queues=["q"], n=1, lease=30)
+    await store.aclose()
+    await transport.aclose()
+
+
+async def test_a_job_that_was_taken_before_the_server_was_full_tells_its_waiter(desk, fill):
+    lease = await running(desk, "a", "key=k")
+    fill()
+    await desk.watch("a")
+    with desk.raw.pubsub(ignore_subscribe_messages=True) as ears:
+        ears.subscribe(f"{desk.base}:ended")
+        tasks.eventually(lambda: f"{desk.base}:ended" in [name for name in desk.raw.pubsub_channels()])
+        assert await desk.complete(lease) == "completed"
+        heard: list[Any] = []
+        tasks.eventually(lambda: bool(heard.append(ears.get_message(timeout=0.1)) or heard[-1]))
+        assert heard[-1]["data"] == "a"
