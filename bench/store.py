@@ -178,7 +178,7 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
     detail = "Traceback (most recent call last):\n" + "  a line of a trace\n" * 200
     await timed(
         "fail",
-        verbs.fail(base, [Failure(lease, "ValueError", "no", detail) for lease in await _leases(store, base)][: verbs.FAIL_MAX]),
+        verbs.fail(base, [Failure(lease, "ValueError", "no", detail) for lease in await _leases(store, base)][: verbs.SETTLE_MAX]),
     )
     await timed("release", verbs.release(base, [Release(lease, 0, "bye") for lease in await _leases(store, base)]))
     lost = await _leases(store, base)

@@ -120,14 +120,16 @@ class Store:
         """End attempts, any number and mix. Per ending the new state with its words, LEASE_LOST or NOT_FOUND."""
         answers: dict[int, str] = {}
 
-        async def send(kind: type, verb: Any, most: int = verbs.BATCH) -> None:
+        async def send(kind: type, verb: Any, most: int) -> None:
             own = [i for i, ending in enumerate(endings) if type(ending) is kind]
             if own:
                 words = await self._spread([endings[i] for i in own], [endings[i].lease.id for i in own], verb, most)
                 answers.update(zip(own, words, strict=True))
 
         await asyncio.gather(
-            send(Completion, verbs.complete), send(Failure, verbs.fail, verbs.FAIL_MAX), send(Release, verbs.release)
+            send(Completion, verbs.complete, verbs.SETTLE_MAX),
+            send(Failure, verbs.fail, verbs.SETTLE_MAX),
+            send(Release, verbs.release, verbs.BATCH),
         )
         return [answers[i] for i in range(len(endings))]
 

@@ -16,8 +16,8 @@ BYTES = 512 * 1024
 """Bytes of payloads, results or details that one call carries, if it carries more than one: so that none holds Redis for long."""
 CLAIM_MAX = 100
 """Jobs that one claim takes."""
-FAIL_MAX = 100
-"""Failures that one call takes; each brings up to 5 KiB of words."""
+SETTLE_MAX = 100
+"""Results, or failures, that one call takes."""
 
 Item = TypeVar("Item")
 
@@ -107,7 +107,7 @@ def _beaten(reply: list[Any]) -> list[int | str]:
 
 
 def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
-    """Have up to 200 results accepted. Per lease: `completed`, LEASE_LOST or NOT_FOUND."""
+    """Have up to 100 results accepted. Per lease: `completed`, LEASE_LOST or NOT_FOUND."""
     return script("complete").call(base, _words, [f for e in endings for f in (e.lease.id, e.lease.token, e.result)])
 
 

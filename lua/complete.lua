@@ -1,20 +1,19 @@
 -- complete: the work is done; accept the results, keep what is worth keeping, and forget a few old jobs.
 --
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token result …   the leases, in threes; a result is opaque
+-- ARGV  id token result …   the leases, in threes, at most 100; a result is opaque
 -- REPLY array        one per lease: "completed", "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
-local refused_because = refused(#ARGV / 3, 200)
+local refused_because = refused(#ARGV / 3, 100)
 if refused_because then return refused_because end
 begin()
 
 -- The fields that outlive the end: the story, and what an operator's verb and a waiter go by.
 local function keepsakes(job)
-  local names, kept = {}, {}
-  for n = 1, job.attempt - 1 do
-    if n <= 5 or n > job.attempt - 5 then names[#names + 1] = 'attempt:' .. n end
-  end
+  local names, kept, last = {}, {}, job.attempt - 1
+  for n = 1, math.min(5, last) do names[#names + 1] = 'attempt:' .. n end
+  for n = math.max(6, last - 3), last do names[#names + 1] = 'attempt:' .. n end
   for _, name in ipairs({'ops', 'op', 'watched'}) do if job[name] then names[#names + 1] = name end end
   if #names == 0 then return kept end
   for i, value in ipairs(call('HMGET', key('job:' .. job.id), unpack(names))) do

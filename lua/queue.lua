@@ -33,9 +33,16 @@ local function wake(name)
   queue.markers = 1
 end
 
--- The baton: what a claim leaves behind, in the queues named from `first` on, wakes the next worker.
+-- The baton: what a claim leaves behind, in the queues named from `first` on, wakes the next worker; where nothing is left, a
+-- marker would wake one in vain.
 local function pass_on(names, first)
-  for i = first, #names do if call('ZCARD', key('queue:' .. names[i])) > 0 then wake(names[i]) end end
+  for i = first, #names do
+    if call('ZCARD', key('queue:' .. names[i])) > 0 then
+      wake(names[i])
+    elseif look_at(names[i]).markers > 0 then
+      call('DEL', key('wake:' .. names[i]))
+    end
+  end
 end
 
 -- What waits and runs in a queue, in jobs and in bytes of their payloads: this is what its limits are about.

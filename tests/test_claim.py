@@ -290,3 +290,13 @@ async def test_each_claim_of_a_store_is_one_of_its_own(desk, store):
     words = [lease.token.partition(".")[2] for (lease,) in claims]
     assert len(set(words)) == 3
     assert all(len(word) >= 22 for word in words)
+
+
+async def test_a_claim_that_leaves_nothing_behind_leaves_no_marker(desk):
+    """…not even the one that its own upkeep left, or a submit: it would wake a worker in vain."""
+    await desk.submit("due", rules="delay=1000")
+    await desk.submit("a")
+    desk.elapse(1)
+    assert desk.markers() == 1
+    assert len(await desk.claim(5)) == 2
+    assert desk.markers() == 0

@@ -200,3 +200,13 @@ async def test_a_store_settles_any_mix_in_one_go(store, raw, base):
     a, b, c = (await store.claim(worker="w", queues=["q"], n=3, lease=30)).leases
     answers = await store.settle([Release(c), Completion(a, b"1"), Completion(b._replace(token="1.x"), b"1")])
     assert answers == ["queued", "completed", "LEASE_LOST"]
+
+
+@pytest.mark.real_server
+async def test_a_job_of_very_many_attempts_is_completed_at_once(desk):
+    """A loop over all its attempts would outlast the client's patience."""
+    lease = await desk.running("a")
+    stored = {"attempt": 200_000_000, "attempt:199999996": "kept", "attempt:199999995": "gone"}
+    desk.raw.hset(f"{desk.base}:job:a", mapping=stored)
+    assert await desk.complete(lease) == "completed"
+    assert {name for name in desk.job("a") if name.startswith("attempt:")} == {"attempt:199999996", "attempt:200000000"}

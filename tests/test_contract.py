@@ -216,7 +216,7 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
     lease = await desk.running("a", rules="key=k", claim_id="C" * 22)
     await desk.submit("b", rules="delay=500")
     await desk.ask(worker="w")
-    await desk.submit("c", "d")
+    await desk.submit("c", "d", "e")
     await desk.watch("a")
     _, gone = await desk.claim(2)
     await desk.fail(gone, again=False)
@@ -224,9 +224,9 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
     await desk.complete(lease)
     b = desk.base
     assert stored == {
-        b, keys.job(b, "a"), keys.job(b, "b"), keys.job(b, "c"), keys.job(b, "d"), keys.lock(b, "q", "k"),
-        keys.claim(b, "C" * 22), keys.queues(b), keys.wake(b, "q"), keys.alarm(b), keys.events(b), keys.structure(b, "running"),
-        keys.structure(b, "scheduled"), keys.structure(b, "dead"), keys.backlog(b),
+        b, keys.job(b, "a"), keys.job(b, "b"), keys.job(b, "c"), keys.job(b, "d"), keys.job(b, "e"), keys.queue(b, "q"),
+        keys.lock(b, "q", "k"), keys.claim(b, "C" * 22), keys.queues(b), keys.wake(b, "q"), keys.alarm(b), keys.events(b),
+        keys.structure(b, "running"), keys.structure(b, "scheduled"), keys.structure(b, "dead"), keys.backlog(b),
     }  # fmt: skip
 
 

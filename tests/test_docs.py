@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from jobs.scripts import NAMES
-from jobs.verbs import script
-
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "lua" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -86,10 +83,8 @@ def test_files_and_commands_that_are_named_exist(path):
         assert re.search(rf"\b{command}\b", parser_help), f"there is no command {command}"
 
 
-def test_every_verb_and_key_of_the_data_model_is_described():
+def test_the_data_model_is_described_once():
+    """Verbs, keys and fields are told in the protocol (see test_protocol.py), and `lua/README.md` leads there."""
     text = (ROOT / "lua" / "README.md").read_text()
-    sources = "".join(script(name).text for name in NAMES)
-    for name in set(re.findall(r"key\('([a-z]+):?'", sources)):
-        assert f"`:{name}" in text, f"key {name} is not in the catalogue"
-    for field in set(re.findall(r"HSET', (?:hash|key\('job:' \.\. \w+\)), '(\w+)'", sources)):
-        assert f"`{field}`" in text or f"`{field} " in text or f" {field}`" in text, f"field {field} is not described"
+    assert "](../docs/protocol.md)" in text
+    assert "base`:" not in text

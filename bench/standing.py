@@ -1,0 +1,279 @@
+"""A database with a standing load of jobs, and the measuring of a stretch of work on top of it. Used by `growth.py`.
+
+What stands there is made by the real scripts, in calls of 200 jobs: nothing is written that a client would not write.
+"""
+
+import asyncio
+import random
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jobs import verbs
+from jobs.config import Settings, connect_sync
+from jobs.model import Claimed, Completion, Submission
+from jobs.scripts import Call, script
+from jobs.store import Store
+
+T = TypeVar("T")
+
+CHUNK, LOOPS, NAMED = 1000, 2, 32
+"""Jobs submitted and then drained at a time; claims in flight, as in a worker; queues that one claim names at most."""
+CHUNK_BYTES = 8 * 1024 * 1024
+KEPT = 10_000
+"""Finished jobs kept where they are not what is measured: below the default, so that the steady state is soon reached."""
+PATIENCE = 60.0
+"""Seconds that draining one chunk may take, at the very most."""
+NOTED = 50
+"""µs from which the slow log notes a call: less, and it would also note each command within a script."""
+DAY = 86_400_000
+
+
+@dataclass(frozen=True)
+class Load:
+    """The work that is measured: so many jobs, submitted and drained in chunks, so that what stands there stays as it is."""
+
+    jobs: int
+    size: int = 200
+    rules: Callable[[], str] = str
+    queues: int = 1
+    mixed: bool = False
+    """A call submits to 200 of the queues and a claim names 32; otherwise a chunk is about one queue, chosen at random."""
+    kept: int = KEPT
+    """Finished jobs kept before the work, and, unless there are some to `spare`, while it goes on: each end forgets one."""
+    spare: int = 0
+    fresh: bool = False
+    """Begin each chunk with an empty stream of events."""
+
+    @property
+    def chunk(self) -> int:
+        """Jobs of one chunk: fewer when they are large."""
+        return max(2, min(CHUNK, self.jobs, CHUNK_BYTES // self.size))
+
+
+class Site:
+    """One database of the server."""
+
+    def __init__(self, url: str, number: int) -> None:
+        settings = Settings(redis_url=f"{url}?db={number}", timeout=30)
+        self.raw, self.store = connect_sync(settings), Store(settings)
+        self.base = self.store.layout.bases[0]
+        self.kept, self._revision = -1, 0
+        self.bytes_per_job = 0.0
+        """What one job of the standing load takes in memory."""
+
+    def new(self, size: int = 200, queue: str = "default", rules: str = "") -> Submission:
+        """A job to be, its payload a JSON string of `size` bytes."""
+        return self.store.layout.submission("noop", b'"' + b"x" * (size - 2) + b'"', queue, rules)
+
+    async def limit(self, kept: int) -> None:
+        """Set how many finished jobs are kept."""
+        if kept != self.kept:
+            verb, settings = script("configure"), f"completed={kept}"
+            await self.store.run(verb.call(self.base, bytes.decode, queue="*", revision=self._revision, settings=settings))
+            self.kept, self._revision = kept, self._revision + 1
+
+    async def keep(self, kept: int) -> None:
+        """Set how many finished jobs are kept, and forget what is over it."""
+        await self.limit(kept)
+        while (await self.store.run(verbs.prune(self.base, limit=verbs.BATCH)))[1]:
+            pass
+
+    async def fill(self, jobs: int, rules: Callable[[], str] = str, queues: int = 1) -> None:
+        """Submit what is to stand there, and note its memory."""
+        before = self._memory()
+        for start in range(0, jobs, CHUNK):
+            names = range(start, min(start + CHUNK, jobs))
+            await self.store.submit([self.new(200, _queue(i % queues, queues), rules()) for i in names])
+        self.bytes_per_job = (self._memory() - before) / jobs if jobs else 0.0
+
+    async def open(self, queues: int) -> None:
+        """Let each of so many queues have had a job."""
+        names = [_queue(i, queues) for i in range(queues)]
+        await self.store.submit([self.new(queue=name) for name in names])
+        await self.drain(queues, cycle([names[i : i + NAMED] for i in range(0, queues, NAMED)]))
+
+    async def finish(self, jobs: int, rules: Callable[[], str] = str) -> None:
+        """Submit and complete jobs, and note the memory of what they leave behind."""
+        before = self._memory()
+        for start in range(0, jobs, CHUNK):
+            await self.work(Load(min(CHUNK, jobs - start), rules=rules))
+        self.bytes_per_job = (self._memory() - before) / jobs if jobs else 0.0
+
+    def _memory(self) -> int:
+        return int(self.raw.info("memory")["used_memory"]) - int(self.raw.memory_usage(f"{self.base}:events", samples=0) or 0)
+
+    def bytes_of_jobs(self, jobs: int) -> float:
+        """What a job's hash takes in memory, on average over some of them that are scheduled or queued."""
+        ids = [
+            *self.raw.zrange(f"{self.base}:scheduled", 0, jobs - 1),
+            *self.raw.zrange(f"{self.base}:queue:default", 0, jobs - 1),
+        ]
+        return statistics.fmean(float(self.raw.memory_usage(f"{self.base}:job:{one.decode()}", samples=0) or 0) for one in ids)
+
+    async def work(self, load: Load) -> tuple[float, float]:
+        """Do the work; the seconds of its submits and of its drain."""
+        submitting = draining = 0.0
+        for _ in range(max(1, load.jobs // load.chunk)):
+            names, windows = _names(load)
+            jobs = [self.new(load.size, names[i % len(names)], load.rules()) for i in range(load.chunk)]
+            if load.fresh:
+                self.raw.delete(f"{self.base}:events")
+            began = time.perf_counter()
+            await self.store.submit(jobs)
+            submitted = time.perf_counter()
+            await self.drain(load.chunk, windows)
+            submitting, draining = submitting + submitted - began, draining + time.perf_counter() - submitted
+        return submitting, draining
+
+    async def drain(self, jobs: int, windows: Iterator[list[str]]) -> None:
+        """Claim and complete so many jobs, each completion in the same round trip as the next claim, as a worker does."""
+        left = [jobs]
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*(self._loop(left, windows) for _ in range(LOOPS)))
+
+    async def _loop(self, left: list[int], windows: Iterator[list[str]]) -> None:
+        done: list[Completion] = []
+        while left[0] or done:
+            n = min(verbs.CLAIM_MAX, left[0])
+            left[0] -= n
+            claiming = self.claim(n, next(windows)) if n else _nothing()
+            completing = asyncio.gather(*(self.store.run(verbs.complete(self.base, some)) for some in _batches(done)))
+            claimed, _ = await asyncio.gather(claiming, completing)
+            left[0] += n - len(claimed.leases)
+            done = [Completion(lease, b'"a result"') for lease in claimed.leases]
+
+    async def claim(self, n: int, queues: list[str], lease: float = 60) -> Claimed:
+        """Claim once."""
+        return await self.store.run(self._claiming(n, queues, lease))
+
+    def _claiming(self, n: int, queues: list[str], lease: float = 60) -> Call[Claimed]:
+        claim_id = secrets.token_urlsafe(16)
+        return verbs.claim(self.base, claim_id=claim_id, worker="bench", lease=lease, n=n, queues=queues)
+
+    async def measure(self, load: Load) -> dict[str, float]:
+        """Do the work with an eye on the server: µs per job by script, in all, and on the caller's clock; longest holds in ms."""
+        await self.keep(load.kept)
+        if load.spare:
+            await self.limit(load.kept + load.spare)
+        jobs = max(1, load.jobs // load.chunk) * load.chunk
+        with Watch(self) as watch:
+            submitting, draining = await self.work(load)
+        found = {f"{name}_us": sum(watch.calls.get(name, ())) / jobs for name in ("submit", "claim", "complete")}
+        found |= {f"{name}_hold_ms": max(watch.calls.get(name, [0])) / 1000 for name in ("submit", "claim", "complete")}
+        return found | {
+            "scripts_us": watch.scripts / jobs,
+            "redis_us": watch.cpu * 1e6 / jobs,
+            "hold_ms": max(found[f"{name}_hold_ms"] for name in ("submit", "claim", "complete")),
+            "wall_submit_us": submitting * 1e6 / jobs,
+            "wall_drain_us": draining * 1e6 / jobs,
+        }
+
+    async def hold(self, rounds: int, pid: int) -> dict[str, list[float]]:
+        """How long full batches hold the server, one at a time: ms of CPU of each call, so that other load does not count."""
+        held: dict[str, list[float]] = {}
+
+        async def timed(name: str, call: Call[T]) -> T:
+            began = _on_cpu(pid)
+            answer = await self.store.run(call)
+            held.setdefault(name, []).append((_on_cpu(pid) - began) / 1e6)
+            return answer
+
+        for _ in range(rounds):
+            await timed("submit", verbs.submit(self.base, [self.new() for _ in range(verbs.BATCH)]))
+            done: list[Completion] = []
+            while len(done) < verbs.SETTLE_MAX:
+                claimed = await timed("claim", self._claiming(verbs.CLAIM_MAX, ["default"]))
+                done += [Completion(lease, b'"a result"') for lease in claimed.leases]
+            await timed("complete", verbs.complete(self.base, done))
+        return held
+
+    async def read(self, rounds: int) -> dict[str, float]:
+        """What the reads of an operator cost: ms of Redis, and ms until the answer is there."""
+        found: dict[str, list[float]] = {}
+        for _ in range(rounds):
+            for name, plan in {"stats": self.store.layout.stats, "queues": self.store.layout.queues}.items():
+                with Watch(self) as watch:
+                    began = time.perf_counter()
+                    await self.store.follow(plan())
+                    wall = time.perf_counter() - began
+                found.setdefault(f"{name}_redis_ms", []).append(watch.cpu * 1000)
+                found.setdefault(f"{name}_wall_ms", []).append(wall * 1000)
+                found.setdefault(f"{name}_hold_ms", []).append(watch.longest / 1000)
+        return {name: statistics.median(times) for name, times in found.items()}
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        await self.store.aclose()
+        self.raw.close()
+
+
+class Watch:
+    """Reads off the server what it did in between: its CPU time, and the µs that each call of a script held it (its slow log)."""
+
+    def __init__(self, site: Site) -> None:
+        self.raw = site.raw
+        self.cpu, self.scripts = 0.0, 0
+        self.calls: dict[str, list[int]] = {}
+        self.longest = 0
+
+    def __enter__(self) -> "Watch":
+        self.raw.config_set("slowlog-log-slower-than", NOTED)
+        self.raw.config_set("slowlog-max-len", 100_000)
+        self.raw.slowlog_reset()
+        self.raw.config_resetstat()
+        self.cpu = -self._seconds()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cpu += self._seconds()
+        stats: dict[str, Any] = self.raw.info("commandstats")
+        self.scripts = sum(int(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"]) for name in ("eval", "evalsha"))
+        self.raw.config_set("slowlog-log-slower-than", -1)
+        names = {script(name).sha: name for name in ("submit", "claim", "complete", "fail", "reap", "prune")}
+        for entry in self.raw.slowlog_get(100_000):
+            words = entry["command"].split(b" ", 2)
+            if words[0] not in (b"CONFIG", b"SLOWLOG", b"INFO"):
+                self.longest = max(self.longest, entry["duration"])
+            if words[0] == b"EVALSHA":
+                self.calls.setdefault(names.get(words[1].decode(), "other"), []).append(entry["duration"])
+
+    def _seconds(self) -> float:
+        cpu: dict[str, Any] = self.raw.info("cpu")
+        return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
+
+
+def _on_cpu(pid: int) -> int:
+    """ns that a process has been on a CPU, by Linux's own account; elsewhere the clock."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    except OSError:
+        return time.perf_counter_ns()
+
+
+def _queue(number: int, queues: int) -> str:
+    return "default" if queues == 1 else f"queue-{number}"
+
+
+def _names(load: Load) -> tuple[list[str], Iterator[list[str]]]:
+    """The queues that one chunk's jobs go to, and what each claim names of them."""
+    names = [_queue(i, load.queues) for i in random.sample(range(load.queues), min(load.queues, 200 if load.mixed else 1))]
+
+    def windows() -> Iterator[list[str]]:
+        while True:
+            yield random.sample(names, min(len(names), NAMED))
+
+    return names, windows()
+
+
+def _batches(done: list[Completion]) -> Iterator[list[Completion]]:
+    return verbs.batches(done, verbs.weight)
+
+
+async def _nothing() -> Claimed:
+    return Claimed([], 0)
