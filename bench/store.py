@@ -174,27 +174,37 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
         "heartbeat", verbs.heartbeat(base, [Beat(lease, b'{"fraction":0.5}') for lease in await _leases(store, base)], lease=0)
     )
     await timed("reap", verbs.reap(base, limit=verbs.BATCH, by="bench"))
-    await timed("complete", verbs.complete(base, [Completion(lease, b'"a result"') for lease in await _leases(store, base)]))
+    await timed("complete", verbs.complete(base, await _results(store, base)))
     detail = "Traceback (most recent call last):\n" + "  a line of a trace\n" * 200
     await timed(
         "fail",
-        verbs.fail(base, [Failure(lease, "ValueError", "no", detail) for lease in await _leases(store, base)][: verbs.SETTLE_MAX]),
+        verbs.fail(
+            base, [Failure(lease, "ValueError", "no", detail) for lease in (await _leases(store, base))[: verbs.SETTLE_MAX]]
+        ),
     )
     await timed("release", verbs.release(base, [Release(lease, 0, "bye") for lease in await _leases(store, base)]))
     lost = await _leases(store, base)
     await store.run(verbs.heartbeat(base, [Beat(lease) for lease in lost], lease=0))
     await timed("claim_after_110_lost", _claim(base, verbs.CLAIM_MAX))
     await timed("claim", _claim(base, verbs.CLAIM_MAX))
-    done = [Completion(lease, b'"a result"') for lease in await _leases(store, base)]
-    await store.run(verbs.complete(base, done))
-    old = [word for ending in done for word in (1, ending.lease.id)]
-    await store.run(Call((("ZADD", f"{base}:completed", *old),), lambda reply: reply))
+    await _old(store, base)
     await timed("prune", verbs.prune(base, limit=verbs.BATCH))
-    await store.run(verbs.complete(base, more := [Completion(lease, b"1") for lease in await _leases(store, base)]))
-    old = [word for ending in more for word in (1, ending.lease.id)]
-    await store.run(Call((("ZADD", f"{base}:completed", *old),), lambda reply: reply))
-    last = [Completion(lease, b"1") for lease in await _leases(store, base)]
-    await timed("complete_and_forget", verbs.complete(base, last))
+    await _old(store, base)
+    await timed("complete_and_forget", verbs.complete(base, await _results(store, base)))
+
+
+async def _results(store: Store, base: str) -> list[Completion]:
+    """As many as one call takes."""
+    return [Completion(lease, b'"a result"') for lease in (await _leases(store, base))[: verbs.SETTLE_MAX]]
+
+
+async def _old(store: Store, base: str) -> None:
+    """Two hundred finished jobs that are past their time."""
+    for _ in range(verbs.BATCH // verbs.SETTLE_MAX):
+        done = await _results(store, base)
+        await store.run(verbs.complete(base, done))
+        old = [word for ending in done for word in (1, ending.lease.id)]
+        await store.run(Call((("ZADD", f"{base}:completed", *old),), lambda reply: reply))
 
 
 async def _leases(store: Store, base: str) -> list[Lease]:
