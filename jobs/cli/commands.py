@@ -108,6 +108,13 @@ def _demo(parser: Parser) -> None:
     parser.option("--once", "", "run it once and exit: 0 if every job was done once, else 1", default=False)
 
 
+def _simulate(parser: Parser) -> None:
+    parser.option("--for", "10m", "go on for this long (1m)", type=values.some_seconds, default=None, dest="seconds")
+    parser.option("--seed", "N", "the first seed, e.g. one that failed (the time of day)", type=values.number, default=None)
+    parser.option("--exhaustive", "", "instead, walk a small world through every order of its calls, and count them",
+                  default=False)  # fmt: skip
+
+
 _TABLE = (
     Command("submit", "TASK [JSON | - | @FILE] [options]", "Have a worker run a task. Prints the job's id.",
             "submit.submit", _submit),
@@ -143,6 +150,9 @@ _TABLE = (
             "dev.demo", _demo, groups=("demo",)),
     Command("test", "[pytest's arguments]", "Run the project's tests; what follows is passed on to pytest.",
             "dev.test", groups=("test",), passes=True),
+    Command("simulate", "[--for 10m] [--seed N] [--exhaustive]",
+            "Look for defects: lose, repeat and delay calls in simulated worlds.",
+            "simulate.simulate", _simulate, groups=("test",)),
     Command("version", "", "What this is, and what it runs on.",
             "dev.version"),
 )  # fmt: skip

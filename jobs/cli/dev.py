@@ -14,7 +14,7 @@ from jobs.cli.parser import program
 from jobs.errors import Invalid
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = ("SUBLET_TEST_REDIS_URL",)
+KEPT = ("SUBLET_TEST_REDIS_URL", "SUBLET_TEST_SIMULATE")
 """What of our environment the tests look at themselves."""
 
 

@@ -1,0 +1,50 @@
+"""A request as Redis sees it, taken apart by the script's own header; and the word for what must not be."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from jobs.scripts import NAMES, script
+
+
+class Violation(AssertionError):
+    """Something was not as it must be; in words."""
+
+
+def must(fine: object, words: str) -> None:
+    """Raise Violation if something is not as it must be."""
+    if not fine:
+        raise Violation(words)
+
+
+def rules_of(spec: str) -> dict[str, str]:
+    """The rules in the first line of a spec."""
+    return dict(word.split("=", 1) for word in spec.split("\n")[0].split(" ")[3:] if word)
+
+
+class Request(NamedTuple):
+    """What a script was asked, taken apart by its own header."""
+
+    verb: str
+    one: dict[str, str]
+    groups: list[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, command: tuple[Any, ...]) -> "Request":
+        """Read a command; what runs no script of ours is a `read`."""
+        verb = _verbs().get(command[1]) if command[0] in ("EVALSHA", "EVAL") else None
+        if verb is None:
+            return cls("read", {}, [tuple(map(str, command))])
+        words = [word.decode() if isinstance(word, bytes) else str(word) for word in command[4:]]
+        header = script(verb)
+        rest, size = words[len(header.fixed) :], len(header.repeated)
+        groups = [tuple(rest[i : i + size]) for i in range(0, len(rest), size)] if size else []
+        return cls(verb, dict(zip(header.fixed, words, strict=False)), groups)
+
+    def __str__(self) -> str:
+        words = [f"{name}={value}" for name, value in self.one.items()]
+        return f"{self.verb}({', '.join([*words, *(' '.join(word for word in group if word) for group in self.groups)])})"
+
+
+@cache
+def _verbs() -> dict[str, str]:
+    return {key: name for name in NAMES for key in (script(name).sha, script(name).text)}
