@@ -19,7 +19,6 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
-    RedisError,
     ResponseError,
     TimeoutError,
 )
@@ -95,7 +94,7 @@ class Transport:
                 again = await self._send([batch[i][0].with_text() for i in unknown])
                 for i, reply in zip(unknown, again, strict=True):
                     replies[i] = reply
-        except (RedisError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
             replies = [error] * len(batch)
         for (_, future), reply in zip(batch, replies, strict=True):
             if future.done():

@@ -179,6 +179,20 @@ async def test_calls_of_one_turn_share_a_round_trip(desk, proxy):
     await transport.aclose()
 
 
+async def test_whatever_goes_wrong_on_the_way_is_heard_by_those_who_wait(desk, proxy, monkeypatch):
+    """An error that is not Redis's, nor the network's, must not leave them waiting for ever."""
+    transport = Transport(proxy.settings)
+
+    async def broken(commands):
+        raise TypeError("a reply that cannot be read")
+
+    monkeypatch.setattr(transport, "_send", broken)
+    async with asyncio.timeout(10):
+        with pytest.raises(TypeError, match="cannot be read"):
+            await transport.run(verbs.prune(desk.base, limit=1))
+    await transport.aclose()
+
+
 async def test_what_is_under_way_is_finished_before_the_connections_are_closed(desk, proxy):
     await desk.submit("known")
     transport = Transport(proxy.settings)

@@ -104,6 +104,12 @@ def _scripts(parser: Parser) -> None:
     parser.option("--load", "", "load them into the server now; else each is loaded when first used", default=False)
 
 
+def _conformance(parser: Parser) -> None:
+    parser.word("command", "CMD…", "the client, run as `CMD submit TASK JSON` and as `CMD work`; put -- before it",
+                nargs="+")  # fmt: skip
+    parser.option("--only", "RULE,RULE", "look at these rules alone", type=values.names, default=None)
+
+
 def _demo(parser: Parser) -> None:
     parser.option("--once", "", "run it once and exit: 0 if every job was done once, else 1", default=False)
 
@@ -146,6 +152,9 @@ _TABLE = (
             "scripts.scripts", _scripts),
     Command("doctor", "", "Look the server over: is it fit to keep jobs? Exit 1 if anything is bad.",
             "doctor.doctor"),
+    Command("conformance", "[--only RULES] [--] CMD…",
+            "Examine a client in any language: which rules of the protocol does it keep?",
+            "conformance.conformance", _conformance, groups=("demo",)),
     Command("demo", "[--once]", "Run jobs on a server of its own, kill a worker, and show that nothing is lost.",
             "dev.demo", _demo, groups=("demo",)),
     Command("test", "[pytest's arguments]", "Run the project's tests; what follows is passed on to pytest.",
