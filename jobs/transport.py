@@ -6,7 +6,7 @@ answer. The async transport packs the calls of one turn of the event loop into o
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 import redis
@@ -50,7 +50,7 @@ class Transport:
         self.settings = settings
         self.client: Any = client or connect(settings)
         self._outbox: list[tuple[Call[Any], asyncio.Future[Any]]] = []
-        self._deliveries: set[asyncio.Task[None]] = set()
+        self._deliveries: set[asyncio.Future[Any]] = set()
 
     async def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
@@ -68,10 +68,7 @@ class Transport:
 
     async def _reply(self, call: Call[Any]) -> Any:
         if len(call.commands) > 1:
-            async with self.client.pipeline(transaction=False) as pipe:
-                for command in call.commands:
-                    pipe.execute_command(*command)
-                return await pipe.execute()
+            return await asyncio.shield(self._deliver_apart(self._read(call)))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._outbox.append((call, future))
@@ -79,12 +76,24 @@ class Transport:
             loop.call_soon(self._flush)
         return await future
 
+    async def _read(self, call: Call[Any]) -> list[Any]:
+        async with self.client.pipeline(transaction=False) as pipe:
+            for command in call.commands:
+                pipe.execute_command(*command)
+            replies: list[Any] = await pipe.execute()
+            return replies
+
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []
         for i in range(0, len(outbox), PIPELINE):
-            task = asyncio.ensure_future(self._deliver(outbox[i : i + PIPELINE]))
-            self._deliveries.add(task)
-            task.add_done_callback(self._deliveries.discard)
+            self._deliver_apart(self._deliver(outbox[i : i + PIPELINE]))
+
+    def _deliver_apart(self, delivery: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+        """A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12."""
+        task = asyncio.ensure_future(delivery)
+        self._deliveries.add(task)
+        task.add_done_callback(self._deliveries.discard)
+        return task
 
     async def _deliver(self, batch: list[tuple[Call[Any], asyncio.Future[Any]]]) -> None:
         try:

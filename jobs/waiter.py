@@ -78,11 +78,19 @@ class Endings:
         self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
         self._channels: set[str] = set()
         self._subscribing = asyncio.Lock()
+        self._under_way: set[asyncio.Future[None]] = set()
         self._expected: dict[str, set[asyncio.Event]] = {}
         self._listening: asyncio.Task[None] | None = None
 
     async def subscribe(self, base: str) -> None:
         """Listen to a partition's channel from now on."""
+        # A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12.
+        subscribing = asyncio.ensure_future(self._subscribe(base))
+        self._under_way.add(subscribing)
+        subscribing.add_done_callback(self._under_way.discard)
+        await asyncio.shield(subscribing)
+
+    async def _subscribe(self, base: str) -> None:
         async with self._subscribing:
             channel = keys.ended(base)
             if channel not in self._channels:
@@ -118,6 +126,8 @@ class Endings:
 
     async def aclose(self) -> None:
         """Stop listening."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
         if self._listening:
             self._listening.cancel()
             with contextlib.suppress(asyncio.CancelledError):

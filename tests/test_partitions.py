@@ -119,3 +119,13 @@ def test_one_base_is_one_hash_tag():
     assert all(
         key.startswith("{ns:3}:") for key in (keys.job("{ns:3}", "x"), keys.alarm("{ns:3}"), keys.lock("{ns:3}", "q", "k"))
     )
+
+
+async def test_a_claim_over_partitions_comes_back_for_the_nearest_moment(place, raw):
+    store = Store(replace(place.settings, partitions=2), client=place.client(), blocking=place.client())
+    queues = sorted((f"q{i}" for i in range(8)), key=store.layout.of_queue)
+    near = store.layout.submission("t", b"{}", queues[0], "delay=1500")
+    await store.submit([near])
+    assert store.layout.of_queue(queues[0]) != store.layout.of_queue(queues[-1])
+    assert (await store.claim(worker="w", queues=[queues[0], queues[-1]], n=1, lease=30)).next_in < 2
+    await store.aclose()

@@ -159,3 +159,17 @@ def test_a_killed_worker_loses_nothing(place, raw):
         for worker in workers:
             worker.terminate()
             worker.wait(20)
+
+
+async def test_a_token_is_compared_whole(desk):
+    """After a failover that lost writes, two claims may bear one fence: their callers' own words tell them apart."""
+    zombie = await desk.running("a", claim_id="z" * 22)
+    token = f"{zombie.fence}.{'o' * 22}"
+    desk.raw.hset(f"{desk.base}:job:a", "token", token)
+    before = desk.everything()
+    assert await desk.complete(zombie) == "LEASE_LOST"
+    assert await desk.heartbeat(zombie) == "LEASE_LOST"
+    assert await desk.release(zombie) == "LEASE_LOST"
+    assert await desk.fail(zombie) == "LEASE_LOST"
+    assert desk.everything() == before
+    assert await desk.complete(zombie._replace(token=token)) == "completed"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jobs import keys
+from jobs import keys, verbs
+from jobs.scripts import Call
 
 FORTNIGHT = 14 * 86_400_000
 
@@ -35,11 +36,13 @@ async def test_a_lease_that_has_not_ended_stands(desk):
     assert await desk.complete(lease) == "completed"
 
 
-async def test_a_lease_is_over_at_its_very_end(desk):
-    lease = await desk.running("a", lease=3600)
-    desk.raw.zadd(keys.structure(desk.base, "running"), {"a": desk.now()})
-    assert (await desk.reap())[0] == 1
-    assert await desk.complete(lease) == "LEASE_LOST"
+async def test_a_moment_has_come_at_its_very_ms(desk):
+    await desk.running("a")
+    end, call = desk.score("running", "a"), verbs.reap(desk.base, limit=10, by="tick")
+    for moment, lost in ((end - 1, 0), (end, 1)):
+        text = call.text.replace("call('TIME')", f"{{{moment // 1000}, {moment % 1000 * 1000}}}")
+        assert text != call.text
+        assert await desk.run(Call((("EVAL", text, *call.commands[0][2:]),), call.read)) == (lost, 0, False)
 
 
 async def test_the_first_lost_lease_in_a_row_sends_the_job_to_its_old_place(desk):

@@ -12,9 +12,9 @@ import pytest
 import redis
 from redis.connection import parse_url
 
+from jobs import config, verbs
 from jobs import transport as transports
-from jobs import verbs
-from jobs.config import Settings
+from jobs.config import BLOCK_SECONDS, Settings
 from jobs.errors import Invalid, Unavailable, Unfit
 from jobs.model import Completion, Failure, Submission, Submitted
 from jobs.scripts import source
@@ -354,3 +354,9 @@ def test_a_database_that_is_not_there_is_told_in_words(server_url):
     wrong = url + ("&" if "?" in url else "?") + "db=99" if url.startswith("unix") else url.rstrip("/") + "/99"
     with pytest.raises(Unfit, match="check the number at the end of SUBLET_REDIS_URL"):
         SyncTransport(Settings(redis_url=wrong)).run(verbs.init("{x:0}"))
+
+
+async def test_a_blocking_read_is_not_cut_short_by_its_own_client():
+    client = config.connect(Settings(timeout=0.5), blocking=True)
+    assert client.connection_pool.connection_kwargs["socket_timeout"] > BLOCK_SECONDS
+    await client.aclose()

@@ -5,11 +5,12 @@ import threading
 
 import pytest
 
-from jobs import JobCancelled, JobFailed, NotFound, SyncClient, waiter
+from jobs import JobCancelled, JobFailed, NotFound, SyncClient, keys, waiter
 from jobs.client import Client
 from jobs.model import Completion, Failure
 from jobs.store import Store
 from jobs.transport import SyncTransport
+from jobs.waiter import Markers
 
 
 @pytest.fixture
@@ -157,3 +158,39 @@ async def test_one_submit_wakes_one_of_many(place, raw, client):
     assert sorted(len(task.result().leases) for task in waiting) == [1] * 50
     for one in stores:
         await one.aclose()
+
+
+async def test_a_marker_that_nobody_waits_for_is_put_back(place, raw, base):
+    """A busy worker's read is still under way: what it hears is for another."""
+    wake = keys.wake(base, "q")
+    markers = Markers(place.settings, [wake], place.client())
+    assert not await markers.wait(0.01)
+    raw.lpush(wake, "1")
+    async with asyncio.timeout(20):
+        await markers._reading
+    assert raw.llen(wake) == 1
+    await markers.aclose()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 12, 20, 40])
+async def test_whoever_stops_waiting_is_let_go_at_once(client, store, turns):
+    """redis-py waits by asyncio.wait_for, which may swallow its caller's cancellation before Python 3.12."""
+    handle = await client.submit("t")
+    waiting = asyncio.create_task(handle.result(60))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    done, _ = await asyncio.wait([waiting], timeout=10)
+    assert done, "it waits on, although it was cancelled"
+    assert waiting.cancelled()
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 12])
+async def test_whoever_stops_looking_is_let_go_at_once(client, store, turns):
+    await client.submit("t")
+    looking = asyncio.create_task(client.stats())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if looking.cancel():
+        await asyncio.wait([looking], timeout=10)
+        assert looking.cancelled()

@@ -1,0 +1,117 @@
+"""When a worker's world goes wrong: a server that fails once, an ending that was not sent, a claim that was abandoned."""
+
+import asyncio
+
+import pytest
+
+from jobs import App, Context, keys
+from jobs.errors import NoNamespace, Unavailable
+from jobs.model import State
+from jobs.store import Store
+from jobs.worker import Worker
+from tests import tasks
+
+app = App()
+
+
+@app.task
+async def says(ctx: Context) -> None:
+    ctx.progress(0.5)
+    await asyncio.sleep(60)
+
+
+async def test_an_ending_that_could_not_be_sent_is_sent_again(store, monkeypatch):
+    """The server is away for a moment when the job is done: the result is not lost, the job does not run again."""
+    settle, calls = store.settle, []
+
+    async def settle_badly(endings):
+        calls.append(len(endings))
+        if len(calls) == 1:
+            raise Unavailable("no answer")
+        return await settle(endings)
+
+    monkeypatch.setattr(store, "settle", settle_badly)
+    monkeypatch.setattr("jobs.worker.REST", 0.01)
+    await store.submit([tasks.add.job(1)])
+    async with asyncio.timeout(20):
+        summary = await Worker(tasks.app, store, slots=1).run(drain=True)
+    assert (summary.completed, calls) == (1, [1, 1])
+
+
+async def test_a_worker_that_is_half_busy_claims_what_still_fits(store, raw, base):
+    worker = Worker(tasks.app, store, slots=3, grace=0.0)
+    running = asyncio.create_task(worker.run())
+    try:
+        for jobs, most in ((1, 1), (5, 3)):
+            await store.submit([tasks.crowd.job(60) for _ in range(jobs)])
+            async with asyncio.timeout(20):
+                while raw.zcard(keys.structure(base, State.RUNNING)) < most:
+                    await asyncio.sleep(0.005)
+            assert raw.zcard(keys.structure(base, State.RUNNING)) == most
+    finally:
+        worker.stop()
+        await running
+
+
+@pytest.mark.parametrize(
+    ("verb", "error"), [("claim", Unavailable), ("heartbeat", Unavailable), ("heartbeat", NoNamespace), ("settle", NoNamespace)]
+)
+async def test_a_worker_outlives_a_server_that_fails_once(store, monkeypatch, verb, error):
+    send, failures = getattr(store, verb), []
+
+    async def badly(*request, **more):
+        if not failures:
+            failures.append(verb)
+            raise error("no answer")
+        return await send(*request, **more)
+
+    monkeypatch.setattr(store, verb, badly)
+    monkeypatch.setattr("jobs.worker.REST", 0.01)
+    await store.submit([tasks.crowd.job(0.5)])
+    worker = Worker(tasks.app, store, slots=2, lease=0.9, grace=0.0)
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(20):
+        while not failures:
+            await asyncio.sleep(0.005)
+    (later,) = await store.submit([tasks.add.job(1)])
+    watching = asyncio.create_task(store.watch(later.id, 5))
+    await asyncio.wait([watching, running], return_when=asyncio.FIRST_COMPLETED)
+    died = running.done()
+    if died:
+        watching.cancel()
+    worker.stop()
+    await asyncio.wait([watching, running])
+    assert not died, "the worker died of it"
+    assert watching.result().state is State.COMPLETED
+
+
+async def test_progress_is_sent_once(store, monkeypatch):
+    beat, told = store.heartbeat, []
+
+    async def heard(beats, *, lease):
+        told.extend(beat.progress for beat in beats)
+        return await beat(beats, lease=lease)
+
+    monkeypatch.setattr(store, "heartbeat", heard)
+    await store.submit([says.job()])
+    worker = Worker(app, store, slots=1, lease=0.3, grace=0.0)
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(20):
+        while len(told) < 3:
+            await asyncio.sleep(0.005)
+    worker.stop()
+    await running
+    assert [bool(progress) for progress in told[:3]] == [True, False, False]
+
+
+async def test_a_store_that_is_closed_has_given_back_what_an_abandoned_claim_took(place, raw, base):
+    store = Store(place.settings, client=place.client(), blocking=place.client())
+    (submitted,) = await store.submit([tasks.add.job(1)])
+    claiming = asyncio.create_task(store.claim(worker="w", queues=["default"], n=1, lease=60))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    claiming.cancel()
+    await asyncio.wait([claiming])
+    assert claiming.cancelled()
+    await store.aclose()
+    assert raw.hget(keys.job(base, submitted.id), "state") == "queued"
