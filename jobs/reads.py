@@ -209,6 +209,20 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
     return together(commands, read)
 
 
+def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
+    """The keys of a partition, and of these queues, that are of a wrong type: whoever wrote them was not one of us."""
+    wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
+    wanted |= {keys.events(base): "stream", **{keys.structure(base, name): "zset" for name in keys.STRUCTURES}}
+    for name in names:
+        wanted |= {keys.queue(base, name): "zset", keys.wake(base, name): "list"}
+
+    def read(reply: Sequence[Any]) -> list[str]:
+        there = zip(wanted.items(), reply, strict=True)
+        return [key for (key, kind), found in there if found.decode() not in (kind, "none")]
+
+    return together([("TYPE", key) for key in wanted], read)
+
+
 def clock() -> Call[datetime]:
     """What Redis's clock says."""
     return Call((("TIME",),), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))

@@ -112,6 +112,11 @@ def refusal(message: str) -> JobsError | None:
         )
     if code == "QUEUE_FULL":
         return QueueFull(f"{words}: add workers, or raise the limit (sublet configure)")
+    if code == "WRONGTYPE":
+        return Unfit(
+            "somebody else has written to this namespace: a key is of another type than it must be (WRONGTYPE); "
+            "nothing was changed; sublet doctor names the key"
+        )
     if code == "INVALID":
         return Invalid(words)
     if code in REFUSALS:

@@ -125,9 +125,9 @@ class Worker:
             elif not drain:
                 async with self._one_waits:
                     dry = await self._claim(wait=IDLE)
-            elif self._busy + self._asking:
-                before = (self._busy, self._asking)
-                await self._until(lambda: (self._busy, self._asking) != before)  # noqa: B023  # not called later
+            elif self._attempts or self._asking:  # what runs may fail, and be back; what is not settled may be lost
+                before = (len(self._attempts), self._asking)
+                await self._until(lambda: (len(self._attempts), self._asking) != before)  # noqa: B023  # not called later
                 dry = False
             else:
                 return
@@ -145,7 +145,7 @@ class Worker:
                 raise
             log.warning("cannot claim: %s", error)
             await asyncio.sleep(REST)
-            return True
+            return False  # nobody has said that there is nothing
         finally:
             self._asking -= room
             self._changed.set()

@@ -11,14 +11,13 @@
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local CAP, MEMO, BYTES = 2000, 10000, 1048576   -- ms until the next look; ms a claim is remembered; bytes in a reply
-local claim_id, worker, lease, n = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local claim_id, worker, lease, n = ARGV[1], ARGV[2], ms(ARGV[3]), tonumber(ARGV[4])
 local refused_because = refused(n, 100) or beyond(#ARGV - 4, 32)
 if refused_because then return refused_because end
-if not is_name(claim_id) or #claim_id < 22 or #claim_id > 64 or not is_name(worker) or not lease then
-  return refusal('INVALID', 'claim_id is 22 to 64, worker 1 to 128 of A-Z a-z 0-9 _ . : -, lease a number of ms')
-end
+local unfit = not are_names(ARGV, 5) or not is_name(worker) or not is_name(claim_id) or #claim_id < 22 or #claim_id > 64 or not lease
+if unfit then return refusal('INVALID', 'claim_id is 22 to 64, names are 1 to 128 of A-Z a-z 0-9 _ . : -, lease a number of ms') end
 
-local reply, leases, taken, left, bytes = {'', CAP}, {}, {}, false, 0
+local reply, leases, taken, left, lost, bytes = {'', CAP}, {}, {}, false, 0, 0
 
 local function answer(id, attempt, expires, spec)
   local hash = key('job:' .. id)
@@ -49,6 +48,7 @@ upkeep(10 + n, worker)
 local function take(id, score)
   local hash = key('job:' .. id)
   local state, spec, attempts, tries_left = unpack(peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
+  if not state then lost = lost + 1 end
   if state ~= 'queued' or not spec then return true end
   if bytes > 0 and not string.find(spec, '\n', 1, true) and bytes + call('HSTRLEN', hash, 'payload') > BYTES then return false end
   local rules, attempt = read_header(spec), (attempts or 0) + 1
@@ -62,13 +62,13 @@ local function take(id, score)
 end
 
 for i = 5, #ARGV do
-  local open, gone = not setting(look_at(ARGV[i]).settings, 'paused'), {}
-  local head = open and n > #taken and call('ZRANGE', key('queue:' .. ARGV[i]), 0, n - #taken - 1, 'WITHSCORES') or {}
+  local head, gone = heads(ARGV[i], n - #taken), {}
   for j = 1, #head, 2 do
     if not take(head[j], head[j + 1]) then n = 0 break end
     gone[#gone + 1] = head[j]
   end
   if #gone > 0 then left = call('ZREM', key('queue:' .. ARGV[i]), unpack(gone)) end
+  if lost > 0 then lost = backlog(ARGV[i], -lost, 0) or 0 end      -- ids of which there is no job
 end
 if #taken > 0 then
   call('ZADD', key('running'), unpack(leases))

@@ -12,7 +12,7 @@ local KNOWN = {jobs = 'queue', bytes = 'queue', completed = '*'}
 local name, revision, settings = ARGV[1], ARGV[2], ARGV[3]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-if name ~= '*' and not is_name(name) then return refusal('INVALID', 'a queue is * or 1 to 128 of A-Z a-z 0-9 _ . : -') end
+if not settings or name ~= '*' and not is_name(name) then return refusal('INVALID', 'a queue is * or 1 to 128 of A-Z a-z 0-9 _ . : -') end
 
 local words, count_of = '', {}
 for word in string.gmatch(settings, '%S+') do

@@ -6,10 +6,10 @@
 -- REPLY array        one per lease: the new end in ms, "LEASE_LOST", "NOT_FOUND" or "CANCEL_REQUESTED"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
-local lease, answers = tonumber(ARGV[1]), {}
+local lease, answers = ms(ARGV[1]), {}
 local refused_because = refused((#ARGV - 1) / 3, 200)
 if refused_because then return refused_because end
-if not lease then return refusal('INVALID', 'lease is a number of ms') end
+if not lease then return refusal('INVALID', 'lease is a number of ms, up to 14 digits') end
 for i = 2, #ARGV, 3 do load(ARGV[i]) end
 begin()
 for i = 2, #ARGV, 3 do

@@ -16,10 +16,18 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)    -- the same as text: cheaper to send, and never rounded
 
 local function key(name) return base .. ':' .. name end
-local function refusal(code, words) return redis.error_reply(code .. ' ' .. words) end
+local function refusal(code, words) return redis.error_reply(string.sub(code .. ' ' .. words, 1, 300)) end
 
 -- Is this fit to name a queue, a task or a worker?
 local function is_name(text) return text and #text <= 128 and string.find(text, '^[%w_.:-]+$') end
+
+local function are_names(texts, first)
+  for i = first, #texts do if not is_name(texts[i]) then return false end end
+  return true
+end
+
+-- A number of ms as the protocol writes it: up to 14 digits. nil for anything else.
+local function ms(text) return text and #text <= 14 and string.find(text, '^%d+$') and tonumber(text) end
 
 -- The refusal of what is not a whole number of items up to `limit`; nil for what is.
 local function beyond(n, limit)
@@ -43,7 +51,16 @@ local function refused(n, limit)
 end
 
 local function begin() call('DEL', base .. ':') end      -- a first write denied to nobody: the rest runs when memory is full
-local function count(name, by) if by > 0 then call('HINCRBY', base, name, by) end end
+
+-- Add to a number in a hash. One that somebody spoiled starts anew: between two writes is no time to raise.
+local function add(hash, name, by, anew)
+  local sum = peek('HINCRBY', hash, name, by)
+  if type(sum) == 'number' then return sum end
+  call('HSET', hash, name, string.format('%.0f', (anew or 0) + by))
+  return (anew or 0) + by
+end
+local function count(name, by) if by > 0 then add(base, name, by) end end
+local function next_seq(n) return add(base, 'seq', n, now) end     -- anew, it is higher than any before
 
 -- One move of some jobs, for whoever follows the stream.
 local function event(ids, state, code)
@@ -68,6 +85,7 @@ end
 -- job is seen when the job is named again. What is no job has no state, as if nothing were there.
 local loaded = {}
 local function load(id)
+  if not id then return {} end
   if loaded[id] then return loaded[id] end
   local v = peek('HMGET', key('job:' .. id), 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
     'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at')
@@ -95,12 +113,12 @@ end
 -- An operator's verb names the revision it saw: attempts plus operator's verbs accepted. Answers what to say at once,
 -- a refusal or, to the same order sent again, its first answer; nil when the order may be carried out.
 local function disordered(job, verb, revision, ...)
-  if not job.state then return refusal('NOT_FOUND', 'no job ' .. job.id) end
+  if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(job.id)) end
   local current = (job.attempt or 0) + (job.ops or 0)
   local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (%S+)$')
   if asked == verb and seen == revision and current == seen + 1 then return answer end
   if tostring(current) ~= revision then
-    return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
+    return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not ' .. tostring(revision) .. ': look again')
   end
   for _, state in ipairs({...}) do if job.state == state then return nil end end
   return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state)

@@ -6,13 +6,12 @@ local function rank(priority, seq) return (100 - priority) * 17592186044416 + se
 -- The number at the head of a token: it grows, even over writes that a failover lost.
 local function new_fence()
   begin()
-  local fence = math.max((call('HGET', base, 'fence') or 0) + 1, time[1] * 1000000 + time[2])
+  local fence = math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])
   call('HSET', base, 'fence', string.format('%.0f', fence))
   return string.format('%.0f', fence)
 end
 
 local function lease_end(lease, claimed_at, timeout)
-  lease = math.max(0, lease)                -- what is no number is 0, too: a score must never fail
   return timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)
 end
 
@@ -108,7 +107,7 @@ local function upkeep(limit, by)
   for _, id in ipairs(due) do
     local job = load(id)
     call('ZREM', key('scheduled'), id)
-    if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, call('HINCRBY', base, 'seq', 1)), 'due') end
+    if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'due') end
   end
   count('expired', #lost)
   return #lost, #due

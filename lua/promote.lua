@@ -15,5 +15,5 @@ if at_once then return at_once end
 
 begin()
 call('ZREM', key('scheduled'), id)
-place(job, 'queued', rank(job.rules.priority, call('HINCRBY', base, 'seq', 1)), 'promote')
+place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'promote')
 return order(job, 'promote', revision, 'queued')

@@ -25,6 +25,12 @@ local function limits(queue)
   return (string.gsub(string.match(queue.settings or '', '^%d+ %S+(.*)$') or '', ' paused=%d+', ''))
 end
 
+-- The first n jobs of a queue, each with its rank; none while it is paused.
+local function heads(name, n)
+  if n <= 0 or setting(look_at(name).settings, 'paused') then return {} end
+  return call('ZRANGE', key('queue:' .. name), 0, n - 1, 'WITHSCORES')
+end
+
 -- One marker wakes one idle worker; a second one beside it would wake two, and a paused queue has work for none.
 local function wake(name)
   local queue = look_at(name)
@@ -45,17 +51,21 @@ local function pass_on(names, first)
   end
 end
 
--- What waits and runs in a queue, in jobs and in bytes of their payloads: this is what its limits are about.
+-- What waits and runs in a queue, in jobs and in bytes of their payloads: this is what its limits are about. Where nothing is
+-- left, both begin anew, whatever went wrong before.
 local function backlog(name, jobs, bytes)
-  call('HINCRBY', key('backlog'), name .. ' jobs', jobs)
-  if bytes ~= 0 then call('HINCRBY', key('backlog'), name .. ' bytes', bytes) end    -- Redis 7.0 takes no -0
+  if add(key('backlog'), name .. ' jobs', jobs) <= 0 then
+    call('HDEL', key('backlog'), name .. ' jobs', name .. ' bytes')
+  elseif bytes ~= 0 then                    -- Redis 7.0 takes no -0
+    add(key('backlog'), name .. ' bytes', bytes)
+  end
 end
 
 -- Why a queue has no room for one more job with so many bytes of payload; nil when it has.
 local function full(queue, bytes)
   for name, more in pairs({jobs = 1, bytes = bytes}) do
     local limit = setting(queue.settings, name)
-    local has = limit and queue[name] + (call('HGET', key('backlog'), queue.name .. ' ' .. name) or 0)
+    local has = limit and queue[name] + (tonumber(call('HGET', key('backlog'), queue.name .. ' ' .. name) or 0) or 0)
     if limit and has + more > tonumber(limit) then
       return 'QUEUE_FULL queue ' .. queue.name .. ' may hold ' .. limit .. ' ' .. name .. ' and has ' .. has
     end
@@ -66,10 +76,11 @@ end
 -- `answer` (if any) to the same order sent again; nil when it may be carried out.
 local function outdated(queue, verb, revision, answer)
   local current, last = string.match(queue.settings or '', '^(%d+) (%S+)')
-  local seen = string.match(revision, '^%d+$') or '-1'
+  local seen = string.match(revision or '', '^%d+$') or '-1'
   if answer and last == verb and tonumber(current) == seen + 1 then return answer end
   if (current or '0') == revision then return nil end
-  return refusal('CHANGED', 'queue ' .. queue.name .. ' is at revision ' .. (current or 0) .. ', not ' .. revision .. ': look again')
+  local words = ' is at revision ' .. (current or 0) .. ', not ' .. tostring(revision) .. ': look again'
+  return refusal('CHANGED', 'queue ' .. queue.name .. words)
 end
 
 -- Write a queue's settings down, as the verb leaves them.

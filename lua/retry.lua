@@ -25,5 +25,5 @@ if lock and not holder then call('SET', lock, id, unpack(rules.window and {'PX',
 call('ZREM', key(job.state), id)
 call('HDEL', key('job:' .. id), 'token', 'ended', 'streak', 'tries_left', 'finished_at')
 backlog(rules.queue, 1, size(job))
-place(job, 'queued', rank(rules.priority, call('HINCRBY', base, 'seq', 1)), 'retry')
+place(job, 'queued', rank(rules.priority, next_seq(1)), 'retry')
 return order(job, 'retry', revision, 'queued')

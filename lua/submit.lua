@@ -23,10 +23,13 @@ local function examine(id, queue, task, rules, payload)
   if #id > 64 or not (is_name(id) and is_name(queue) and is_name(task)) then
     return 'INVALID names are 1 to 128 (ids: to 64) of A-Z a-z 0-9 _ . : -'
   end
+  local given = {}
   for word in string.gmatch(rules == '' and rules or rules .. ' ', '([^ ]*) ') do
     local name, value = string.match(word, '^(%w+)=(.+)$')
-    local fits = SHAPES[name] and #value <= 128 and string.find(value, SHAPES[name]) or word == 'timeout=none'
-    if not fits or name == 'priority' and math.abs(value) > 100 then return 'INVALID rule ' .. word end
+    local shape = name and not given[name] and #value <= 128 and (SHAPES[name] or '^$')
+    local fits = shape and (string.find(value, shape) or word == 'timeout=none')
+    if not fits or name == 'priority' and math.abs(value) > 100 then return 'INVALID rule ' .. string.sub(word, 1, 80) end
+    given[name] = true
   end
   if seen[id] or call('EXISTS', key('job:' .. id)) == 1 then return 'exists ' .. id end
   local header = queue .. ' ' .. task .. ' ' .. stamp
@@ -50,7 +53,7 @@ for i = 1, #ARGV, 5 do answers[#answers + 1] = examine(unpack(ARGV, i, i + 4)) e
 if #jobs == 0 then return answers end
 
 local places, moved, wanted = {}, {}, {}    -- structure → its new members, state → ids, queue → has it work now?
-local seq = call('HINCRBY', base, 'seq', #jobs) - #jobs
+local seq = next_seq(#jobs) - #jobs
 for i, job in ipairs(jobs) do
   local state = job.due > now and 'scheduled' or 'queued'
   local structure = state == 'queued' and 'queue:' .. job.queue or state
@@ -61,8 +64,7 @@ for i, job in ipairs(jobs) do
   local members, ids = places[structure] or {}, moved[state] or {}
   ids[#ids + 1], moved[state] = job.id, ids
   places[structure], wanted[job.queue] = members, wanted[job.queue] or state == 'queued'
-  members[#members + 1] = state == 'queued' and rank(job.priority, seq + i) or job.due
-  members[#members + 1] = job.id
+  members[#members + 1], members[#members + 2] = state == 'queued' and rank(job.priority, seq + i) or job.due, job.id
 end
 for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
 for state, ids in pairs(moved) do event(ids, state, 'submitted') end

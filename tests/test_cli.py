@@ -175,15 +175,15 @@ def test_an_operator_pauses_a_queue_and_resumes_it(shell):
 
 
 def test_an_operator_limits_a_queue_and_the_namespace(shell):
-    assert shell.ok("configure", "mail") == "no limits"
-    assert shell.ok("configure", "mail", "--jobs", "1", "--bytes", "10MiB") == "1 jobs, 10,485,760 bytes"
+    assert shell.ok("configure", "mail") == "mail: no limits"
+    assert shell.ok("configure", "mail", "--jobs", "1", "--bytes", "10MiB") == "mail: 1 jobs, 10,485,760 bytes"
     shell.ok("submit", "add", "--queue", "mail")
     words = shell.no(1, "submit", "add", "--queue", "mail")
     assert "queue mail may hold 1 jobs and has 1" in words
     assert "add workers, or raise the limit (sublet configure)" in words
     assert shell.json("configure", "mail", "--jobs", "none") == {"queue": "mail", "limits": {"bytes": 10485760}}
     assert "1 jobs" not in shell.ok("queues")
-    assert shell.ok("configure", "--completed", "500") == "500 completed"
+    assert shell.ok("configure", "--completed", "500") == "the namespace: 500 completed"
     assert shell.json("configure") == {"queue": "*", "limits": {"completed": 500}}
     assert "--completed is of the namespace: leave the queue out" in shell.no(2, "configure", "mail", "--completed", "5")
     assert "--jobs is of a queue: name it" in shell.no(2, "configure", "--jobs", "5")

@@ -26,8 +26,11 @@ HEALTHY = Facts(
     loaded=[True, False],
     upkeep=(NOW, "w1"),
     overdue=(0, 0.0),
+    foreign=[],
 )  # fmt: skip
-SILENT = HEALTHY._replace(info={}, config=dict.fromkeys(HEALTHY.config), layouts=[None], loaded=None, upkeep=None, overdue=None)
+SILENT = HEALTHY._replace(
+    info={}, config=dict.fromkeys(HEALTHY.config), layouts=[None], loaded=None, upkeep=None, overdue=None, foreign=None
+)
 
 
 def levels(facts):
@@ -46,7 +49,7 @@ def test_a_healthy_server_has_nothing_to_complain_of():
 def test_a_silent_server_is_unknown_and_no_crash():
     found = levels(SILENT)
     unknown = {what for what, level in found.items() if level == "unknown"}
-    assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "scripts", "upkeep"}
+    assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "upkeep"}
     assert "bad" not in found.values()
 
 
@@ -54,6 +57,7 @@ def test_a_silent_server_is_unknown_and_no_crash():
     ("facts", "what", "level"),
     [
         (but(redis_version="6.2.20"), "server", "bad"),
+        (HEALTHY._replace(foreign=["{sublet:0}:events"]), "keys", "bad"),
         (but(role="slave"), "server", "bad"),
         (but(redis_mode="cluster"), "server", "warn"),
         (but(redis_version="7.0.15"), "security", "warn"),

@@ -1,14 +1,12 @@
 """How much one call takes, and what becomes of a call that is not well formed (a part of every verb)."""
 
-import contextlib
 
 import pytest
-import redis
 
 from jobs import keys, verbs
-from jobs.errors import TooMany
+from jobs.errors import Invalid, NotFound, Refused, TooMany
 from jobs.model import Beat, Completion, Failure, Release, Submission
-from jobs.scripts import Call
+from jobs.scripts import Call, script
 
 
 def of_leases(base, lease, n):
@@ -89,17 +87,50 @@ async def test_nothing_is_forgotten_by_a_call_that_asks_for_nothing(desk, verb):
     assert desk.raw.zcard(keys.structure(desk.base, "completed")) == 100_001
 
 
-@pytest.mark.parametrize("lease", ["nan", "-5", "1.5", "soon", ""])
+SINGLE = {"cancel": 2, "retry": 2, "promote": 2, "pause": 2, "resume": 2, "configure": 3, "reap": 2, "prune": 1, "claim": 4}
+
+
+@pytest.mark.parametrize(("verb", "count"), [(verb, n) for verb, most in SINGLE.items() for n in range(most)])
+async def test_arguments_that_are_missing_are_refused_in_words(desk, verb, count):
+    """…by every script, for a client in another language may forget one: no error of Lua's, and nothing is changed."""
+    await desk.running("a")
+    await desk.arrange("pause")
+    before = desk.everything()
+    words = ["a" if verb in ("cancel", "retry", "promote") else "q" if verb != "claim" else "c" * 22, "1", "jobs=1"][:count]
+    with pytest.raises((Invalid, Refused)):
+        await desk.run(Call((("EVAL", script(verb).text, 1, desk.base, *words),), list))
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize("lease", ["inf", "1e400", "nan", "-5", "0x10", "30000.7", "", "9" * 15])
 @pytest.mark.parametrize("verb", ["claim", "heartbeat"])
-async def test_a_lease_that_makes_no_sense_loses_no_job(desk, verb, lease):
-    if verb == "claim":
-        await desk.submit("a")
-        call = verbs.claim(desk.base, claim_id="x" * 22, worker="w", lease=77, n=1, queues=["q"])
-    else:
-        call = verbs.heartbeat(desk.base, [Beat(await desk.running("a"))], lease=77)
-    args = [lease if arg == 77_000 else arg for arg in call.commands[0][2:]]
-    with contextlib.suppress(redis.ResponseError):
-        desk.raw.execute_command("EVAL", call.text, *args)
-    assert desk.state("a") in ("queued", "running")
-    desk.elapse(60)
-    assert [taken.id for taken in await desk.claim()] == ["a"]
+async def test_a_lease_is_a_number_of_ms(desk, verb, lease):
+    """A lease without end would outlive its worker."""
+    held = await desk.running("a", rules="timeout=none")
+    await desk.submit("b", rules="timeout=none")
+    before = desk.everything()
+    words = ["c" * 22, "w", lease, "1", "q"] if verb == "claim" else [lease, "a", held.token, ""]
+    with pytest.raises(Invalid, match="lease"):
+        await desk.run(Call((("EVAL", script(verb).text, 1, desk.base, *words),), list))
+    assert desk.everything() == before
+
+
+async def test_a_claim_from_what_cannot_name_a_queue_is_refused(desk):
+    with pytest.raises(Invalid, match="names are 1 to 128"):
+        await desk.claim(queues=("q", "no queue"))
+
+
+async def test_a_rule_is_given_once(desk):
+    """…or a job could bring megabytes past the limits on its payload."""
+    (answer,) = await desk.submit("a", rules="tries=1 delay=5 tries=1")
+    assert answer == "INVALID rule tries=1"
+    (answer,) = await desk.submit("a", rules="timeout=none " * 5 + "timeout=none")
+    assert answer == "INVALID rule timeout=none"
+    (answer,) = await desk.submit("a", rules="x" * 5000)
+    assert len(answer) < 100
+
+
+async def test_a_refusal_does_not_repeat_megabytes(desk):
+    with pytest.raises(NotFound) as refused:
+        await desk.run(verbs.cancel(desk.base, "x" * 1_000_000, 0))
+    assert len(str(refused.value)) < 400

@@ -115,3 +115,40 @@ async def test_a_store_that_is_closed_has_given_back_what_an_abandoned_claim_too
     assert claiming.cancelled()
     await store.aclose()
     assert raw.hget(keys.job(base, submitted.id), "state") == "queued"
+
+
+async def test_a_drain_is_not_over_because_nobody_answers(store, monkeypatch):
+    """The server is away when the worker asks for more: that is no answer, so the queues are not dry."""
+    claim, calls = store.claim, []
+
+    async def claim_badly(**request):
+        calls.append(request)
+        if 1 < len(calls) < 6:
+            raise Unavailable("no answer")
+        return await claim(**request)
+
+    monkeypatch.setattr(store, "claim", claim_badly)
+    monkeypatch.setattr("jobs.worker.REST", 0.01)
+    await store.submit([tasks.add.job(i) for i in range(20)])
+    async with asyncio.timeout(20):
+        summary = await Worker(tasks.app, store, slots=2).run(drain=True)
+    assert summary.completed == 20
+
+
+async def test_a_drain_waits_for_what_is_not_settled_yet(store, raw, base, monkeypatch):
+    """The last result finds the server away for a while: it is sent, however long that takes, before the worker goes."""
+    settle, calls = store.settle, []
+
+    async def settle_badly(endings):
+        calls.append(len(endings))
+        if len(calls) < 20:
+            raise Unavailable("no answer")
+        return await settle(endings)
+
+    monkeypatch.setattr(store, "settle", settle_badly)
+    monkeypatch.setattr("jobs.worker.REST", 0.01)
+    monkeypatch.setattr("jobs.worker.LAST_WORDS", 0.0)
+    await store.submit([tasks.add.job(1)])
+    async with asyncio.timeout(20):
+        summary = await Worker(tasks.app, store, slots=1).run(drain=True)
+    assert (summary.completed, len(calls)) == (1, 20)

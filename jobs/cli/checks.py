@@ -32,6 +32,8 @@ class Facts(NamedTuple):
     upkeep: tuple[datetime, str] | None
     overdue: tuple[int, float] | None
     """How much is overdue, and for how many seconds at most."""
+    foreign: list[str] | None
+    """Keys of the namespace that are of a wrong type."""
 
 
 class Finding(NamedTuple):
@@ -192,6 +194,17 @@ def layout(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "layout", f"namespace {name}, layout {ours}, partitions: {len(facts.layouts)}")
 
 
+def foreign(facts: Facts) -> Iterator[Finding]:
+    """Has somebody else written here?"""
+    if facts.foreign is None:
+        yield Finding("unknown", "keys", "their types cannot be seen (TYPE)")
+    elif facts.foreign:
+        seen = f"of a wrong type, so that scripts stop at it: {', '.join(facts.foreign[:5])}"
+        yield Finding("bad", "keys", seen, "find who wrote it; then restore it, or DEL it if what it held can be spared")
+    else:
+        yield Finding("ok", "keys", "all are of the type that they must be")
+
+
 def scripts(facts: Facts) -> Iterator[Finding]:
     """Does the server know the scripts?"""
     if facts.loaded is None:
@@ -230,5 +243,5 @@ def trust(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    server, security, eviction, memory, persistence, connections, clock, layout, scripts, upkeep, trust,
+    server, security, eviction, memory, persistence, connections, clock, layout, foreign, scripts, upkeep, trust,
 )  # fmt: skip

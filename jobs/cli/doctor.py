@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
 CONFIG = ("save", "appendfsync", "maxclients")
+QUEUES = 1000
+"""Queues that are looked at one by one."""
 OVERDUE = 5.0
 """Seconds that something may be overdue: idle workers look every 2 s."""
 
@@ -69,7 +71,17 @@ def _gather(client: SyncClient) -> Facts:
         loaded=_ask(client, reads.known([script(name).sha for name in NAMES])),
         upkeep=_upkeep(client),
         overdue=_overdue(client, now),
+        foreign=_foreign(client),
     )
+
+
+def _foreign(client: SyncClient) -> list[str] | None:
+    """The keys that are of a wrong type; None where it cannot be seen."""
+    found = []
+    for base in client.layout.bases:
+        names = _ask(client, reads.queues(base)) or []
+        found.append(_ask(client, reads.foreign(base, names[:QUEUES])))
+    return None if None in found else [key for each in found for key in each or ()]
 
 
 def _upkeep(client: SyncClient) -> tuple[datetime, str] | None:

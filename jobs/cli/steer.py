@@ -82,5 +82,5 @@ def configure(args: Namespace) -> int:
     if args.json:
         document({"queue": held.name, "limits": held.limits})
     else:
-        write(limits_of(held) or "no limits")
+        write(f"{'the namespace' if everywhere else held.name}: {limits_of(held) or 'no limits'}")
     return 0

@@ -72,10 +72,9 @@ def most(text: str) -> int | None:
     """A whole number from 0, or `none` for no limit."""
     if text == "none":
         return None
-    value = number(text)
-    if value < 0:
-        raise ArgumentTypeError("use a whole number from 0, or none")
-    return value
+    if not re.fullmatch(r"\d{1,14}", text):
+        raise ArgumentTypeError(f"{text[:40]!r}: use a whole number from 0 to {10**14 - 1:,}, or none")
+    return int(text)
 
 
 def size(text: str) -> int | None:

@@ -4,6 +4,22 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a drain takes no answer for an empty queue",
+        "jobs/worker.py",
+        "return False  # nobody has said that there is nothing",
+        "return True",
+        "a cron's worker exits with 0 while the queue is full, because Redis was away for a moment",
+        "test_worker_trouble.py::test_a_drain_is_not_over_because_nobody_answers[fakeredis]",
+    ),
+    Mutant(
+        "a drain does not wait for what is not settled",
+        "jobs/worker.py",
+        "elif self._attempts or self._asking:",
+        "elif self._busy or self._asking:",
+        "the last results are lost, and their jobs run again",
+        "test_worker_trouble.py::test_a_drain_waits_for_what_is_not_settled_yet[fakeredis]",
+    ),
+    Mutant(
         "redis-py sends again by itself",
         "jobs/config.py",
         "retry=AsyncRetry(NoBackoff(), 0)",
