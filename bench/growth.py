@@ -177,6 +177,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
     parser.add_argument("--only", nargs="+", choices=(*AXES, *TABLES), metavar="AXIS", help=f"of {', '.join((*AXES, *TABLES))}")
     asked = parser.parse_args()
+    if asked.given and not asked.given.is_file():
+        parser.error(f"there is no file {asked.given}: give the one that an earlier run wrote with --json")
     found = json.loads(asked.given.read_text()) if asked.given else _run(asked)
     _keep(found, asked.json)
     print(pictures.tables(found))

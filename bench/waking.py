@@ -61,18 +61,22 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=30, help="due jobs per crew (30)")
     parser.add_argument("--seconds", type=float, default=30, help="how long idle processes are watched (30)")
     parser.add_argument("--workers", default="1,10,50", help="the crews (1,10,50)")
+    parser.add_argument("--server", choices=("redis", "valkey"), help="one of them alone (both)")
     asked = parser.parse_args()
     crews = [int(word) for word in asked.workers.split(",")]
     found: dict[str, dict[str, float]] = {}
-    for binary in ("redis-server", None):
-        if binary is None or shutil.which(binary):
+    for name, binary in (("redis", "redis-server"), ("valkey", None)):
+        if asked.server in (None, name) and (binary is None or shutil.which(binary)):
             with _server(binary) as server:
                 print(f"{server.version}: about {asked.jobs * 3.6 + 3 * asked.seconds:.0f} s …", file=sys.stderr)
                 row = asyncio.run(_latencies(server.url, crews, asked.jobs))
                 for slots in (1, 100):
                     row |= _idle(server.url, slots, asked.seconds)
                 found[server.version or "server"] = row
-    print(json.dumps(found, indent=2) if asked.json else _tables(found))
+                if not asked.json:
+                    print(_tables({server.version or "server": row}), flush=True)
+    if asked.json:
+        print(json.dumps(found, indent=2))
 
 
 @contextmanager

@@ -166,11 +166,11 @@ def test_an_operator_cancels_revives_and_promotes_jobs(shell):
 
 
 def test_an_operator_pauses_a_queue_and_resumes_it(shell):
-    assert shell.ok("pause", "mail", "default") == "QUEUE    ANSWER\nmail     paused\ndefault  paused"
     shell.ok("submit", "add", "--queue", "mail")
+    assert shell.ok("pause", "mail", "mial") == "QUEUE  ANSWER\nmail   paused\nmial   paused; no job was ever in this queue"
     assert re.search(r"^mail +1 +1 +2 +for \d+ ms$|^mail .* for [\d.]+ s$", shell.ok("queues"), re.MULTILINE)
     assert shell.json("resume", "mail") == [{"queue": "mail", "answer": "resumed"}]
-    assert shell.json("queues")[1]["paused_at"] is None
+    assert shell.json("queues")[0]["paused_at"] is None
     assert "use 1 to 128 of" in shell.no(2, "pause", "mail", "no good")
 
 

@@ -55,15 +55,18 @@ def _each(verb: str, args: Namespace) -> int:
 def _ask(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
     plan = getattr(client.layout, verb)(name)
     try:
+        new = kind == "queue" and name not in {queue.name for queue in client.queues()}
         answer: str = client.follow(plan) if kind == "queue" else follow_sync(client.transport.run, plan)
     except Refused as error:
         return {kind: name, "error": error.code, "message": str(error)}
-    return {kind: name, "answer": answer}
+    return {kind: name, "answer": answer} | ({"new": True} if new else {})
 
 
 def _cell(answer: dict[str, Any]) -> Cell:
     if "error" in answer:
         return Cell(f"refused: {answer['message']}", "red")
+    if answer.get("new"):
+        return Cell(f"{answer['answer']}; no job was ever in this queue", "yellow")
     return Cell(WORDS.get(answer["answer"], answer["answer"]), "green")
 
 
