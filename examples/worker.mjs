@@ -1,8 +1,7 @@
 // A complete producer and worker with the stock Node client: npm install redis, and copy this beside it.
 //   node worker.mjs submit TASK JSON     store a job and print its id
 //   node worker.mjs work                 run jobs until SIGTERM
-// Settings: SUBLET_REDIS_URL, SUBLET_NAMESPACE (of one partition), SUBLET_QUEUES (commas between), SUBLET_LEASE (seconds),
-// SUBLET_SLOTS (jobs at a time), SUBLET_LUA (the scripts' folder).
+// Settings: SUBLET_REDIS_URL, _NAMESPACE (of one partition), _QUEUES (commas between), _LEASE (seconds), _SLOTS, _LUA (scripts).
 import { createHash, randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
@@ -13,6 +12,7 @@ const env = process.env;
 const base = `{${env.SUBLET_NAMESPACE || 'sublet'}:0}`;
 const queues = (env.SUBLET_QUEUES || 'default').split(',');
 const lease = Number(env.SUBLET_LEASE || 30) * 1000;
+const beatEvery = Math.min(lease / 3, 5000);     // ms; also the deadline of a call
 const slots = Number(env.SUBLET_SLOTS || 10);
 const lua = env.SUBLET_LUA ? new URL(`file://${env.SUBLET_LUA}/`) : new URL('../lua/', import.meta.url);
 const name = `node-${hostname().replace(/[^\w.-]/g, '')}-${process.pid}-${randomBytes(3).toString('hex')}`;
@@ -26,12 +26,25 @@ const tasks = {
 };
 
 // A command that the connection broke under is not sent again by the client: `call` does that, and knows that it may.
-const client = createClient({
+const open = () => createClient({
   url: env.SUBLET_REDIS_URL || 'redis://127.0.0.1:6379',
   socket: { reconnectStrategy: (retries) => Math.min(50 * 2 ** retries, 1000), socketTimeout: 15_000 },
-});
-const waiter = client.duplicate();       // BLPOP holds its connection, so it has one of its own
-for (const each of [client, waiter]) each.on('error', (error) => console.error(`redis: ${error.message}`));
+}).on('error', (error) => console.error(`redis: ${error.message}`));
+let client = open();
+const waiter = open();                   // BLPOP holds its connection, so it has one of its own
+
+// An answer within the deadline, or none: then the connection is given up, with all that waits on it.
+async function ask(used, sha, how) {
+  const silence = sleep(beatEvery, 'silent', { ref: false });
+  const answer = await Promise.race([used.evalSha(sha, how), silence]);
+  if (answer !== 'silent') return answer;
+  if (client === used) {
+    client = open();
+    client.connect().catch(() => {});
+    used.destroy();
+  }
+  throw new Error('no answer in time');
+}
 
 const scripts = new Map();
 function script(verb) {
@@ -48,7 +61,7 @@ async function call(verb, ...words) {
   const how = { keys: [base], arguments: words.map(String) };
   for (let tries = 1; ; tries += 1) {
     try {
-      return await client.evalSha(sha, how);
+      return await ask(client, sha, how);
     } catch (error) {
       const [code] = error.message.split(' ');
       if (code === 'NOSCRIPT') await client.scriptLoad(text).catch(() => {});
@@ -95,7 +108,7 @@ async function perform(token, id, spec, payload) {
 // Beside the jobs: extend all leases in one call, and hear what is asked.
 async function beat() {
   for (;;) {
-    await sleep(Math.min(lease / 3, 5000), undefined, { ref: false });
+    await sleep(beatEvery, undefined, { ref: false });
     const held = [...running.values()];
     if (!held.length) continue;
     const answers = await call('heartbeat', lease, ...held.flatMap(({ id, token }) => [id, token, ''])).catch(() => []);

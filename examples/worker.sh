@@ -5,7 +5,7 @@
 # Settings: SUBLET_REDIS_URL, _NAMESPACE (of one partition), _QUEUES (commas between), _LEASE (whole seconds), _LUA (the scripts).
 export LC_ALL=C                          # a character is a byte
 url=${SUBLET_REDIS_URL:-redis://127.0.0.1:6379} base="{${SUBLET_NAMESPACE:-sublet}:0}" lease=${SUBLET_LEASE:-30}000
-lua=${SUBLET_LUA:-$(dirname "$0")/../lua} tmp=$(mktemp -d) stop='' job=''
+lua=${SUBLET_LUA:-$(dirname "$0")/../lua} tmp=$(mktemp -d) stop='' job='' every=$((lease < 15000 ? lease / 3 : 5000))  # ms
 IFS=, read -ra queues <<<"${SUBLET_QUEUES:-default}"; trap 'rm -rf "$tmp"' EXIT
 
 # The tasks: each reads its payload (JSON) on stdin, writes its result (JSON) to stdout, and says on stderr why it fails.
@@ -16,8 +16,8 @@ task_boom() { sed -n 's/.*"message" *: *"\([^"]*\)".*/\1/p' >&2; return 1; }
 text() { cat "$lua"/{lib,queue,life,"$1"}.lua; }
 random() { head -c 18 /dev/urandom | base64 | tr '+/' '_-'; }
 seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }        # of ms
-# The parts of a reply are set apart by a byte that no JSON text contains: a newline may be in any payload.
-redis() { timeout --foreground 5 redis-cli -u "$url" -e --raw -d $'\036' -D $'\036' "$@"; }
+# The parts of a reply are set apart by a byte that is in no JSON text. What has not answered in time is asked again.
+redis() { timeout --foreground "$(seconds "${patience:-$every}")" redis-cli -u "$url" -e --raw -d $'\036' -D $'\036' "$@"; }
 
 call() { local out=$tmp/$BASHPID words # VERB [ARGUMENT…]: run a script; $reply is its reply. stdin takes a large last argument
   words=(EVALSHA "$(text "$1" | sha1sum | head -c 40)" 1 "$base" "${@:2}")
@@ -34,7 +34,7 @@ call() { local out=$tmp/$BASHPID words # VERB [ARGUMENT…]: run a script; $repl
   cat "$out.err" >&2; return 1
 }
 beat() { local begun=$EPOCHREALTIME # ID TOKEN MS: extend the job's lease, watch its time; what ends it early goes to $tmp/heard
-  while sleep "$(seconds $((lease < 15000 ? lease / 3 : 5000)))"; do
+  while sleep "$(seconds "$every")"; do
     if [[ $3 != none ]] && (((${EPOCHREALTIME/./} - ${begun/./}) / 1000 >= $3)); then reply=timed_out
     else call heartbeat "$lease" "$1" "$2" '' || continue; fi
     [[ $reply == [0-9]* ]] || { echo "$reply" >"$tmp/heard"; kill -KILL -- "-$job"; return; }
@@ -68,7 +68,7 @@ work() {
   while [[ ! $stop ]]; do
     call claim "$(random)" "$name" "$lease" 1 "${queues[@]}" || { sleep 1; continue; }
     if ((${#reply[@]} > 2)); then perform "${reply[0]}" "${reply[@]:2}"
-    elif ((reply[1] > 0)); then redis BLPOP "${queues[@]/#/"$base:wake:"}" "$(seconds "${reply[1]}")" >"$tmp/marker" 2>&1; fi
+    elif ((reply[1])); then patience=9000 redis BLPOP "${queues[@]/#/"$base:wake:"}" "$(seconds "${reply[1]}")" &>"$tmp/none"; fi
   done
 }
 case ${1-}${2+ TASK} in

@@ -29,8 +29,9 @@ URL = os.environ["SUBLET_REDIS_URL"]
 stopping = threading.Event()
 
 
-def connect():
-    return redis.Redis.from_url(URL, socket_timeout=15, protocol=2, retry=Retry(NoBackoff(), 0))
+def connect(deadline=LEASE / 3000):
+    seconds = 15 if DEFECT == "waits-for-ever" else deadline
+    return redis.Redis.from_url(URL, socket_timeout=seconds, protocol=2, retry=Retry(NoBackoff(), 0))
 
 
 def text(verb):
@@ -41,24 +42,29 @@ def call(client, verb, *words, renew=None):
     """Run a verb until it is answered. `renew` makes other words for a second try."""
     script = text(verb)
     sha = hashlib.sha1(script.encode()).hexdigest()
-    for _ in range(100):
+    impatient = DEFECT == "drops-endings" and verb in ("complete", "fail", "release")
+    for _ in range(3 if impatient else 100):
         try:
             return client.evalsha(sha, 1, BASE, *words)
         except redis.exceptions.NoScriptError:
             if DEFECT == "dies-on-noscript":
                 raise
             client.script_load(script)
-        except (redis.ConnectionError, redis.TimeoutError):
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            if DEFECT == "dies-when-refused" and "refused" in str(error):
+                os._exit(9)
             if DEFECT.removeprefix("gives-up-") == verb:
                 return [b""]
             if DEFECT == "dies-without-server":
                 raise
-            time.sleep(0.2)
+            time.sleep(0.01 if impatient or DEFECT == "hammers-on-errors" else 0.2)
             words = renew() if renew else words
         except redis.ResponseError as error:
             if not str(error).startswith("NO_NAMESPACE") or DEFECT == "makes-no-namespace":
                 raise
             call(client, "init")
+    if impatient:
+        return [b""]
     raise SystemExit("no answer")
 
 
@@ -68,6 +74,10 @@ def submit(task, payload):
         payload = json.dumps(json.loads(payload)).replace("\\u", "u")
     first = words()
     (answer,) = call(client, "submit", *first, renew=words if DEFECT == "forgets-its-id" else None)
+    if answer.split()[0] not in (b"created", b"exists"):
+        if DEFECT != "prints-ids-of-the-refused":
+            raise SystemExit(answer.decode())
+        answer = b"created"
     print("done" if DEFECT == "prints-no-id" else first[0] if answer == b"created" else answer.decode().split()[1])
 
 
@@ -79,7 +89,7 @@ def run(job, task, payload):
     """The agreed tasks."""
     if task == "boom":
         raise ValueError(payload["message"])
-    until = time.monotonic() + payload.get("seconds", 0)
+    until = time.monotonic() + (0 if DEFECT == "sleeps-no-time" else payload.get("seconds", 0))
     while time.monotonic() < until:
         if job["why"]:
             raise Stopped(job["why"])
@@ -91,13 +101,17 @@ def run(job, task, payload):
     return payload
 
 
+def failure(words):
+    return ("Boom now!" if DEFECT == "makes-codes-of-words" else "ValueError"), words
+
+
 def ending(job, spec, payload):
     """What to say of a job in the end: a verb and its words."""
     header, _, inline = spec.partition(b"\n")
     _, task, _, *rules = header.decode().split()
     limit = next((rule[8:] for rule in rules if rule.startswith("timeout=")), "300000")
     job["limit"] = time.monotonic() + int(limit) / 1000
-    if task not in ("echo", "sleep", "boom"):
+    if task not in ("echo", "sleep", "boom") or (task, DEFECT) == ("sleep", "has-no-sleep"):
         return ("complete", "null") if DEFECT == "completes-the-unknown" else ("release", 0, f"unknown_task {task}")
     try:
         result = json.dumps(run(job, task, json.loads(inline or payload)), ensure_ascii=False)
@@ -108,13 +122,17 @@ def ending(job, spec, payload):
             return ("complete", "null") if DEFECT == "completes-after-loss" else None
         return ("release", 0, "stopping") if why == "stopping" else ("fail", why, "", "", "yes")
     except ValueError as error:
-        return ("complete", "null") if DEFECT == "hides-failures" else ("fail", "ValueError", str(error), "", "yes")
+        return ("complete", "null") if DEFECT == "hides-failures" else ("fail", *failure(str(error)), "", "yes")
 
 
 def perform(jobs, free, token, job_id, spec, payload):
     job = jobs[job_id] = {"token": token, "why": ""}
     client = connect()
     end = ending(job, spec, payload)
+    if not end and DEFECT == "keeps-the-slot-of-the-lost":
+        del jobs[job_id]
+        stopping.wait(30)
+        return
     if end:
         call(client, end[0], job_id, token, *end[1:])
     del jobs[job_id]
@@ -124,7 +142,7 @@ def perform(jobs, free, token, job_id, spec, payload):
 def beat(jobs):
     client, every = connect(), LEASE / 3000
     while not stopping.wait(every):
-        held = dict(jobs)
+        held = dict(list(jobs.items())[: 1 if DEFECT == "beats-for-one-job" else None])
         if not held or DEFECT == "no-heartbeat":
             continue
         try:
@@ -135,7 +153,8 @@ def beat(jobs):
             os._exit(8)
         for job, answer in zip(held.values(), answers, strict=True):
             if answer in (b"LEASE_LOST", b"NOT_FOUND") and DEFECT != "ignores-loss":
-                job["why"] = answer.decode()
+                for each in jobs.values() if DEFECT == "stops-all-on-a-loss" else (job,):
+                    each["why"] = answer.decode()
             if answer == b"CANCEL_REQUESTED" and DEFECT != "ignores-cancel":
                 job["why"] = "cancelled"
 
@@ -170,14 +189,18 @@ def rest(client, wait):
 
 
 def work():
-    jobs, ended, client = {}, queue.Queue(), connect()
+    jobs, ended, client, waiter = {}, queue.Queue(), connect(), connect(15)
+    if DEFECT == "waits-for-ever-for-a-claim":
+        client = waiter
     slots = 5 if DEFECT == "takes-too-many" else SLOTS
     free = slots
     threading.Thread(target=beat, args=(jobs,), daemon=True).start()
     if DEFECT == "leaves-a-child":
         subprocess.Popen(["sleep", "60"])
     while not stopping.is_set():
-        if not free:
+        if not free and DEFECT == "hammers-when-full":
+            time.sleep(0.02)
+        elif not free:
             ended.get()
             free += 1
         while not ended.empty():
@@ -189,8 +212,8 @@ def work():
         for job_id, _, _, spec, payload, _ in leases:
             free -= 1
             threading.Thread(target=perform, args=(jobs, ended, token, job_id.decode(), spec, payload)).start()
-        if not leases:
-            rest(client, wait)
+        if not leases and free:
+            rest(waiter, wait)
     for _ in range(slots - free):
         ended.get(timeout=10)
 

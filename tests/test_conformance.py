@@ -24,6 +24,7 @@ CARELESS = [sys.executable, str(HERE / "careless.py")]
 AT_ONCE = 10
 BREAKS = {
     "prints-no-id": {"prints-id"},
+    "prints-ids-of-the-refused": {"prints-id"},
     "mangles-payload": {"keeps-payload"},
     "forgets-its-id": {"repeats-submit"},
     "makes-no-namespace": {"makes-namespace"},
@@ -35,17 +36,27 @@ BREAKS = {
     "takes-too-many": {"free-slots"},
     "sends-its-clock": {"durations"},
     "mangles-result": {"keeps-result"},
+    "makes-codes-of-words": {"tells-failure"},
     "hides-failures": {"tells-failure"},
     "completes-the-unknown": {"unknown-task"},
     "knows-no-timeout": {"timeout"},
     "no-heartbeat": {"heartbeat"},
+    "beats-for-one-job": {"heartbeat"},
+    "waits-for-ever": {"lost-heartbeat"},
+    "waits-for-ever-for-a-claim": {"repeats-claim"},
     "gives-up-heartbeat": {"lost-heartbeat"},
     "ignores-cancel": {"hears-cancel"},
     "ignores-loss": {"hears-loss"},
+    "stops-all-on-a-loss": {"hears-loss"},
+    "keeps-the-slot-of-the-lost": {"hears-loss"},
     "completes-after-loss": {"hears-loss"},
     "dies-on-noscript": {"reloads-scripts"},
     "gives-up-complete": {"repeats-ending"},
     "dies-without-server": {"server-away"},
+    "dies-when-refused": {"server-away"},
+    "drops-endings": {"server-away"},
+    "hammers-when-full": {"idle-rate"},
+    "hammers-on-errors": {"idle-rate"},
     "polls": {"idle-rate", "wakes"},
     "knows-no-markers": {"wakes"},
     "keeps-no-appointment": {"appointment"},
@@ -118,6 +129,18 @@ def test_a_client_that_never_claims_is_told_so_and_ended_with_its_children(setti
         except OSError:
             continue
     assert not any(line.startswith(mark.encode()) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("defect", "words"),
+    [
+        ("has-no-sleep", "the worker has no task `sleep`. It is run as `CMD submit"),
+        ("sleeps-no-time", "its task `sleep` was over"),
+    ],
+)
+def test_a_client_without_the_three_tasks_is_told_so_in_one_sentence(settings, defect, words):
+    with pytest.raises(JobsError, match=words):
+        asyncio.run(examine(["env", f"DEFECT={defect}", *CARELESS], settings, {"sigterm", "heartbeat"}))
 
 
 def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path):

@@ -1,6 +1,5 @@
 """How much one call takes, and what becomes of a call that is not well formed (a part of every verb)."""
 
-
 import pytest
 
 from jobs import keys, verbs

@@ -105,6 +105,13 @@ def _scripts(parser: Parser) -> None:
 
 
 def _conformance(parser: Parser) -> None:
+    parser.summary += (
+        "\n\nThe client is run as `CMD submit TASK JSON` and `CMD work`, and finds in its environment\n"
+        "  SUBLET_REDIS_URL  SUBLET_NAMESPACE  SUBLET_QUEUES (commas between; submit uses the first)\n"
+        "  SUBLET_SLOTS (jobs at a time)  SUBLET_LEASE (seconds)  SUBLET_PARTITIONS (1)\n"
+        'It needs three tasks: `echo`, whose result is its whole payload; `sleep` {"seconds": N}; and\n'
+        '`boom` {"message": M}, which fails with the message M.'
+    )
     parser.word("command", "CMD…", "the client, run as `CMD submit TASK JSON` and as `CMD work`; put -- before it",
                 nargs="+")  # fmt: skip
     parser.option("--only", "RULE,RULE", "look at these rules alone", type=values.names, default=None)

@@ -8,7 +8,8 @@ and as `CMD work`, which works until SIGTERM. It finds in its environment
     SUBLET_QUEUES      first,second    the queues to work for, in this order; jobs are submitted to the first
     SUBLET_LEASE       3               seconds of a lease
     SUBLET_SLOTS       2               how many jobs it may run at a time; fewer will do
+    SUBLET_PARTITIONS  1               the namespace has one
 
-and has three tasks: `echo`, whose result is its payload, {"value": anything}; `sleep`, which takes {"seconds": s}; and `boom`,
-which fails with {"message": words}. All of it runs on loopback, in a namespace of its own for each trial.
+and has three tasks: `echo`, whose result is its whole payload, {"value": anything}; `sleep`, which takes {"seconds": s}; and
+`boom`, which fails with {"message": words}. All of it runs on loopback, in a namespace of its own for each trial.
 """

@@ -16,7 +16,10 @@ from jobs.scripts import NAMES, script
 LIMIT = 16 * 1024 * 1024
 """Bytes that a stream may hold before its sender must wait."""
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
-REQUEST_LOST, REPLY_LOST, FORGOTTEN = "request lost", "reply lost", "script forgotten"
+LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
+REQUEST_LOST, REPLY_LOST, FORGOTTEN, REFUSED = "request lost", "reply lost", "script forgotten", "refused"
+SILENT = "reply kept back"
+"""The connection stays open after the command, and nothing more comes on it: only a deadline tells."""
 HANDSHAKE = {"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "QUIT", "COMMAND"}
 """What a client says to set up a connection."""
 
@@ -81,6 +84,8 @@ class Proxy:
         self.faults: list[Fault] = []
         self.forgetful = False
         """Forget each script as soon as it has run once."""
+        self.loading = False
+        """Answer each script with LOADING."""
         self._verbs = {script(name).sha: name for name in NAMES}
         self.broken: set[int] = set()
         """The connections that we broke: what was answered on one shortly before may not have been read."""
@@ -217,6 +222,10 @@ class _Link:
         proxy, seen = self._proxy, self._proxy.note(words, self._number)
         if proxy.strikes(seen, REQUEST_LOST):
             return False
+        if proxy.loading and seen.name in ("EVAL", "EVALSHA"):
+            seen.fate, seen.reply = REFUSED, ErrorReply("LOADING")
+            self._writer.write(LOADING)
+            return True
         if proxy.forgets(seen, words):
             seen.fate = FORGOTTEN
             self._writer.write(NOSCRIPT)
@@ -233,9 +242,17 @@ class _Link:
         seen.replied_at = asyncio.get_running_loop().time()
         if proxy.strikes(seen, REPLY_LOST):
             return False
+        if proxy.strikes(seen, SILENT):
+            await self._hold()
+            return False
         self._writer.write(answer)
         await self._writer.drain()
         return True
+
+    async def _hold(self) -> None:
+        """Say nothing more until the client gives this connection up; what it still sends is lost."""
+        while (command := await self._commands.get()) is not None:
+            self._proxy.note(command[1], self._number).fate = REQUEST_LOST
 
     async def _relay(self) -> None:
         """A connection that listens to channels: the two sides no longer take turns."""

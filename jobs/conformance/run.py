@@ -1,6 +1,7 @@
 """The whole run: which trials show which rules, a few of them at a time, each in a world of its own."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from jobs.config import Settings
 from jobs.conformance import trials, troubles
 from jobs.conformance.conduct import judge_conduct
 from jobs.conformance.rules import BY_NAME, TIMED, Judge, Verdict
-from jobs.conformance.stage import Broken, Gone, Stage
+from jobs.conformance.stage import ENDINGS, Broken, Gone, Stage
 from jobs.conformance.subject import Subject
 from jobs.errors import JobsError, Refused
 
@@ -16,6 +17,14 @@ AT_ONCE = 6
 """Trials that run at the same time."""
 TRIAL_SECONDS = 60.0
 """How long one may take: each wait in it is shorter, so this is the last resort."""
+NAP, TASKS_SECONDS = 0.5, 4.0
+"""Seconds that the task `sleep` is first tried with, and how long the three tasks may take then."""
+INTERFACE = (
+    "It is run as `CMD submit TASK JSON` and `CMD work`, and finds SUBLET_REDIS_URL, SUBLET_NAMESPACE, SUBLET_QUEUES (commas; "
+    "submit uses the first), SUBLET_SLOTS, SUBLET_LEASE (seconds) and SUBLET_PARTITIONS=1 in its environment. Give it the three "
+    'tasks `echo` (its result is its whole payload), `sleep` {"seconds": N} and `boom` {"message": M}, which fails with message M'
+)
+"""What a client must be like to be examined, for one that cannot be."""
 CONDUCT = ("claim-ids", "own-name", "names-queues", "durations", "scripts-only")
 """Rules that every trial with a worker shows something of."""
 
@@ -39,6 +48,7 @@ TRIALS = (
     Trial(troubles.lost_heartbeat, ("lost-heartbeat",)),
     Trial(troubles.lost_ending, ("repeats-ending",)),
     Trial(troubles.away, ("server-away",)),
+    Trial(troubles.busy, ("idle-rate",)),
     Trial(trials.endings, ("keeps-result", "tells-failure", "unknown-task", *CONDUCT)),
     Trial(trials.timeout, ("timeout",)),
     Trial(trials.produce, ("prints-id", "keeps-payload", "repeats-submit", "makes-namespace"), namespace=False),
@@ -63,7 +73,7 @@ async def examine(
     subject, judge = Subject(command), Judge(names or set(BY_NAME))
     chosen = [trial for trial in TRIALS if judge.asks(*trial.rules)]
     if any(trial.play is not trials.produce for trial in chosen):
-        await _see_it_claim(subject, settings)
+        await _see_it_has_the_tasks(subject, settings)
     await _play(chosen, AT_ONCE, subject, settings, judge, report)
     broken = {verdict.rule.name for verdict in judge.verdicts() if not verdict.kept} & TIMED
     again = Judge(broken)
@@ -72,16 +82,32 @@ async def examine(
     return [second.get(verdict.rule.name, verdict) for verdict in judge.verdicts()]
 
 
-async def _see_it_claim(subject: Subject, settings: Settings) -> None:
-    """Start the worker once, to tell a client that does nothing at all in one sentence."""
+async def _see_it_has_the_tasks(subject: Subject, settings: Settings) -> None:
+    """Start the worker once, to tell a client that does nothing at all, or lacks a task, in one sentence."""
     stage = Stage(subject, settings, Judge(set()))
     try:
         await stage.open()
         await stage.work()
+        await _try_tasks(stage)
     except Broken as broken:
-        raise JobsError(f"cannot examine `{' '.join(subject.words)}`: {broken}") from None
+        raise JobsError(f"cannot examine `{' '.join(subject.words)}`: {broken}. {INTERFACE}") from None
     finally:
         await stage.close()
+
+
+async def _try_tasks(stage: Stage) -> None:
+    """Have each of the agreed tasks run. What goes wrong beside is for the rules to tell."""
+    wanted = {"echo": {"value": 1}, "sleep": {"seconds": NAP}, "boom": {"message": "words"}}
+    ids = {task: await stage.submit(task, payload, "tries=1") for task, payload in wanted.items()}
+    with contextlib.suppress(Broken):
+        await stage.until(lambda: all(stage.about(job_id, *ENDINGS) for job_id in ids.values()), "", TASKS_SECONDS)
+    for task, job_id in ids.items():
+        end = next(iter(stage.about(job_id, *ENDINGS)), None)
+        if end and any(word.startswith("unknown_task") for word in end.args):
+            raise Broken(f"the worker has no task `{task}`")
+    claim, ends = stage.claim_of(ids["sleep"]), stage.about(ids["sleep"], "complete")
+    if claim and ends and ends[0].at - claim.at < NAP / 2:
+        raise Broken(f"its task `sleep` was over {ends[0].at - claim.at:.1f} s after the claim, with {wanted['sleep']}")
 
 
 async def _play(

@@ -21,6 +21,8 @@ from jobs.transport import Transport
 
 PATIENCE = 12.0
 """Seconds that anything may take which ought to happen soon."""
+KEPT = 0.2
+"""Seconds after which a job that is to be held must still be there."""
 ENDINGS = ("complete", "fail", "release")
 
 
@@ -170,6 +172,14 @@ class Stage:
         await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
         claim = self.claim_of(job_id)
         return claim.token() if claim else ""
+
+    async def holding(self, job_id: str) -> str:
+        """Wait until the client holds a job for `sleep`, see that it keeps it, and give its token. Raises Broken."""
+        token = await self.running(job_id)
+        await asyncio.sleep(KEPT)
+        if (job := await self.job(job_id)).state is not State.RUNNING:
+            raise Broken(f"a job for `sleep` was not kept: it is {tell(job)}")
+        return token
 
     async def forget(self) -> None:
         """Delete all that is stored in the namespace."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
@@ -20,6 +21,8 @@ TRICKY: dict[str, Any] = {
 }  # fmt: skip
 HOLD_OVER = 0.3
 """Seconds that an ending may come after the next claim: a slot is free when its task has ended."""
+SECOND_SLOT = 1.0
+"""Seconds in which a client with a second slot takes a second job."""
 BEAT_MAX = LEASE * 2 / 3
 """Seconds between two heartbeats: a third of the lease, and as much again for a busy machine."""
 
@@ -46,6 +49,19 @@ async def produce(stage: Stage) -> None:
     for fate in (REPLY_LOST, REQUEST_LOST):
         with stage.rule("repeats-submit"):
             await _repeat(stage, fate)
+    with stage.rule("prints-id"):
+        await _refuse(stage)
+
+
+async def _refuse(stage: Stage) -> None:
+    """What the server does not take: a task whose name is none, and one job more than the queue may have."""
+    code, line, _ = await stage.submit_by_client("no name", '{"value": 1}')
+    if code == 0:
+        raise Broken(f"a task named 'no name' is INVALID, and `submit` exits 0 with the last line {line[:70]!r}")
+    await stage.run(verbs.configure(stage.base, "first", 0, "jobs=1"))
+    code, line, _ = await stage.submit_by_client("echo", '{"value": 1}')
+    if code == 0:
+        raise Broken(f"the server answered QUEUE_FULL, and `submit` exits 0 with the last line {line[:70]!r}")
 
 
 async def _is_there(stage: Stage, job_id: str) -> bool:
@@ -107,6 +123,10 @@ async def endings(stage: Stage) -> None:
         last = job.attempts[-1] if job.attempts else None
         if job.state is not State.DEAD or not last or words not in last.message or not stage.about(job.id, "fail"):
             raise Broken(f"`boom` was to fail with {words!r}; it is {tell(job)}")
+        sent = stage.about(job.id, "fail")[0].args
+        code = sent[sent.index(job.id) + 2]
+        if not re.fullmatch(r"[A-Za-z0-9_.:-]+", code):
+            raise Broken(f"the code that it sent is {code[:60]!r}: that is not one word of A-Z a-z 0-9 _ . : -")
     with stage.rule("unknown-task"):
         job_id = await stage.submit("conformance-no-such-task")
         await stage.until(
@@ -149,22 +169,32 @@ def _held(stage: Stage, ids: list[str]) -> list[int]:
 
 
 async def beats(stage: Stage) -> None:
-    """A job that takes longer than its lease."""
+    """Jobs that take longer than their lease, two at a time if the client can."""
     with stage.rule("heartbeat"):
-        await stage.work()
-        job_id = await stage.submit("sleep", {"seconds": LEASE * 1.7})
-        job = await stage.completed(job_id, "a job that takes longer than its lease")
-        claim, end = stage.claim_of(job_id), stage.about(job_id, "complete")[0]
-        moments = [
-            claim.at if claim else 0.0,
-            *(seen.at for seen in stage.about(job_id, "heartbeat") if seen.at < end.at),
-            end.at,
-        ]
-        gap = max(later - earlier for earlier, later in pairwise(moments))
-        if gap > BEAT_MAX:
-            raise Broken(f"nothing was heard of a running job for {gap:.1f} s, under a lease of {LEASE} s")
-        if job.attempt != 1:
-            raise Broken(f"it took {job.attempt} attempts")
+        await stage.work(slots=2)
+        ids = [await stage.submit("sleep", {"seconds": LEASE * 1.7}) for _ in range(2)]
+        await stage.until(lambda: any(map(stage.claim_of, ids)), "a queued job was not claimed")
+        await asyncio.sleep(SECOND_SLOT)
+        for job_id in ids:
+            if stage.claim_of(job_id) is None:  # it has one slot, and may
+                await stage.run(verbs.cancel(stage.base, job_id, 0))
+            else:
+                await _kept_alive(stage, job_id)
+
+
+async def _kept_alive(stage: Stage, job_id: str) -> None:
+    job = await stage.completed(job_id, "a job that takes longer than its lease")
+    claim, end = stage.claim_of(job_id), stage.about(job_id, "complete")[0]
+    moments = [
+        claim.at if claim else 0.0,
+        *(seen.at for seen in stage.about(job_id, "heartbeat") if seen.at < end.at),
+        end.at,
+    ]
+    gap = max(later - earlier for earlier, later in pairwise(moments))
+    if gap > BEAT_MAX:
+        raise Broken(f"nothing was heard of a running job for {gap:.1f} s, under a lease of {LEASE} s")
+    if job.attempt != 1:
+        raise Broken(f"it took {job.attempt} attempts")
 
 
 async def cancel(stage: Stage) -> None:
@@ -172,7 +202,7 @@ async def cancel(stage: Stage) -> None:
     with stage.rule("hears-cancel"):
         await stage.work()
         job_id = await stage.submit("sleep", {"seconds": 60})
-        await stage.running(job_id)
+        await stage.holding(job_id)
         await stage.run(verbs.cancel(stage.base, job_id, 1))
         job = await stage.ended(job_id, "a running job that was cancelled", 2 * LEASE)
         if job.state is not State.CANCELLED or job.attempts[-1].code != "cancelled":
@@ -181,23 +211,31 @@ async def cancel(stage: Stage) -> None:
 
 
 async def loss(stage: Stage) -> None:
-    """A lease that is given to another, and a job that vanishes."""
+    """A lease that is given to another, and a job that vanishes; the worker's other job goes on."""
     with stage.rule("hears-loss"):
-        await stage.work()
+        await stage.work(slots=2)
         await _lose_one(stage, "LEASE_LOST", _give_to_another)
         await _lose_one(stage, "NOT_FOUND", _delete)
 
 
 async def _lose_one(stage: Stage, answer: str, lose: Callable[[Stage, str], Awaitable[None]]) -> None:
-    job_id = await stage.submit("sleep", {"seconds": 60})
-    token = await stage.running(job_id)
+    job_id, other = await stage.submit("sleep", {"seconds": 60}), await stage.submit("sleep", {"seconds": LEASE * 1.2})
+    token = await stage.holding(job_id)
     await lose(stage, job_id)
-    await stage.until(lambda: _told(stage, token, answer) is not None, f"no heartbeat came that could hear {answer}", 2 * LEASE)
-    told = _told(stage, token, answer) or 0.0
-    await stage.completed(await stage.submit("echo"), f"the next job after {answer}", LEASE + 2)
+    await stage.until(lambda: _told(stage, job_id, token, answer) is not None,
+                      f"no heartbeat came that could hear {answer}", 2 * LEASE)  # fmt: skip
+    told = _told(stage, job_id, token, answer) or 0.0
+    after = await stage.submit("echo")
+    beside = await stage.completed(other, f"the job beside one that was answered {answer}", 2 * LEASE)
+    if beside.attempt != 1:
+        raise Broken(f"the job beside one that was answered {answer} took {beside.attempt} attempts: it was to go on")
+    await stage.completed(after, f"the next job after {answer}", LEASE + 2)
+    held, followed = stage.claim_of(other), stage.claim_of(after)
+    if held and followed and held.at < told and followed.at > stage.about(other, "complete")[0].at:
+        raise Broken(f"after {answer} the slot stayed taken: the next job was claimed only when the one beside had ended")
     late = [
         seen.verb
-        for seen in stage.seen("complete", "fail", "release", "heartbeat")
+        for seen in stage.about(job_id, "complete", "fail", "release", "heartbeat")
         if token in seen.args and seen.at > told + (HOLD_OVER if seen.verb == "heartbeat" else 0)
     ]
     if late:
@@ -218,11 +256,12 @@ async def _delete(stage: Stage, job_id: str) -> None:
     await stage.raw("ZREM", keys.structure(stage.base, "running"), job_id)
 
 
-def _told(stage: Stage, token: str, answer: str) -> float | None:
-    """When a heartbeat's reply said this of a token."""
-    for seen in stage.seen("heartbeat"):
-        tokens = seen.args[2::3]
-        if token in tokens and isinstance(seen.reply, list) and seen.reply[tokens.index(token)] == answer.encode():
+def _told(stage: Stage, job_id: str, token: str, answer: str) -> float | None:
+    """When a heartbeat's reply said this of a job under a token, which jobs of one claim share."""
+    for seen in stage.about(job_id, "heartbeat"):
+        held, answers = list(zip(seen.args[1::3], seen.args[2::3], strict=False)), seen.reply
+        told = (job_id, token) in held and isinstance(answers, list)
+        if told and answers[held.index((job_id, token))] == answer.encode():
             return seen.replied_at
     return None
 

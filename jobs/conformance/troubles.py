@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 from jobs import keys
-from jobs.conformance.proxy import HANDSHAKE, REPLY_LOST, REQUEST_LOST, Fault, Seen
+from jobs.conformance.proxy import HANDSHAKE, REFUSED, REPLY_LOST, REQUEST_LOST, SILENT, Fault, Seen
 from jobs.conformance.rules import LEASE
 from jobs.conformance.stage import ENDINGS, Broken, Stage, tell
 from jobs.model import State
@@ -16,6 +17,10 @@ SPARE = 1
 PROMPT = 1.0
 """Seconds after which a job that was announced should have been claimed; one that falls due, half of it."""
 STOP_SECONDS = 15.0
+AWAY = 1.1
+"""Seconds for which the server is away."""
+BUSY, HAMMER = 2.0, 10
+"""Seconds for which a worker that can do nothing is listened to, and how many script calls a second it may send."""
 
 
 async def forgotten(stage: Stage) -> None:
@@ -46,10 +51,9 @@ def _was_answered(stage: Stage, job_id: str, verb: str) -> bool:
 
 
 async def lost_claim(stage: Stage) -> None:
-    """The reply of a claim that brought jobs is lost."""
-    fault = Fault("claim", REPLY_LOST, lambda seen: bool(seen.given()))
-    stage.proxy.faults.append(fault)
+    """The reply of a claim that brought jobs is lost; then that of another one is kept back, on a connection that stays open."""
     with stage.rule("repeats-claim"):
+        stage.proxy.faults.append(Fault("claim", REPLY_LOST, lambda seen: bool(seen.given())))
         ids = [await stage.submit("sleep", {"seconds": 0.5}) for _ in range(2)]
         await stage.work(slots=2)
         jobs = [await stage.completed(job_id, "a job whose claim's reply was lost") for job_id in ids]
@@ -64,17 +68,30 @@ async def lost_claim(stage: Stage) -> None:
         twice = [job_id for job_id in ids if len(stage.about(job_id, "complete")) > 1]
         if twice:
             raise Broken("it ran a job twice that a repeated claim brought again")
+        stage.proxy.faults.append(Fault("claim", SILENT, lambda seen: bool(seen.given())))
+        await stage.completed(
+            await stage.submit("echo"), "a job whose claim's reply was kept back on an open connection", LEASE * 2
+        )
 
 
 async def lost_heartbeat(stage: Stage) -> None:
-    """One heartbeat is lost on its way, and the reply of another one."""
-    stage.proxy.faults += [Fault("heartbeat", REQUEST_LOST), Fault("heartbeat", REPLY_LOST)]
+    """The reply of one heartbeat is kept back, that of another one is lost, and a third one is lost on its way."""
+    kept_back = Fault("heartbeat", SILENT)
+    reply = Fault("heartbeat", REPLY_LOST, lambda seen: kept_back.spent)
+    stage.proxy.faults += [kept_back, reply, Fault("heartbeat", REQUEST_LOST, lambda seen: reply.spent)]
     with stage.rule("lost-heartbeat"):
         await stage.work()
         job_id = await stage.submit("sleep", {"seconds": LEASE * 1.7})
         job = await stage.completed(job_id, "a job, a heartbeat of which was lost,")
         if job.attempt != 1:
             raise Broken(f"a job, a heartbeat of which was lost, took {job.attempt} attempts")
+        if not kept_back.spent:
+            raise Broken("no heartbeat came that could be lost")
+        claim, end = stage.claim_of(job_id), stage.about(job_id, "complete")[0]
+        beats = [seen.at for seen in stage.about(job_id, "heartbeat") if seen.fate != REQUEST_LOST and seen.at < end.at]
+        gap = max(later - earlier for earlier, later in pairwise([claim.at if claim else 0.0, *beats, end.at]))
+        if gap > LEASE:
+            raise Broken(f"after a heartbeat's reply was kept back none came through for {gap:.1f} s: the lease ran out")
 
 
 async def lost_ending(stage: Stage) -> None:
@@ -106,18 +123,47 @@ async def _see_it_repeated(stage: Stage, job_id: str, verb: str) -> None:
 
 
 async def away(stage: Stage) -> None:
-    """The server breaks all connections while a job runs, and takes none for a second."""
+    """The server breaks all connections, and refuses new ones for a second: a heartbeat and an ending fall into it."""
     with stage.rule("server-away"):
         await stage.work()
-        job_id = await stage.submit("sleep", {"seconds": 2.5})
+        job_id = await stage.submit("sleep", {"seconds": LEASE / 3 + 0.3})
         await stage.running(job_id)
-        await stage.proxy.leave()
-        await asyncio.sleep(1)
-        await stage.proxy.listen()
-        job = await stage.completed(job_id, "a job that ran while the server was away")
+        claim, now = stage.claim_of(job_id), asyncio.get_running_loop().time()
+        await asyncio.sleep((claim.at if claim else now) + LEASE / 3 - 0.2 - now)
+        await _go_away(stage)
+        job = await stage.completed(job_id, "a job that ended while the server was away")
         if job.attempt != 1:
-            raise Broken(f"a job that ran while the server was away took {job.attempt} attempts")
+            raise Broken(f"a job that ended while the server was away took {job.attempt} attempts")
+        await stage.until(lambda: bool(_blocked(stage)) or len(stage.seen("claim")) > 3, "it did not claim again")
+        await _go_away(stage)
         await stage.completed(await stage.submit("echo"), "a job submitted after the server was away")
+
+
+async def _go_away(stage: Stage) -> None:
+    await stage.proxy.leave()
+    await asyncio.sleep(AWAY)
+    await stage.proxy.listen()
+
+
+async def busy(stage: Stage) -> None:
+    """Nothing that it can do: every call is answered with LOADING; then its only slot is taken."""
+    with stage.rule("idle-rate"):
+        await stage.work()
+        stage.proxy.loading = True
+        job_id = await stage.submit("sleep", {"seconds": 60})
+        await stage.until(lambda: any(seen.fate == REFUSED for seen in stage.seen("claim")), "it did not claim again")
+        await _hammers(stage, "the server answers LOADING")
+        stage.proxy.loading = False
+        await stage.holding(job_id)
+        await _hammers(stage, "its only slot is taken")
+
+
+async def _hammers(stage: Stage, when: str) -> None:
+    begin = len(stage.proxy.log)
+    await asyncio.sleep(BUSY)
+    calls = sum(seen.name in ("EVAL", "EVALSHA") for seen in stage.proxy.log[begin:])
+    if calls > HAMMER * BUSY:
+        raise Broken(f"{calls / BUSY:.0f} script calls a second while {when}")
 
 
 async def idle(stage: Stage) -> None:
@@ -174,7 +220,7 @@ async def leave(stage: Stage) -> None:
             worker = await stage.work()
             job_id = await stage.submit("sleep", {"seconds": 60}) if busy else ""
             if busy:
-                await stage.running(job_id)
+                await stage.holding(job_id)
             stage.workers.remove(worker)
             worker.ask_to_stop()
             code, whose = await worker.wait(STOP_SECONDS), "a worker with a job" if busy else "an idle worker"
