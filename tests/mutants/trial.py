@@ -251,7 +251,7 @@ def _work(copy: Path, job: Job) -> None:
             os.dup2(stream.fileno(), number)
     for name in [name for name in sys.modules if name.partition(".")[0] in ("jobs", "functions", "tests")]:
         del sys.modules[name]
-    sys.path[:] = [str(copy), *(path for path in sys.path if path and ROOT not in (Path(path), *Path(path).parents))]
+    sys.path[:] = [str(copy), *(path for path in sys.path if path and Path(path) not in (ROOT, ROOT / "tests"))]
     sys.dont_write_bytecode = job.mutant is not None  # what the run without a mutant compiles, the others find
     recorder = Recorder(job)
     many = sorted({test.partition("::")[0] for test in job.tests})  # one test of many that is not there would stop all
