@@ -2,11 +2,12 @@
 
 import asyncio
 import traceback
+from collections.abc import Callable
 from enum import StrEnum
 
 from jobs.context import Context, Discard, Snooze
 from jobs.errors import Invalid, JobsError
-from jobs.model import Completion, Ending, Failure, Lease, Release
+from jobs.model import Completion, Ending, Failure, Lease, News, Note, Release
 
 
 class Why(StrEnum):
@@ -39,25 +40,45 @@ class Ended(Exception):
 class Attempt:
     """A lease that is being worked on."""
 
-    __slots__ = ("context", "lease", "progress", "running", "timer", "why")
+    __slots__ = ("checkpoint", "context", "hear", "lease", "log", "progress", "running", "timer", "why")
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, hear: Callable[[], None] = lambda: None) -> None:
         self.lease = lease
-        self.progress = b""
+        self.progress = self.checkpoint = self.log = b""
+        self.hear = hear
+        """Called when the task has told something that is to be sent."""
         self.context = Context(lease, self.tell)
         self.why: Why | None = None
-        self.running: asyncio.Task[Completion] | None = None
+        self.running: asyncio.Future[Completion] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
-    def tell(self, progress: bytes) -> None:
-        """Keep what the task said of its progress for the next heartbeat."""
-        self.progress = progress
+    def tell(self, news: News, body: bytes) -> None:
+        """Keep what the task told until it is sent; only the latest of each kind counts. Safe from any thread."""
+        if news is News.PROGRESS:
+            self.progress = body
+        elif news is News.CHECKPOINT:
+            self.checkpoint = body
+        else:
+            self.log = body
+        self.hear()
+
+    def note(self) -> Note | None:
+        """What is to be kept with the job and was not sent yet; it is taken as sent from now on."""
+        if not (self.checkpoint or self.log):
+            return None
+        note = Note(self.lease, self.checkpoint, self.log)
+        self.checkpoint = self.log = b""
+        return note
+
+    def put_back(self, note: Note) -> None:
+        """The note could not be sent: keep it for later, unless there is newer news."""
+        self.checkpoint, self.log = self.checkpoint or note.checkpoint, self.log or note.log
 
     def end(self, why: Why) -> None:
         """Stop the task; how its ending reads depends on why."""
         if self.why is None and self.running and not self.running.done():
             self.why = why
-            self.context.cancelled = True
+            self.context.ending = why.value
             self.running.cancel()
 
     def ending(self) -> Ending | None:

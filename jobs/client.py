@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from jobs.config import Settings
 from jobs.errors import Invalid, JobCancelled, JobFailed, NotFound
-from jobs.model import FINISHED, Job, Page, Queue, Standing, State, Stats, Submission, Submitted
+from jobs.model import FINISHED, Job, Page, Queue, Standing, State, Stats, Submission, Submitted, WorkerInfo
 from jobs.options import Options
 from jobs.plans import Layout
 from jobs.reads import attempt_from
@@ -120,6 +120,14 @@ class Client:
         """All queues that ever had a job or a setting."""
         return await self.store.follow(self.store.layout.queues())
 
+    async def workers(self) -> list[WorkerInfo]:
+        """All workers on the register, with what they hold; the latest heard of first."""
+        return await self.store.follow(self.store.layout.workers())
+
+    async def drain(self, worker: str) -> str:
+        """Ask a worker to finish and go. Raises NotFound for one that is not on the register."""
+        return await self.store.follow(self.store.layout.drain(worker))
+
     async def stats(self) -> list[Stats]:
         """The namespace in numbers, one entry a partition."""
         return await self.store.follow(self.store.layout.stats())
@@ -205,6 +213,14 @@ class SyncClient:
     def queues(self) -> list[Queue]:
         """All queues that ever had a job or a setting."""
         return self.follow(self.layout.queues())
+
+    def workers(self) -> list[WorkerInfo]:
+        """All workers on the register, with what they hold; the latest heard of first."""
+        return self.follow(self.layout.workers())
+
+    def drain(self, worker: str) -> str:
+        """Ask a worker to finish and go. Raises NotFound for one that is not on the register."""
+        return self.follow(self.layout.drain(worker))
 
     def stats(self) -> list[Stats]:
         """The namespace in numbers, one entry a partition."""

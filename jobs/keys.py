@@ -91,6 +91,16 @@ def alarm(base: str) -> str:
     return f"{base}:alarm"
 
 
+def workers(base: str) -> str:
+    """The sorted set of the workers that have enlisted, by the moment they were last heard of (ms)."""
+    return f"{base}:workers"
+
+
+def worker(base: str, name: str) -> str:
+    """The hash of one worker: what it says of itself, and whether it was asked to go."""
+    return f"{base}:worker:{name}"
+
+
 def events(base: str) -> str:
     """The capped stream of every move of every job."""
     return f"{base}:events"

@@ -76,6 +76,10 @@ class Lease(NamedTuple):
     payload: bytes
     recovered: str
     """How the attempt before this one ended, as a code: `lease_expired`, `released`, … ; empty on the first."""
+    trace: str = ""
+    """The submitter's `traceparent`, if it had one (W3C Trace Context)."""
+    checkpoint: bytes = b""
+    """What an earlier attempt has left for this one (JSON); empty if none did."""
 
     @property
     def fence(self) -> int:
@@ -95,6 +99,34 @@ class Beat(NamedTuple):
 
     lease: Lease
     progress: bytes = b""
+
+
+class News(StrEnum):
+    """What a running task may send home before its end; the letter is also the kind of its frame on a child's pipe."""
+
+    PROGRESS = "G"
+    CHECKPOINT = "K"
+    LOG = "L"
+
+
+class Note(NamedTuple):
+    """What a running task leaves with its job: a checkpoint (JSON) and the last lines of its log; empty for no news."""
+
+    lease: Lease
+    checkpoint: bytes = b""
+    log: bytes = b""
+
+
+class Card(NamedTuple):
+    """What a worker says of itself when it enlists, and with every sign of life."""
+
+    worker: str
+    life: str
+    """A word of its own choice, another one each time it starts."""
+    place: str
+    """The exclusive place that it holds (`SUBLET_SLOT`); empty for none."""
+    about: bytes
+    """JSON: host, pid, platform, slots, what it has done (see `jobs.host`)."""
 
 
 class Completion(NamedTuple):
@@ -149,6 +181,8 @@ class Attempt(_Frozen):
     """`completed`, the failure's code, or one of ours: lease_expired timed_out crashed cancelled released unknown_task."""
     message: str = ""
     detail: str = ""
+    log: tuple[str, ...] = ()
+    """The last lines that its task logged, each with the seconds since its start; of the last five attempts."""
 
 
 class Job(_Frozen):
@@ -173,6 +207,12 @@ class Job(_Frozen):
     heartbeat_at: datetime | None = None
     lease_expires_at: datetime | None = None
     progress: Any = None
+    checkpoint: Any = None
+    """What an attempt has left for those to come; gone when the job is completed."""
+    log: tuple[str, ...] = ()
+    """The last lines that the running attempt has logged."""
+    trace: str | None = None
+    """The submitter's `traceparent`."""
     cancel_requested_at: datetime | None = None
     attempts: tuple[Attempt, ...] = ()
     result: Any = None
@@ -195,6 +235,24 @@ class Queue(_Frozen):
     """Since when its jobs are not handed out; None while they are."""
     revision: int = 0
     """Operator's verbs on this queue so far: `pause`, `resume` and `configure` name the revision they saw."""
+
+
+class WorkerInfo(_Frozen):
+    """One worker on the register: what it said of itself, when it was last heard of, and the jobs that it holds."""
+
+    name: str
+    life: str
+    place: str = ""
+    enlisted_at: datetime
+    seen_at: datetime
+    draining: bool = False
+    """Asked to finish and go."""
+    about: dict[str, Any] = {}
+    """What it says of itself: host, pid, platform, slots, completed, … ; anything, for a worker in another language."""
+    jobs: tuple[str, ...] = ()
+    """The ids of the jobs that it runs, at most a hundred of them."""
+    leases: int = 0
+    """How many leases it holds."""
 
 
 class Page(_Frozen):

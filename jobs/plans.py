@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from jobs import keys, reads, verbs
+from jobs import keys, reads, roster, verbs
 from jobs.config import Settings
 from jobs.errors import Changed, Invalid, JobsError, NoNamespace, Unfit
-from jobs.model import Job, Page, Queue, State, Stats, Submission, Submitted
+from jobs.model import Job, Page, Queue, State, Stats, Submission, Submitted, WorkerInfo
 from jobs.options import PAYLOAD_MAX
 from jobs.scripts import Call, refusal
 from jobs.transport import Plan
@@ -193,6 +193,14 @@ class Layout:
             answer = yield verbs.prune(base, limit=limit)
             gone, more = gone + answer[0], more or answer[1]
         return gone, more
+
+    def workers(self) -> Plan[list[WorkerInfo]]:
+        """All workers on the register, with what they hold; the latest heard of first."""
+        return roster.workers(self.bases)
+
+    def drain(self, worker: str) -> Plan[str]:
+        """Ask a worker to finish and go: it hears of it at its next sign of life. Raises Invalid or NotFound."""
+        return roster.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
         """One queue, known or not; `*` has the settings of the whole namespace."""

@@ -33,13 +33,14 @@ def get(base: str, job_id: str) -> Call[Job]:
         fields, lease_end, due = reply
         if not fields:
             raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
-        return job_from(job_id, _pairs(fields), lease_end, due)
+        return job_from(job_id, pairs(fields), lease_end, due)
 
     hash_, running, scheduled = keys.job(base, job_id), keys.structure(base, "running"), keys.structure(base, "scheduled")
     return Call((("HGETALL", hash_), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)), read)
 
 
-def _pairs(reply: Any) -> dict[str, bytes]:
+def pairs(reply: Any) -> dict[str, bytes]:
+    """What HGETALL answered, whichever shape the client gives it."""
     if isinstance(reply, dict):
         return {name.decode(): value for name, value in reply.items()}
     return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
@@ -58,7 +59,7 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
         state=State(fields["state"].decode()),
         priority=int(rules.get("priority", 0)),
         key=rules.get("key"),
-        payload=_json(inline or fields.get("payload")),
+        payload=json_of(inline or fields.get("payload")),
         submitted_at=datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
         due_at=moment(due),
         finished_at=moment(fields.get("finished_at")),
@@ -69,15 +70,18 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
         claimed_at=moment(fields.get("claimed_at")),
         heartbeat_at=moment(fields.get("heartbeat_at")),
         lease_expires_at=moment(lease_end),
-        progress=_json(fields.get("progress")),
+        progress=json_of(fields.get("progress")),
+        checkpoint=json_of(fields.get("checkpoint")),
+        log=_log(fields, attempt) if fields["state"] == b"running" else (),
+        trace=rules.get("trace"),
         cancel_requested_at=moment(fields.get("cancel_requested_at")),
         attempts=tuple(_story(fields)),
-        result=_json(fields.get("result")),
+        result=json_of(fields.get("result")),
         revision=attempt + ops,
     )
 
 
-def _json(raw: bytes | None) -> Any:
+def json_of(raw: bytes | None) -> Any:
     """The value, or the text itself where a foreign client wrote something that is not JSON."""
     if not raw:
         return None
@@ -89,10 +93,14 @@ def _json(raw: bytes | None) -> Any:
 
 def _story(fields: dict[str, bytes]) -> Iterator[Attempt]:
     for number in sorted(int(name[8:]) for name in fields if name.startswith("attempt:")):
-        yield attempt_from(number, fields[f"attempt:{number}"].decode("utf-8", "replace"))
+        yield attempt_from(number, fields[f"attempt:{number}"].decode("utf-8", "replace"), _log(fields, number))
 
 
-def attempt_from(number: int, text: str) -> Attempt:
+def _log(fields: dict[str, bytes], number: int) -> tuple[str, ...]:
+    return tuple(fields.get(f"log:{number}", b"").decode("utf-8", "replace").splitlines())
+
+
+def attempt_from(number: int, text: str, log: tuple[str, ...] = ()) -> Attempt:
     """One line of the story: `claimed_at worker ended_at code`, a line of message, then detail."""
     line, _, rest = text.partition("\n")
     claimed_at, worker, ended_at, code = line.split(" ", 3)
@@ -105,6 +113,7 @@ def attempt_from(number: int, text: str) -> Attempt:
         code=code,
         message=message,
         detail=detail,
+        log=log,
     )
 
 
@@ -174,7 +183,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
 
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
-        base_fields = _pairs(fields) if fields else {}
+        base_fields = pairs(fields) if fields else {}
         states = {State(name): int(size) for name, size in zip(keys.STRUCTURES, sizes, strict=False)}
         states[State.QUEUED] = sum(map(int, sizes[len(keys.STRUCTURES) :]))
         at, _, by = base_fields.get("upkeep", b"").decode().partition(" ")
@@ -191,7 +200,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
     """Up to `count` moves of jobs after the event id `after` (`0` for the oldest kept): job, state, code."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
-        return [(entry[0].decode(), {k: v.decode() for k, v in _pairs(entry[1]).items()}) for entry in reply or ()]
+        return [(entry[0].decode(), {k: v.decode() for k, v in pairs(entry[1]).items()}) for entry in reply or ()]
 
     return Call((("XRANGE", keys.events(base), f"({after}", "+", "COUNT", count),), read)
 

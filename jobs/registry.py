@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from jobs.arguments import Arguments
@@ -17,6 +18,13 @@ from jobs.plans import Layout
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
+"""A middleware: called with the attempt's context, gives what is entered around it."""
+H = TypeVar("H", bound=Hook)
+Producing = Callable[[Submission, str], AbstractContextManager[Submission]]
+"""What is entered around a submit: called with the job to be and `send` or `create`, gives the job that is sent."""
+_NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread"]
 """Where a task runs: on the worker's event loop (async functions), in a child process (plain ones), or, by choice, in a
@@ -46,7 +54,8 @@ class Task(Generic[P, R]):
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
         """A job to be, for `App.client.submit_all`. Raises Invalid when the arguments do not fit."""
-        return self._job(None, args, kwargs)
+        with self.app.producing(self._job(None, args, kwargs), "create") as job:
+            return job
 
     def _job(self, job_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
         payload = self.arguments.dump(args, kwargs)
@@ -54,14 +63,16 @@ class Task(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Have a worker run this. Raises Invalid when the arguments do not fit, Refused or Unavailable from Redis."""
-        job, client = self._job(None, args, kwargs), self.app.client
-        (submitted,) = await client.submit_all([job])
+        with self.app.producing(self._job(None, args, kwargs), "send") as job:
+            client = self.app.client
+            (submitted,) = await client.submit_all([job])
         return Handle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         """The same for code without an event loop."""
-        job, client = self._job(None, args, kwargs), self.app.sync
-        (submitted,) = client.submit_all([job])
+        with self.app.producing(self._job(None, args, kwargs), "send") as job:
+            client = self.app.sync
+            (submitted,) = client.submit_all([job])
         return SyncHandle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
 
 
@@ -73,6 +84,10 @@ class App:
 
     def __init__(self, redis_url: str | None = None, *, namespace: str | None = None, settings: Settings | None = None) -> None:
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.hooks: list[Hook] = []
+        """What `middleware` has added, the outermost first."""
+        self.producing: Producing = lambda job, how: nullcontext(job)
+        """Entered around each submit of a task ("send") and around `Task.job` ("create"); the job that it gives is what is sent."""
         self._given = (redis_url, namespace)
         self._settings = settings
         self._layout: Layout | None = None
@@ -141,6 +156,20 @@ class App:
             raise Invalid(f"task {name}: an async function runs on the loop, a plain one in a process or a thread, not {run!r}")
         self.tasks[name] = Task(self, name, function, Options().but(**options), run)
         return self.tasks[name]
+
+    def middleware(self, hook: H) -> H:
+        """Enter `hook(context)`, a context manager, around every attempt, where its task runs; the first one added is outermost.
+
+        A plain one goes around every task, in the child process for a plain function; an async one around async tasks only.
+        Raises Invalid for what gives no context manager.
+        """
+        if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):
+            raise Invalid(
+                f"middleware {getattr(hook, '__name__', hook)!r}: give a function of a Context that returns a context manager, "
+                "e.g. one under @contextmanager or @asynccontextmanager"
+            )
+        self.hooks.append(hook)
+        return hook
 
     def queues(self) -> list[str]:
         """The queues that this program's tasks are submitted to by default."""

@@ -24,6 +24,7 @@ LIBRARIES = ("lib", "queue", "life")
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
     "cancel", "retry", "promote", "reap", "prune", "watch", "pause", "resume", "configure",
+    "note", "enlist", "drain", "reconcile",
 )  # fmt: skip
 """All verbs; each is one file in `lua/`."""
 

@@ -1,12 +1,12 @@
 """The seam between those who run or submit jobs and those who keep them.
 
-A worker and a producer need five things, and know nothing of Redis. `jobs.store.Store` gives them over Redis.
+A worker and a producer need these things, and know nothing of Redis. `jobs.store.Store` gives them over Redis.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from jobs.model import Beat, Claimed, Ending, Standing, Submission, Submitted
+from jobs.model import Beat, Card, Claimed, Ending, Note, Standing, Submission, Submitted, WorkerInfo
 
 
 class JobSource(Protocol):
@@ -26,6 +26,26 @@ class JobSource(Protocol):
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
         """End attempts. Per ending the job's new state (with more words), LEASE_LOST or NOT_FOUND."""
+        ...
+
+    async def note(self, notes: Sequence[Note]) -> list[str]:
+        """Keep checkpoints and logs with their jobs. Per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        ...
+
+    async def enlist(self, card: Card) -> bool:
+        """A worker's sign of life. True when it has been asked to finish and go."""
+        ...
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers on the register; what they hold is left out."""
+        ...
+
+    async def reconcile(self, gone: Mapping[str, str]) -> int:
+        """Strike off workers (name → life) that are gone for good and end their leases. How many those were."""
+        ...
+
+    async def leave(self, card: Card) -> None:
+        """Strike off a worker that holds nothing any more."""
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:

@@ -5,13 +5,28 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from jobs import keys, verbs
+from jobs import keys, roster, verbs
 from jobs.config import Settings
 from jobs.errors import JobsError, NoNamespace
-from jobs.model import FINISHED, Beat, Claimed, Completion, Ending, Failure, Lease, Release, Standing, Submission, Submitted
+from jobs.model import (
+    FINISHED,
+    Beat,
+    Card,
+    Claimed,
+    Completion,
+    Ending,
+    Failure,
+    Lease,
+    Note,
+    Release,
+    Standing,
+    Submission,
+    Submitted,
+    WorkerInfo,
+)
 from jobs.plans import Layout
 from jobs.scripts import Call
 from jobs.transport import Plan, Transport, follow
@@ -132,6 +147,26 @@ class Store:
             send(Release, verbs.release, verbs.BATCH),
         )
         return [answers[i] for i in range(len(endings))]
+
+    async def note(self, notes: Sequence[Note]) -> list[str]:
+        """Keep checkpoints and logs, any number. Per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        return await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
+
+    async def enlist(self, card: Card) -> bool:
+        """A worker's sign of life. True when it has been asked to finish and go."""
+        return await self.run(verbs.enlist(self.layout.bases[0], card)) == "drain"
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers on the register; what they hold is left out."""
+        return await self.follow(roster.workers(self.layout.bases, jobs=False))
+
+    async def reconcile(self, gone: Mapping[str, str]) -> int:
+        """Strike off workers (name → life) that are gone for good and end their leases. How many those were."""
+        return await self.follow(roster.reconcile(self.layout.bases, gone))
+
+    async def leave(self, card: Card) -> None:
+        """Strike off a worker that holds nothing any more."""
+        await self.run(verbs.reconcile(self.layout.bases[0], card.worker, card.life, []))
 
     async def _spread(self, items: Sequence[Any], ids: Sequence[str], verb: Any, most: int = verbs.BATCH) -> list[Any]:
         """Send items to their partitions, in calls that are not too large, side by side; the answers come in the items' order."""

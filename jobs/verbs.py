@@ -7,7 +7,21 @@ Redis hears milliseconds.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from jobs.model import Beat, Claimed, Completion, Ending, Failure, Lease, Release, Standing, State, Submission, Submitted
+from jobs.model import (
+    Beat,
+    Card,
+    Claimed,
+    Completion,
+    Ending,
+    Failure,
+    Lease,
+    Note,
+    Release,
+    Standing,
+    State,
+    Submission,
+    Submitted,
+)
 from jobs.scripts import Call, script
 
 BATCH = 200
@@ -37,10 +51,12 @@ def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BAT
         yield batch
 
 
-def weight(item: Beat | Ending) -> int:
+def weight(item: Beat | Ending | Note) -> int:
     """The bytes of an item that are its caller's own."""
     if isinstance(item, Completion):
         return len(item.result)
+    if isinstance(item, Note):
+        return len(item.checkpoint) + len(item.log)
     return len(item.message) + len(item.detail) if isinstance(item, Failure) else 0
 
 
@@ -84,16 +100,24 @@ def _claimed(reply: list[Any]) -> Claimed:
 def _lease(token: str, job_id: bytes, attempt: Any, expires: Any, spec: bytes, payload: bytes, before: bytes) -> Lease:
     header, _, inline = spec.partition(b"\n")
     queue, task, *rules = header.decode().split(" ")
+    recovered, _, checkpoint = before.partition(b"\n")
+    timeout, trace = _rules(rules)
     return Lease(
-        job_id.decode(), token, int(attempt), int(expires), queue, task, _timeout(rules), inline or payload, before.decode()
-    )
+        job_id.decode(), token, int(attempt), int(expires), queue, task, timeout, inline or payload,
+        recovered.decode(), trace, checkpoint,
+    )  # fmt: skip
 
 
-def _timeout(rules: list[str]) -> int | None:
+def _rules(rules: list[str]) -> tuple[int | None, str]:
+    """The timeout in ms and the traceparent that a header's words speak of."""
+    timeout: int | None = 300_000
+    trace = ""
     for rule in rules[1:]:
         if rule.startswith("timeout="):
-            return None if rule == "timeout=none" else int(rule[8:])
-    return 300_000
+            timeout = None if rule == "timeout=none" else int(rule[8:])
+        elif rule.startswith("trace="):
+            trace = rule[6:]
+    return timeout, trace
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
@@ -133,6 +157,28 @@ def _cut(text: str, limit: int) -> bytes:
 
 def _words(reply: list[bytes]) -> list[str]:
     return [word.decode() for word in reply]
+
+
+def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
+    """Keep up to 100 checkpoints and logs with their jobs. Per lease: `noted`, LEASE_LOST or NOT_FOUND."""
+    return script("note").call(base, _words, [f for n in notes for f in (n.lease.id, n.lease.token, n.checkpoint, n.log)])
+
+
+def enlist(base: str, card: Card) -> Call[str]:
+    """A worker's sign of life. `work`, or `drain` when it was asked to finish and go."""
+    return script("enlist").call(
+        base, bytes.decode, worker=card.worker, life=card.life, place=card.place, about=card.about
+    )
+
+
+def drain(base: str, worker: str, life: str) -> Call[str]:
+    """Ask a worker to finish and go. `drain`."""
+    return script("drain").call(base, bytes.decode, worker=worker, life=life)
+
+
+def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
+    """Strike off a worker that is gone, and end up to 200 leases (job, attempt) of its. Per lease what became of the job."""
+    return script("reconcile").call(base, _words, [f for lease in leases for f in lease], worker=worker, life=life)
 
 
 def cancel(base: str, job_id: str, revision: int) -> Call[str]:

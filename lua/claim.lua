@@ -7,7 +7,8 @@
 -- ARGV  n            jobs wanted, at most 100; 0 does the upkeep alone
 -- ARGV  queue …      the queues, at most 32, the first one first
 -- REPLY array        [token, ms until this worker should claim again (at most 2000), then per job:
---                    id, attempt, lease's end, spec, payload ("" when it is in spec), how the last attempt ended or ""]
+--                    id, attempt, lease's end, spec, payload ("" when it is in spec), how the last attempt ended or "",
+--                    and, where one left a checkpoint, a newline and the checkpoint]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local CAP, MEMO, BYTES = 2000, 10000, 1048576   -- ms until the next look; ms a claim is remembered; bytes in a reply
@@ -18,15 +19,14 @@ local unfit = not are_names(ARGV, 5) or not is_name(worker) or not is_name(claim
 if unfit then return refusal('INVALID', 'claim_id is 22 to 64, names are 1 to 128 of A-Z a-z 0-9 _ . : -, lease a number of ms') end
 
 local reply, leases, taken, left, lost, bytes = {'', CAP}, {}, {}, false, 0, 0
-
 local function answer(id, attempt, expires, spec)
   local hash = key('job:' .. id)
   local payload = not string.find(spec, '\n', 1, true) and call('HGET', hash, 'payload') or ''
-  local before = attempt > 1 and call('HGET', hash, 'attempt:' .. attempt - 1) or ''
+  local last, kept = unpack(attempt > 1 and call('HMGET', hash, 'attempt:' .. attempt - 1, 'checkpoint') or {})
+  local before = (string.match(last or '', '^%S+ %S+ %S+ (%S+)') or '') .. (kept and '\n' .. kept or '')
   local i = #reply
-  reply[i + 1], reply[i + 2], reply[i + 3], reply[i + 4], reply[i + 5], reply[i + 6] =
-    id, attempt, expires, spec, payload, string.match(before, '^%S+ %S+ %S+ (%S+)') or ''
-  bytes = bytes + #spec + #payload
+  reply[i + 1], reply[i + 2], reply[i + 3], reply[i + 4], reply[i + 5], reply[i + 6] = id, attempt, expires, spec, payload, before
+  bytes = bytes + #spec + #payload + #before
 end
 
 local memo = call('GET', key('claim:' .. claim_id))

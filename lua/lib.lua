@@ -88,11 +88,11 @@ local function load(id)
   if not id then return {} end
   if loaded[id] then return loaded[id] end
   local v = peek('HMGET', key('job:' .. id), 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
-    'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at')
+    'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at', 'logged')
   local rules = v[1] and v[2] and read_header(v[2])
   loaded[id] = rules and rules.queue and {id = id, state = v[1], spec = v[2], token = v[3], attempt = v[4], tries_left = v[5],
     worker = v[6], claimed_at = v[7], rank = v[8], streak = v[9], ended = v[10], ops = v[11], op = v[12], watched = v[13],
-    cancel_requested_at = v[14], rules = rules} or {id = id}
+    cancel_requested_at = v[14], logged = v[15], rules = rules} or {id = id}
   return loaded[id]
 end
 

@@ -66,6 +66,7 @@ local function conclude(job, ending, state, score)
   call('ZREM', key('running'), job.id)
   call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at')
   if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
+  if job.logged then call('HDEL', hash, 'log:' .. n - 5) end
   place(job, state, score, ending.code, 'ended', ending.verb .. ' ' .. answer, 'tries_left', job.tries_left,
     'streak', ending.streak or '', 'attempt:' .. n, story(job, ending.code, ending.message, ending.detail))
   job.ended = ending.verb .. ' ' .. answer
@@ -89,6 +90,13 @@ local function in_a_row(job, code)
   return before == code and n + 1 or 1
 end
 
+-- A lease ended without a word of its holder: the first in a row goes back to its old place, later ones wait a while.
+local function lose(job, verb, code, message)
+  local n = in_a_row(job, 'lease_expired')
+  local ending = {verb = verb, code = code, message = message, detail = '', streak = 'lease_expired ' .. n}
+  return try_again(job, ending, n == 1 and 0 or nil)
+end
+
 -- What time has decided, at most `limit` moves: leases that ended go back (the first in a row to its old place,
 -- later ones after a backoff), jobs that fell due are queued. Answers how many of each.
 local function upkeep(limit, by)
@@ -100,9 +108,7 @@ local function upkeep(limit, by)
   call('HSET', base, 'upkeep', stamp .. ' ' .. by)
   for _, id in ipairs(lost) do
     local job = load(id)
-    local n = job.state == 'running' and in_a_row(job, 'lease_expired')
-    local ending = {verb = 'reap', code = 'lease_expired', streak = n and 'lease_expired ' .. n}
-    if n then try_again(job, ending, n == 1 and 0 or nil) else call('ZREM', key('running'), id) end
+    if job.state == 'running' then lose(job, 'reap', 'lease_expired') else call('ZREM', key('running'), id) end
   end
   for _, id in ipairs(due) do
     local job = load(id)

@@ -3,7 +3,7 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
---                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms
+--                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms  trace=traceparent
 -- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …" or "INVALID …"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
@@ -11,7 +11,7 @@ local SPEC_MAX = 1024                       -- a longer payload is a field of it
 local D = string.rep('%d?', 13)             -- more digits; 14 in all reach the year 5138
 local NUMBER, COUNT = '^%d' .. D .. '$', '^[1-9]' .. D .. '$'
 local SHAPES = {priority = '^%-?%d%d?%d?$', delay = NUMBER, at = NUMBER, window = COUNT, tries = COUNT, timeout = NUMBER,
-  retention = NUMBER, backoff = '^%d' .. D .. ':%d+%.?%d*:%d' .. D .. '$', key = '^[!-~]+$'}
+  retention = NUMBER, backoff = '^%d' .. D .. ':%d+%.?%d*:%d' .. D .. '$', key = '^[!-~]+$', trace = '^%x[%x-]+$'}
 
 local refused_because = refused(#ARGV / 5, 200)
 if refused_because then return refused_because end

@@ -18,6 +18,7 @@ LAYERS = [
     {"jobs.scripts", "jobs.context"},
     {"jobs.verbs", "jobs.reads", "jobs.embedded"},
     {"jobs.transport"},
+    {"jobs.roster"},
     {"jobs.plans", "jobs.waiter", "jobs.source", "jobs.arguments"},
     {"jobs.store"},
     {"jobs.client"},

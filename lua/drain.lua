@@ -1,0 +1,18 @@
+-- drain: ask a worker to finish what it runs, take nothing more, and go. It hears of it at its next sign of life.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  worker       its name
+-- ARGV  life         the one that was seen: a worker that was started anew meanwhile is left alone
+-- REPLY string       "drain"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED
+
+local worker, life = unpack(ARGV)
+local refused_because = refused(0, 0)
+if refused_because then return refused_because end
+local card = key('worker:' .. tostring(worker))
+local current = call('HGET', card, 'life')
+if not current then return refusal('NOT_FOUND', 'no worker ' .. tostring(worker)) end
+if current ~= life then return refusal('CHANGED', 'worker ' .. worker .. ' was started anew: look again') end
+begin()
+call('HSET', card, 'drain', stamp)
+return 'drain'
