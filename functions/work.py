@@ -2,10 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
 from collections.abc import Sequence
 
+from jobs.context import KeepLog
 from jobs.registry import App
+from jobs.runner import NO_LIMITS, Limits
 from jobs.store import Store
 from jobs.worker import Report, Summary, Worker
 
@@ -15,27 +19,48 @@ async def work(
     *,
     queues: Sequence[str] | None = None,
     slots: int | None = None,
+    processes: int | None = None,
     lease: float = 30.0,
+    grace: float = 8.0,
+    stall: float | None = None,
+    limits: Limits = NO_LIMITS,
     drain: bool = False,
     seconds: float | None = None,
+    max_jobs: int | None = None,
     name: str | None = None,
+    place: str | None = None,
     report: Report = lambda event, lease, words: None,
 ) -> Summary:
     """Run one worker in this process, on Redis, and say what it did.
 
-    SIGTERM and SIGINT stop it: it takes no more jobs, lets the running ones finish for a while, and gives the rest back
-    without burning a try; a second signal hurries. Raises Unavailable when Redis does not answer at the start; later outages
-    are ridden out.
+    `seconds` is the time that the platform has left for this invocation: the worker is gone by then, takes no job that could
+    not be finished in time (a task needs its `timeout`, if that is shorter), and gives back what is not finished. The other
+    options are those of `Worker`; `place` is SUBLET_SLOT unless given.
+
+    SIGTERM, SIGINT and SIGHUP stop it: it takes no more jobs, lets the running ones finish for `grace` seconds, and gives the
+    rest back without burning a try; a second signal hurries. Raises Unavailable when Redis does not answer at the start, and
+    Invalid for options that cannot be; later outages are ridden out.
     """
     store = Store(app.settings)
+    keep_log = KeepLog(logging.INFO)
+    logging.getLogger().addHandler(keep_log)
     try:
         await store.prepare()
-        worker = Worker(app, store, queues=queues, slots=slots, lease=lease, name=name, report=report)
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError, RuntimeError):  # not the main thread: the platform has the signals
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, worker.stop)
+        worker = Worker(
+            app, store, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
+            name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, report=report,
+        )  # fmt: skip
+        _obey_signals(worker)
         report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
-        return await worker.run(drain=drain, seconds=seconds)
+        return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs)
     finally:
+        logging.getLogger().removeHandler(keep_log)
         await store.aclose()
+
+
+def _obey_signals(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # not the main thread: the platform has the signals
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # started under nohup: stay
+                loop.add_signal_handler(number, worker.stop)

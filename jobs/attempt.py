@@ -1,6 +1,7 @@
 """One attempt at a job: what the worker knows of it while it runs, and how what happened becomes an ending."""
 
 import asyncio
+import time
 import traceback
 from collections.abc import Callable
 from enum import StrEnum
@@ -40,7 +41,7 @@ class Ended(Exception):
 class Attempt:
     """A lease that is being worked on."""
 
-    __slots__ = ("checkpoint", "context", "hear", "lease", "log", "progress", "running", "timer", "why")
+    __slots__ = ("checkpoint", "context", "hear", "lease", "log", "progress", "running", "timer", "told_at", "why")
 
     def __init__(self, lease: Lease, hear: Callable[[], None] = lambda: None) -> None:
         self.lease = lease
@@ -49,6 +50,7 @@ class Attempt:
         """Called when the task has told something that is to be sent."""
         self.context = Context(lease, self.tell)
         self.why: Why | None = None
+        self.told_at = 0.0
         self.running: asyncio.Future[Completion] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -77,8 +79,14 @@ class Attempt:
     def end(self, why: Why) -> None:
         """Stop the task; how its ending reads depends on why."""
         if self.why is None and self.running and not self.running.done():
-            self.why = why
+            self.why, self.told_at = why, time.monotonic()
             self.context.ending = why.value
+            self.running.cancel()
+
+    def tell_again(self) -> None:
+        """The task was told to stop, and runs on: tell it again."""
+        if self.running and not self.running.done():
+            self.told_at = time.monotonic()
             self.running.cancel()
 
     def ending(self) -> Ending | None:

@@ -84,7 +84,7 @@ def _outcome(said: list[Any], payload: bytes, out: BinaryIO) -> bytes:
     try:
         task = _task(*address)
         arguments = _arguments(task, payload)
-        context = (Context(lease, lambda progress: _write(out, pipe.frame(pipe.PROGRESS, progress))),)
+        context = (Context(lease, lambda news, body: _write(out, pipe.frame(news.value.encode(), body))),)
         value = task.function(*(context if task.arguments.takes_context else ()), **arguments)
         return pipe.frame(pipe.RESULT, task.arguments.dump_result(value))
     except BaseException as error:  # noqa: BLE001  # whatever a task raises, SystemExit included, is told to the parent

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import pipe
 from jobs.attempt import Crashed, Ended
-from jobs.model import Lease
+from jobs.model import Lease, News
 
 if TYPE_CHECKING:
     from jobs.registry import Task
@@ -36,7 +36,7 @@ class Children:
     def __init__(self) -> None:
         self._idle: list[Child] = []
 
-    async def run(self, task: "Task[..., Any]", lease: Lease, tell: Callable[[bytes], None]) -> bytes:
+    async def run(self, task: "Task[..., Any]", lease: Lease, tell: Callable[[News, bytes], None]) -> bytes:
         """Run a task in a child and give its result as JSON.
 
         Raises Crashed when the child died, and Ended with whatever else the task came to. If the caller is
@@ -73,7 +73,7 @@ class Child:
         command = [sys.executable, "-c", BOOT, str(os.getpid()), json.dumps(sys.path), HOME]
         return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
 
-    async def run(self, task: "Task[..., Any]", lease: Lease, tell: Callable[[bytes], None]) -> bytes:
+    async def run(self, task: "Task[..., Any]", lease: Lease, tell: Callable[[News, bytes], None]) -> bytes:
         """Hand over one job and wait for its end."""
         try:
             self._to.write(pipe.job(task, lease))
@@ -83,9 +83,9 @@ class Child:
                 body = await self._from.readexactly(size)
                 if kind == pipe.RESULT:
                     return body
-                if kind != pipe.PROGRESS:
+                if kind not in b"GKL":
                     raise Ended(pipe.ending(kind, body, lease))
-                tell(body)
+                tell(News(kind.decode()), body)
         except (asyncio.IncompleteReadError, OSError):
             raise Crashed(await self._last_words()) from None
 

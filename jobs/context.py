@@ -17,7 +17,7 @@ CHECKPOINT_MAX = 64 * 1024
 LOG_MAX = 8 * 1024
 """Bytes of log that are kept of one attempt: the last ones."""
 OFTEN = 0.1
-"""Seconds between two words of progress or log that are passed on at once; what comes sooner waits for the next one, or `flush`."""
+"""Seconds between two words of progress or log that are passed on at once; what comes sooner waits for the next, or `flush`."""
 
 
 class Snooze(Exception):
@@ -50,7 +50,7 @@ class Context:
         self.trace = lease.trace
         """The submitter's `traceparent` (W3C Trace Context); empty if it had none."""
         self.ending = ""
-        """Why the attempt is being ended before its task is done: `timed_out`, `cancelled`, `lost`, `stopping`; empty while it is not."""
+        """Why the attempt is being ended before its task is done: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
         self._checkpoint, self._timeout_ms = lease.checkpoint, lease.timeout_ms
         self._started = time.monotonic()
         self._tell = tell
@@ -98,7 +98,9 @@ class Context:
         except (TypeError, ValueError, RecursionError) as error:
             raise Invalid(f"checkpoint: this cannot be written as JSON ({error})") from None
         if len(said) > CHECKPOINT_MAX:
-            raise Invalid(f"checkpoint of {len(said):,} bytes: at most {CHECKPOINT_MAX:,}; keep the data elsewhere and its place here")
+            raise Invalid(
+                f"checkpoint of {len(said):,} bytes: at most {CHECKPOINT_MAX:,}; keep the data elsewhere and its place here"
+            )
         self._tell(News.CHECKPOINT, said)
 
     @property

@@ -87,7 +87,7 @@ class App:
         self.hooks: list[Hook] = []
         """What `middleware` has added, the outermost first."""
         self.producing: Producing = lambda job, how: nullcontext(job)
-        """Entered around each submit of a task ("send") and around `Task.job` ("create"); the job that it gives is what is sent."""
+        """Entered around each submit of a task ("send") and each `Task.job` ("create"); the job that it gives is sent."""
         self._given = (redis_url, namespace)
         self._settings = settings
         self._layout: Layout | None = None

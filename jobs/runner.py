@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.attempt import Attempt, Ended, UnknownTask, ending_of
 from jobs.children import Children
@@ -14,16 +14,31 @@ from jobs.pipe import address
 from jobs.registry import Task
 
 
+class Limits(NamedTuple):
+    """What a child process may use: bytes of memory, and jobs before another takes its place. None for no limit."""
+
+    memory: int | None = None
+    jobs: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
 class Runner:
     """Runs the task of an attempt. Raises Invalid at once for a plain function that a child process could not find."""
 
-    def __init__(self, tasks: Mapping[str, Task[..., Any]], slots: int) -> None:
+    def __init__(self, tasks: Mapping[str, Task[..., Any]], *, slots: int, processes: int, limits: Limits) -> None:
+        self.stuck = 0
         self._tasks = tasks
         self._children = Children()
         self._threads = ThreadPoolExecutor(slots, "sublet-task")
         for task in tasks.values():
             if task.run == "process":
                 address(task)
+
+    def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
+        """Begin."""
+        return asyncio.get_running_loop().create_task(self.perform(attempt))
 
     async def perform(self, attempt: Attempt) -> Completion:
         """Find the task, bind its arguments, run it where it belongs, encode its result. Raises whatever the task does."""

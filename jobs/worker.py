@@ -1,8 +1,9 @@
 """Runs jobs: claim → heartbeat beside → run → complete, fail or release.
 
-Several small loops over one set of attempts. Two claim, so that one request is under way while the jobs of the other run;
-two settle what has ended; one sends heartbeats for all; one keeps the appointments for what falls due. The source packs what
-they send in the same turn into one round trip. The worker knows nothing of Redis.
+Several small loops over one set of attempts. Two claim, so that one request is under way while the jobs of the other run; two
+settle what has ended (`jobs.settling`); one sends the signs of life (`jobs.pulse`); one keeps the appointments for what falls
+due; a thread sees whether the loop turns at all (`jobs.watchdog`). The source packs what they send in the same turn into one
+round trip. The worker knows nothing of Redis.
 """
 
 import asyncio
@@ -17,20 +18,26 @@ from functools import partial
 from typing import Any
 
 from jobs.attempt import Attempt, Why
-from jobs.errors import NoNamespace, Unavailable, Unfit
-from jobs.model import Beat, Completion, Ending, Failure, Lease, Release
+from jobs.budget import Budget
+from jobs.claiming import Claiming
+from jobs.errors import Unavailable
+from jobs.model import Completion, Ending, Failure, Lease, Release
+from jobs.outage import Outage
+from jobs.pulse import Pulse
+from jobs.register import Register
 from jobs.registry import App
-from jobs.runner import Runner
+from jobs.room import Room, lines_of
+from jobs.runner import NO_LIMITS, Limits, Runner
+from jobs.settling import Settling
 from jobs.source import JobSource
+from jobs.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-LOOPS = 2
-"""Claims, and settlements, that may be under way at once."""
-IDLE = 10.0
-"""Seconds that one claim may wait for a job."""
-REST = 0.5
-"""Seconds to rest after the source did not answer."""
+SLOTS = 100
+"""Jobs at a time, where some are async tasks and nobody says otherwise."""
+SETTLEMENTS = 2
+"""Settlements that may be under way at once."""
 LAST_WORDS = 5.0
 """Seconds that a stopping worker spends on telling the source what has ended."""
 
@@ -47,6 +54,10 @@ class Summary:
     released: int = 0
     refused: int = 0
     seconds: float = 0.0
+    stalled: bool = False
+    """It had work, and finished none for too long: its platform should replace it."""
+    stuck: int = 0
+    """Tasks that would not end though they were told to: an orderly exit of this process would wait for them for ever."""
 
 
 def worker_name() -> str:
@@ -58,7 +69,10 @@ def worker_name() -> str:
 class Worker:
     """Takes jobs from a source and runs them, `slots` at a time, until it is stopped, dry, or out of time.
 
-    No job is claimed that has no free slot. A worker may be killed at any line: what it held comes back when the leases end.
+    Every job takes a slot; a plain function also takes one of `processes` children, each of them under `limits`. No job is
+    claimed that has no room. With `stall`, a worker that has work and finishes none for so many seconds gives up. `place` names
+    an exclusive place: who held it before is taken for gone. A worker may be killed at any line: what it held comes back when
+    the leases end, or when its successor on the same machine starts.
     """
 
     def __init__(
@@ -68,200 +82,173 @@ class Worker:
         *,
         queues: Sequence[str] | None = None,
         slots: int | None = None,
+        processes: int | None = None,
         lease: float = 30.0,
         grace: float = 8.0,
+        stall: float | None = None,
+        limits: Limits = NO_LIMITS,
         name: str | None = None,
+        place: str = "",
         report: Report = lambda event, lease, words: None,
     ) -> None:
         self.source, self.report = source, report
+        self.tasks = app.tasks
         self.queues = list(queues or app.queues())
-        self.slots = slots or (100 if all(task.run == "loop" for task in app.tasks.values()) else os.cpu_count() or 1)
-        self.lease, self.grace = lease, grace
+        self.processes = processes or os.cpu_count() or 1
+        self.slots = slots or (self.processes if all(task.run == "process" for task in self.tasks.values()) else SLOTS)
+        self.lease, self.grace, self.stall = lease, grace, stall
         self.name = name or worker_name()
         self.summary = Summary()
         self._attempts: set[Attempt] = set()
-        self._endings: list[tuple[Attempt, Ending]] = []
-        self._busy = 0
-        self._asking = 0
-        self._changed, self._settleable, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._one_waits = asyncio.Lock()
-        self._appointment: asyncio.TimerHandle | None = None
-        self._errand: asyncio.Task[bool] | None = None
-        self._runner = Runner(app.tasks, self.slots)
+        self._room = Room(self.slots, self.processes)
+        self._over = asyncio.Event()
+        self._grace_ends, self._draining = 0.0, False
+        self._progressed_at = time.monotonic()
+        self._outage = Outage()
+        self._budget = Budget(None, grace, {})
+        self._register = Register(source, self.name, place, self._about)
+        self._pulse = Pulse(source, self._attempts, lease, self._seen, self._outage)
+        self._settling = Settling(source, self._settled, self._outage)
+        self._runner = Runner(self.tasks, slots=self.slots, processes=self.processes, limits=limits)
 
     def stop(self) -> None:
         """Take no more jobs; let the running ones finish for `grace` seconds, give the rest back. Called again: give back now."""
-        if self._over.is_set():
-            self.grace = 0.0
-        self._over.set()
-        self._changed.set()
+        hurry = self._over.is_set() and not self._draining
+        self._draining = False
+        self._leave(0.0 if hurry else self.grace)
 
-    async def run(self, *, drain: bool = False, seconds: float | None = None) -> Summary:
-        """Work until stopped; with `drain` until there is nothing to claim; with `seconds` at most that long."""
-        started = time.monotonic()
-        claiming = [asyncio.create_task(self._claim_forever(drain)) for _ in range(LOOPS)]
-        beside = [asyncio.create_task(self._settle_forever()) for _ in range(LOOPS)]
-        beside.append(asyncio.create_task(self._beat_forever()))
+    def drain(self) -> None:
+        """Take no more jobs, and go when the running ones have finished, however long they take."""
+        if not self._over.is_set():
+            self._draining = True
+            self.report("draining", None, f"{self._room.busy} jobs to finish")
+            self._leave(float("inf"))
+
+    def _leave(self, grace: float) -> None:
+        self._grace_ends = time.monotonic() + min(grace, max(0.0, self._budget.left - LAST_WORDS / 5))
+        self._over.set()
+        self._room.changed.set()
+
+    async def run(self, *, drain: bool = False, seconds: float | None = None, max_jobs: int | None = None) -> Summary:
+        """Work until stopped; with `drain` until there is nothing to claim; with `max_jobs` until so many were run.
+
+        With `seconds` it is gone by then: it takes no job that could not be finished in time, and gives back what is not.
+        """
+        started, stall = time.monotonic(), self.stall
+        self._budget, self._room.most = Budget(seconds, self.grace, self.tasks), max_jobs
+        await self._enlist()
+        watchdog = Watchdog(self._name_of, self.stall)
+        watchdog.start()
+        asking = Claiming(
+            self.source, self.name, self.queues, self.lease, self._room, self._budget, self._start, lambda: len(self._attempts),
+            self._outage, self._over,
+        )  # fmt: skip
+        claiming = asking.loops(lines_of(self.queues, self.tasks.values()), drain)
+        beside = [asyncio.create_task(self._settling.run()) for _ in range(SETTLEMENTS)]
+        beside += [asyncio.create_task(loop) for loop in (self._pulse.run(), *([self._mind_stall(stall)] if stall else []))]
         dry = asyncio.create_task(asyncio.wait(claiming, return_when=asyncio.FIRST_EXCEPTION))
         over = asyncio.create_task(self._over.wait())
         try:
-            await asyncio.wait([dry, over, *beside], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([dry, over, *beside], timeout=self._budget.to_claim, return_when=asyncio.FIRST_COMPLETED)
             await _end([dry, over, *claiming])
             await self._wind_down()
         finally:
-            if self._appointment:
-                self._appointment.cancel()
-            await _end([dry, over, *claiming, *beside, *([self._errand] if self._errand else [])])
+            await _end([dry, over, *claiming, *asking.stop(), *beside])
+            await self._register.leave()
             await self._runner.aclose()
+            watchdog.stop()
+        self.summary.stuck += self._runner.stuck
         self.summary.seconds = round(time.monotonic() - started, 3)
         return self.summary
 
-    async def _claim_forever(self, drain: bool) -> None:
-        dry = False
-        while not self._over.is_set():
-            await self._until(lambda: self._busy + self._asking < self.slots)
-            if not dry:
-                dry = await self._claim(wait=0)
-            elif not drain:
-                async with self._one_waits:
-                    dry = await self._claim(wait=IDLE)
-            elif self._attempts or self._asking:  # what runs may fail, and be back; what is not settled may be lost
-                before = (len(self._attempts), self._asking)
-                await self._until(lambda: (len(self._attempts), self._asking) != before)  # noqa: B023  # not called later
-                dry = False
-            else:
-                return
-
-    async def _claim(self, wait: float, n: int | None = None) -> bool:
-        """Claim what fits and start it. True when there was less than was asked for."""
-        room = min(self.slots - self._busy - self._asking, -(-self.slots // LOOPS)) if n is None else n
-        if room <= 0 and n is None:
-            return False
-        self._asking += room
+    async def _enlist(self) -> None:
         try:
-            claimed = await self.source.claim(worker=self.name, queues=self.queues, n=room, lease=self.lease, wait=wait)
+            given_back = await self._register.enlist()
         except Unavailable as error:
-            if isinstance(error, Unfit):
-                raise
-            log.warning("cannot claim: %s", error)
-            await asyncio.sleep(REST)
-            return False  # nobody has said that there is nothing
-        finally:
-            self._asking -= room
-            self._changed.set()
-        self._make_appointment(claimed.next_in)
-        for lease in claimed.leases:
-            self._start(lease)
-        return len(claimed.leases) < room
+            self._outage.failed("enlist", error)
+            return
+        if given_back:
+            self.report("reconciled", None, f"{given_back} jobs of workers that are gone")
 
-    def _make_appointment(self, seconds: float) -> None:
-        """See to what falls due, even when every slot is taken and nothing else would make us ask."""
-        if self._appointment:
-            self._appointment.cancel()
-        self._appointment = asyncio.get_running_loop().call_later(seconds, self._keep_appointment)
+    async def _seen(self) -> None:
+        if await self._register.seen():
+            self.drain()
 
-    def _keep_appointment(self) -> None:
-        if not self._asking and not self._over.is_set():
-            self._errand = asyncio.get_running_loop().create_task(self._claim(wait=0, n=0))
+    def _about(self) -> dict[str, Any]:
+        """What this worker says of itself on the register."""
+        done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
+        return {"slots": self.slots, "processes": self.processes, "queues": self.queues[:32], **done}
 
     def _start(self, lease: Lease) -> None:
-        attempt = Attempt(lease)
-        loop = asyncio.get_running_loop()
+        attempt = Attempt(lease, self._pulse.hear)
         self._attempts.add(attempt)
-        self._busy += 1
-        attempt.running = loop.create_task(self._runner.perform(attempt))
-        attempt.running.add_done_callback(partial(self._ended, attempt))
+        if not self._budget.suffices(lease):
+            self._settling.put(attempt, Release(lease, 0, "the worker has no time left for it"))
+            return
+        if not self._room.busy:
+            self._progressed_at = time.monotonic()
+        task = self.tasks.get(lease.task)
+        in_child = task is not None and task.run == "process"
+        self._room.take(in_child)
+        attempt.running = self._runner.start(attempt)
+        attempt.running.add_done_callback(partial(self._ended, attempt, in_child))
         if lease.timeout_ms is not None:
+            loop = asyncio.get_running_loop()
             attempt.timer = loop.call_later(lease.timeout_ms / 1000, attempt.end, Why.TIMED_OUT)
         self.report("started", lease, lease.recovered)
 
-    def _ended(self, attempt: Attempt, _: object) -> None:
-        self._busy -= 1
+    def _ended(self, attempt: Attempt, in_child: bool, _: object) -> None:
+        self._room.leave(in_child)
+        self._progressed_at = time.monotonic()
         if attempt.timer:
             attempt.timer.cancel()
         ending = attempt.ending()
         if ending is None:
-            self._attempts.discard(attempt)
-            self.report("lost", attempt.lease, "its lease was given to another, or the job is over")
+            if attempt in self._attempts:
+                self._attempts.discard(attempt)
+                self.report("lost", attempt.lease, "its lease was given to another, or the job is over")
         else:
-            self._endings.append((attempt, ending))
-            self._settleable.set()
-        self._changed.set()
+            self._settling.put(attempt, ending)
 
-    async def _settle_forever(self) -> None:
-        while True:
-            await self._settleable.wait()
-            self._settleable.clear()
-            batch, self._endings = self._endings, []
-            if batch:
-                await self._settle(batch)
-                self._changed.set()
-
-    async def _settle(self, batch: list[tuple[Attempt, Ending]]) -> None:
-        try:
-            answers = await self.source.settle([ending for _, ending in batch])
-        except NoNamespace:
-            answers = ["NOT_FOUND"] * len(batch)
-        except Unavailable as error:
-            log.warning("cannot settle %d jobs yet: %s", len(batch), error)
-            self._endings += batch
-            await asyncio.sleep(REST)
-            self._settleable.set()
-            return
-        for (attempt, ending), answer in zip(batch, answers, strict=True):
-            self._attempts.discard(attempt)
-            self._note(ending, answer)
-
-    def _note(self, ending: Ending, answer: str) -> None:
+    def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
         """Count an ending, and say it."""
+        self._attempts.discard(attempt)
         event = "refused" if answer in ("LEASE_LOST", "NOT_FOUND") else _EVENTS[type(ending)]
         setattr(self.summary, event, getattr(self.summary, event) + 1)
         self.report(event, ending.lease, answer if isinstance(ending, Completion) else f"{_why(ending)}: {answer}")
+        self._room.changed.set()
 
-    async def _beat_forever(self) -> None:
-        while True:
-            await asyncio.sleep(min(self.lease / 3, 5.0))
-            attempts = list(self._attempts)
-            if attempts:
-                await self._beat(attempts)
-
-    async def _beat(self, attempts: list[Attempt]) -> None:
-        """Extend all leases in one call, and act on what is heard."""
-        beats = [Beat(attempt.lease, attempt.progress) for attempt in attempts]
-        try:
-            answers: Sequence[int | str] = await self.source.heartbeat(beats, lease=self.lease)
-        except NoNamespace:
-            answers = ["NOT_FOUND"] * len(beats)
-        except Unavailable as error:
-            log.warning("cannot send heartbeats: %s", error)
-            return
-        for attempt, beat, answer in zip(attempts, beats, answers, strict=True):
-            if attempt.progress is beat.progress:
-                attempt.progress = b""
-            if answer == "CANCEL_REQUESTED":
-                attempt.end(Why.CANCELLED)
-            elif isinstance(answer, str):
-                attempt.end(Why.LOST)
+    async def _mind_stall(self, stall: float) -> None:
+        """Give up when there is work and none of it ends."""
+        while not self.summary.stalled:
+            silent = time.monotonic() - self._progressed_at if self._room.busy else 0.0
+            if silent < stall:
+                await asyncio.sleep(max(0.05, min(stall - silent, stall / 4)))
+                continue
+            self.summary.stalled = True
+            self.report("stalled", None, f"{self._room.busy} jobs run, none has ended for {silent:.0f} s: giving them back")
+            self._leave(0.0)
 
     async def _wind_down(self) -> None:
         """Let what runs finish within the grace, give the rest back, and have all of it settled."""
-        until = time.monotonic() + self.grace
-        await self._until(lambda: not self._busy or time.monotonic() >= until or not self.grace, self.grace)
+        if not self._over.is_set():
+            self._leave(self.grace)
+        while self._room.busy and (left := self._grace_ends - time.monotonic()) > 0:
+            await self._room.change(left)
         for attempt in list(self._attempts):
             attempt.end(Why.STOPPING)
-        await self._until(lambda: not self._attempts, LAST_WORDS)
+        if not await self._room.until(lambda: not self._attempts, LAST_WORDS):
+            for attempt in list(self._attempts):  # a task that does not stop: this process goes, and others may have its job
+                if attempt.running and not attempt.running.done():
+                    attempt.why = Why.LOST
+                    self.summary.stuck += 1
+                    self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
+            await self._room.until(lambda: not self._attempts, LAST_WORDS / 5)
 
-    async def _until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait for a condition that only changes where `_changed` is set; False when the seconds are over first."""
-        until = None if seconds is None else time.monotonic() + seconds
-        while not condition():
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(None if until is None else max(0.0, until - time.monotonic())):
-                    await self._changed.wait()
-            except TimeoutError:
-                return condition()
-        return True
+    def _name_of(self, task: "asyncio.Task[Any] | None") -> str:
+        """What an asyncio task of this worker does, in words."""
+        attempt = next((attempt for attempt in list(self._attempts) if attempt.running is task), None)
+        return f"task {attempt.lease.task} (job {attempt.lease.id})" if attempt else "something beside the tasks"
 
 
 _EVENTS: dict[type, str] = {Completion: "completed", Failure: "failed", Release: "released"}

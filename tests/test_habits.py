@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")])
 LAYERS = [
     {"jobs.errors", "jobs.keys", "jobs.bootstrap"},
-    {"jobs.model", "jobs.options", "jobs.config"},
+    {"jobs.model", "jobs.options", "jobs.config", "jobs.host", "jobs.outage"},
     {"jobs.scripts", "jobs.context"},
     {"jobs.verbs", "jobs.reads", "jobs.embedded"},
     {"jobs.transport"},
@@ -25,7 +25,9 @@ LAYERS = [
     {"jobs.registry"},
     {"jobs.attempt", "jobs.pipe"},
     {"jobs.children", "jobs.child"},
-    {"jobs.runner"},
+    {"jobs.runner", "jobs.room", "jobs.budget", "jobs.register", "jobs.watchdog"},
+    {"jobs.settling", "jobs.pulse"},
+    {"jobs.claiming"},
     {"jobs.worker"},
     {"functions.work", "functions.tick"},
     {"jobs.demo", "jobs.conformance"},

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jobs import App, State, keys, verbs, worker
+from jobs import App, State, claiming, keys, verbs
 from jobs.client import Client
 from jobs.scripts import script
 from jobs.store import Store
@@ -78,7 +78,7 @@ async def hire(place, raw, monkeypatch):
 
     async def start(count, *, slots=1, only_woken=False):
         if only_woken:
-            monkeypatch.setattr(worker, "IDLE", NEVER)
+            monkeypatch.setattr(claiming, "IDLE", NEVER)
         for _ in range(count):
             source = Watched(place.settings)
             source.only_woken = only_woken
@@ -146,7 +146,7 @@ async def test_one_submit_wakes_one_idle_worker_of_fifty(hire, client, overheard
         done_by[(await client.get(job_id)).attempts[0].worker] += 1
     claims = claimers(overheard())
     assert claims.keys() == done_by.keys(), "somebody was woken in vain"
-    assert all(claims[name] <= (1 + worker.LOOPS) * jobs for name, jobs in done_by.items()), (claims, done_by)
+    assert all(claims[name] <= (1 + claiming.LOOPS) * jobs for name, jobs in done_by.items()), (claims, done_by)
 
 
 @pytest.mark.parametrize("how", ["one by one", "in one batch"])
@@ -157,7 +157,7 @@ async def test_fifty_submits_wake_fifty_workers_and_all_run_at_once(hire, client
             await client.submit("stay")
     else:
         await client.submit_all([stay.job() for _ in range(CREW)])
-    await until(lambda: all(one._busy for one in crew))
+    await until(lambda: all(one._room.busy for one in crew))
     assert sorted(job.worker for job in await running(client)) == sorted(one.name for one in crew)
 
 
@@ -166,10 +166,10 @@ async def test_a_marker_that_was_lost_or_went_to_a_busy_worker_costs_a_look_and_
     and has stood for longer, so the server gives it the second job's marker first: it must leave that to the other one."""
     (busy,) = await hire(1)
     submit_without_a_marker(raw, base, stay.job())
-    await until(lambda: busy._busy)
+    await until(lambda: busy._room.busy)
     (idle,) = await hire(1, only_woken=True)
     await client.submit("stay")
-    await until(lambda: idle._busy)
+    await until(lambda: idle._room.busy)
     assert len(await running(client)) == 2
 
 

@@ -378,7 +378,7 @@ async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, store):
         await submit(client, tasks.add.job(i))
         for _ in range(i):
             await asyncio.sleep(0)
-        worker._changed.set()
+        worker._room.changed.set()
         worker.stop()
         await asyncio.wait_for(running, 15)
 

@@ -31,7 +31,8 @@ async def test_an_ending_that_could_not_be_sent_is_sent_again(store, monkeypatch
         return await settle(endings)
 
     monkeypatch.setattr(store, "settle", settle_badly)
-    monkeypatch.setattr("jobs.worker.REST", 0.01)
+    monkeypatch.setattr("jobs.claiming.REST", 0.01)
+    monkeypatch.setattr("jobs.settling.REST", 0.01)
     await store.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):
         summary = await Worker(tasks.app, store, slots=1).run(drain=True)
@@ -66,7 +67,8 @@ async def test_a_worker_outlives_a_server_that_fails_once(store, monkeypatch, ve
         return await send(*request, **more)
 
     monkeypatch.setattr(store, verb, badly)
-    monkeypatch.setattr("jobs.worker.REST", 0.01)
+    monkeypatch.setattr("jobs.claiming.REST", 0.01)
+    monkeypatch.setattr("jobs.settling.REST", 0.01)
     await store.submit([tasks.crowd.job(0.5)])
     worker = Worker(tasks.app, store, slots=2, lease=0.9, grace=0.0)
     running = asyncio.create_task(worker.run())
@@ -128,7 +130,8 @@ async def test_a_drain_is_not_over_because_nobody_answers(store, monkeypatch):
         return await claim(**request)
 
     monkeypatch.setattr(store, "claim", claim_badly)
-    monkeypatch.setattr("jobs.worker.REST", 0.01)
+    monkeypatch.setattr("jobs.claiming.REST", 0.01)
+    monkeypatch.setattr("jobs.settling.REST", 0.01)
     await store.submit([tasks.add.job(i) for i in range(20)])
     async with asyncio.timeout(20):
         summary = await Worker(tasks.app, store, slots=2).run(drain=True)
@@ -146,7 +149,8 @@ async def test_a_drain_waits_for_what_is_not_settled_yet(store, raw, base, monke
         return await settle(endings)
 
     monkeypatch.setattr(store, "settle", settle_badly)
-    monkeypatch.setattr("jobs.worker.REST", 0.01)
+    monkeypatch.setattr("jobs.claiming.REST", 0.01)
+    monkeypatch.setattr("jobs.settling.REST", 0.01)
     monkeypatch.setattr("jobs.worker.LAST_WORDS", 0.0)
     await store.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):

@@ -1,0 +1,117 @@
+"""A worker's signs of life: heartbeats for all its leases in one call, its own on the register, and its tasks' news.
+
+What tasks say between two heartbeats (progress, checkpoints, log lines) is sent when it is said, a few times a second at most.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any
+
+from jobs.attempt import Attempt, Why
+from jobs.errors import NoNamespace, Unavailable
+from jobs.model import Beat, Note
+from jobs.outage import Outage
+from jobs.source import JobSource
+
+log = logging.getLogger("jobs.worker")
+
+NEWS = 0.25
+"""Seconds between two sendings of news, at least."""
+STUBBORN = 5.0
+"""Seconds after which a task that was told to stop, and runs on, is told again."""
+
+
+class Pulse:
+    """The heartbeat of one worker."""
+
+    def __init__(
+        self,
+        source: JobSource,
+        attempts: Collection[Attempt],
+        lease: float,
+        seen: Callable[[], Coroutine[Any, Any, None]],
+        outage: Outage,
+    ) -> None:
+        self._source, self._attempts, self._lease, self._seen, self._outage = source, attempts, lease, seen, outage
+        self._every = min(lease / 3, 5.0)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._heard = False
+
+    def hear(self) -> None:
+        """A task has told something. Safe from any thread, and cheap."""
+        if not self._heard and self._loop:
+            self._heard = True
+            self._loop.call_soon_threadsafe(self._news.set)
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        self._loop, due = asyncio.get_running_loop(), time.monotonic() + self._every
+        while True:
+            try:
+                async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+            self._heard = False
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._every
+                await self._beat_all()
+            else:
+                await self._send([attempt for attempt in self._attempts if attempt.progress])
+            await asyncio.sleep(max(0.0, min(NEWS, due - time.monotonic())))
+
+    async def _beat_all(self) -> None:
+        """Extend all leases, and be seen: one round trip, as the source packs what is asked in one turn."""
+        for attempt in self._attempts:
+            attempt.context.flush()
+            self._nudge(attempt)
+        await self._send([attempt for attempt in self._attempts if attempt.why is not Why.LOST], self._seen())
+
+    def _nudge(self, attempt: Attempt) -> None:
+        """A task that swallows its cancellation is told again."""
+        if attempt.told_at and time.monotonic() - attempt.told_at > STUBBORN:
+            log.warning(
+                "task %s (job %s) was told to stop and runs on: it swallows CancelledError", attempt.lease.task, attempt.lease.id
+            )
+            attempt.tell_again()
+
+    async def _send(self, attempts: Sequence[Attempt], *beside: Coroutine[Any, Any, None]) -> None:
+        """Heartbeats of these attempts, the notes of all, and what is to go beside them, in one turn."""
+        notes = [(attempt, note) for attempt in self._attempts if (note := attempt.note())]
+        try:
+            async with asyncio.TaskGroup() as group:
+                if attempts:
+                    group.create_task(self._beat(attempts))
+                for other in beside:
+                    group.create_task(other)
+                if notes:
+                    group.create_task(self._note([note for _, note in notes]))
+        except* Unavailable as errors:
+            for attempt, note in notes:
+                attempt.put_back(note)
+            self._outage.failed("send heartbeats", errors.exceptions[0])
+
+    async def _note(self, notes: Sequence[Note]) -> None:
+        with contextlib.suppress(NoNamespace):  # the heartbeat beside it hears of that, too
+            await self._source.note(notes)
+
+    async def _beat(self, attempts: Sequence[Attempt]) -> None:
+        """Extend leases, and act on what is heard."""
+        beats = [Beat(attempt.lease, attempt.progress) for attempt in attempts]
+        try:
+            answers: Sequence[int | str] = await self._source.heartbeat(beats, lease=self._lease)
+        except NoNamespace:
+            answers = ["NOT_FOUND"] * len(beats)
+        self._outage.over()
+        for attempt, beat, answer in zip(attempts, beats, answers, strict=True):
+            if attempt.progress is beat.progress:
+                attempt.progress = b""
+            if answer == "CANCEL_REQUESTED":
+                attempt.end(Why.CANCELLED)
+            elif isinstance(answer, str):
+                attempt.end(Why.LOST)

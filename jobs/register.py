@@ -1,0 +1,58 @@
+"""A worker's place on the register: it comes, takes over from predecessors that are gone, is seen, and leaves."""
+
+import json
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from jobs import host
+from jobs.errors import Invalid, JobsError
+from jobs.model import Card
+from jobs.source import JobSource
+
+log = logging.getLogger("jobs.worker")
+
+
+class Register:
+    """One worker on the register, from its start to its end."""
+
+    def __init__(self, source: JobSource, worker: str, place: str, says: Callable[[], dict[str, Any]]) -> None:
+        self._source, self._says = source, says
+        self._me = host.identity()
+        self._worker, self._place, self._life = worker, place, secrets.token_hex(8)
+
+    def _card(self) -> Card:
+        return Card(self._worker, self._life, self._place, json.dumps({**self._me, **self._says()}).encode())
+
+    async def enlist(self) -> int:
+        """Come: give back what predecessors held that are gone, before anything is claimed. How many leases that were.
+
+        Predecessors are workers of this machine whose process is gone, and whoever held this exclusive place before. A live
+        sibling is never touched. Raises Invalid when a worker of the same name is alive here.
+        """
+        known = await self._source.workers() if self._me["boot"] or self._place else []
+        for other in known:
+            if other.name == self._worker and host.is_here(other.about, self._me) and not host.is_gone(other.about, self._me):
+                raise Invalid(
+                    f"a worker named {self._worker} runs on this machine already (pid {other.about['pid']}): give another --name"
+                )
+        gone = {
+            other.name: other.life
+            for other in known
+            if host.is_gone(other.about, self._me) or (self._place and other.place == self._place)
+        }
+        given_back = await self._source.reconcile(gone) if gone else 0
+        await self._source.enlist(self._card())
+        return given_back
+
+    async def seen(self) -> bool:
+        """Be seen. True when an operator has asked this worker to finish and go."""
+        return await self._source.enlist(self._card())
+
+    async def leave(self) -> None:
+        """Go. That the source does not answer is no reason to stay."""
+        try:
+            await self._source.leave(self._card())
+        except JobsError as error:
+            log.warning("cannot leave the register: %s", error)

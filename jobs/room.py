@@ -1,0 +1,100 @@
+"""How much a worker has room for: a job must never be claimed that has no free slot, nor, if its task is a plain function, no
+free child process.
+
+What kind of job a queue will give is not known before it is claimed. So queues that only async tasks of this program use are one
+line, with as much room as there are slots; all others are another, with no more room than there are free children. Neither
+waits for the other; within a line, the first queue goes first.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from jobs.registry import Task
+
+
+class Line:
+    """Queues that are claimed together."""
+
+    def __init__(self, queues: Sequence[str], plain: bool) -> None:
+        self.queues = list(queues)
+        self.plain = plain
+        """May its jobs need a child process?"""
+        self.one_waits = asyncio.Lock()
+        """Held by the one claim that waits for a job to come."""
+
+
+def lines_of(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Line]:
+    """The lines of a worker with these tasks."""
+    kinds: dict[str, set[bool]] = {}
+    for task in tasks:
+        kinds.setdefault(task.defaults.queue, set()).add(task.run == "process")
+    has_plain = any(True in kind for kind in kinds.values())
+    plain = [queue for queue in queues if True in kinds.get(queue, {has_plain})]
+    return [Line(own, own is plain) for own in (plain, [queue for queue in queues if queue not in plain]) if own]
+
+
+class Room:
+    """What a worker may run at once, what it runs, and what it has asked for. Whoever changes these sets `changed`."""
+
+    def __init__(self, slots: int, processes: int) -> None:
+        self.slots, self.processes = slots, processes
+        self.most: int | None = None
+        """Jobs to run in all; None for any number."""
+        self.busy = self.children = self.taken = 0
+        self.asking = self.asking_plain = 0
+        self.changed = asyncio.Event()
+
+    def free(self, line: Line) -> int:
+        """How many more jobs of a line fit."""
+        room = self.slots - self.busy - self.asking
+        if line.plain:
+            room = min(room, self.processes - self.children - self.asking_plain)
+        return room if self.most is None else min(room, self.most - self.taken - self.asking)
+
+    @contextlib.contextmanager
+    def asked(self, n: int, line: Line) -> Iterator[None]:
+        """Keep room for `n` jobs while they are asked for."""
+        self.asking += n
+        self.asking_plain += n * line.plain
+        try:
+            yield
+        finally:
+            self.asking -= n
+            self.asking_plain -= n * line.plain
+            self.changed.set()
+
+    @property
+    def spent(self) -> bool:
+        """Has this worker taken all the jobs that it may?"""
+        return self.most is not None and self.taken >= self.most
+
+    def take(self, in_child: bool) -> None:
+        """A job begins."""
+        self.busy += 1
+        self.taken += 1
+        self.children += in_child
+
+    def leave(self, in_child: bool) -> None:
+        """A job has ended."""
+        self.busy -= 1
+        self.children -= in_child
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait for a condition that only changes where `changed` is set; False when the seconds are over first."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not condition():
+            if until is not None and time.monotonic() >= until:
+                return False
+            await self.change(None if until is None else until - time.monotonic())
+        return True
+
+    async def change(self, seconds: float | None) -> None:
+        """Wait for a change, so long at most."""
+        self.changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if seconds == float("inf") else seconds):
+                await self.changed.wait()
