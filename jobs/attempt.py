@@ -48,7 +48,7 @@ class Attempt:
         self.progress = self.checkpoint = self.log = b""
         self.hear = hear
         """Called when the task has told something that is to be sent."""
-        self.context = Context(lease, self.tell)
+        self.context = Context(lease, self.tell, hear)
         self.why: Why | None = None
         self.told_at = 0.0
         self.running: asyncio.Future[Completion] | None = None

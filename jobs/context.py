@@ -39,7 +39,7 @@ class Discard(Exception):
 class Context:
     """One attempt, as its task sees it. A task that takes a `Context` first is given it."""
 
-    def __init__(self, lease: Lease, tell: Callable[[News, bytes], None]) -> None:
+    def __init__(self, lease: Lease, tell: Callable[[News, bytes], None], hear: Callable[[], None] | None = None) -> None:
         self.id, self.task, self.queue = lease.id, lease.task, lease.queue
         self.attempt = lease.attempt
         """Which attempt this is, from 1."""
@@ -53,7 +53,7 @@ class Context:
         """Why the attempt is being ended before its task is done: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
         self._checkpoint, self._timeout_ms = lease.checkpoint, lease.timeout_ms
         self._started = time.monotonic()
-        self._tell = tell
+        self._tell, self._hear = tell, hear
         self._done, self._stage, self._message = 0.0, "", ""
         self._log: deque[str] = deque()
         self._unsaid: set[News] = set()
@@ -118,11 +118,13 @@ class Context:
 
     def _say(self, news: News) -> None:
         self._unsaid.add(news)
-        if time.monotonic() - self._said_at >= OFTEN:
+        if self._hear:
+            self._hear()
+        elif time.monotonic() - self._said_at >= OFTEN:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what was said and not sent yet. Whoever runs the task calls it now and then, and at the end."""
+        """Pass on what was said and not told yet. Whoever runs the task calls it when it hears of news, and at the end."""
         if not self._unsaid:
             return
         self._said_at = time.monotonic()

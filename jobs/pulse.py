@@ -58,6 +58,8 @@ class Pulse:
                 pass
             self._news.clear()
             self._heard = False
+            for attempt in self._attempts:
+                attempt.context.flush()
             if time.monotonic() >= due:
                 due = time.monotonic() + self._every
                 await self._beat_all()
@@ -68,7 +70,6 @@ class Pulse:
     async def _beat_all(self) -> None:
         """Extend all leases, and be seen: one round trip, as the source packs what is asked in one turn."""
         for attempt in self._attempts:
-            attempt.context.flush()
             self._nudge(attempt)
         await self._send([attempt for attempt in self._attempts if attempt.why is not Why.LOST], self._seen())
 

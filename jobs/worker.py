@@ -115,6 +115,7 @@ class Worker:
         """Take no more jobs; let the running ones finish for `grace` seconds, give the rest back. Called again: give back now."""
         hurry = self._over.is_set() and not self._draining
         self._draining = False
+        self.report("stopping", None, f"{self._room.busy} jobs run" + (", giving them back" if hurry else ""))
         self._leave(0.0 if hurry else self.grace)
 
     def drain(self) -> None:
@@ -237,7 +238,7 @@ class Worker:
             await self._room.change(left)
         for attempt in list(self._attempts):
             attempt.end(Why.STOPPING)
-        if not await self._room.until(lambda: not self._attempts, LAST_WORDS):
+        if not await self._room.until(lambda: not self._attempts, min(LAST_WORDS, max(0.5, self._budget.left))):
             for attempt in list(self._attempts):  # a task that does not stop: this process goes, and others may have its job
                 if attempt.running and not attempt.running.done():
                     attempt.why = Why.LOST

@@ -1,0 +1,71 @@
+"""Who is certainly gone: never somebody of whom that cannot be known."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from jobs import host
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
+
+
+@pytest.fixture
+def me():
+    return host.identity()
+
+
+def test_this_process_is_here_and_not_gone(me):
+    assert host.is_here(me, me)
+    assert not host.is_gone(me, me)
+    assert me["pid"] == os.getpid()
+
+
+def test_a_process_that_was_killed_is_gone_also_before_anybody_has_buried_it(me):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        about = {**me, "pid": child.pid, "started": host.started(child.pid)}
+        assert not host.is_gone(about, me)
+        child.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and still in the table
+        assert host.is_gone(about, me)
+    assert host.is_gone(about, me)
+
+
+def test_a_pid_that_was_given_to_another_process_is_gone(me):
+    assert host.is_gone({**me, "started": me["started"] - 1}, me)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"boot": "another"}, {"pidns": "pid:[1]"}, {"host": "another"}, {"pid": None}, {"pid": "1"}, {"started": None}],
+    ids=str,
+)
+def test_who_cannot_be_seen_from_here_is_not_gone(me, other):
+    assert not host.is_gone({**me, "pid": 2**22 + 1, "started": 1, **other}, me)
+
+
+def test_a_worker_that_says_nothing_of_itself_is_not_gone(me):
+    assert not host.is_gone({}, me)
+
+
+def test_clones_of_one_snapshot_know_nothing_of_each_other(monkeypatch):
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "worker")
+    me = host.identity()
+    assert (me["platform"], me["boot"]) == ("lambda", "")
+    assert not host.is_gone({**me, "pid": 2**22 + 1, "started": 1}, me)
+
+
+@pytest.mark.parametrize(("variable", "name"), [("K_SERVICE", "knative"), ("KUBERNETES_SERVICE_HOST", "kubernetes")])
+def test_platforms_are_known_by_their_variables(monkeypatch, variable, name):
+    monkeypatch.setenv(variable, "x")
+    assert host.identity()["platform"] == name
+
+
+def test_where_there_is_no_proc_nobody_is_gone(monkeypatch, tmp_path, me):
+    monkeypatch.setattr(host, "Path", lambda path: tmp_path / path.lstrip("/"))
+    monkeypatch.setattr(host.os, "readlink", lambda path: (_ for _ in ()).throw(FileNotFoundError(path)))
+    blind = host.identity()
+    assert (blind["boot"], blind["pidns"], blind["started"]) == ("", "", None)
+    assert not host.is_gone({**me, "pid": 2**22 + 1, "started": 1}, blind)

@@ -1,0 +1,37 @@
+"""A long outage must not fill a log."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from jobs import outage
+from jobs.errors import Unavailable
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(outage.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def test_an_outage_is_said_once_then_each_minute_then_that_it_is_over(clock, caplog):
+    seen = outage.Outage()
+    for _ in range(200):
+        seen.failed("claim", Unavailable("no answer"))
+        clock.now += 0.5
+    seen.over()
+    seen.over()
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot claim: no answer",
+        "still cannot claim, since 60 s (119 more failures): no answer",
+        "the source answers again, after 100.0 s",
+    ]
+
+
+def test_the_next_outage_is_said_at_once_again(clock, caplog):
+    seen = outage.Outage()
+    for _ in range(2):
+        seen.failed("claim", Unavailable("no answer"))
+        seen.over()
+    assert len(caplog.records) == 4

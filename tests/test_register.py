@@ -1,0 +1,106 @@
+"""A worker's coming and going: what predecessors held comes back, and a live sibling is never touched."""
+
+import json
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from jobs import host
+from jobs.errors import Invalid, Unavailable
+from jobs.model import WorkerInfo
+from jobs.register import Register
+
+ME = host.identity()
+GONE = {**ME, "pid": 2**22 + 1}
+
+
+class Source:
+    def __init__(self, *known):
+        self.known, self.gone, self.cards, self.left = list(known), {}, [], []
+
+    async def workers(self):
+        return self.known
+
+    async def reconcile(self, gone):
+        self.gone |= gone
+        return len(gone)
+
+    async def enlist(self, card):
+        self.cards.append(card)
+        return len(self.cards) > 2
+
+    async def leave(self, card):
+        if card.place == "away":
+            raise Unavailable("no answer")
+        self.left.append(card.worker)
+
+
+def worker(name, about, place=""):
+    now = datetime.now(UTC)
+    return WorkerInfo(name=name, life=f"life-{name}", place=place, enlisted_at=now, seen_at=now, about=about)
+
+
+def register(source, name="me", place=""):
+    return Register(source, name, place, lambda: {"slots": 3})
+
+
+async def test_only_what_is_certainly_gone_is_taken_over():
+    elsewhere = {**GONE, "boot": "another"}
+    source = Source(worker("dead", GONE), worker("sibling", ME), worker("elsewhere", elsewhere), worker("foreign", {}))
+    assert await register(source).enlist() == 1
+    assert source.gone == {"dead": "life-dead"}
+
+
+async def test_who_held_an_exclusive_place_before_is_gone_whatever_it_does():
+    source = Source(worker("before", ME, "pod-0"), worker("beside", ME, "pod-1"))
+    assert await register(source, place="pod-0").enlist() == 1
+    assert source.gone == {"before": "life-before"}
+
+
+async def test_a_name_is_free_again_when_its_bearer_is_dead():
+    source = Source(worker("me", GONE))
+    assert await register(source).enlist() == 1
+    assert source.gone == {"me": "life-me"}
+
+
+async def test_a_name_that_a_live_worker_bears_is_refused_in_words():
+    source = Source(worker("me", ME))
+    with pytest.raises(
+        Invalid, match=rf"a worker named me runs on this machine already \(pid {ME['pid']}\): give another --name"
+    ):
+        await register(source).enlist()
+    assert source.cards == []
+
+
+async def test_a_card_says_who_this_is_and_another_life_each_time():
+    source = Source()
+    for _ in range(2):
+        await register(source).enlist()
+    first, second = source.cards
+    assert json.loads(first.about) == {**ME, "slots": 3}
+    assert (first.worker, first.place) == ("me", "")
+    assert first.life != second.life
+
+
+async def test_being_seen_tells_whether_to_go_and_leaving_is_told(caplog):
+    source = Source()
+    here = register(source)
+    await here.enlist()
+    assert not await here.seen()
+    assert await here.seen()
+    await here.leave()
+    assert source.left == ["me"]
+
+
+async def test_a_source_that_is_away_is_no_reason_to_stay(caplog):
+    caplog.set_level(logging.WARNING)
+    await register(Source(), place="away").leave()
+    assert "cannot leave the register: no answer" in caplog.text
+
+
+async def test_where_nobody_can_be_known_to_be_gone_nobody_is_asked(monkeypatch):
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "worker")
+    source = Source(worker("dead", GONE))
+    assert await register(source).enlist() == 0
+    assert source.gone == {}
