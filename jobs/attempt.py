@@ -41,18 +41,16 @@ class Ended(Exception):
 class Attempt:
     """A lease that is being worked on."""
 
-    __slots__ = ("checkpoint", "context", "hear", "lease", "log", "progress", "running", "timer", "told_at", "why")
+    progress = checkpoint = log = b""
+    why: Why | None = None
+    told_at = 0.0
+    """When its task was told to stop, on the monotonic clock."""
+    running: "asyncio.Future[Completion] | None" = None
+    timer: asyncio.TimerHandle | None = None
 
     def __init__(self, lease: Lease, hear: Callable[[], None] = lambda: None) -> None:
-        self.lease = lease
-        self.progress = self.checkpoint = self.log = b""
-        self.hear = hear
-        """Called when the task has told something that is to be sent."""
+        self.lease, self.hear = lease, hear  # `hear` is called when the task has told something that is to be sent
         self.context = Context(lease, self.tell, hear)
-        self.why: Why | None = None
-        self.told_at = 0.0
-        self.running: asyncio.Future[Completion] | None = None
-        self.timer: asyncio.TimerHandle | None = None
 
     def tell(self, news: News, body: bytes) -> None:
         """Keep what the task told until it is sent; only the latest of each kind counts. Safe from any thread."""

@@ -39,25 +39,51 @@ class Discard(Exception):
 class Context:
     """One attempt, as its task sees it. A task that takes a `Context` first is given it."""
 
+    ending = ""
+    """Why the attempt is being ended before its task is done: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
+    _done, _stage, _message = 0.0, "", ""
+    _unsaid: frozenset[News] = frozenset()
+    _said_at = 0.0
+    _log: deque[str] | None = None
+
     def __init__(self, lease: Lease, tell: Callable[[News, bytes], None], hear: Callable[[], None] | None = None) -> None:
-        self.id, self.task, self.queue = lease.id, lease.task, lease.queue
-        self.attempt = lease.attempt
-        """Which attempt this is, from 1."""
-        self.fence = lease.fence
-        """Grows from attempt to attempt: pass it on to whatever must refuse a late writer."""
-        self.recovered = lease.recovered or None
-        """Why there was an attempt before this one and how it ended (`lease_expired`, `crashed`, a failure's code …)."""
-        self.trace = lease.trace
-        """The submitter's `traceparent` (W3C Trace Context); empty if it had none."""
-        self.ending = ""
-        """Why the attempt is being ended before its task is done: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
-        self._checkpoint, self._timeout_ms = lease.checkpoint, lease.timeout_ms
+        self._lease, self._tell, self._hear = lease, tell, hear  # and no more: one is made for every attempt
         self._started = time.monotonic()
-        self._tell, self._hear = tell, hear
-        self._done, self._stage, self._message = 0.0, "", ""
-        self._log: deque[str] = deque()
-        self._unsaid: set[News] = set()
-        self._said_at = 0.0
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._lease.id
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self._lease.task
+
+    @property
+    def queue(self) -> str:
+        """The queue that the job came from."""
+        return self._lease.queue
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._lease.attempt
+
+    @property
+    def fence(self) -> int:
+        """Grows from attempt to attempt: pass it on to whatever must refuse a late writer."""
+        return self._lease.fence
+
+    @property
+    def recovered(self) -> str | None:
+        """Why there was an attempt before this one and how it ended (`lease_expired`, `crashed`, a failure's code …)."""
+        return self._lease.recovered or None
+
+    @property
+    def trace(self) -> str:
+        """The submitter's `traceparent` (W3C Trace Context); empty if it had none."""
+        return self._lease.trace
 
     @property
     def cancelled(self) -> bool:
@@ -67,9 +93,9 @@ class Context:
     @property
     def remaining(self) -> float | None:
         """Seconds until the attempt is ended for taking too long; None if its job has no timeout."""
-        if self._timeout_ms is None:
+        if self._lease.timeout_ms is None:
             return None
-        return max(0.0, self._timeout_ms / 1000 - (time.monotonic() - self._started))
+        return max(0.0, self._lease.timeout_ms / 1000 - (time.monotonic() - self._started))
 
     @property
     def deadline(self) -> datetime | None:
@@ -106,10 +132,12 @@ class Context:
     @property
     def restored(self) -> Any:
         """What the latest checkpoint of an earlier attempt left; None if there was none."""
-        return json.loads(self._checkpoint) if self._checkpoint else None
+        return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
         """Keep a line with the job, for `sublet get`: the last 8 KiB of an attempt are kept. `logging` does the same."""
+        if self._log is None:
+            self._log = deque()
         after = time.monotonic() - self._started
         self._log.extend(f"+{after:.3f} {line}"[:1024] for line in text.splitlines() or [""])
         while len(self._log) > LOG_MAX // 16:
@@ -117,7 +145,7 @@ class Context:
         self._say(News.LOG)
 
     def _say(self, news: News) -> None:
-        self._unsaid.add(news)
+        self._unsaid |= {news}
         if self._hear:
             self._hear()
         elif time.monotonic() - self._said_at >= OFTEN:
@@ -128,12 +156,12 @@ class Context:
         if not self._unsaid:
             return
         self._said_at = time.monotonic()
-        unsaid, self._unsaid = self._unsaid, set()
+        unsaid, self._unsaid = self._unsaid, frozenset()
         if News.PROGRESS in unsaid:
             news: dict[str, Any] = {"fraction": round(self._done, 4), "stage": self._stage, "message": self._message}
             self._tell(News.PROGRESS, json.dumps({name: value for name, value in news.items() if value != ""}).encode())
         if News.LOG in unsaid:
-            self._tell(News.LOG, _tail("\n".join(list(self._log)).encode("utf-8", "replace")))
+            self._tell(News.LOG, _tail("\n".join(list(self._log or ())).encode("utf-8", "replace")))
 
 
 def _tail(text: bytes) -> bytes:
