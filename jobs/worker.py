@@ -38,6 +38,8 @@ SLOTS = 100
 """Jobs at a time, where some are async tasks and nobody says otherwise."""
 SETTLEMENTS = 2
 """Settlements that may be under way at once."""
+CLEAN_UP = 1.0
+"""Seconds that tasks have to clean up once they are told to stop."""
 LAST_WORDS = 5.0
 """Seconds that a stopping worker spends on telling the source what has ended."""
 
@@ -126,7 +128,7 @@ class Worker:
             self._leave(float("inf"))
 
     def _leave(self, grace: float) -> None:
-        self._grace_ends = time.monotonic() + min(grace, max(0.0, self._budget.left - LAST_WORDS / 5))
+        self._grace_ends = time.monotonic() + min(grace, max(0.0, self._budget.left - CLEAN_UP))
         self._over.set()
         self._room.changed.set()
 
@@ -154,10 +156,12 @@ class Worker:
             await _end([dry, over, *claiming])
             await self._wind_down()
         finally:
-            await _end([dry, over, *claiming, *asking.stop(), *beside])
-            await self._register.leave()
-            await self._runner.aclose()
             watchdog.stop()
+            try:
+                await _end([dry, over, *claiming, *asking.stop(), *beside])
+                await self._register.leave()
+            finally:
+                await self._runner.aclose()
         self.summary.stuck += self._runner.stuck
         self.summary.seconds = round(time.monotonic() - started, 3)
         return self.summary
@@ -238,13 +242,13 @@ class Worker:
             await self._room.change(left)
         for attempt in list(self._attempts):
             attempt.end(Why.STOPPING)
-        if not await self._room.until(lambda: not self._attempts, min(LAST_WORDS, max(0.5, self._budget.left))):
-            for attempt in list(self._attempts):  # a task that does not stop: this process goes, and others may have its job
-                if attempt.running and not attempt.running.done():
-                    attempt.why = Why.LOST
-                    self.summary.stuck += 1
-                    self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
-            await self._room.until(lambda: not self._attempts, LAST_WORDS / 5)
+        await self._room.until(lambda: not self._room.busy, CLEAN_UP)
+        for attempt in list(self._attempts):  # a task that does not stop: this process goes, and others may have its job
+            if attempt.running and not attempt.running.done():
+                attempt.why = Why.LOST
+                self.summary.stuck += 1
+                self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
+        await self._room.until(lambda: not self._attempts, min(LAST_WORDS, max(0.5, self._budget.left)))
 
     def _name_of(self, task: "asyncio.Task[Any] | None") -> str:
         """What an asyncio task of this worker does, in words."""
