@@ -28,6 +28,7 @@ class Arguments:
         self._signature = inspect.Signature(own)
         self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(name, own, hints))
         self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
+        self._may_be_none = _fits(self._result, None)
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload for a call with these arguments. Raises Invalid when they do not fit."""
@@ -50,6 +51,8 @@ class Arguments:
 
     def dump_result(self, value: Any) -> bytes:
         """The result as JSON. Raises Invalid when it is not what the task is annotated to return, or is too large."""
+        if value is None and not self._may_be_none:  # pydantic writes None for any type, and says nothing
+            raise Invalid(f"task {self.name} returned None, which is not what it is annotated to return")
         try:
             result = self._result.dump_json(value, warnings="error")
         except PydanticSerializationError as error:
@@ -74,6 +77,14 @@ def _typed_dict(name: str, parameters: list[inspect.Parameter], hints: dict[str,
     shape = TypedDict(f"{name}_arguments", fields)  # type: ignore[misc]  # the fields are known at run time only
     shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # pydantic's own convention
     return shape
+
+
+def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
+    try:
+        adapter.validate_python(value)
+    except Exception:  # noqa: BLE001  # a type's own validator may raise what it likes; then the value does not fit
+        return False
+    return True
 
 
 def _first(error: ValidationError) -> str:

@@ -29,6 +29,11 @@ class Outage:
         else:
             self._unsaid += 1
 
+    @property
+    def ongoing(self) -> bool:
+        """Has the source not answered lately?"""
+        return self._since is not None
+
     def over(self) -> None:
         """The source has answered."""
         if self._since is not None:

@@ -1,5 +1,6 @@
 """A worker's place on the register: it comes, takes over from predecessors that are gone, is seen, and leaves."""
 
+import asyncio
 import json
 import logging
 import secrets
@@ -12,6 +13,10 @@ from jobs.model import Card
 from jobs.source import JobSource
 
 log = logging.getLogger("jobs.worker")
+
+
+PATIENCE = 2.0
+"""Seconds that leaving may take."""
 
 
 class Register:
@@ -53,6 +58,7 @@ class Register:
     async def leave(self) -> None:
         """Go. That the source does not answer is no reason to stay."""
         try:
-            await self._source.leave(self._card())
-        except JobsError as error:
+            async with asyncio.timeout(PATIENCE):
+                await self._source.leave(self._card())
+        except (JobsError, TimeoutError) as error:
             log.warning("cannot leave the register: %s", error)

@@ -40,7 +40,7 @@ SETTLEMENTS = 2
 """Settlements that may be under way at once."""
 CLEAN_UP = 1.0
 """Seconds that tasks have to clean up once they are told to stop."""
-LAST_WORDS = 5.0
+LAST_WORDS = 3.0
 """Seconds that a stopping worker spends on telling the source what has ended."""
 
 Report = Callable[[str, Lease | None, str], None]
@@ -159,7 +159,8 @@ class Worker:
             watchdog.stop()
             try:
                 await _end([dry, over, *claiming, *asking.stop(), *beside])
-                await self._register.leave()
+                if not self._outage.ongoing:
+                    await self._register.leave()
             finally:
                 await self._runner.aclose()
         self.summary.stuck += self._runner.stuck
@@ -228,7 +229,9 @@ class Worker:
         while not self.summary.stalled:
             silent = time.monotonic() - self._progressed_at if self._room.busy else 0.0
             if silent < stall:
-                await asyncio.sleep(max(0.05, min(stall - silent, stall / 4)))
+                asked, at = max(0.05, min(stall - silent, stall / 4)), time.monotonic()
+                await asyncio.sleep(asked)
+                self._progressed_at += max(0.0, time.monotonic() - at - asked)  # while this process slept, nothing could end
                 continue
             self.summary.stalled = True
             self.report("stalled", None, f"{self._room.busy} jobs run, none has ended for {silent:.0f} s: giving them back")

@@ -86,5 +86,14 @@ def test_without_async(run):
     ]
 
 
+def test_middleware(run):
+    assert run("-m", "examples.middleware").splitlines() == [
+        "left: 70",
+        "undone: bob is 470 cents short",
+        "accounts: {'ann': 70, 'bob': 30}",
+        "attempts: {'transfer done': 1, 'transfer failed': 1} - all of them timed: True",
+    ]
+
+
 def test_every_example_has_its_test():
     assert [name for name in EXAMPLES if f"test_{name}" not in globals()] == []

@@ -16,7 +16,7 @@ LAYERS = [
     {"jobs.errors", "jobs.keys", "jobs.bootstrap"},
     {"jobs.model", "jobs.options", "jobs.config", "jobs.host", "jobs.outage"},
     {"jobs.scripts", "jobs.context"},
-    {"jobs.verbs", "jobs.reads", "jobs.embedded"},
+    {"jobs.verbs", "jobs.reads", "jobs.embedded", "jobs.tracing"},
     {"jobs.transport"},
     {"jobs.roster"},
     {"jobs.plans", "jobs.waiter", "jobs.source", "jobs.arguments"},
@@ -41,6 +41,7 @@ DOORS = {
     "redis": {"jobs.config", "jobs.transport", "jobs.waiter", "jobs.embedded"},
     "aiohttp": set(),
     "rich": {"jobs.demo"},
+    "opentelemetry": {"jobs.tracing"},
 }
 """Which modules may import a dependency that has few doors."""
 
