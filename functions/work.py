@@ -24,6 +24,7 @@ async def work(
     grace: float = 8.0,
     stall: float | None = None,
     limits: Limits = NO_LIMITS,
+    commands: bool = False,
     drain: bool = False,
     seconds: float | None = None,
     max_jobs: int | None = None,
@@ -48,7 +49,7 @@ async def work(
         await store.prepare()
         worker = Worker(
             app, store, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
-            name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, report=report,
+            commands=commands, name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, report=report,
         )  # fmt: skip
         _obey_signals(worker)
         report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")

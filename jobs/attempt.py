@@ -9,6 +9,7 @@ from enum import StrEnum
 from jobs.context import Context, Discard, Snooze
 from jobs.errors import Invalid, JobsError
 from jobs.model import Completion, Ending, Failure, Lease, News, Note, Release
+from jobs.program import ProgramFailed
 
 
 class Why(StrEnum):
@@ -115,6 +116,8 @@ def ending_of(lease: Lease, error: BaseException) -> Ending:
     """The ending of an attempt whose task raised."""
     if isinstance(error, Ended):
         return error.ending
+    if isinstance(error, ProgramFailed):
+        return Failure(lease, error.code, error.message, error.detail)
     if isinstance(error, Snooze):
         return Release(lease, error.delay, error.reason)
     if isinstance(error, Discard):

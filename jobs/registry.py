@@ -2,10 +2,12 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
+from jobs import command
 from jobs.arguments import Arguments
 from jobs.client import Client, Handle, SyncClient, SyncHandle
 from jobs.config import Settings
@@ -15,6 +17,7 @@ from jobs.keys import is_name
 from jobs.model import Submission
 from jobs.options import Options
 from jobs.plans import Layout
+from jobs.program import Output
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,9 +29,9 @@ Producing = Callable[[Submission, str], AbstractContextManager[Submission]]
 """What is entered around a submit: called with the job to be and `send` or `create`, gives the job that is sent."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
-Run = Literal["loop", "process", "thread"]
+Run = Literal["loop", "process", "thread", "command"]
 """Where a task runs: on the worker's event loop (async functions), in a child process (plain ones), or, by choice, in a
-thread, which shares memory but cannot be killed."""
+thread, which shares memory but cannot be killed. A `command` is a program, which the loop starts and waits for."""
 
 
 class Task(Generic[P, R]):
@@ -39,6 +42,11 @@ class Task(Generic[P, R]):
         self.defaults = options
         self.arguments = Arguments(name, function)
         self._rules = options.rules()
+
+    @property
+    def takes_process(self) -> bool:
+        """Does a job of it take one of the worker's `processes`?"""
+        return self.run in ("process", "command")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function here and now, as if it were no task."""
@@ -152,7 +160,7 @@ class App:
         run = run or ("loop" if is_async else "process")
         if not is_name(name) or name in self.tasks:
             raise Invalid(f"task {name!r}: {'there is one already' if name in self.tasks else 'use A-Z a-z 0-9 _ . : -'}")
-        if (run == "loop") is not is_async:
+        if (run in ("loop", "command")) is not is_async:
             raise Invalid(f"task {name}: an async function runs on the loop, a plain one in a process or a thread, not {run!r}")
         self.tasks[name] = Task(self, name, function, Options().but(**options), run)
         return self.tasks[name]
@@ -171,6 +179,26 @@ class App:
         self.hooks.append(hook)
         return hook
 
+    def command(
+        self,
+        template: str,
+        /,
+        *,
+        name: str = "",
+        shell: bool = False,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Task[..., Output]:
+        """Declare a task that runs a program; its arguments are the fields of the template, as in "gzip --keep -- {path}".
+
+        No value becomes a second word or a shell's code. With `shell` the template is a script for `/bin/sh`. `name` is the
+        program's by default. Raises Invalid for a template that makes no sense. See `docs/commands.md`.
+        """
+        function = command.function(template, shell=shell, cwd=cwd, env=env)
+        runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)
+        return runs
+
     def queues(self) -> list[str]:
         """The queues that this program's tasks are submitted to by default."""
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
@@ -181,6 +209,13 @@ class App:
             await self._client.aclose()
         if self._sync:
             self._sync.close()
+
+
+def builtin(app: App) -> dict[str, Task[..., Any]]:
+    """The task that runs any command, for a worker that was told to. Raises Invalid if the app has one of that name."""
+    if command.NAME in app.tasks:
+        raise Invalid(f"task {command.NAME}: the app has one of this name: give it another, or start without commands")
+    return {command.NAME: Task(app, command.NAME, command.any_program, Options(), "command")}
 
 
 class Declare(Protocol):

@@ -30,7 +30,7 @@ def lines_of(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Lin
     """The lines of a worker with these tasks."""
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
-        kinds.setdefault(task.defaults.queue, set()).add(task.run == "process")
+        kinds.setdefault(task.defaults.queue, set()).add(task.takes_process)
     has_plain = any(True in kind for kind in kinds.values())
     plain = [queue for queue in queues if True in kinds.get(queue, {has_plain})]
     return [Line(own, own is plain) for own in (plain, [queue for queue in queues if queue not in plain]) if own]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from jobs.attempt import Attempt, Ended, UnknownTask, ending_of
 from jobs.children import Children
 from jobs.errors import Invalid
+from jobs.keeper import Keeper, current
 from jobs.model import Completion, Lease
 from jobs.pipe import address
 from jobs.registry import Task
@@ -31,6 +32,7 @@ class Runner:
         self.stuck = 0
         self._tasks = tasks
         self._children = Children()
+        self.keeper = Keeper()
         self._threads = ThreadPoolExecutor(slots, "sublet-task")
         for task in tasks.values():
             if task.run == "process":
@@ -48,8 +50,9 @@ class Runner:
             return Completion(lease, await self._children.run(task, lease, attempt.tell))
         arguments = _bind(task, lease.payload)
         context = (attempt.context,) if task.arguments.takes_context else ()
+        current.set(self.keeper)
         try:
-            if task.run == "loop":
+            if task.run in ("loop", "command"):
                 value = await task.function(*context, **arguments)
             else:
                 call = partial(task.function, *context, **arguments)
@@ -67,6 +70,7 @@ class Runner:
     async def aclose(self) -> None:
         """End the idle children. A task in a thread cannot be killed: the process waits for it when it exits."""
         await self._children.aclose()
+        await self.keeper.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

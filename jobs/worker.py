@@ -25,7 +25,7 @@ from jobs.model import Completion, Ending, Failure, Lease, Release
 from jobs.outage import Outage
 from jobs.pulse import Pulse
 from jobs.register import Register
-from jobs.registry import App
+from jobs.registry import App, builtin
 from jobs.room import Room, lines_of
 from jobs.runner import NO_LIMITS, Limits, Runner
 from jobs.settling import Settling
@@ -89,15 +89,16 @@ class Worker:
         grace: float = 8.0,
         stall: float | None = None,
         limits: Limits = NO_LIMITS,
+        commands: bool = False,
         name: str | None = None,
         place: str = "",
         report: Report = lambda event, lease, words: None,
     ) -> None:
         self.source, self.report = source, report
-        self.tasks = app.tasks
+        self.tasks = app.tasks | builtin(app) if commands else app.tasks
         self.queues = list(queues or app.queues())
         self.processes = processes or os.cpu_count() or 1
-        self.slots = slots or (self.processes if all(task.run == "process" for task in self.tasks.values()) else SLOTS)
+        self.slots = slots or (self.processes if all(task.takes_process for task in self.tasks.values()) else SLOTS)
         self.lease, self.grace, self.stall = lease, grace, stall
         self.name = name or worker_name()
         self.summary = Summary()
@@ -177,6 +178,7 @@ class Worker:
             self.report("reconciled", None, f"{given_back} jobs of workers that are gone")
 
     async def _seen(self) -> None:
+        self._runner.keeper.check()
         if await self._register.seen():
             self.drain()
 
@@ -194,7 +196,7 @@ class Worker:
         if not self._room.busy:
             self._progressed_at = time.monotonic()
         task = self.tasks.get(lease.task)
-        in_child = task is not None and task.run == "process"
+        in_child = task is not None and task.takes_process
         self._room.take(in_child)
         attempt.running = self._runner.start(attempt)
         attempt.running.add_done_callback(partial(self._ended, attempt, in_child))

@@ -95,5 +95,11 @@ def test_middleware(run):
     ]
 
 
+def test_convert(run, tmp_path):
+    """Told in full in test_command_worker.py."""
+    (tmp_path / "a.txt").write_text("b b a")
+    assert run("-m", "examples.convert", str(tmp_path / "a.txt")) == f"{tmp_path / 'a.txt'} ['2', 'b', '1', 'a']\n"
+
+
 def test_every_example_has_its_test():
     assert [name for name in EXAMPLES if f"test_{name}" not in globals()] == []

@@ -13,13 +13,13 @@ import jobs
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")])
 LAYERS = [
-    {"jobs.errors", "jobs.keys", "jobs.bootstrap"},
-    {"jobs.model", "jobs.options", "jobs.config", "jobs.host", "jobs.outage"},
-    {"jobs.scripts", "jobs.context"},
+    {"jobs.errors", "jobs.keys", "jobs.bootstrap", "jobs.orphans"},
+    {"jobs.model", "jobs.options", "jobs.config", "jobs.keeper", "jobs.host", "jobs.outage"},
+    {"jobs.scripts", "jobs.context", "jobs.program"},
     {"jobs.verbs", "jobs.reads", "jobs.embedded", "jobs.tracing"},
     {"jobs.transport"},
     {"jobs.roster"},
-    {"jobs.plans", "jobs.waiter", "jobs.source", "jobs.arguments"},
+    {"jobs.plans", "jobs.waiter", "jobs.source", "jobs.arguments", "jobs.command"},
     {"jobs.store"},
     {"jobs.client"},
     {"jobs.registry"},
