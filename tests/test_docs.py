@@ -1,5 +1,6 @@
 """The documents are true: their snippets run, their commands work, what they name exists."""
 
+import json
 import os
 import re
 import stat
@@ -14,9 +15,9 @@ README = (ROOT / "README.md").read_text()
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "lua" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(kind):
-    """The fenced blocks of the README of one kind: (the words after it, the text)."""
-    return re.findall(rf"^```{kind} ?(.*?)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(kind, page=README):
+    """The fenced blocks of a page of one kind: (the words after it, the text)."""
+    return re.findall(rf"^```{kind} ?(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 def steps(console):
@@ -60,6 +61,39 @@ def test_the_readmes_first_task_works_as_written(home, env, raw):
     finally:
         worker.terminate()
         assert worker.wait(20) == 0
+
+
+@pytest.mark.real_server
+def test_the_workers_page_is_true(home, env, raw):
+    """Its commands, in their order: the first worker lives until it is drained by the last."""
+    page = (ROOT / "docs" / "workers.md").read_text()
+    lives, *others = [command.partition("#")[0] for _, console in blocks("console", page) for command, _ in steps(console)]
+    worker = subprocess.Popen(lives.split(), cwd=home, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        name = json.loads(worker.stdout.readline())["words"].split()[0]
+        for command in others:
+            words = command.replace("NAME", name).replace("50s", "2s").replace("1000", "1").split()
+            running = subprocess.Popen(words, cwd=home, env=env, stdout=subprocess.DEVNULL)
+            for _ in range(60 if "--max-jobs" in words else 0):  # two workers wait: either may get a job
+                if running.poll() is None:
+                    subprocess.run(["sublet", "submit", "word_count", '{"text": "a"}'], cwd=home, env=env, check=True, timeout=60)
+            assert running.wait(60) == 0, command
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+@pytest.mark.real_server
+def test_a_function_works_for_as_long_as_its_platform_says(home, env, raw):
+    ((_, text),) = blocks("python", (ROOT / "docs" / "workers.md").read_text())
+    (home / "function.py").write_text(f"from tasks import app\n{text}\nimport asyncio\nasyncio.run(handler(2.0))\n")
+    submit = ["sublet", "submit", "word_count", '{"text": "a b"}', "--id", "mine"]
+    subprocess.run(submit, cwd=home, env=env, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "function.py"], cwd=home, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    got = subprocess.run(["sublet", "get", "0-mine", "--json"], cwd=home, env=env, capture_output=True, text=True, timeout=60)
+    assert json.loads(got.stdout)["result"] == 2
 
 
 def test_the_two_commands_are_there():
