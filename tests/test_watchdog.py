@@ -65,3 +65,20 @@ async def test_a_loop_that_is_blocked_for_too_long_ends_the_process(watch, caplo
     block_until(lambda: left)
     assert left[0] == 1
     assert "stalled: the event loop has been blocked for" in caplog.text
+
+
+async def test_time_in_which_the_whole_process_stood_still_is_nobodys_fault(watch, caplog, monkeypatch):
+    """The watchdog's own clock stood still as well: the loop is not to blame, and nothing has stalled."""
+    left, ahead = [], [0.0]
+    real = time.monotonic
+    monkeypatch.setattr(watchdog.os, "_exit", left.append)
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: real() + ahead[0])
+    watch(lambda task: "nobody", stall=5.0)
+    await asyncio.sleep(0.05)
+    ahead[0] = 3600.0
+    until = real() + 20
+    while "this process was stopped" not in caplog.text:
+        await asyncio.sleep(0.01)
+        assert real() < until
+    assert left == []
+    assert "blocked" not in caplog.text
