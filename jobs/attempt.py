@@ -48,6 +48,8 @@ class Attempt:
     """When its task was told to stop, on the monotonic clock."""
     running: "asyncio.Future[Completion] | None" = None
     timer: asyncio.TimerHandle | None = None
+    sending: asyncio.Task[None] | None = None
+    """The sending of its latest note by the pulse: its ending waits for that."""
 
     def __init__(self, lease: Lease, hear: Callable[[], None] = lambda: None) -> None:
         self.lease, self.hear = lease, hear  # `hear` is called when the task has told something that is to be sent

@@ -5,8 +5,8 @@ pool fails instead of waiting when all connections are in use.
 """
 
 import os
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import redis
@@ -22,6 +22,18 @@ BLOCK_SECONDS = 10
 """How long one blocking read may wait on the server; the socket of a client for blocking reads waits 5 s longer."""
 
 
+class Door(Protocol):
+    """Makes Redis clients of its own, where no URL leads (see `jobs.testing`)."""
+
+    def client(self) -> "redis.asyncio.Redis":
+        """A new asyncio client."""
+        ...
+
+    def sync_client(self) -> "redis.Redis":
+        """A new client for code without an event loop."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a process must know to find its jobs. `Settings.read()` takes it from the environment."""
@@ -33,6 +45,8 @@ class Settings:
     """Seconds that one call to Redis may take: well under a third of a lease."""
     allow_eviction: bool = False
     """Work on a server that is set to evict keys, and so may lose jobs."""
+    door: Door | None = field(default=None, repr=False)
+    """Makes the clients, instead of the URL."""
 
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
@@ -85,6 +99,8 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
 
 def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
     """An asyncio client that never re-sends by itself; `blocking` for reads that wait on the server."""
+    if settings.door:
+        return settings.door.client()
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         settings.redis_url, **_options(settings, blocking), retry=AsyncRetry(NoBackoff(), 0)
     )
@@ -93,6 +109,8 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 def connect_sync(settings: Settings) -> "redis.Redis":
     """The same for code without an event loop."""
+    if settings.door:
+        return settings.door.sync_client()
     pool = redis.BlockingConnectionPool.from_url(settings.redis_url, **_options(settings, False), retry=Retry(NoBackoff(), 0))
     return redis.Redis.from_pool(pool)
 

@@ -91,15 +91,20 @@ class Pulse:
                 for other in beside:
                     group.create_task(other)
                 if notes:
-                    group.create_task(self._note([note for _, note in notes]))
+                    sending = group.create_task(self._note(notes))
+                    for attempt, _ in notes:
+                        attempt.sending = sending
         except* Unavailable as errors:
-            for attempt, note in notes:
-                attempt.put_back(note)
             self._outage.failed("send heartbeats", errors.exceptions[0])
 
-    async def _note(self, notes: Sequence[Note]) -> None:
-        with contextlib.suppress(NoNamespace):  # the heartbeat beside it hears of that, too
-            await self._source.note(notes)
+    async def _note(self, notes: Sequence[tuple[Attempt, Note]]) -> None:
+        try:
+            with contextlib.suppress(NoNamespace):  # the heartbeat beside it hears of that, too
+                await self._source.note([note for _, note in notes])
+        except (Unavailable, asyncio.CancelledError):  # cancelled: the heartbeat beside it found the source away
+            for attempt, note in notes:
+                attempt.put_back(note)
+            raise
 
     async def _beat(self, attempts: Sequence[Attempt]) -> None:
         """Extend leases, and act on what is heard."""

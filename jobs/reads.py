@@ -87,7 +87,7 @@ def json_of(raw: bytes | None) -> Any:
         return None
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return raw.decode("utf-8", "replace")
 
 
@@ -221,7 +221,8 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
     """The keys of a partition, and of these queues, that are of a wrong type: whoever wrote them was not one of us."""
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
-    wanted |= {keys.events(base): "stream", **{keys.structure(base, name): "zset" for name in keys.STRUCTURES}}
+    wanted |= {keys.workers(base): "zset", keys.events(base): "stream"}
+    wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
     for name in names:
         wanted |= {keys.queue(base, name): "zset", keys.wake(base, name): "list"}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jobs import host
-from jobs.errors import Invalid, JobsError
+from jobs.errors import Invalid, JobsError, NoNamespace
 from jobs.model import Card
 from jobs.source import JobSource
 
@@ -53,7 +53,10 @@ class Register:
 
     async def seen(self) -> bool:
         """Be seen. True when an operator has asked this worker to finish and go."""
-        return await self._source.enlist(self._card())
+        try:
+            return await self._source.enlist(self._card())
+        except NoNamespace:  # the data was flushed: the next claim makes it anew
+            return False
 
     async def leave(self) -> None:
         """Go. That the source does not answer is no reason to stay."""

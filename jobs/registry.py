@@ -2,8 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -114,6 +114,20 @@ class App:
     def settings(self, settings: Settings) -> None:
         """Work elsewhere than the program says, as a command line may ask; before the first use."""
         self._settings = settings
+
+    @contextmanager
+    def elsewhere(self, settings: Settings) -> Iterator[None]:
+        """Live elsewhere for a while (see `jobs.testing`); then all is as it was. Raises Invalid when it does already."""
+        if self._settings is not None and self._settings.door is not None:
+            raise Invalid("this app lives in a sandbox already: leave that one first (was it entered and never left?)")
+        before = self._settings, self._layout, self._client, self._loop, self._sync
+        self._settings, self._layout, self._client, self._loop, self._sync = settings, None, None, None, None
+        try:
+            yield
+        finally:
+            if self._sync is not None:
+                self._sync.close()
+            self._settings, self._layout, self._client, self._loop, self._sync = before
 
     @property
     def layout(self) -> Layout:

@@ -56,6 +56,9 @@ class Settling:
 
     async def _keep_notes(self, attempts: list[Attempt]) -> None:
         """What the tasks have left with their jobs goes first: afterwards their leases are no more."""
+        under_way = {attempt.sending for attempt in attempts if attempt.sending and not attempt.sending.done()}
+        if under_way:  # what the pulse is sending must not come after the end either
+            await asyncio.wait(under_way)
         notes = []
         for attempt in attempts:
             attempt.context.flush()

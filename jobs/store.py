@@ -78,29 +78,11 @@ class Store:
         """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one."""
         until = time.monotonic() + wait
         while True:
-            claimed = await self._claim_safely(worker, queues, n, lease)
+            claimed = await self._claim_once(worker, queues, n, lease)
             left = until - time.monotonic()
             if claimed.leases or left <= 0:
                 return claimed
             await self._markers_of(queues).wait(min(left, claimed.next_in))
-
-    async def _claim_safely(self, worker: str, queues: Sequence[str], n: int, lease: float) -> Claimed:
-        """Claim once. If the caller is cancelled before the answer is there, what it brings is given back at once."""
-        claiming = asyncio.ensure_future(self._claim_once(worker, queues, n, lease))
-        try:
-            return await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            giving_back = asyncio.ensure_future(self._give_back(claiming))
-            self._unclaimed.add(giving_back)
-            giving_back.add_done_callback(self._unclaimed.discard)
-            raise
-
-    async def _give_back(self, claiming: "asyncio.Future[Claimed]") -> None:
-        try:
-            claimed = await claiming
-            await self.settle([Release(lease, 0, "the claimer left") for lease in claimed.leases])
-        except JobsError as error:
-            log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", error)
 
     async def _claim_once(self, worker: str, queues: Sequence[str], n: int, lease: float) -> Claimed:
         by_base: dict[str, list[str]] = {}
@@ -109,16 +91,36 @@ class Store:
         leases: list[Lease] = []
         next_in = 2.0
         for base, own in by_base.items():
-            room, claim_id = min(n - len(leases), verbs.CLAIM_MAX), secrets.token_urlsafe(16)
-            call = verbs.claim(base, claim_id=claim_id, worker=worker, lease=lease, n=room, queues=own)
-            try:
-                claimed = await self.run(call)
-            except NoNamespace:
-                self._ready = False
-                claimed = await self.run(call)
+            room = min(n - len(leases), verbs.CLAIM_MAX)
+            claimed = await self._claim_safely(base, dict(worker=worker, lease=lease, n=room, queues=own), leases)
             leases += claimed.leases
             next_in = min(next_in, claimed.next_in)
         return Claimed(leases, next_in)
+
+    async def _claim_safely(self, base: str, request: dict[str, Any], leases: Sequence[Lease]) -> Claimed:
+        """Claim in one partition. If the caller is cancelled, what it has taken so far is given back."""
+        claim_id = secrets.token_urlsafe(16)
+        call = verbs.claim(base, claim_id=claim_id, **request)
+        try:
+            try:
+                return await self.run(call)
+            except NoNamespace:
+                self._ready = False
+                return await self.run(call)
+        except asyncio.CancelledError:
+            again = verbs.claim(base, claim_id=claim_id, **request | {"n": 0})
+            giving_back = asyncio.ensure_future(self._give_back(again, leases))
+            self._unclaimed.add(giving_back)
+            giving_back.add_done_callback(self._unclaimed.discard)
+            raise
+
+    async def _give_back(self, again: Call[Claimed], leases: Sequence[Lease]) -> None:
+        """Ask once more what a claim has brought, which its id tells for 10 s, and release that and some more leases."""
+        try:
+            claimed = await self.run(again)
+            await self.settle([Release(lease, 0, "the claimer left") for lease in (*leases, *claimed.leases)])
+        except JobsError as error:
+            log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", error)
 
     def _markers_of(self, queues: Sequence[str]) -> Markers:
         names = tuple(keys.wake(self.layout.of_queue(queue), queue) for queue in queues)

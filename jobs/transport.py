@@ -6,7 +6,8 @@ answer. The async transport packs the calls of one turn of the event loop into o
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import redis
@@ -25,6 +26,7 @@ from redis.exceptions import (
 
 from jobs.config import Settings, connect, connect_sync
 from jobs.errors import JobsError, Unavailable, Unfit
+from jobs.line import Ask, Lent, Line
 from jobs.scripts import Call, refusal
 
 T = TypeVar("T")
@@ -35,8 +37,6 @@ PAUSES = (0.05, 0.2)
 """Seconds before a call without an answer is sent again."""
 PATIENCE = 8.0
 """Seconds after which a call is not sent again: Redis remembers a claim for 10."""
-PIPELINE = 64
-"""Calls that share one round trip."""
 
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM "}
@@ -44,13 +44,18 @@ _STRIPPED = {OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionE
 
 
 class Transport:
-    """Runs calls on an event loop. Calls made in one turn of the loop share a round trip, and none waits for a second turn."""
+    """Runs calls on an event loop. Calls made in one turn of the loop share a round trip, and none waits for a second turn.
+
+    Scripts go over a `Line` of their own; reads, whose replies redis-py puts in order, and all calls where somebody has given
+    a client, go through that client.
+    """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
         self.settings = settings
         self.client: Any = client or connect(settings)
-        self._outbox: list[tuple[Call[Any], asyncio.Future[Any]]] = []
-        self._deliveries: set[asyncio.Future[Any]] = set()
+        self._line = Lent(self.client) if client or settings.door else Line(self.client.connection_pool)
+        self._outbox: list[Ask] = []
+        self._reading: set[asyncio.Future[Any]] = set()
 
     async def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
@@ -67,64 +72,54 @@ class Transport:
         raise AssertionError("unreachable")
 
     async def _reply(self, call: Call[Any]) -> Any:
-        if len(call.commands) > 1:
-            return await asyncio.shield(self._deliver_apart(self._read(call)))
+        if not call.text:
+            return await self._read(call)
+        try:
+            return await self._ask(call.commands[0])
+        except NoScriptError:
+            return await self._ask(call.with_text())
+
+    def _ask(self, command: tuple[Any, ...]) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._outbox.append((call, future))
+        self._outbox.append((command, partial(_tell, future)))
         if len(self._outbox) == 1:
             loop.call_soon(self._flush)
-        return await future
-
-    async def _read(self, call: Call[Any]) -> list[Any]:
-        async with self.client.pipeline(transaction=False) as pipe:
-            for command in call.commands:
-                pipe.execute_command(*command)
-            replies: list[Any] = await pipe.execute()
-            return replies
+        return future
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []
-        for i in range(0, len(outbox), PIPELINE):
-            self._deliver_apart(self._deliver(outbox[i : i + PIPELINE]))
+        self._line.send(outbox)
 
-    def _deliver_apart(self, delivery: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
-        """A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12."""
-        task = asyncio.ensure_future(delivery)
-        self._deliveries.add(task)
-        task.add_done_callback(self._deliveries.discard)
-        return task
+    async def _read(self, call: Call[Any]) -> Any:
+        # A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12.
+        reading = asyncio.ensure_future(self._pipe(call.commands))
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+        return await asyncio.shield(reading)
 
-    async def _deliver(self, batch: list[tuple[Call[Any], asyncio.Future[Any]]]) -> None:
-        try:
-            replies = await self._send([call.commands[0] for call, _ in batch])
-            unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-            if unknown:
-                again = await self._send([batch[i][0].with_text() for i in unknown])
-                for i, reply in zip(unknown, again, strict=True):
-                    replies[i] = reply
-        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
-            replies = [error] * len(batch)
-        for (_, future), reply in zip(batch, replies, strict=True):
-            if future.done():
-                continue
-            if isinstance(reply, BaseException):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
-
-    async def _send(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    async def _pipe(self, commands: Sequence[tuple[Any, ...]]) -> Any:
         async with self.client.pipeline(transaction=False) as pipe:
             for command in commands:
                 pipe.execute_command(*command)
-            replies: list[Any] = await pipe.execute(raise_on_error=False)
-            return replies
+            replies: list[Any] = await pipe.execute()
+            return replies if len(commands) > 1 else replies[0]
 
     async def aclose(self) -> None:
         """Finish what is under way and close the connections."""
-        if self._deliveries:
-            await asyncio.wait(self._deliveries)
+        if self._reading:
+            await asyncio.wait(self._reading)
+        await self._line.aclose()
         await self.client.aclose()
+
+
+def _tell(future: "asyncio.Future[Any]", reply: Any) -> None:
+    if future.done():  # whoever asked has left
+        return
+    if isinstance(reply, BaseException):
+        future.set_exception(reply)
+    else:
+        future.set_result(reply)
 
 
 class SyncTransport:
@@ -149,15 +144,26 @@ class SyncTransport:
         raise AssertionError("unreachable")
 
     def _reply(self, call: Call[Any]) -> Any:
-        if len(call.commands) > 1:
+        if not call.text:
             with self.client.pipeline(transaction=False) as pipe:
                 for command in call.commands:
                     pipe.execute_command(*command)
-                return pipe.execute()
+                replies = pipe.execute()
+                return replies if len(replies) > 1 else replies[0]
         try:
-            return self.client.execute_command(*call.commands[0])
+            return self._ask(call.commands[0])
         except NoScriptError:
-            return self.client.execute_command(*call.with_text())
+            return self._ask(call.with_text())
+
+    def _ask(self, command: tuple[Any, ...]) -> Any:
+        """Send a script over one of the client's connections, past the layers in between (see `jobs.line`)."""
+        pool = self.client.connection_pool
+        connection = pool.get_connection()
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        finally:
+            pool.release(connection)
 
     def close(self) -> None:
         """Close the connections."""

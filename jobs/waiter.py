@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from jobs import keys, verbs
 from jobs.config import BLOCK_SECONDS, Settings, connect
+from jobs.line import Lent, Line
 from jobs.model import FINISHED, Standing
 from jobs.transport import SyncTransport
 
@@ -27,47 +28,59 @@ class Markers:
     """Hears the markers of some queues. One blocking read at a time, which is never cut short."""
 
     def __init__(self, settings: Settings, wake_keys: Sequence[str], client: Any = None) -> None:
-        self._keys = list(wake_keys)
         self._client = client or connect(settings, blocking=True)
-        self._heard = asyncio.Event()
-        self._waiting = 0
-        self._reading: asyncio.Task[None] | None = None
+        self._line = Lent(self._client) if client or settings.door else Line(self._client.connection_pool)
+        self._ask = ("BLPOP", *wake_keys, BLOCK_SECONDS)
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._reading = False
+        self._rest: asyncio.TimerHandle | None = None
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a marker at most this long. True if there was one: go and claim."""
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._read())
-        self._waiting += 1
+        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(heard)
+        self._read()
         try:
             async with asyncio.timeout(seconds):  # and never wait_for: before Python 3.12 it may swallow a cancellation
-                await self._heard.wait()
+                await heard
         except TimeoutError:
             return False
         else:
-            self._heard.clear()
             return True
         finally:
-            self._waiting -= 1
+            self._waiting.discard(heard)
 
-    async def _read(self) -> None:
-        """Read markers while somebody waits; one that arrives when nobody does is put back for another worker."""
-        while self._waiting:
-            try:
-                found = await self._client.blpop(self._keys, BLOCK_SECONDS)
-                if found and self._waiting:
-                    self._heard.set()
-                elif found:
-                    await self._client.lpush(found[0], found[1])
-            except (RedisError, OSError):
-                await asyncio.sleep(REST)
+    def _read(self) -> None:
+        """Read a marker, if somebody waits and no read is under way."""
+        if self._waiting and not self._reading:
+            self._reading = True
+            self._line.send([(self._ask, self._hear)])
+
+    def _hear(self, found: Any) -> None:
+        """Wake those who wait; what arrives when nobody does is put back for another worker."""
+        self._reading = False
+        waiting = [heard for heard in self._waiting if not heard.done()]
+        if isinstance(found, Exception):
+            self._reading = True
+            self._rest = asyncio.get_running_loop().call_later(REST, self._hear, None)
+        elif found and not waiting:
+            self._line.send([(("LPUSH", *found), _no_matter)])
+        elif found:
+            for heard in waiting:
+                heard.set_result(None)
+        else:
+            self._read()
 
     async def aclose(self) -> None:
         """Stop listening."""
-        if self._reading:
-            self._reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reading
+        await self._line.aclose(at_once=True)
+        if self._rest:
+            self._rest.cancel()
         await self._client.aclose()
+
+
+def _no_matter(reply: Any) -> None:
+    """A marker is a hint: whether it could be put back decides nothing."""
 
 
 class Endings:

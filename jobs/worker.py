@@ -118,14 +118,14 @@ class Worker:
         """Take no more jobs; let the running ones finish for `grace` seconds, give the rest back. Called again: give back now."""
         hurry = self._over.is_set() and not self._draining
         self._draining = False
-        self.report("stopping", None, f"{self._room.busy} jobs run" + (", giving them back" if hurry else ""))
+        self.report("stopping", None, f"jobs that run: {self._room.busy}" + (", giving them back" if hurry else ""))
         self._leave(0.0 if hurry else self.grace)
 
     def drain(self) -> None:
         """Take no more jobs, and go when the running ones have finished, however long they take."""
         if not self._over.is_set():
             self._draining = True
-            self.report("draining", None, f"{self._room.busy} jobs to finish")
+            self.report("draining", None, f"jobs to finish: {self._room.busy}")
             self._leave(float("inf"))
 
     def _leave(self, grace: float) -> None:
@@ -175,7 +175,7 @@ class Worker:
             self._outage.failed("enlist", error)
             return
         if given_back:
-            self.report("reconciled", None, f"{given_back} jobs of workers that are gone")
+            self.report("reconciled", None, f"jobs of workers that are gone: {given_back}")
 
     async def _seen(self) -> None:
         self._runner.keeper.check()
@@ -236,7 +236,7 @@ class Worker:
                 self._progressed_at += max(0.0, time.monotonic() - at - asked)  # while this process slept, nothing could end
                 continue
             self.summary.stalled = True
-            self.report("stalled", None, f"{self._room.busy} jobs run, none has ended for {silent:.0f} s: giving them back")
+            self.report("stalled", None, f"no job has ended for {silent:.0f} s: giving back those that run ({self._room.busy})")
             self._leave(0.0)
 
     async def _wind_down(self) -> None:

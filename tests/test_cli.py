@@ -115,6 +115,13 @@ def test_get_says_who_owns_a_job_and_when_it_was_last_heard_of(shell):
         assert worker.wait(20) == 0
 
 
+def test_what_is_nested_deeply_is_shown_too(shell):
+    payload = '{"a": ' + "[" * 300 + "]" * 300 + "}"
+    job_id = shell.ok("submit", "add", payload)
+    assert shell.json("get", job_id)["payload"] == json.loads(payload)
+    assert "  arguments   {" in shell.ok("get", job_id)
+
+
 def test_list_pages_through_jobs(shell):
     ids = {shell.ok("submit", "add", "--delay", f"{n}h") for n in (1, 2, 3)}
     page = shell.json("list", "--limit", "2")
@@ -266,8 +273,8 @@ def test_colours_are_for_terminals_and_for_those_who_want_them(shell):
 def test_a_terminal_gets_events_in_words_and_no_line_too_long(shell):
     job_id = shell.ok("submit", "fail", json.dumps({"words": "no paper " * 20}), "--max-attempts", "1", "--queue", "mail")
     shown = on_a_terminal(shell, "work", "tasks:app", "--drain", COLUMNS="100", NO_COLOR="1").splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d  ready      \S+ slots=\d+ queues=default,mail", shown[0])
-    assert re.fullmatch(rf"\S+  failed     fail              …{job_id[-11:]}  ValueError: no paper .*… · dead", shown[2])
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  ready       \S+ slots=\d+ queues=default,mail", shown[0])
+    assert re.fullmatch(rf"\S+  failed      fail              …{job_id[-11:]}  ValueError: no paper .*… · dead", shown[2])
     assert re.fullmatch(r"0 completed · 1 failed in .+", shown[-1])
     assert max(map(len, shown)) <= 100
 

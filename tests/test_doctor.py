@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import redis
@@ -27,9 +27,17 @@ HEALTHY = Facts(
     upkeep=(NOW, "w1"),
     overdue=(0, 0.0),
     foreign=[],
+    workers=[("w1", NOW)],
 )  # fmt: skip
 SILENT = HEALTHY._replace(
-    info={}, config=dict.fromkeys(HEALTHY.config), layouts=[None], loaded=None, upkeep=None, overdue=None, foreign=None
+    info={},
+    config=dict.fromkeys(HEALTHY.config),
+    layouts=[None],
+    loaded=None,
+    upkeep=None,
+    overdue=None,
+    foreign=None,
+    workers=None,
 )
 
 
@@ -49,7 +57,8 @@ def test_a_healthy_server_has_nothing_to_complain_of():
 def test_a_silent_server_is_unknown_and_no_crash():
     found = levels(SILENT)
     unknown = {what for what, level in found.items() if level == "unknown"}
-    assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "upkeep"}
+    assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "upkeep",
+                       "workers"}  # fmt: skip
     assert "bad" not in found.values()
 
 
@@ -72,6 +81,9 @@ def test_a_silent_server_is_unknown_and_no_crash():
         (HEALTHY._replace(layouts=["1", "2"]), "layout", "bad"),
         (HEALTHY._replace(beyond=True), "layout", "bad"),
         (HEALTHY._replace(overdue=(3, 60.0)), "upkeep", "warn"),
+        (HEALTHY._replace(workers=[("w1", NOW), ("w2", NOW - timedelta(seconds=61))]), "workers", "warn"),
+        (HEALTHY._replace(workers=[("w1", NOW - timedelta(seconds=59))]), "workers", "ok"),
+        (HEALTHY._replace(workers=[]), "workers", "ok"),
         (HEALTHY._replace(settings=Settings("redis://elsewhere:6379")), "trust", "warn"),
         (HEALTHY._replace(settings=Settings("rediss://:secret@elsewhere:6379")), "trust", "ok"),
     ],

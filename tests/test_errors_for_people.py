@@ -1,8 +1,10 @@
 """A mistake, or a missing server, is one line that says what to do: never a stack trace."""
 
 import json
+import os
 import re
 import socket
+import subprocess
 import threading
 
 import pytest
@@ -38,6 +40,20 @@ pytest_plugins = ["tests.shell"]
         ("submit add --max-attempts 0", "--max-attempts: use a whole number from 1; see"),
         ("submit add --window 5m", "window without a key: give the key that it is for"),
         ("submit add --retention 5s", "retention 5 s: use 60 s or more, up to 30 years"),
+        (
+            "work tasks:app --slots 100000",
+            "--slots: '100000': use a whole number from 1 to 10,000: each is a job whose lease one",
+        ),
+        ("work tasks:app --slots 0", "--slots: '0': use a whole number from 1 to 10,000: "),
+        ("work tasks:app --processes 1e3", "--processes: '1e3': use a whole number from 1 to 1,000: each is a Python of its own"),
+        ("work tasks:app --memory 1KiB", "--memory: '1KiB' is too small to start Python in; use 64MiB or more; see"),
+        ("work tasks:app --memory 1TB", "--memory: '1TB' is no size; write 500000, 64KiB, 10MiB, 2GiB, or none; see"),
+        ("work tasks:app --lease 1ms", "--lease: '1ms': use 100ms to 1d; what was silent for so long is taken for dead; see"),
+        ("work tasks:app --lease 400d", "--lease: '400d': use 100ms to 1d; what"),
+        ("work tasks:app --stall 0", "--stall: use a duration above 0; see"),
+        ("work tasks:app --grace -1s", "--grace: a duration cannot be negative; write"),
+        ("work tasks:app --max-jobs 0", "--max-jobs: use a whole number from 1; see"),
+        ("work tasks:app --jobs-per-child many", "--jobs-per-child: 'many' is no whole number; see"),
         ("list --state deed", "--state: there is no state 'deed', did you mean dead? See python3 -m jobs list --help"),
         ("list --cursor x", "cursor 'x': use the one of the page before, with the same filters"),
         ("get a/b", "id 'a/b': use 1 to 64 of A-Z a-z 0-9 _ . : -"),
@@ -139,6 +155,7 @@ def test_the_line_names_the_apps_own_file_and_debug_shows_the_trace(shell):
 def test_a_worker_needs_to_be_told_where_the_tasks_are(shell):
     assert shell.no(2, "work") == "MODULE:APP is missing: say where the tasks are, or set SUBLET_APP"
     assert shell.no(2, "work", "tasks:app", "--queues", "a/b,c").startswith("name 'a/b': use")
+    assert shell.no(2, "work", "tasks:app", SUBLET_SLOT="a b") == "SUBLET_SLOT 'a b': use 1 to 128 of A-Z a-z 0-9 _ . : -"
 
 
 # ── servers that are away, or no servers at all ──────────────────────────────────────────────────────────────────────
@@ -154,7 +171,10 @@ COMMANDS = [
     "cancel 0-x",
     "tick",
     "doctor",
+    "workers",
+    "workers drain w1",
     "work tasks:app",
+    "work tasks:app --queues a",
 ]
 
 
@@ -204,6 +224,20 @@ def test_a_wrong_password_is_said_and_not_shown(shell):
     line = shell.no(3, "stats", "--redis-url", url)
     assert "check user and password" in line
     assert "hunter2" not in line
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+@pytest.mark.parametrize("words", ["stats", "stats --json", "help", "submit add", "work tasks:app --drain"])
+def test_a_full_disk_is_no_bug_of_ours(shell, words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*shell.command, *words.split()], cwd=shell.folder, env=shell.env, stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
+        both = subprocess.run(
+            [*shell.command, *words.split()], cwd=shell.folder, env=shell.env, stdout=full, stderr=full, timeout=60
+        )
+    assert (done.returncode, both.returncode) == (1, 1)
+    assert "the output cannot be written: No space left on device" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 def test_even_a_bug_of_ours_is_one_line_and_debug_shows_the_rest(monkeypatch, capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if not path.stem.startswith("test_"))
 
 
 @pytest.fixture
@@ -99,6 +99,14 @@ def test_convert(run, tmp_path):
     """Told in full in test_command_worker.py."""
     (tmp_path / "a.txt").write_text("b b a")
     assert run("-m", "examples.convert", str(tmp_path / "a.txt")) == f"{tmp_path / 'a.txt'} ['2', 'b', '1', 'a']\n"
+
+
+def test_the_tests_that_examples_bring_along():
+    command = [sys.executable, "-m", "pytest", "examples", "-q", "-p", "no:cacheprovider"]
+    env = {**os.environ, "SUBLET_REDIS_URL": "redis://127.0.0.1:1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("....."), done.stdout
 
 
 def test_every_example_has_its_test():

@@ -183,10 +183,10 @@ async def test_whatever_goes_wrong_on_the_way_is_heard_by_those_who_wait(desk, p
     """An error that is not Redis's, nor the network's, must not leave them waiting for ever."""
     transport = Transport(proxy.settings)
 
-    async def broken(commands):
+    def broken(*_, **__):
         raise TypeError("a reply that cannot be read")
 
-    monkeypatch.setattr(transport, "_send", broken)
+    monkeypatch.setattr(transport.client.connection_pool, "make_connection", broken)
     async with asyncio.timeout(10):
         with pytest.raises(TypeError, match="cannot be read"):
             await transport.run(verbs.prune(desk.base, limit=1))

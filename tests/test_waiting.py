@@ -167,7 +167,8 @@ async def test_a_marker_that_nobody_waits_for_is_put_back(place, raw, base):
     assert not await markers.wait(0.01)
     raw.lpush(wake, "1")
     async with asyncio.timeout(20):
-        await markers._reading
+        while markers._reading or not raw.llen(wake):
+            await asyncio.sleep(0.005)
     assert raw.llen(wake) == 1
     await markers.aclose()
 

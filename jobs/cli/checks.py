@@ -11,6 +11,8 @@ from jobs.config import Settings
 from jobs.scripts import source
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
+SILENT = 60.0
+"""Seconds after which a worker, which is to be heard of every 5 s at least, counts as silent."""
 FIXED = {
     "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
     "valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
@@ -34,6 +36,8 @@ class Facts(NamedTuple):
     """How much is overdue, and for how many seconds at most."""
     foreign: list[str] | None
     """Keys of the namespace that are of a wrong type."""
+    workers: list[tuple[str, datetime]] | None
+    """The workers on the register, and when each was last heard of."""
 
 
 class Finding(NamedTuple):
@@ -228,6 +232,25 @@ def upkeep(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "upkeep", f"nothing is overdue; {looked}")
 
 
+def workers(facts: Facts) -> Iterator[Finding]:
+    """Is every worker that has not said goodbye still heard of?"""
+    if facts.workers is None:
+        yield Finding("unknown", "workers", "the register cannot be read")
+        return
+    silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
+    silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
+    if not facts.workers:
+        yield Finding("ok", "workers", "none is on the register")
+    elif not silent:
+        yield Finding("ok", "workers", f"{len(facts.workers):,} on the register, all heard of in the last minute")
+    else:
+        names = ", ".join(f"{name} for {duration(seconds)}" for name, seconds in silent[:3])
+        more = f" and {len(silent) - 3:,} more" if len(silent) > 3 else ""
+        seen = f"{len(facts.workers):,} on the register, {len(silent):,} silent: {names}{more}"
+        do = "see whether they are dead or cut off; what they held is given on, and after a day they are forgotten"
+        yield Finding("warn", "workers", seen, do)
+
+
 def trust(facts: Facts) -> Iterator[Finding]:
     """May anybody on the way listen, or anybody at all come in?"""
     url = urlsplit(facts.settings.redis_url)
@@ -243,5 +266,5 @@ def trust(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    server, security, eviction, memory, persistence, connections, clock, layout, foreign, scripts, upkeep, trust,
+    server, security, eviction, memory, persistence, connections, clock, layout, foreign, scripts, upkeep, workers, trust,
 )  # fmt: skip

@@ -9,6 +9,9 @@ from typing import NamedTuple
 from jobs.cli import values
 from jobs.cli.parser import Parser
 
+SLOTS = values.up_to(10_000, "each is a job whose lease one process must keep alive; start more workers for more")
+PROCESSES = values.up_to(1_000, "each is a Python of its own")
+
 
 class Command(NamedTuple):
     """One command. Its handler is `<module>.<function>` of this package, which is imported when it is called."""
@@ -52,7 +55,7 @@ def _submit(parser: Parser) -> None:
 
 def _get(parser: Parser) -> None:
     parser.word("id", "ID", "the job")
-    parser.option("--detail", "", "show what each failed attempt left, e.g. a stack trace", default=False)
+    parser.option("--detail", "", "show all that each attempt left: a stack trace, every line of its log", default=False)
 
 
 def _list(parser: Parser) -> None:
@@ -79,20 +82,31 @@ def _configure(parser: Parser) -> None:
 
 
 def _work(parser: Parser) -> None:
-    parser.word("app", "MODULE:APP", "where the tasks are, e.g. tasks:app for `app = App()` in tasks.py (SUBLET_APP)",
+    parser.summary += "\nIf SUBLET_SLOT names the one place that it holds, whoever held that before is taken for gone."
+    parser.word("app", "MODULE:APP", "where the tasks are: tasks:app for `app = App()` in tasks.py (SUBLET_APP)",
                 nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
-    parser.option("--drain", "", "stop when the queues are dry", default=False)
-    parser.option("--for", "50s", "stop after this long", type=values.some_seconds, default=None, dest="seconds")
-    parser.option(
-        "--slots", "N", "jobs at a time (100 if all tasks are async, else one a core)", type=values.positive, default=None
-    )
-    parser.option("--lease", "30s", "how long it may be silent before its jobs are given on (30s)",
-                  type=values.some_seconds, default=30.0)  # fmt: skip
-    parser.option(
-        "--queues", "A,B", "the queues, the first one first (those of the app's tasks)", type=values.names, default=None
-    )
-    parser.option("--name", "NAME", "the worker's name (host, pid and chance)", default=None)
-    parser.option("--quiet", "", "no line per event, only the summary", default=False)
+    option = parser.option
+    option("--drain", "", "stop when the queues are dry", default=False)
+    option("--for", "50s", "be gone by then: what cannot finish in time is given back", type=values.some_seconds,
+           default=None, dest="seconds")  # fmt: skip
+    option("--max-jobs", "N", "stop after so many jobs", type=values.positive, default=None)
+    option("--queues", "A,B", "the queues, the first one first (those of the app's tasks)", type=values.names, default=None)
+    option("--slots", "N", "jobs at a time (100; if all tasks are plain functions, one a process)", type=SLOTS, default=None)
+    option("--processes", "N", "child processes, for plain functions (one a core)", type=PROCESSES, default=None)
+    option("--jobs-per-child", "N", "have another child process after so many jobs", type=values.positive, default=None)
+    option("--memory", "512MiB", "what a child process may take; its job fails beyond", type=values.memory, default=None)
+    option("--lease", "30s", "how long it may be silent before its jobs are given on (30s)", type=values.lease, default=30.0)
+    option("--grace", "8s", "how long running jobs may go on after a signal (8s)", type=values.seconds, default=8.0)
+    option("--stall", "5m", "exit 1 after so long with jobs and none finished, to be replaced", type=values.some_seconds,
+           default=None)  # fmt: skip
+    option("--commands", "", "also run the task `command`: any program that a submitter names", default=False)
+    option("--name", "NAME", "the worker's name (host, pid and chance)", default=None)
+    option("--quiet", "", "no line per event, only the summary", default=False)
+
+
+def _workers(parser: Parser) -> None:
+    parser.word("words", "drain NAME…", "have these finish what they run, and go; the beginning or end of a name will do",
+                nargs="*")  # fmt: skip
 
 
 def _tick(parser: Parser) -> None:
@@ -153,6 +167,8 @@ _TABLE = (
             "steer.configure", _configure),
     Command("work", "MODULE:APP [options]", "Run a worker: take jobs and run them until a signal comes.",
             "work.work", _work),
+    Command("workers", "[drain NAME…]", "The workers: where each runs, what it holds, and when it was last heard of.",
+            "workers.workers", _workers),
     Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, forget what is old.",
             "tick.tick", _tick),
     Command("scripts", "[--load]", "The Lua scripts, their SHA-1, and whether the server knows them.",

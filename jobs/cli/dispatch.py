@@ -6,6 +6,8 @@ Exit codes: 0 yes · 1 no (refused, failed, not found) · 2 wrong usage or an in
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import gc
 import importlib
 import json
@@ -21,6 +23,7 @@ from jobs.cli.parser import VALUED, program, read_more
 from jobs.cli.values import instead
 from jobs.errors import Invalid, JobFailed, JobsError, Refused, Unavailable, Unfit
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 HELP = ("-h", "--help", "help")
 
 
@@ -36,13 +39,27 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit is quiet too
+        _forget_stdout()
         return 141
     except Exception as error:  # noqa: BLE001  # the last place where an error can be put into words
         if "--debug" in argv:
             traceback.print_exc()
-        return complain(error, as_json="--json" in argv)
+        if _is_full(error):
+            _forget_stdout()
+        with contextlib.suppress(OSError):  # stderr may be on the same full disk
+            return complain(error, as_json="--json" in argv)
+        return 1
     return code
+
+
+def _forget_stdout() -> None:
+    """What is not written yet goes nowhere, so that the flush at exit is quiet too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_full(error: Any) -> bool:
+    """Is this about the disk that the output goes to?"""
+    return isinstance(error, OSError) and error.errno in FULL and error.filename is None
 
 
 def _run(argv: list[str]) -> int:
@@ -111,6 +128,8 @@ def _told(error: Any) -> tuple[str, str, int]:
         return "TIMEOUT", str(error), 1
     if isinstance(error, JobsError):
         return "ERROR", str(error), 1
+    if _is_full(error):
+        return "OUTPUT", f"the output cannot be written: {error.strerror}", 1
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{os.path.basename(last.filename)}:{last.lineno}"
     words = " ".join(str(error).split()) or "no words"

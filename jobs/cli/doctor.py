@@ -5,11 +5,11 @@ from argparse import Namespace
 from datetime import datetime
 from typing import TypeVar
 
-from jobs import keys, reads
+from jobs import keys, reads, roster
 from jobs.cli.checks import CHECKS, Facts, Finding
 from jobs.cli.look import total
 from jobs.cli.output import document, paint, write
-from jobs.cli.session import client_of, settings_of
+from jobs.cli.session import client_of, look, settings_of
 from jobs.client import SyncClient
 from jobs.scripts import NAMES, Call, script
 
@@ -72,7 +72,17 @@ def _gather(client: SyncClient) -> Facts:
         upkeep=_upkeep(client),
         overdue=_overdue(client, now),
         foreign=_foreign(client),
+        workers=_workers(client),
     )
+
+
+def _workers(client: SyncClient) -> list[tuple[str, datetime]] | None:
+    """The workers on the register, and when each was last heard of; None where it cannot be read."""
+    try:
+        found = look(client, roster.workers(client.layout.bases, jobs=False))
+    except Exception:  # noqa: BLE001  # as in _ask
+        return None
+    return [(worker.name, worker.seen_at) for worker in found]
 
 
 def _foreign(client: SyncClient) -> list[str] | None:

@@ -14,9 +14,16 @@ from jobs.cli.output import clean, duration, fit, paint
 from jobs.model import Lease
 from jobs.worker import Summary
 
+log = logging.getLogger(__name__)
+
 COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "red", "released": "yellow", "refused": "yellow",
-           "lost": "yellow"}  # fmt: skip
-HEAD = 53
+           "lost": "yellow", "crashed": "red", "stalled": "red", "stuck": "red", "lag": "yellow", "warning": "yellow",
+           "draining": "yellow", "stopping": "yellow"}  # fmt: skip
+LOUD = ("warning", "stalled")
+"""The events whose words are never cut."""
+ENDS = ("completed", "failed", "released", "refused", "lost")
+"""The events after which an attempt is over; others are said of it on the way."""
+HEAD = 54
 """Columns that a line has taken before its words: time, event, task, job."""
 _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)
 
@@ -28,6 +35,7 @@ class Events:
         self._stream, self._json, self._quiet = stream, as_json, quiet
         self._lines: list[str] = []
         self._started: dict[tuple[str, int], float] = {}
+        self._unwritten = False
 
     def hear(self, event: str, lease: Lease | None, words: str) -> None:
         """Take note of an event."""
@@ -43,6 +51,12 @@ class Events:
         except BrokenPipeError:  # nobody reads any more: the worker is asked to stop
             self._quiet = True
             signal.raise_signal(signal.SIGTERM)
+        except OSError as error:  # e.g. a disk that is full: the jobs matter more than the lines about them
+            if not self._unwritten:
+                log.warning("cannot write to stdout, and go on without: %s", error.strerror or error)
+            self._unwritten = True
+        else:
+            self._unwritten = False
 
     def _write(self) -> None:
         lines, self._lines = self._lines, []
@@ -53,10 +67,21 @@ class Events:
         """Say in the end what was done."""
         counts = {name: getattr(summary, name) for name in ("completed", "failed", "released", "refused")}
         if self._json:
-            self._lines.append(json.dumps({"event": "summary", "at": rfc3339(time.time()), **counts, "seconds": summary.seconds}))
+            said = {
+                "event": "summary",
+                "at": rfc3339(time.time()),
+                **counts,
+                "seconds": summary.seconds,
+                "stalled": summary.stalled,
+            }
+            self._lines.append(json.dumps(said))
         else:
             shown = " · ".join(f"{count:,} {name}" for name, count in counts.items() if count or name == "completed")
             self._lines.append(f"{shown} in {duration(summary.seconds)}")
+            if summary.stalled:
+                self._lines.append(
+                    "stalled: jobs ran, and none was finished for too long; exit 1, so that this worker is replaced"
+                )
         self._write()
 
     def _as_json(self, event: str, lease: Lease | None, words: str) -> str:
@@ -70,20 +95,21 @@ class Events:
         return json.dumps({**said, "words": words}, ensure_ascii=False)
 
     def _as_words(self, event: str, lease: Lease | None, words: str) -> str:
-        head = f"{time.strftime('%H:%M:%S')}  {paint(event.ljust(9), COLOURS.get(event, ''), self._stream)}"
+        head = f"{time.strftime('%H:%M:%S')}  {paint(event.ljust(10), COLOURS.get(event, ''), self._stream)}"
         if lease is None:
-            return f"{head}  {fit(clean(words), 21)}"
+            return f"{head}  {clean(words) if event in LOUD else fit(clean(words), 22)}"
         why, then = self._said(event, lease, clean(words))
         why = fit(why, HEAD + len(then))
         return f"{head}  {lease.task.ljust(16)}  {short(lease.id)}  {why}{then}".rstrip()
 
     def _said(self, event: str, lease: Lease, words: str) -> tuple[str, str]:
         """What is to be said of an event, and what becomes of the job."""
-        key = (lease.id, lease.attempt)
         if event == "started":
-            self._started[key] = time.monotonic()
+            self._started[lease.id, lease.attempt] = time.monotonic()
             return f"attempt {lease.attempt}, after {words or 'another'}" if lease.attempt > 1 else "", ""
-        took = duration(time.monotonic() - self._started.pop(key, time.monotonic()))
+        if event not in ENDS:
+            return words, ""
+        took = duration(time.monotonic() - self._started.pop((lease.id, lease.attempt), time.monotonic()))
         if event == "completed":
             return took, ""
         answer = _ANSWER.fullmatch(words)

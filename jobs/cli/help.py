@@ -26,9 +26,9 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
   configure QUEUE      set how many jobs, or bytes, a queue may hold
 
   work MODULE:APP      run a worker: until a signal comes, the queues are dry, or the time is up
+  workers              who works, on what, and when last heard of; drain NAME… has one finish and go
   tick                 do the upkeep, from any cron; not needed while workers run
-  doctor               is this server fit to keep jobs?
-  scripts              the Lua scripts, and whether the server knows them
+  doctor   scripts     is this server fit to keep jobs? does it know the Lua scripts?
 
   demo                 see it run, on a server of its own
   conformance CMD…     which rules of the protocol does a client in any language keep?

@@ -2,7 +2,9 @@
 
 import shlex
 from argparse import Namespace
+from collections.abc import Collection
 from datetime import datetime
+from typing import Any
 
 from jobs.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
 from jobs.cli.parser import program
@@ -11,8 +13,10 @@ from jobs.cli.story import tell
 from jobs.cli.values import instead
 from jobs.client import SyncClient
 from jobs.errors import NotFound
-from jobs.model import Job, Queue, State, Stats
+from jobs.model import Job, Queue, State, Stats, WorkerInfo
 
+FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
+"""What is not of our making."""
 UNREAD = {"payload", "result", "attempts"}
 """What a list does not read of its jobs, and so cannot show."""
 
@@ -22,10 +26,16 @@ def get(args: Namespace) -> int:
     with client_of(settings_of(args)) as client:
         job = _find(client, args.id)
         if args.json:
-            document(job.model_dump(mode="json"))
+            document(as_json(job))
         else:
             tell(job, clock(client), args.detail)
     return 0
+
+
+def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str, Any]:
+    """A model as a JSON document. What programs wrote is JSON already, and may be nested deeper than pydantic cares to follow."""
+    rest = shown.model_dump(mode="json", exclude={*FOREIGN, *without})
+    return {name: rest.get(name, getattr(shown, name)) for name in type(shown).model_fields if name not in without}
 
 
 def _find(client: SyncClient, job_id: str) -> Job:
@@ -48,8 +58,7 @@ def list_jobs(args: Namespace) -> int:
     with client_of(settings_of(args)) as client:
         page = look(client, client.layout.list_jobs(state, args.queue, args.task, args.limit, args.cursor))
         if args.json:
-            jobs = [job.model_dump(mode="json", exclude=UNREAD) for job in page.jobs]
-            document({"jobs": jobs, "cursor": page.cursor})
+            document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
             return 0
         if page.jobs:
             now = clock(client)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "dim": "2", "bold": "1"}
 STATE_COLOURS = {"scheduled": "cyan", "queued": "", "running": "yellow", "completed": "green", "dead": "red", "cancelled": "dim"}
 
+LEAST = 20
+"""Columns that the end of a line is given, however narrow the terminal."""
+
 
 class Cell(NamedTuple):
     """A text with a colour."""
@@ -53,7 +56,13 @@ def note(text: str) -> None:
 
 def document(value: Any) -> None:
     """One JSON document: indented for a person, on one line for a program."""
-    write(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    indent = 2 if sys.stdout.isatty() else None
+    try:
+        text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:  # NaN or an infinity, which somebody's client wrote though JSON has neither: null
+        value = json.loads(json.dumps(value), parse_constant=lambda _: None)
+        text = json.dumps(value, ensure_ascii=False, indent=indent)
+    write(text)
 
 
 def compact(value: Any) -> str:
@@ -61,16 +70,32 @@ def compact(value: Any) -> str:
     return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
+def _columns() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def is_narrow(columns: int) -> bool:
+    """Is this a terminal that has fewer columns?"""
+    return sys.stdout.isatty() and _columns() < columns
+
+
 def fit(text: str, used: int = 0) -> str:
     """The text, cut to what is left of a terminal's line after `used` columns; whole where there is no terminal."""
-    room = max(20, shutil.get_terminal_size((100, 24)).columns - used)
+    room = max(LEAST, _columns() - used)
     return text if len(text) <= room or not sys.stdout.isatty() else text[: room - 1] + "…"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]]) -> None:
-    """Rows under heads; numbers stand to the right, and the last column is cut to the terminal's width."""
+def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]], spare: Sequence[str] = ()) -> None:
+    """Rows under heads; numbers stand to the right, and the last column is cut to the terminal's width.
+
+    On a terminal that is too narrow for them, the columns named in `spare` are left out, one after the other.
+    """
     cells = [[Cell(clean(c)) if isinstance(c, str) else Cell(clean(c.text), c.colour) for c in row] for row in rows]
     widths = [max(len(text) for text in (head, *(row[i].text for row in cells))) for i, head in enumerate(heads)]
+    if spare and is_narrow(sum(widths[:-1]) + min(widths[-1], LEAST) + 2 * (len(widths) - 1)):
+        at = heads.index(spare[0])
+        table([*heads[:at], *heads[at + 1 :]], [[*row[:at], *row[at + 1 :]] for row in cells], spare[1:])
+        return
     right = [bool(cells) and all(row[i].text.replace(",", "").isdigit() for row in cells) for i in range(len(heads))]
     for row in ([Cell(head, "dim") for head in heads], *cells):
         write(_row(row, widths, right))

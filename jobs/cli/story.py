@@ -1,9 +1,9 @@
 """One job in lines that a person can read: where it is, who owns it, and what became of each attempt."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from jobs.cli.output import STATE_COLOURS, Cell, clean, compact, duration, fit, paint, table, write
+from jobs.cli.output import STATE_COLOURS, Cell, clean, compact, duration, fit, is_narrow, paint, table, write
 from jobs.cli.parser import program
 from jobs.model import Attempt, Job, State
 
@@ -17,6 +17,13 @@ ENDINGS = {
 }
 """What a code means, where an attempt left no words of its own."""
 
+LOG_LINES = 10
+"""Lines of an attempt's log that are shown, the last ones."""
+SHORT = 120
+"""Characters of a checkpoint that are shown."""
+WIDE = 110
+"""Columns from which a terminal has room for an attempt's words in its line."""
+
 
 def tell(job: Job, now: datetime, detail: bool) -> None:
     """Print all about a job."""
@@ -25,11 +32,11 @@ def tell(job: Job, now: datetime, detail: bool) -> None:
         write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
     if job.attempts:
         write(paint("\n  what became of each attempt", "dim"))
-        table(["  #", "CLAIMED", "BY", "FOR", "ENDED", ""], [_line(attempt) for attempt in job.attempts])
-    if detail:
-        _traces(job)
-    elif any(attempt.detail for attempt in job.attempts):
-        write(paint(f"\n  what they left behind: {program()} get {job.id} --detail", "dim"))
+        _tell_attempts(job.attempts)
+    whole = [_leave_behind(f"attempt {each.number} ", each.log, each.detail, detail) for each in job.attempts]
+    whole.append(_leave_behind(f"attempt {job.attempt} has ", job.log, "", detail))
+    if not all(whole):
+        write(paint(f"\n  all that was left behind: {program()} get {job.id} --detail", "dim"))
 
 
 def moment(at: datetime) -> str:
@@ -59,6 +66,8 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "lease ends", f"{moment(job.lease_expires_at)}   {ahead(job.lease_expires_at)}"
     if job.progress is not None:
         yield "progress", _progress(job.progress)
+    if job.checkpoint is not None:
+        yield "checkpoint", _short(compact(job.checkpoint))
     if job.cancel_requested_at:
         yield "cancel", f"asked for {ago(job.cancel_requested_at)}; its worker hears of it at the next heartbeat"
     if job.finished_at:
@@ -68,6 +77,13 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "arguments", compact(job.payload)
     if job.state is State.COMPLETED:
         yield "result", compact(job.result)
+    if job.trace:
+        yield "trace", job.trace
+
+
+def _short(text: str) -> str:
+    """All of it, or how much there is and its beginning; --json has it whole."""
+    return text if len(text) <= SHORT else f"{len(text):,} characters: {text[:SHORT]}…"
 
 
 def _tries(job: Job) -> str:
@@ -77,10 +93,24 @@ def _tries(job: Job) -> str:
 
 
 def _progress(progress: object) -> str:
-    if not isinstance(progress, dict) or not isinstance(progress.get("fraction"), (int, float)):
+    fraction = progress.get("fraction") if isinstance(progress, dict) else None
+    if not isinstance(progress, dict) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
         return compact(progress)
-    words = [f"{progress['fraction']:.0%}", str(progress.get("stage", "")), str(progress.get("message", ""))]
+    words = [f"{fraction:.0%}", str(progress.get("stage", "")), str(progress.get("message", ""))]
     return "   ".join(word for word in words if word)
+
+
+def _tell_attempts(attempts: Sequence[Attempt]) -> None:
+    """A line an attempt; two where a terminal has no room for the words beside it."""
+    lines = [_line(attempt) for attempt in attempts]
+    if not is_narrow(WIDE):
+        table(["  #", "CLAIMED", "BY", "FOR", "ENDED", ""], lines)
+        return
+    for number, claimed, worker, took, ended, words in lines:
+        assert isinstance(ended, Cell)
+        write(f"{number}  {paint(clean(ended.text), ended.colour)} after {took}, claimed {claimed} by {clean(str(worker))}")
+        if words:
+            write(f"     {fit(clean(str(words)), 5)}")
 
 
 def _line(attempt: Attempt) -> list[Cell | str]:
@@ -90,9 +120,16 @@ def _line(attempt: Attempt) -> list[Cell | str]:
     return [f"{attempt.number:>3}", moment(attempt.claimed_at), attempt.worker, took, Cell(attempt.code, colour), words]
 
 
-def _traces(job: Job) -> None:
-    for attempt in job.attempts:
-        if attempt.detail:
-            write(paint(f"\n  attempt {attempt.number} left behind", "dim"))
-            for line in attempt.detail.splitlines():
-                write(f"    {clean(line)}")
+def _leave_behind(whose: str, log: Sequence[str], trace: str, detail: bool) -> bool:
+    """Print what an attempt logged, and with `detail` its stack trace. False if that was not all that there is."""
+    shown = log if detail else log[-LOG_LINES:]
+    if shown:
+        share = f", the last {len(shown)} of {len(log)} lines" if len(shown) < len(log) else ""
+        write(paint(f"\n  what {whose}logged{share}", "dim"))
+        for line in shown:
+            write(f"    {clean(line) if detail else fit(clean(line), 4)}")
+    if trace and detail:
+        write(paint(f"\n  what {whose}left behind", "dim"))
+        for line in trace.splitlines():
+            write(f"    {clean(line)}")
+    return detail or (len(shown) == len(log) and not trace)

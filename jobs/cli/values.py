@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -12,6 +12,8 @@ _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SIZE = re.compile(r"(\d{1,12})(KiB|MiB|GiB)?")
 _SHIFTS = {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}
+LEASE = (0.1, 86_400.0)
+MEMORY_MIN = 64 << 20
 STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 
@@ -34,6 +36,14 @@ def some_seconds(text: str) -> float:
     value = seconds(text)
     if value <= 0:
         raise ArgumentTypeError("use a duration above 0")
+    return value
+
+
+def lease(text: str) -> float:
+    """How long a worker may be silent: long enough to be heard of in it, several times."""
+    value = seconds(text)
+    if not LEASE[0] <= value <= LEASE[1]:
+        raise ArgumentTypeError(f"{text[:40]!r}: use 100ms to 1d; what was silent for so long is taken for dead")
     return value
 
 
@@ -68,6 +78,17 @@ def positive(text: str) -> int:
     return value
 
 
+def up_to(largest: int, because: str) -> Callable[[str], int]:
+    """A reader of whole numbers from 1 to `largest`, which says why there is an end."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,18}", text) or not 1 <= int(text) <= largest:
+            raise ArgumentTypeError(f"{text[:40]!r}: use a whole number from 1 to {largest:,}: {because}")
+        return int(text)
+
+    return read
+
+
 def most(text: str) -> int | None:
     """A whole number from 0, or `none` for no limit."""
     if text == "none":
@@ -85,6 +106,14 @@ def size(text: str) -> int | None:
     if found is None:
         raise ArgumentTypeError(f"{text[:40]!r} is no size; write 500000, 64KiB, 10MiB, 2GiB, or none")
     return int(found[1]) << _SHIFTS[found[2]]
+
+
+def memory(text: str) -> int | None:
+    """A number of bytes in which a Python process can live; or `none` for no limit."""
+    found = size(text)
+    if found is not None and found < MEMORY_MIN:
+        raise ArgumentTypeError(f"{text[:40]!r} is too small to start Python in; use 64MiB or more")
+    return found
 
 
 def state(text: str) -> str:

@@ -2,48 +2,117 @@
 
 import asyncio
 import importlib
+import logging
 import os
 import sys
+import threading
+import time
 from argparse import Namespace
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from functions.work import work as run_worker
 from jobs.cli.events import Events, log_to_stderr
 from jobs.cli.load import load_app
-from jobs.cli.session import client_of, settings_for
+from jobs.cli.session import client_of, look, settings_for
+from jobs.cli.values import instead
 from jobs.errors import Invalid
 from jobs.keys import is_name
+from jobs.model import Lease
+from jobs.registry import App
+from jobs.runner import Limits
+from jobs.worker import Summary
+
+log = logging.getLogger(__name__)
+
+THREADS = ("sublet-task", "asyncio")
+"""How the names of threads begin in which tasks run: those with run="thread", and what they give to `asyncio.to_thread`."""
+PATIENCE = 0.25
+"""Seconds that threads are given to end."""
 
 
 def work(args: Namespace) -> int:
-    """Run a worker until it is stopped, its queues are dry, or its time is up; then say what it did."""
+    """Run a worker until it is stopped, its queues are dry, or its time is up; then say what it did. 1 if it had stalled."""
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
-    for name in [*(args.queues or []), *([args.name] if args.name else [])]:
-        if not is_name(name):
-            raise Invalid(f"name {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    place = os.environ.get("SUBLET_SLOT", "")
+    _check_names("name", *(args.queues or []), *([args.name] if args.name else []))
+    _check_names("SUBLET_SLOT", *([place] if place else []))
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
             os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
     app = load_app(args.app)
     app.settings = settings_for(args, app)
-    client_of(app.settings).close()  # a URL that cannot be is refused here
+    unknown = _unknown(app, args.queues or [])
     log_to_stderr(args.json)
     events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
-    running = run_worker(
+    pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.get_loop().set_default_executor(pool)
+        summary = runner.run(_run(args, app, place, events, unknown))
+        events.sum_up(summary)
+        pool.shutdown(wait=False, cancel_futures=True)
+        _leave_what_runs_on(summary.stuck, int(summary.stalled))
+    return int(summary.stalled)
+
+
+async def _run(args: Namespace, app: App, place: str, events: Events, unknown: str) -> Summary:
+    def report(event: str, lease: Lease | None, words: str) -> None:
+        events.hear(event, lease, words)
+        if event == "ready" and unknown:
+            events.hear("warning", None, unknown)
+
+    return await run_worker(
         app,
         queues=args.queues,
         slots=args.slots,
+        processes=args.processes,
         lease=args.lease,
+        grace=args.grace,
+        stall=args.stall,
+        limits=Limits(memory=args.memory, jobs=args.jobs_per_child),
+        commands=args.commands,
         drain=args.drain,
         seconds=args.seconds,
+        max_jobs=args.max_jobs,
         name=args.name,
-        report=events.hear,
+        place=place,
+        report=report,
     )
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        summary = runner.run(running)
-    events.sum_up(summary)
-    return 0
+
+
+def _check_names(what: str, *names: str) -> None:
+    for name in names:
+        if not is_name(name):
+            raise Invalid(f"{what} {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+
+
+def _unknown(app: App, queues: list[str]) -> str:
+    """What to say of named queues that neither the app nor the server knows: they may be typed wrongly. Empty for none."""
+    with client_of(app.settings) as client:  # a URL that cannot be is refused here
+        if not queues:
+            return ""
+        known = {*app.queues(), *(queue.name for queue in look(client, client.layout.queues()))}
+    return "; ".join(
+        f"queue {queue}: no task of this app goes there, and no job was ever in it{instead(queue, known)}"
+        for queue in dict.fromkeys(queues)
+        if queue not in known
+    )
+
+
+def _leave_what_runs_on(stuck: int, code: int) -> None:
+    """End this process here if tasks will not end, or what they run in threads: Python would wait for them for ever."""
+    until = time.monotonic() + PATIENCE
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    left = max(stuck, sum(thread.is_alive() for thread in threads))
+    if left:
+        what = "a task" if left == 1 else f"{left:,} tasks"
+        log.warning("left %s that would not end; what runs in a child process can be killed, a thread cannot", what)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

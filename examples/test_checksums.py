@@ -1,0 +1,27 @@
+"""Tests of an example without an event loop, in the plainest way; and of a task as the function that it is."""
+
+from pathlib import Path
+
+from examples.checksums import app, checksum
+from jobs import testing
+
+sandbox = testing.fixture(app)
+OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_file_is_one_job_until_it_is_done(sandbox: testing.Sandbox, tmp_path: Path) -> None:
+    """The same key while it waits is the same job; plain functions run in this process."""
+    (tmp_path / "abc").write_text("abc")
+    keyed = checksum.options(key="abc")
+    first, second = keyed.submit_sync(str(tmp_path / "abc")), keyed.submit_sync(str(tmp_path / "abc"))
+    assert (first.id, second.created) == (second.id, False)
+    assert sandbox.drain_sync(raising=True).completed == 1
+    assert first.result() == OF_ABC
+
+
+def test_progress_is_told_as_it_goes(tmp_path: Path) -> None:
+    """No job is needed to test what a function does."""
+    (tmp_path / "large").write_bytes(bytes(3 << 20))
+    ctx = testing.StandIn()
+    checksum(ctx, str(tmp_path / "large"))
+    assert [round(fraction, 2) for fraction, _, _ in ctx.progresses] == [0.33, 0.67, 1.0]

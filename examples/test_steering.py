@@ -1,0 +1,37 @@
+"""How an example's own tests may look: no server, no sleeping (see docs/testing.md).
+
+pip install 'sublet[testing]' pytest pytest-asyncio
+python3 -m pytest examples -o asyncio_mode=auto
+"""
+
+import pytest
+
+from examples.steering import app, deliver, flaky, wait_for_payment
+from jobs import JobFailed, testing
+
+sandbox = testing.fixture(app, autouse=True)
+
+
+async def test_an_order_is_looked_at_until_it_is_paid(sandbox: testing.Sandbox) -> None:
+    """A snooze burns no try, and its delay passes at once."""
+    handle = await wait_for_payment.submit(7)
+    assert (await sandbox.drain()).released == 1
+    assert (await sandbox.drain(through=1)).completed == 1
+    assert await handle.result() == "order 7 is paid"
+
+
+async def test_what_can_never_work_is_tried_once(sandbox: testing.Sandbox) -> None:
+    """A discarded job is dead at its first attempt."""
+    handle = await deliver.submit("nowhere")
+    await sandbox.drain(through=3600)
+    with pytest.raises(JobFailed, match="'nowhere' is no address"):
+        await handle.result()
+    assert sandbox.job(handle).attempt == 1
+
+
+async def test_what_hangs_up_is_called_again(sandbox: testing.Sandbox) -> None:
+    """Its backoff passes at once, too."""
+    handle = await flaky.submit()
+    done = await sandbox.drain(through=3600)
+    assert (done.failed, done.completed) == (2, 1)
+    assert await handle.result() == "worked at attempt 3, after ConnectionError"

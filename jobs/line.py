@@ -1,0 +1,156 @@
+"""One connection to Redis without a client's layers above it: commands go out in turn, and so do their replies come back.
+
+redis-py makes the connection (TLS, unix sockets, user and password are its business) and is not asked again. A call through its
+asyncio client passes a pool, a pipeline and a stream, some ten turns of the event loop: half of the time between a submit and
+the start of its task, where nothing else is to do.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import hiredis
+from redis.exceptions import ConnectionError, InvalidResponse, TimeoutError
+
+Ask = tuple[tuple[Any, ...], Callable[[Any], None]]
+"""A command, and who is told its reply: at once, or it is told the error that came instead of one."""
+
+PIPELINE = 64
+"""Commands that share one round trip through a client."""
+
+
+class Line(asyncio.Protocol):
+    """Connects when it is first asked, and again after it broke. What had no answer then is told so; nothing is sent again.
+
+    As long as the pool's `socket_timeout` it may be silent while an answer is owed.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._silence: float = pool.connection_kwargs["socket_timeout"]
+        self._connection: Any = None
+        self._transport: Any = None
+        self._reader: Any = None
+        self._unsent: list[Ask] = []
+        self._owed: deque[Callable[[Any], None]] = deque()
+        self._opening: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
+
+    def send(self, asks: Sequence[Ask]) -> None:
+        """Send commands in one go."""
+        loop = asyncio.get_running_loop()
+        if self._transport is None:
+            self._unsent += asks
+            self._opening = self._opening or loop.create_task(self._open())
+            return
+        if not self._owed:
+            self._heard_at = loop.time()
+        packed = []
+        for command, tell in asks:
+            try:
+                packed.append(hiredis.pack_command(command))
+                self._owed.append(tell)
+            except Exception as error:  # noqa: BLE001  # a word that is none is this command's trouble, and no other's
+                tell(error)
+        self._alarm = self._alarm or loop.call_later(self._silence, self._look)
+        self._transport.write(b"".join(packed))
+
+    async def _open(self) -> None:
+        try:
+            connection = self._pool.make_connection()
+            await connection.connect()
+            self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=connection._parser.parse_error)
+            self._connection, self._transport = connection, connection._writer.transport
+            self._transport.set_protocol(self)
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
+            self._break(error)
+        self._opening = None
+        unsent, self._unsent = self._unsent, []
+        if unsent:
+            self.send(unsent)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass replies on."""
+        self._heard_at = asyncio.get_running_loop().time()
+        self._reader.feed(data)
+        try:
+            while (reply := self._reader.gets()) is not False:
+                if not self._owed:
+                    raise InvalidResponse("a reply that nobody has asked for")
+                self._owed.popleft()(reply)
+        except InvalidResponse as error:
+            self._break(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell those who wait that nothing will come."""
+        self._break(ConnectionError(f"the connection was lost ({exc or 'closed by the server'})"))
+
+    def _look(self) -> None:
+        """Has it been silent for too long?"""
+        loop = asyncio.get_running_loop()
+        self._alarm = None
+        left = self._heard_at + self._silence - loop.time()
+        if self._owed and left <= 0:
+            self._break(TimeoutError(f"not a word for {self._silence:g} s"))
+        elif self._owed:
+            self._alarm = loop.call_later(left, self._look)
+
+    def _break(self, error: Exception) -> None:
+        transport, self._transport = self._transport, None
+        if transport:
+            transport.set_protocol(asyncio.Protocol())  # its last words come later, when there may be another connection
+            transport.abort()
+            self._connection._reader = self._connection._writer = None  # it is closed: redis-py must not complain
+        owed, self._owed = self._owed, deque()
+        unsent, self._unsent = self._unsent, []
+        for tell in (*owed, *(tell for _, tell in unsent)):
+            tell(error)
+
+    async def aclose(self, *, at_once: bool = False) -> None:
+        """Let go of the connection, when all that is owed has come or, if so asked, at once."""
+        if self._opening:
+            await asyncio.wait([self._opening])
+        if self._owed and not at_once:
+            last = asyncio.get_running_loop().create_future()
+            self.send([(("PING",), last.set_result)])
+            await last
+        if self._alarm:
+            self._alarm.cancel()
+        self._break(ConnectionError("closed"))
+
+
+class Lent:
+    """The same through a client that somebody has given: a batch is a pipeline, and they go out in turn."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._turn = asyncio.Lock()
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def send(self, asks: Sequence[Ask]) -> None:
+        """Send commands in one go."""
+        for i in range(0, len(asks), PIPELINE):
+            task = asyncio.get_running_loop().create_task(self._deliver(asks[i : i + PIPELINE]))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _deliver(self, asks: Sequence[Ask]) -> None:
+        replies: Iterable[Any]
+        try:
+            async with self._turn, self._client.pipeline(transaction=False) as pipe:
+                for command, _ in asks:
+                    pipe.execute_command(*command)
+                replies = await pipe.execute(raise_on_error=False)
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
+            replies = [error] * len(asks)
+        for (_, tell), reply in zip(asks, replies, strict=True):
+            tell(reply)
+
+    async def aclose(self, *, at_once: bool = False) -> None:
+        """Wait for what is under way or, if so asked, cancel it."""
+        for task in tuple(self._under_way) if at_once else ():
+            task.cancel()
+        if self._under_way:
+            await asyncio.wait(tuple(self._under_way))
