@@ -75,7 +75,8 @@ class Claiming:
 
     async def _claim(self, line: Line, wait: float) -> bool:
         """Claim what fits and start it. True when there was less than was asked for."""
-        n = min(self._room.free(line), -(-self._room.slots // LOOPS))
+        n = self._room.free(line)
+        n = min(n, max(-(-self._room.slots // LOOPS), self._room.ahead() * line.plain))
         queues = self._budget.open(line.queues)
         if n <= 0 or not queues:
             return False

@@ -1,31 +1,54 @@
 """What a worker and its child processes say to each other: frames over plain pipes, and how a task is found again.
 
-A frame is four bytes of length, one byte of kind, and the body. To the child, per job: a JOB (what a `Context` shows, and
-where the task is) and a PAYLOAD. From the child: any number of PROGRESS, then a RESULT, a FAILURE (code, message, detail,
-again) or a RELEASE (delay, reason).
+A frame is four bytes of length, one byte of kind, and the body. To a child: one HELLO (JSON: where each task is, the memory it
+may use); then, whenever it has none, a JOB, or a few of them that will not take long. From a child: one UP when it is ready, then
+per job any number of news (their kinds are `News`), and a RESULT, a FAILURE (JSON: code, message, detail, again), SPENT (a
+failure after which the child is of no more use) or a RELEASE (JSON: delay, reason). Asked for the jobs that it has not begun, it
+forgets the last ones of them and says how many in a BACK.
 """
 
 import json
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobs.errors import Invalid
-from jobs.model import Ending, Failure, Lease, Release
+from jobs.model import Ending, Failure, Lease, News, Release
 
 if TYPE_CHECKING:
     from jobs.registry import Task
 
+HELLO: Final = b"H"
 JOB: Final = b"J"
-PAYLOAD: Final = b"P"
-PROGRESS: Final = b"G"
+UP: Final = b"U"
 RESULT: Final = b"R"
 FAILURE: Final = b"F"
+SPENT: Final = b"M"
 RELEASE: Final = b"S"
+BACK: Final = b"B"
+ASK_BACK: Final = b"?"
+"""What is written to the pipe whose closing means that the parent is gone."""
+ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
+NEWS: Final = {news.value.encode(): news for news in News}
 
 HEAD = struct.Struct(">Ic")
+_JOB = struct.Struct(">HIQqHHHHI")
+"""Of a JOB: the task's number, attempt, fence, timeout in ms (-1: none), and the lengths of what follows but for the payload."""
+BODY_MAX = 1 << 20
+"""Bytes of a frame's body: whoever announces more is not speaking to us."""
+CHUNK = 1 << 16
+"""Bytes to read at a time: what a pipe holds."""
 MAIN = "__sublet_main__"
 """The name under which a child imports the file that its parent runs as `__main__`."""
+
+
+class Address(NamedTuple):
+    """Where a child finds a task: module, qualified name, and the file if that is the parent's main program."""
+
+    module: str
+    name: str
+    file: str
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -33,16 +56,43 @@ def frame(kind: bytes, body: bytes) -> bytes:
     return HEAD.pack(len(body), kind) + body
 
 
-def job(task: "Task[..., Any]", lease: Lease) -> bytes:
-    """The frames that ask a child to run one job."""
-    said = [lease.id, lease.task, lease.queue, lease.attempt, lease.fence, lease.recovered, *address(task)]
-    return frame(JOB, json.dumps(said).encode()) + frame(PAYLOAD, lease.payload)
+def hello(names: Sequence[str], addresses: Sequence[Address], memory: int | None) -> bytes:
+    """The first frame that a child is sent; a JOB names its task by its number in these lists."""
+    return frame(HELLO, json.dumps({"names": names, "addresses": addresses, "memory": memory}).encode())
 
 
-def address(task: "Task[..., Any]") -> tuple[str, str, str]:
-    """Module, qualified name and (for the main program) file of a task. Raises Invalid if a child could not find it there."""
+def job(number: int, lease: Lease) -> bytes:
+    """The frame that asks a child to run one job."""
+    job_id, queue, recovered, trace = lease.id.encode(), lease.queue.encode(), lease.recovered.encode(), lease.trace.encode()
+    sizes = len(job_id), len(queue), len(recovered), len(trace), len(lease.checkpoint)
+    timeout = -1 if lease.timeout_ms is None else lease.timeout_ms
+    words = _JOB.pack(number, lease.attempt, lease.fence, timeout, *sizes)
+    size = _JOB.size + sum(sizes) + len(lease.payload)
+    return b"".join((HEAD.pack(size, JOB), words, job_id, queue, recovered, trace, lease.checkpoint, lease.payload))
+
+
+def size(lease: Lease) -> int:
+    """Bytes that the frame of a JOB takes, or a few more."""
+    return _JOB.size + 256 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
+
+
+def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
+    """What a JOB says: its task's number, and the lease as far as a child may know it (the token stays at home)."""
+    number, attempt, fence, timeout, *sizes = _JOB.unpack_from(body)
+    at, parts = _JOB.size, []
+    for size in sizes:
+        parts.append(body[at : at + size])
+        at += size
+    job_id, queue, recovered, trace = (part.decode() for part in parts[:4])
+    timeout_ms = None if timeout < 0 else timeout
+    return number, Lease(job_id, f"{fence}.", attempt, 0, queue, names[number], timeout_ms, body[at:], recovered, trace, parts[4])
+
+
+def address(task: "Task[..., Any]") -> Address:
+    """Where a child will find a task. Raises Invalid if it could not."""
     module, name = task.function.__module__, task.function.__qualname__
-    found: Any = sys.modules.get(module)
+    home: Any = sys.modules.get(module)
+    found = home
     for part in name.split("."):
         found = getattr(found, part, None)
     if getattr(found, "function", None) is not task.function:
@@ -50,15 +100,20 @@ def address(task: "Task[..., Any]") -> tuple[str, str, str]:
             f"task {task.name}: a plain function runs in a child process, which must find it as {module}.{name}: "
             "declare it at the top of its module, or give it run='thread'"
         )
-    return module, name, getattr(sys.modules[module], "__file__", None) or "" if module == "__main__" else ""
+    if module != "__main__":
+        return Address(module, name, "")
+    if home.__spec__ is not None:  # python -m package.module
+        return Address(home.__spec__.name, name, "")
+    return Address(MAIN, name, getattr(home, "__file__", None) or "")
 
 
 def ending(kind: bytes, body: bytes, lease: Lease) -> Ending:
-    """The ending that a FAILURE or RELEASE frame speaks of."""
+    """The ending that a FAILURE, SPENT or RELEASE frame speaks of."""
     said = json.loads(body)
-    return Failure(lease, *said) if kind == FAILURE else Release(lease, *said)
+    return Release(lease, *said) if kind == RELEASE else Failure(lease, *said)
 
 
-def ended(ending: Ending) -> bytes:
+def ended(ending: Ending, spent: bool = False) -> bytes:
     """The frame that speaks of an ending which is no result."""
-    return frame(FAILURE if isinstance(ending, Failure) else RELEASE, json.dumps(ending[1:]).encode())
+    kind = (SPENT if spent else FAILURE) if isinstance(ending, Failure) else RELEASE
+    return frame(kind, json.dumps(ending[1:]).encode())

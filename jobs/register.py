@@ -14,6 +14,9 @@ from jobs.source import JobSource
 
 log = logging.getLogger("jobs.worker")
 
+ABOUT_MAX = 4096
+"""Bytes that a worker may say of itself."""
+
 
 PATIENCE = 2.0
 """Seconds that leaving may take."""
@@ -28,7 +31,11 @@ class Register:
         self._worker, self._place, self._life = worker, place, secrets.token_hex(8)
 
     def _card(self) -> Card:
-        return Card(self._worker, self._life, self._place, json.dumps({**self._me, **self._says()}).encode())
+        about = {**self._me, **self._says()}
+        said = json.dumps(about).encode()
+        if len(said) > ABOUT_MAX:  # the names of many queues, no doubt
+            said = json.dumps({word: value for word, value in about.items() if word != "queues"}).encode()
+        return Card(self._worker, self._life, self._place, said)
 
     async def enlist(self) -> int:
         """Come: give back what predecessors held that are gone, before anything is claimed. How many leases that were.

@@ -1,23 +1,26 @@
 """`App` and `@app.task`: a name for a function, and how its jobs are to be kept and run."""
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from jobs import command
 from jobs.arguments import Arguments
-from jobs.client import Client, Handle, SyncClient, SyncHandle
-from jobs.config import Settings
 from jobs.context import Context
 from jobs.errors import Invalid
 from jobs.keys import is_name
 from jobs.model import Submission
 from jobs.options import Options
-from jobs.plans import Layout
 from jobs.program import Output
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from jobs.client import Client, Handle, SyncClient, SyncHandle
+    from jobs.config import Settings
+    from jobs.plans import Layout
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,15 +72,19 @@ class Task(Generic[P, R]):
         payload = self.arguments.dump(args, kwargs)
         return self.app.layout.submission(self.name, payload, self.defaults.queue, self._rules, job_id)
 
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Have a worker run this. Raises Invalid when the arguments do not fit, Refused or Unavailable from Redis."""
+        from jobs.client import Handle
+
         with self.app.producing(self._job(None, args, kwargs), "send") as job:
             client = self.app.client
             (submitted,) = await client.submit_all([job])
         return Handle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
 
-    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
         """The same for code without an event loop."""
+        from jobs.client import SyncHandle
+
         with self.app.producing(self._job(None, args, kwargs), "send") as job:
             client = self.app.sync
             (submitted,) = client.submit_all([job])
@@ -90,7 +97,7 @@ class App:
     Settings come from the arguments, else from the environment (SUBLET_REDIS_URL, SUBLET_NAMESPACE, …), else the defaults.
     """
 
-    def __init__(self, redis_url: str | None = None, *, namespace: str | None = None, settings: Settings | None = None) -> None:
+    def __init__(self, redis_url: str | None = None, *, namespace: str | None = None, settings: "Settings | None" = None) -> None:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
         """What `middleware` has added, the outermost first."""
@@ -104,19 +111,21 @@ class App:
         self._sync: SyncClient | None = None
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> "Settings":
         """Where the jobs live. Read from the environment at first use."""
         if self._settings is None:
+            from jobs.config import Settings
+
             self._settings = Settings.read(*self._given)
         return self._settings
 
     @settings.setter
-    def settings(self, settings: Settings) -> None:
+    def settings(self, settings: "Settings") -> None:
         """Work elsewhere than the program says, as a command line may ask; before the first use."""
         self._settings = settings
 
     @contextmanager
-    def elsewhere(self, settings: Settings) -> Iterator[None]:
+    def elsewhere(self, settings: "Settings") -> Iterator[None]:
         """Live elsewhere for a while (see `jobs.testing`); then all is as it was. Raises Invalid when it does already."""
         if self._settings is not None and self._settings.door is not None:
             raise Invalid("this app lives in a sandbox already: leave that one first (was it entered and never left?)")
@@ -130,24 +139,32 @@ class App:
             self._settings, self._layout, self._client, self._loop, self._sync = before
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> "Layout":
         """How the namespace is laid out, and the plans over it."""
         if self._layout is None:
+            from jobs.plans import Layout
+
             self._layout = Layout(self.settings)
         return self._layout
 
     @property
-    def client(self) -> Client:
+    def client(self) -> "Client":
         """The client of the running event loop."""
+        import asyncio
+
+        from jobs.client import Client
+
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._client, self._loop = Client(self.settings), loop
         return self._client
 
     @property
-    def sync(self) -> SyncClient:
+    def sync(self) -> "SyncClient":
         """The client for code without an event loop."""
         if self._sync is None:
+            from jobs.client import SyncClient
+
             self._sync = SyncClient(self.settings)
         return self._sync
 

@@ -39,8 +39,10 @@ def lines_of(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Lin
 class Room:
     """What a worker may run at once, what it runs, and what it has asked for. Whoever changes these sets `changed`."""
 
-    def __init__(self, slots: int, processes: int) -> None:
+    def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
+        self.ahead = ahead
+        """How many jobs may wait for a child process, for it would be a moment only."""
         self.most: int | None = None
         """Jobs to run in all; None for any number."""
         self.busy = self.children = self.taken = 0
@@ -51,7 +53,10 @@ class Room:
         """How many more jobs of a line fit."""
         room = self.slots - self.busy - self.asking
         if line.plain:
-            room = min(room, self.processes - self.children - self.asking_plain)
+            ahead = self.ahead()
+            room = min(room + ahead, self.processes + ahead - self.children - self.asking_plain)
+            if 2 * room < ahead:  # enough wait: take many at a time
+                return 0
         return room if self.most is None else min(room, self.most - self.taken - self.asking)
 
     @contextlib.contextmanager

@@ -47,14 +47,21 @@ def drain(bases: Sequence[str], name: str) -> Plan[str]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """Strike off workers (name → life) that are gone for good, and end what leases they held. How many those were."""
+    """Strike off workers (name → life) that are gone for good, and end what leases they held. How many those were.
+
+    Workers enlist before they claim. So what the register still says of a life, after its leases were found, makes sure that
+    they are that life's: a worker that was started anew under the same name keeps what it has.
+    """
+    if not gone:
+        return 0
+    ended, now = 0, datetime.now(UTC)
     held = yield from _held(bases, set(gone))
-    ended = 0
-    for name, life in gone.items():
+    there: list[WorkerInfo] = yield _cards(bases[0], [(name, now) for name in gone])
+    for name, life in ((worker.name, worker.life) for worker in there if gone[worker.name] == worker.life):
         for base in bases:
             own = [(job_id, attempt) for of, job_id, attempt in held.get(name, ()) if of == base]
             for i in range(0, len(own), verbs.BATCH):
-                answers = yield verbs.reconcile(base, name, "", own[i : i + verbs.BATCH])
+                answers = yield verbs.reconcile(base, name, life, own[i : i + verbs.BATCH])
                 ended += sum(answer not in ("LEASE_LOST", "NOT_FOUND") for answer in answers)
         yield verbs.reconcile(bases[0], name, life, [])
     return ended
@@ -78,7 +85,7 @@ def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
     """The names of enlisted workers, and when each was last heard of; the latest first."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
-        flat = [part for pair in reply for part in pair] if reply and isinstance(reply[0], list) else reply
+        flat = [part for pair in reply for part in pair] if reply and isinstance(reply[0], list | tuple) else reply
         return [(flat[i].decode(), datetime.fromtimestamp(float(flat[i + 1]) / 1000, UTC)) for i in range(0, len(flat), 2)]
 
     return Call((("ZRANGE", keys.workers(base), 0, MOST - 1, "REV", "WITHSCORES"),), read)

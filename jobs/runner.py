@@ -2,80 +2,123 @@
 
 import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobs.attempt import Attempt, Ended, UnknownTask, ending_of
-from jobs.children import Children
+from jobs.children import NO_LIMITS, Children, Limits
+from jobs.context import current
 from jobs.errors import Invalid
-from jobs.keeper import Keeper, current
-from jobs.model import Completion, Lease
-from jobs.pipe import address
+from jobs.hooks import entered, entered_on_loop
+from jobs.keeper import Keeper
+from jobs.keeper import current as keeping
+from jobs.model import Completion
 from jobs.registry import Task
+from jobs.threads import Threads
 
-
-class Limits(NamedTuple):
-    """What a child process may use: bytes of memory, and jobs before another takes its place. None for no limit."""
-
-    memory: int | None = None
-    jobs: int | None = None
-
-
-NO_LIMITS = Limits()
+__all__ = ["NO_LIMITS", "Limits", "Runner"]
 
 
 class Runner:
-    """Runs the task of an attempt. Raises Invalid at once for a plain function that a child process could not find."""
+    """Runs the tasks of attempts.
 
-    def __init__(self, tasks: Mapping[str, Task[..., Any]], *, slots: int, processes: int, limits: Limits) -> None:
-        self.stuck = 0
+    Raises Invalid at once for a plain function that a child process could not find, and for limits that cannot be kept.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[..., Any]],
+        *,
+        slots: int,
+        processes: int,
+        limits: Limits = NO_LIMITS,
+    ) -> None:
         self._tasks = tasks
-        self._children = Children()
         self.keeper = Keeper()
-        self._threads = ThreadPoolExecutor(slots, "sublet-task")
-        for task in tasks.values():
-            if task.run == "process":
-                address(task)
+        """Ends the process groups that are left when this process is killed. Starts with the first child."""
+        plain = [task for task in tasks.values() if task.run == "process"]
+        self._children = Children(plain, processes, limits, self.keeper)
+        self._threads = Threads(slots)
+
+    @property
+    def stuck(self) -> int:
+        """Threads that still run a task whose attempt was ended: each keeps a slot from being free."""
+        return self._threads.stuck
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait for a child process, for every one is busy or still on its way."""
+        return self._children.waiting
+
+    @property
+    def ahead(self) -> int:
+        """How many plain jobs may be taken beyond the free children, for they would wait for a moment only."""
+        return self._children.ahead
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Begin."""
-        return asyncio.get_running_loop().create_task(self.perform(attempt))
+        """Run the task of an attempt where it belongs.
 
-    async def perform(self, attempt: Attempt) -> Completion:
-        """Find the task, bind its arguments, run it where it belongs, encode its result. Raises whatever the task does."""
-        lease = attempt.lease
-        task = self._task(lease)
+        Whoever cancels the future ends the task; a child is killed, a thread cannot be. Its exception is whatever the task
+        came to: its own, Ended, Crashed, or UnknownTask if this worker has no such task or the payload does not fit it.
+        """
+        loop = asyncio.get_running_loop()
+        task = self._tasks.get(attempt.lease.task)
+        if task is None:
+            unknown: asyncio.Future[Completion] = loop.create_future()
+            unknown.set_exception(UnknownTask(f"this worker has no task {attempt.lease.task}"))
+            return unknown
         if task.run == "process":
-            return Completion(lease, await self._children.run(task, lease, attempt.tell))
-        arguments = _bind(task, lease.payload)
-        context = (attempt.context,) if task.arguments.takes_context else ()
-        current.set(self.keeper)
-        try:
-            if task.run in ("loop", "command"):
-                value = await task.function(*context, **arguments)
-            else:
-                call = partial(task.function, *context, **arguments)
-                value = await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the whole worker
-            raise Ended(ending_of(lease, error)) from None
-        return Completion(lease, task.arguments.dump_result(value))
-
-    def _task(self, lease: Lease) -> Task[..., Any]:
-        try:
-            return self._tasks[lease.task]
-        except KeyError:
-            raise UnknownTask(f"this worker has no task {lease.task}") from None
+            return self._children.start(attempt)
+        if task.run == "thread":
+            return self._threads.start(attempt, partial(_call, task, attempt))
+        if task.run == "command":
+            keeping.set(self.keeper)
+        return loop.create_task(_perform(task, attempt))
 
     async def aclose(self) -> None:
-        """End the idle children. A task in a thread cannot be killed: the process waits for it when it exits."""
+        """End the children and the free threads. A thread that is stuck ends with the process, which does not wait for it."""
+        self._threads.close()
         await self._children.aclose()
         await self.keeper.aclose()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _bind(task: Task[..., Any], payload: bytes) -> dict[str, Any]:
+async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
+    """Bind the arguments, run an async function, encode its result. Raises whatever the task does."""
+    arguments = _bind(task, attempt)
+    context = attempt.context
+    current.set(context)
+    first = (context,) if task.arguments.takes_context else ()
     try:
-        return task.arguments.load(payload)
+        if not task.app.hooks:
+            return Completion(attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments)))
+        async with await entered_on_loop(task.app.hooks, context):  # a result that is refused is an error to them, too
+            return Completion(attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments)))
+        return Completion(attempt.lease, task.arguments.dump_result(None))  # a hook has swallowed what the task raised
+    except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the whole worker
+        raise Ended(ending_of(attempt.lease, error)) from None
+    finally:
+        context.flush()
+
+
+def _call(task: Task[..., Any], attempt: Attempt) -> Completion:
+    """The same for a plain function, in a thread."""
+    arguments = _bind(task, attempt)
+    context = attempt.context
+    token = current.set(context)
+    first = (context,) if task.arguments.takes_context else ()
+    try:
+        if not task.app.hooks:
+            return Completion(attempt.lease, task.arguments.dump_result(task.function(*first, **arguments)))
+        with entered(task.app.hooks, context):
+            return Completion(attempt.lease, task.arguments.dump_result(task.function(*first, **arguments)))
+        return Completion(attempt.lease, task.arguments.dump_result(None))
+    finally:
+        current.reset(token)
+        context.flush()
+
+
+def _bind(task: Task[..., Any], attempt: Attempt) -> dict[str, Any]:
+    try:
+        return task.arguments.load(attempt.lease.payload)
     except Invalid as error:
         raise UnknownTask(str(error)) from None

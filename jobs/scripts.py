@@ -106,6 +106,7 @@ def refusal(message: str) -> JobsError | None:
     message = re.sub(
         r"^Command # \d+ \(.*\) of pipeline caused error: | script: [0-9a-f]{40}, on .*$", "", message, flags=re.DOTALL
     )
+    message = re.sub(r"^\('(.*)',\)$", r"\1", message, flags=re.DOTALL)  # redis-py's async pipeline shows the error's arguments
     code, _, words = message.partition(" ")
     if code == "OOM":
         return OutOfMemory(

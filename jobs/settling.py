@@ -11,6 +11,8 @@ from jobs.source import JobSource
 
 REST = 0.5
 """Seconds to rest after the source did not answer."""
+MANY = 50
+"""Endings that are told beside others; fewer wait until those are."""
 
 Settled = Callable[[Attempt, Ending, str], None]
 """Hears of an ending and what the source answered to it."""
@@ -22,12 +24,14 @@ class Settling:
     def __init__(self, source: JobSource, settled: Settled, outage: Outage) -> None:
         self._source, self._settled, self._outage = source, settled, outage
         self._endings: list[tuple[Attempt, Ending]] = []
+        self._under_way = 0
         self._waiting = asyncio.Event()
 
     def put(self, attempt: Attempt, ending: Ending) -> None:
         """Have an ending told."""
         self._endings.append((attempt, ending))
-        self._waiting.set()
+        if not self._under_way or len(self._endings) >= MANY:
+            self._waiting.set()
 
     async def run(self) -> None:
         """Tell them, until cancelled. Several may run at once."""
@@ -36,7 +40,13 @@ class Settling:
             self._waiting.clear()
             batch, self._endings = self._endings, []
             if batch:
-                await self._settle(batch)
+                self._under_way += 1
+                try:
+                    await self._settle(batch)
+                finally:
+                    self._under_way -= 1
+                if self._endings:
+                    self._waiting.set()
 
     async def _settle(self, batch: list[tuple[Attempt, Ending]]) -> None:
         try:

@@ -166,9 +166,7 @@ def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
 
 def enlist(base: str, card: Card) -> Call[str]:
     """A worker's sign of life. `work`, or `drain` when it was asked to finish and go."""
-    return script("enlist").call(
-        base, bytes.decode, worker=card.worker, life=card.life, place=card.place, about=card.about
-    )
+    return script("enlist").call(base, bytes.decode, worker=card.worker, life=card.life, place=card.place, about=card.about)
 
 
 def drain(base: str, worker: str, life: str) -> Call[str]:
@@ -177,7 +175,7 @@ def drain(base: str, worker: str, life: str) -> Call[str]:
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
-    """Strike off a worker that is gone, and end up to 200 leases (job, attempt) of its. Per lease what became of the job."""
+    """End up to 200 leases (job, attempt) of a worker that is gone; with none, strike it off. Per lease what became of it."""
     return script("reconcile").call(base, _words, [f for lease in leases for f in lease], worker=worker, life=life)
 
 

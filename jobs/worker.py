@@ -103,7 +103,8 @@ class Worker:
         self.name = name or worker_name()
         self.summary = Summary()
         self._attempts: set[Attempt] = set()
-        self._room = Room(self.slots, self.processes)
+        self._runner = Runner(self.tasks, slots=self.slots, processes=self.processes, limits=limits)
+        self._room = Room(self.slots, self.processes, lambda: self._runner.ahead)
         self._over = asyncio.Event()
         self._grace_ends, self._draining = 0.0, False
         self._progressed_at = time.monotonic()
@@ -112,7 +113,6 @@ class Worker:
         self._register = Register(source, self.name, place, self._about)
         self._pulse = Pulse(source, self._attempts, lease, self._seen, self._outage)
         self._settling = Settling(source, self._settled, self._outage)
-        self._runner = Runner(self.tasks, slots=self.slots, processes=self.processes, limits=limits)
 
     def stop(self) -> None:
         """Take no more jobs; let the running ones finish for `grace` seconds, give the rest back. Called again: give back now."""
@@ -179,6 +179,8 @@ class Worker:
 
     async def _seen(self) -> None:
         self._runner.keeper.check()
+        if self._runner.stuck >= self.slots:
+            self._give_up(f"as many threads as there are slots ({self.slots}) would not end")
         if await self._register.seen():
             self.drain()
 
@@ -235,8 +237,13 @@ class Worker:
                 await asyncio.sleep(asked)
                 self._progressed_at += max(0.0, time.monotonic() - at - asked)  # while this process slept, nothing could end
                 continue
+            self._give_up(f"no job has ended for {silent:.0f} s: giving back those that run ({self._room.busy})")
+
+    def _give_up(self, why: str) -> None:
+        """Go, and say that the platform should send another."""
+        if not self.summary.stalled:
             self.summary.stalled = True
-            self.report("stalled", None, f"no job has ended for {silent:.0f} s: giving back those that run ({self._room.busy})")
+            self.report("stalled", None, why)
             self._leave(0.0)
 
     async def _wind_down(self) -> None:

@@ -14,7 +14,7 @@ local function keepsakes(job)
   local names, kept, last = {}, {}, job.attempt - 1
   for n = 1, math.min(5, last) do names[#names + 1] = 'attempt:' .. n end
   for n = math.max(6, last - 3), last do names[#names + 1] = 'attempt:' .. n end
-  for n = math.max(1, job.attempt - 4), job.logged and job.attempt or 0 do names[#names + 1] = 'log:' .. n end
+  for n = math.max(1, last - 3), job.logged and last + 1 or 0 do names[#names + 1] = 'log:' .. n end
   for _, name in ipairs({'ops', 'op', 'watched', 'logged'}) do if job[name] then names[#names + 1] = name end end
   if #names == 0 then return kept end
   for i, value in ipairs(call('HMGET', key('job:' .. job.id), unpack(names))) do

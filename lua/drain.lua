@@ -6,13 +6,14 @@
 -- REPLY string       "drain"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED
 
-local worker, life = unpack(ARGV)
-local refused_because = refused(0, 0)
+local worker, life = tostring(ARGV[1]), ARGV[2]
+local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-local card = key('worker:' .. tostring(worker))
+local card = key('worker:' .. worker)
 local current = call('HGET', card, 'life')
-if not current then return refusal('NOT_FOUND', 'no worker ' .. tostring(worker)) end
+if not current then return refusal('NOT_FOUND', 'no worker ' .. worker) end
 if current ~= life then return refusal('CHANGED', 'worker ' .. worker .. ' was started anew: look again') end
+
 begin()
-call('HSET', card, 'drain', stamp)
+call('HSETNX', card, 'drain', stamp)
 return 'drain'

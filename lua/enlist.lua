@@ -8,21 +8,24 @@
 -- REPLY string       "work", or "drain" when an operator has asked it to finish and go
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
 
-local FORGOTTEN, ABOUT_MAX = 86400000, 4096  -- ms after which a worker that is not heard of is struck off; bytes
-local worker, life, place, about = unpack(ARGV)
-local refused_because = refused(0, 0)
+local FORGOTTEN, ABOUT_MAX = 86400000, 4096 -- ms after which a worker that is not heard of is struck off; bytes
+local worker, life, place_held, about = unpack(ARGV)
+local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-if not is_name(worker) or not is_name(life) or (place ~= '' and not is_name(place)) or not about or #about > ABOUT_MAX then
-  return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -, about is at most 4096 bytes')
+local named = is_name(worker) and is_name(life) and (place_held == '' or is_name(place_held))
+if not named or not about or #about > ABOUT_MAX then
+  return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -, about is at most ' .. ABOUT_MAX .. ' bytes')
 end
 local card = key('worker:' .. worker)
 local before, orders = unpack(call('HMGET', card, 'life', 'drain'))
-local silent = call('ZRANGE', key('workers'), '-inf', now - FORGOTTEN, 'BYSCORE', 'LIMIT', 0, 10)
+call('ZCARD', key('workers'))
+
 begin()
+call('ZADD', key('workers'), now, worker)
+local silent = call('ZRANGE', key('workers'), '-inf', now - FORGOTTEN, 'BYSCORE', 'LIMIT', 0, 10)
 for _, name in ipairs(silent) do call('DEL', key('worker:' .. name)) end
 if #silent > 0 then call('ZREM', key('workers'), unpack(silent)) end
 if before ~= life then call('DEL', card) end
-call('HSET', card, 'life', life, 'place', place, 'about', about)
+call('HSET', card, 'life', life, 'place', place_held, 'about', about)
 call('HSETNX', card, 'enlisted_at', stamp)
-call('ZADD', key('workers'), now, worker)
 return before == life and orders and 'drain' or 'work'

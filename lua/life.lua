@@ -134,10 +134,12 @@ local function forget(limit)
 end
 
 -- The next moment that something falls due is given to one worker at a time, as an alarm; the others look again
--- after `cap` ms. `alarm` is who has it now. Answers the ms that `worker` may wait.
+-- after `cap` ms. `alarm` is who has it now. Answers the ms that `worker` may wait. The end of a lease is nobody's appointment
+-- who holds that lease: it would die with its keeper.
 local function appointment(worker, cap, alarm)
   local due = call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2]
-  local ends = call('ZRANGE', key('running'), 0, 0, 'WITHSCORES')[2]
+  local id, ends = unpack(call('ZRANGE', key('running'), 0, 0, 'WITHSCORES'))
+  if ends and tonumber(ends) < now + cap and peek('HGET', key('job:' .. id), 'worker') == worker then ends = nil end
   local moment = math.min(tonumber(due or ends or now + cap), tonumber(ends or due or now + cap))
   local at, owner = string.match(alarm or '', '^(%d+) (.+)$')
   if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then return cap end

@@ -1,41 +1,41 @@
--- reconcile: a worker is gone for good. Strike it off the register, and end leases that it held, without waiting for their time.
+-- reconcile: a worker is gone for good. End leases that it held, without waiting for their time; or strike it off the register.
 --
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       the one that is gone; nothing is taken from anybody else
--- ARGV  life         the one it enlisted with; "" leaves the register alone
--- ARGV  id attempt … the leases to end, in twos, at most 200
+-- ARGV  life         the one it enlisted with: where the register knows another one by now, nothing is done
+-- ARGV  id attempt …  the leases to end, in twos, at most 200; where none is named, the worker is struck off
 -- REPLY array        one per lease: "queued", "scheduled <ms>", "dead", "cancelled", "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local worker, life = ARGV[1], ARGV[2]
 local refused_because = refused((#ARGV - 2) / 2, 200)
 if refused_because then return refused_because end
-if not is_name(worker) or not life then return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -') end
+if not is_name(worker) or not is_name(life) then return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -') end
 call('ZCARD', key('workers'))
 local known = call('HGET', key('worker:' .. worker), 'life')
 for i = 3, #ARGV, 2 do load_movable(ARGV[i]) end
-begin()
 
+begin()
 -- What to say at once of a lease; nil when it is this worker's, and to be ended.
 local function another(job, attempt)
   if not job.state then return 'NOT_FOUND' end
-  if job.attempt ~= attempt then return 'LEASE_LOST' end
+  if job.attempt ~= attempt or known and known ~= life then return 'LEASE_LOST' end
   if job.state == 'running' then return job.worker ~= worker and 'LEASE_LOST' or nil end
   return string.match(job.ended or '', '^reconcile (.+)$') or 'LEASE_LOST'
 end
 
-local answers, ended_now = {}, 0
+local answers, lost = {}, 0
 for i = 3, #ARGV, 2 do
   local job = load(ARGV[i])
   local answer = another(job, ARGV[i + 1])
   if not answer then
-    answer, ended_now = lose(job, 'reconcile', 'crashed', 'its worker was gone'), ended_now + 1
+    answer, lost = lose(job, 'reconcile', 'crashed', 'its worker was gone'), lost + 1
   end
   answers[#answers + 1] = answer
 end
-count('expired', ended_now)
-if known and known == life then
-  call('DEL', key('worker:' .. worker))
+count('expired', lost)
+if #answers == 0 and known == life then
   call('ZREM', key('workers'), worker)
+  call('DEL', key('worker:' .. worker))
 end
 return answers

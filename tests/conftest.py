@@ -22,10 +22,11 @@ import redis
 from jobs import keys, verbs
 from jobs.config import Settings
 from jobs.embedded import EmbeddedServer
-from jobs.model import Beat, Claimed, Completion, Failure, Lease, Release, Standing, Submission, Submitted
+from jobs.model import Beat, Card, Claimed, Completion, Failure, Lease, Note, Release, Standing, Submission, Submitted
 from jobs.scripts import Call
 from jobs.store import Store
 from jobs.transport import Transport
+from tests.leftovers import Leftovers
 
 GIVEN_URL = os.environ.get("SUBLET_TEST_REDIS_URL")
 REAL = [
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what it starts would be deaf to Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[RAN] = {}
+    config.pluginmanager.register(Leftovers())
     config.addinivalue_line("markers", "real_server: needs what fakeredis does not have, or has too slowly")
 
 
@@ -203,6 +205,20 @@ class Desk:
         (answer,) = await self.run(verbs.release(self.base, [Release(lease, delay, reason)]))
         return answer
 
+    async def note(self, lease: Lease, checkpoint: bytes = b"", log: bytes = b"") -> str:
+        (answer,) = await self.run(verbs.note(self.base, [Note(lease, checkpoint, log)]))
+        return answer
+
+    async def enlist(self, worker: str = "w", life: str = "1", *, place: str = "", about: bytes = b"{}") -> str:
+        return await self.run(verbs.enlist(self.base, Card(worker, life, place, about)))
+
+    async def drain(self, worker: str = "w", life: str = "1") -> str:
+        return await self.run(verbs.drain(self.base, worker, life))
+
+    async def reconcile(self, *leases: Lease, worker: str = "w", life: str = "1") -> list[str]:
+        """End leases of a worker that is gone; with none, strike it off."""
+        return await self.run(verbs.reconcile(self.base, worker, life, [(lease.id, lease.attempt) for lease in leases]))
+
     async def order(self, verb: str, job_id: str, revision: int | None = None) -> str:
         """An operator's verb, on the job as it stands unless a revision is given."""
         seen = self.revision(job_id) if revision is None else revision
@@ -237,6 +253,14 @@ class Desk:
     def revision(self, job_id: str) -> int:
         attempt, ops = self.raw.hmget(keys.job(self.base, job_id), "attempt", "ops")
         return int(attempt or 0) + int(ops or 0)
+
+    def card(self, worker: str = "w") -> dict[str, str]:
+        """What the register knows of a worker."""
+        return self.raw.hgetall(keys.worker(self.base, worker))
+
+    def enlisted(self) -> list[str]:
+        """The workers on the register, the latest heard of last."""
+        return self.raw.zrange(keys.workers(self.base), 0, -1)
 
     def members(self, structure: str) -> list[str]:
         """The ids in a state's structure, or in `queue:<name>`, in order."""
@@ -313,6 +337,10 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "pause": verbs.pause(base, "q", 0),
             "resume": verbs.resume(base, "q", 0),
             "configure": verbs.configure(base, "q", 0, "jobs=5"),
+            "note": verbs.note(base, [Note(held, b"1", b"a line")]),
+            "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),
+            "drain": verbs.drain(base, "w", "1"),
+            "reconcile": verbs.reconcile(base, "w", "1", [(held.id, held.attempt)]),
         }
 
     return calls

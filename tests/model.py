@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from jobs.errors import Changed, KeyTaken, NotFound, WrongState
 
-FORTNIGHT = 14 * 86_400
+DAY = 86_400
+FORTNIGHT = 14 * DAY
 FULL = "QUEUE_FULL"
 WAITING = ("scheduled", "queued", "running")
 """The states that count towards a queue's limits."""
@@ -35,6 +36,9 @@ class Job:
     streak: tuple = ("", 0)
     flagged: bool = False
     rank: float = 0
+    worker: str = ""
+    checkpoint: str | None = None
+    logs: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -48,6 +52,15 @@ class Queue:
 
 
 @dataclass
+class Worker:
+    """What the model knows of a worker on the register."""
+
+    life: str
+    seen: float
+    drained: bool = False
+
+
+@dataclass
 class Model:
     """The life of all jobs, in plain Python."""
 
@@ -56,6 +69,7 @@ class Model:
     queues: dict[str, Queue] = field(default_factory=dict)
     locks: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)
 
     def count(self, name):
         self.totals[name] = self.totals.get(name, 0) + 1
@@ -103,6 +117,7 @@ class Model:
     def over(self, job_id, verb, delay, streak=("", 0)):
         """An attempt is over without a result."""
         job = self.jobs[job_id]
+        job.logs = {n: log for n, log in job.logs.items() if n > job.attempt - 5}
         if job.flagged or job.left <= 0:
             self.finish(job_id, "cancelled" if job.flagged else "dead", FORTNIGHT)
         elif delay == 0:
@@ -112,11 +127,38 @@ class Model:
         job.ended, job.streak, job.flagged = (verb, job.state), streak, False
         return job.state
 
-    def expire(self, job_id):
+    def expire(self, job_id, verb="reap"):
         job = self.jobs[job_id]
         n = job.streak[1] + 1 if job.streak[0] == "lease_expired" else 1
         self.count("expired")
-        self.over(job_id, "reap", 0 if n == 1 else 15, ("lease_expired", n))
+        return self.over(job_id, verb, 0 if n == 1 else 15, ("lease_expired", n))
+
+    def enlist(self, name, life):
+        """What a worker's sign of life is answered: the old ones go, whoever did not know of this life begins anew."""
+        there = self.workers.get(name)
+        if there is None or there.life != life:
+            there = self.workers[name] = Worker(life, self.now)
+        there.seen = self.now
+        self.workers = {n: worker for n, worker in self.workers.items() if self.now - worker.seen < DAY}
+        return "drain" if there.drained else "work"
+
+    def reconcile(self, worker, life, leases):
+        """What it is answered: the leases that this life of the worker holds end, or it is struck off."""
+        known = self.workers.get(worker)
+        ours = known is None or known.life == life
+        if not leases and known and ours:
+            del self.workers[worker]
+        return [self.lost(job_id, attempt, worker, ours) for job_id, attempt in leases]
+
+    def lost(self, job_id, attempt, worker, ours):
+        job = self.jobs.get(job_id)
+        if job is None:
+            return "NOT_FOUND"
+        if job.attempt != attempt or not ours:
+            return "LEASE_LOST"
+        if job.state == "running":
+            return self.expire(job_id, "reconcile") if job.worker == worker else "LEASE_LOST"
+        return job.ended[1] if job.ended[:1] == ("reconcile",) else "LEASE_LOST"
 
     def overdue(self, state):
         return {job_id for job_id, job in self.jobs.items() if job.state == state and job.due <= self.now}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jobs import keys, verbs
 from jobs.errors import Changed
-from jobs.model import Beat, Claimed, Completion, Failure, Lease, Release, Standing, State, Submission, Submitted
+from jobs.model import Beat, Card, Claimed, Completion, Failure, Lease, Note, Release, Standing, State, Submission, Submitted
 from jobs.scripts import Call
 
 MINUTE = 60
@@ -172,11 +172,40 @@ async def configure(desk: Any) -> Stage:
     return Stage(call, None, lambda _: desk.run(verbs.configure(desk.base, "q", 1, "jobs=3")), Changed)
 
 
+async def note(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+
+    async def moves(_: Any) -> None:
+        await desk.release(lease)
+        await take(desk, "a")
+
+    return Stage(verbs.note(desk.base, [Note(lease, b"[1]", b"one\ntwo")]), None, moves, ["LEASE_LOST"])
+
+
+async def enlist(desk: Any) -> Stage:
+    await desk.enlist("w", "an-earlier-life")
+    card = Card("w", "life", "place", b'{"pid":1}')
+    return Stage(verbs.enlist(desk.base, card), None, lambda _: desk.drain("w", "life"), "drain")
+
+
+async def drain(desk: Any) -> Stage:
+    await desk.enlist("w", "life")
+    return Stage(verbs.drain(desk.base, "w", "life"), None, lambda _: desk.enlist("w", "another"), Changed)
+
+
+async def reconcile(desk: Any) -> Stage:
+    await desk.enlist("w", "life")
+    leases = [(job_id, (await running(desk, job_id, rules)).attempt) for job_id, rules in (("a", "tries=1 key=k"), ("b", ""))]
+    return Stage(
+        verbs.reconcile(desk.base, "w", "life", leases), None, lambda _: take(desk, "b"), ["dead", "LEASE_LOST"]
+    )  # fmt: skip
+
+
 STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reap, prune, watch,
-        pause, resume, configure,
+        pause, resume, configure, note, enlist, drain, reconcile,
     )
 }  # fmt: skip
 

@@ -54,7 +54,19 @@ async def test_an_earlier_moment_goes_to_whoever_asks_first(desk):
 async def test_the_end_of_a_lease_is_such_a_moment_too(desk):
     await desk.submit("late", rules="delay=1900")
     await desk.running("a", lease=1.2)
-    assert alarm(desk) == f"{desk.score('running', 'a')} w"
+    await desk.ask(worker="other")
+    assert alarm(desk) == f"{desk.score('running', 'a')} other"
+
+
+async def test_the_end_of_a_lease_is_not_its_holders_appointment(desk):
+    """When it dies the appointment dies with it, and the others would look up to 2 s too late."""
+    await desk.running("a", lease=1.2)
+    assert (await desk.ask(worker="w")).next_in == 2
+    assert alarm(desk) is None
+    await desk.submit("late", rules="delay=1900")
+    assert (await desk.ask(worker="w")).next_in <= 1.9
+    assert alarm(desk) == f"{desk.score('scheduled', 'late')} w", "what is due beside it is"
+    assert (await desk.ask(worker="other")).next_in <= 1.2
 
 
 async def test_an_appointment_that_was_not_kept_goes_to_the_next_who_asks(desk):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs import errors, keys, scripts, verbs
-from jobs.model import Beat, Completion, Failure, Lease, Release, Submission
+from jobs.model import Beat, Card, Completion, Failure, Lease, Note, Release, Submission
 from jobs.scripts import LIBRARIES, NAMES, script, source
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +51,19 @@ SAMPLES = {
     "pause": (verbs.pause("B", "QUEUE", 5), {"queue": "QUEUE", "revision": 5}),
     "resume": (verbs.resume("B", "QUEUE", 5), {"queue": "QUEUE", "revision": 5}),
     "configure": (verbs.configure("B", "QUEUE", 5, "jobs=9"), {"queue": "QUEUE", "revision": 5, "settings": "jobs=9"}),
+    "note": (
+        verbs.note("B", [Note(LEASE, b"CHECKPOINT", b"LOG")]),
+        {"id": "ID", "token": "TOKEN", "checkpoint": b"CHECKPOINT", "log": b"LOG"},
+    ),
+    "enlist": (
+        verbs.enlist("B", Card("WORKER", "LIFE", "PLACE", b"ABOUT")),
+        {"worker": "WORKER", "life": "LIFE", "place": "PLACE", "about": b"ABOUT"},
+    ),
+    "drain": (verbs.drain("B", "WORKER", "LIFE"), {"worker": "WORKER", "life": "LIFE"}),
+    "reconcile": (
+        verbs.reconcile("B", "WORKER", "LIFE", [("ID", 7)]),
+        {"worker": "WORKER", "life": "LIFE", "id": "ID", "attempt": 7},
+    ),
 }
 
 
@@ -201,7 +214,8 @@ def test_every_key_is_spelled_alike_in_lua_and_in_python():
     ours = {
         keys.job("B", "X"), keys.queue("B", "X"), keys.queues("B"), keys.lock("B", "X", "Y"), keys.claim("B", "X"),
         keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.ended("B"), keys.structure("B", "running"),
-        keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"),
+        keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
+        keys.worker("B", "X"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}
@@ -218,6 +232,7 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
     await desk.ask(worker="w")
     await desk.submit("c", "d", "e")
     await desk.watch("a")
+    await desk.enlist("w")
     _, gone = await desk.claim(2)
     await desk.fail(gone, again=False)
     stored = {key for key in desk.everything() if not key.startswith(keys.claim(desk.base, "")) or key.endswith(":" + "C" * 22)}
@@ -227,6 +242,7 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
         b, keys.job(b, "a"), keys.job(b, "b"), keys.job(b, "c"), keys.job(b, "d"), keys.job(b, "e"), keys.queue(b, "q"),
         keys.lock(b, "q", "k"), keys.claim(b, "C" * 22), keys.queues(b), keys.wake(b, "q"), keys.alarm(b), keys.events(b),
         keys.structure(b, "running"), keys.structure(b, "scheduled"), keys.structure(b, "dead"), keys.backlog(b),
+        keys.workers(b), keys.worker(b, "w"),
     }  # fmt: skip
 
 

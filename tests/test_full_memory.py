@@ -14,7 +14,7 @@ import redis
 from jobs import SyncClient, verbs
 from jobs.config import Settings
 from jobs.errors import NoNamespace, OutOfMemory
-from jobs.model import Beat, Completion, Failure, Lease, Release, State, Submission
+from jobs.model import Beat, Completion, Failure, Lease, Note, Release, State, Submission
 from jobs.scripts import NAMES
 from jobs.store import Store
 from jobs.transport import SyncTransport, Transport
@@ -175,6 +175,20 @@ async def test_whole_batches_end_on_a_full_server_with_whatever_they_bring(desk,
     back = await desk.run(verbs.release(desk.base, [Release(lease, 0, "later") for lease in leases[200:]]))
     assert (set(done), set(failed), set(back)) == ({"completed"}, {"dead"}, {"queued"})
     assert [len(desk.members(name)) for name in ("running", "completed", "dead", "queue:q")] == [0, 100, 100, 100]
+
+
+async def test_checkpoints_and_logs_are_kept_on_a_full_server_and_go_with_the_end(desk, fill):
+    """They take room, and what they save is worth it: as much as a hundred leases may bring, at most."""
+    await desk.submit(*(f"j{i}" for i in range(100)), payload=b"x" * 2000)
+    fill()
+    leases = await desk.claim(100)
+    notes = [Note(lease, b"c" * 65536, b"l" * 8192) for lease in leases]
+    for i in range(0, 100, 7):
+        assert set(await desk.run(verbs.note(desk.base, notes[i : i + 7]))) == {"noted"}
+    assert desk.raw.hstrlen(f"{desk.base}:job:j99", "checkpoint") == 65536
+    full = desk.raw.info("memory")["used_memory"]
+    assert set(await desk.run(verbs.complete(desk.base, [Completion(lease, b"1") for lease in leases]))) == {"completed"}
+    tasks.eventually(lambda: desk.raw.info("memory")["used_memory"] < full - 100 * 60_000)
 
 
 async def work_off(store: Store) -> int:

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from jobs import keys, verbs
-from jobs.errors import Changed
-from jobs.model import Beat, Completion, Failure, Release, Submission, Submitted
+from jobs.errors import Changed, NotFound
+from jobs.model import Beat, Card, Completion, Failure, Note, Release, Submission, Submitted
 from jobs.scripts import Call
 from jobs.transport import SyncTransport
 from tests.model import FORTNIGHT, FROM, FULL, Job, Model
 
 ELAPSE = (Path(__file__).parent / "elapse.lua").read_text()
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
-IDS, QUEUES, KEYS = [f"j{i}" for i in range(12)], ("q1", "q2"), ("k1", "k2")
+IDS, QUEUES, KEYS, WORKERS = [f"j{i}" for i in range(12)], ("q1", "q2"), ("k1", "k2"), ("w1", "w2")
 SETTLE = [
     ("heartbeat", 30), ("heartbeat", 70), ("complete",), ("complete",), ("fail", True), ("fail", True), ("fail", False),
-    ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"),
+    ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"), ("note",), ("note",),
 ]  # fmt: skip
 FEW, SELDOM = st.integers(0, 9), st.sampled_from([False] * 5 + [True])
 
@@ -77,18 +77,24 @@ class Verbs(RuleBasedStateMachine):
                 pipe.get(keys.lock(self.base, queue, key))
             pipe.hmget(keys.backlog(self.base), [f"{queue} {what}" for queue in QUEUES for what in ("jobs", "bytes")])
             pipe.hgetall(self.base)
+            pipe.zrange(keys.workers(self.base), 0, -1)
+            for worker in WORKERS:
+                pipe.hmget(keys.worker(self.base, worker), "life", "drain")
             replies = iter(pipe.execute())
         shelves = {name: dict(next(replies)) for name in (*STRUCTURES, *QUEUES)}
         hashes = {job_id: next(replies) for job_id in IDS}
         markers = {queue: next(replies) for queue in QUEUES}
         locks = {pair: next(replies) for pair in itertools.product(QUEUES, KEYS)}
         backlog = [int(number or 0) for number in next(replies)]
-        return shelves, {i: h for i, h in hashes.items() if h}, markers, locks, backlog, next(replies)
+        base, listed = next(replies), next(replies)
+        cards = {worker: (life, bool(drain)) for worker in WORKERS for life, drain in [next(replies)] if life}
+        assert set(listed) == set(cards)
+        return shelves, {i: h for i, h in hashes.items() if h}, markers, locks, backlog, base, cards
 
     @invariant()
     def redis_holds_what_the_model_says(self):
         model = self.model
-        shelves, hashes, markers, locks, backlog, base = self.look()
+        shelves, hashes, markers, locks, backlog, base, cards = self.look()
         wanted = {(job_id, job.queue if job.state == "queued" else job.state) for job_id, job in model.jobs.items()}
         assert {(job_id, shelf) for shelf, members in shelves.items() for job_id in members} == wanted
         assert set(hashes) == set(model.jobs)
@@ -101,6 +107,7 @@ class Verbs(RuleBasedStateMachine):
         assert backlog == [number for queue in QUEUES for number in model.backlog(queue)]
         assert locks == {pair: model.lock(*pair)[0] for pair in locks}
         assert {name: int(base.get(name, 0)) for name in model.totals} == model.totals
+        assert cards == {name: (worker.life, worker.drained) for name, worker in model.workers.items()}
 
     def one_job(self, job, stored, shelves):
         assert stored["state"] == job.state
@@ -109,6 +116,8 @@ class Verbs(RuleBasedStateMachine):
         assert stored.get("token", "") == job.token
         assert ("claimed_at" in stored, "worker" in stored) == (job.state == "running",) * 2
         assert ("cancel_requested_at" in stored) == job.flagged
+        assert stored.get("checkpoint") == job.checkpoint
+        assert {int(name[4:]): log for name, log in stored.items() if name.startswith("log:")} == job.logs
         assert ("finished_at" in stored) == (job.state in ("completed", "dead", "cancelled"))
         if job.state != "completed":
             assert stored.get("tries_left") == (None if job.left is None else str(job.left))
@@ -194,16 +203,17 @@ class Verbs(RuleBasedStateMachine):
         n=st.sampled_from([1, 2, 3, 1, 0]),
         lease=st.sampled_from([30, 70]),
         woken=st.booleans(),
+        worker=st.sampled_from(WORKERS),
         then=st.sampled_from([*SETTLE, None]),
     )
-    def claim(self, queues, n, lease, woken, then):
+    def claim(self, queues, n, lease, woken, worker, then):
         if woken:
             self.raw.lpop(keys.wake(self.base, queues[0]))
             n = max(n, 1)
         self.observe()
         scheduled, model = self.look()[0]["scheduled"], self.model
         lost, due = model.overdue("running"), model.overdue("scheduled")
-        call = verbs.claim(self.base, claim_id=f"claim-{next(self.marks):022}", worker="w", lease=lease, n=n, queues=queues)
+        call = verbs.claim(self.base, claim_id=f"claim-{next(self.marks):022}", worker=worker, lease=lease, n=n, queues=queues)
         claimed = self.run(call)
         assert self.run(call).leases == claimed.leases
         for job_id in lost:
@@ -219,14 +229,16 @@ class Verbs(RuleBasedStateMachine):
         ]
         assert [taken.id for taken in claimed.leases] == wanted[:n]
         for taken in claimed.leases:
-            self.taken(taken, lease)
+            self.taken(taken, lease, worker)
         self.observe()
         self.leases += claimed.leases
         if then and self.leases:
             self.settle(0, False, then)
 
-    def taken(self, lease, seconds):
+    def taken(self, lease, seconds, worker):
         job = self.model.jobs[lease.id]
+        assert lease.checkpoint.decode() == (job.checkpoint or "")
+        job.worker = worker
         before = job.left if job.left is not None else job.tries
         job.state, job.token, job.attempt, job.left, job.claimed = (
             "running",
@@ -271,6 +283,7 @@ class Verbs(RuleBasedStateMachine):
         if expected is None:
             job = self.model.jobs[lease.id]
             job.ended, job.flagged, job.streak = ("complete", "completed"), False, ("", 0)
+            job.checkpoint, job.logs = None, {n: log for n, log in job.logs.items() if n > job.attempt - 5}
             self.model.finish(lease.id, "completed", 60)
         assert self.run(verbs.complete(self.base, [Completion(lease, b"1")])) == [expected or "completed"]
         self.forgotten(old, 2)
@@ -304,6 +317,55 @@ class Verbs(RuleBasedStateMachine):
             expected = self.model.over(lease.id, "release", min(2 ** (n - 1), 60) if reason else delay, (code, n))
         (answer,) = self.twice(verbs.release(self.base, [Release(lease, delay, reason)]))
         assert answer.split(" ")[0] == expected
+
+    def note(self, lease):
+        expected = self.model.held(lease, "note")
+        word = str(next(self.marks))
+        if expected is None:
+            job = self.model.jobs[lease.id]
+            job.checkpoint, job.logs[job.attempt] = word, "log " + word
+        (answer,) = self.twice(verbs.note(self.base, [Note(lease, word.encode(), f"log {word}".encode())]))
+        assert answer == expected or (answer, expected) == ("noted", None)
+
+    @rule(worker=st.sampled_from(WORKERS), life=st.sampled_from("112"), drain=SELDOM)
+    def enlist(self, worker, life, drain):
+        expected = self.model.enlist(worker, life)
+        assert self.twice(verbs.enlist(self.base, Card(worker, life, "", b"{}"))) == expected
+        if drain:
+            call = verbs.drain(self.base, worker, "1")
+            there = self.model.workers[worker]
+            if there.life == "1":
+                there.drained = True
+                assert self.twice(call) == "drain"
+            else:
+                with pytest.raises(Changed):
+                    self.run(call)
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def drain_nobody(self, worker):
+        if worker not in self.model.workers:
+            with pytest.raises(NotFound):
+                self.run(verbs.drain(self.base, worker, "1"))
+
+    @rule(worker=st.sampled_from(WORKERS), life=st.sampled_from("112"), which=FEW, most=st.integers(0, 4), stale=SELDOM)
+    def reconcile(self, worker, life, which, most, stale):
+        """What a worker that is gone holds, and sometimes what it does not: nothing of another's is touched."""
+        held = [(i, job.attempt) for i, job in self.model.jobs.items() if job.state == "running" and job.worker == worker]
+        leases = held[:most]
+        if stale or not held:
+            leases += [(lease.id, lease.attempt) for lease in self.leases[which : which + 2]]
+            leases += [(IDS[which], which % 3)]
+        leases = leases if most else []
+        ranks = {i: self.model.jobs[i].rank for i, _ in leases if i in self.model.jobs}
+        before = {i: job.attempt for i, job in self.model.jobs.items() if job.state == "running" and job.worker != worker}
+        expected = self.model.reconcile(worker, life, leases)
+        answers = self.twice(verbs.reconcile(self.base, worker, life, leases))
+        assert [answer.split(" ")[0] for answer in answers] == expected
+        for (job_id, _), answer in zip(leases, answers, strict=True):
+            if answer == "queued" and self.model.jobs[job_id].state == "queued":
+                assert self.raw.zscore(keys.queue(self.base, self.model.jobs[job_id].queue), job_id) == ranks[job_id]
+        assert all(self.model.jobs[i].state == "running" and self.model.jobs[i].attempt == n for i, n in before.items())
+        self.observe()
 
     @precondition(lambda self: self.model.jobs)
     @rule(

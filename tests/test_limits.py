@@ -4,7 +4,7 @@ import pytest
 
 from jobs import keys, verbs
 from jobs.errors import Invalid, NotFound, Refused, TooMany
-from jobs.model import Beat, Completion, Failure, Release, Submission
+from jobs.model import Beat, Completion, Failure, Note, Release, Submission
 from jobs.scripts import Call, script
 
 
@@ -16,14 +16,16 @@ def of_leases(base, lease, n):
         "fail": verbs.fail(base, [Failure(lease, "Boom", "words", "more words")] * n),
         "release": verbs.release(base, [Release(lease, 0, "why")] * n),
         "watch": verbs.watch(base, [lease.id] * n),
+        "note": verbs.note(base, [Note(lease, b"1", b"a line")] * n),
+        "reconcile": verbs.reconcile(base, "w", "1", [(lease.id, lease.attempt)] * n),
     }
 
 
-BATCHED = ["heartbeat", "complete", "fail", "release", "watch"]
+BATCHED = ["heartbeat", "complete", "fail", "release", "watch", "note", "reconcile"]
 
 
 def most(verb):
-    return 100 if verb in ("complete", "fail") else 200
+    return 100 if verb in ("complete", "fail", "note") else 200
 
 
 @pytest.mark.parametrize("verb", BATCHED)
@@ -51,7 +53,7 @@ async def test_no_items_at_all_change_nothing(desk, verb):
     assert desk.everything() == before
 
 
-@pytest.mark.parametrize("verb", ["submit", "heartbeat", "complete", "fail", "release"])
+@pytest.mark.parametrize("verb", ["submit", "heartbeat", "complete", "fail", "release", "note", "reconcile"])
 async def test_an_item_cut_short_is_refused_and_changes_nothing(desk, verb):
     lease = await desk.running("a")
     calls = {**of_leases(desk.base, lease, 2), "submit": verbs.submit(desk.base, [Submission("b", "q", "t", "", b"x")] * 2)}
@@ -87,6 +89,10 @@ async def test_nothing_is_forgotten_by_a_call_that_asks_for_nothing(desk, verb):
 
 
 SINGLE = {"cancel": 2, "retry": 2, "promote": 2, "pause": 2, "resume": 2, "configure": 3, "reap": 2, "prune": 1, "claim": 4}
+SINGLE |= {"enlist": 4, "drain": 2, "reconcile": 2}
+FIRST = {"pause": ["q", "1"], "resume": ["q", "1"], "configure": ["q", "1"], "claim": ["c" * 22, "1", "jobs=1"]}
+FIRST |= {verb: ["w", "1", "", "{}"] for verb in ("enlist", "drain", "reconcile")}
+"""What comes first in a call of a verb; of the others, a job and a number."""
 
 
 @pytest.mark.parametrize(("verb", "count"), [(verb, n) for verb, most in SINGLE.items() for n in range(most)])
@@ -95,9 +101,9 @@ async def test_arguments_that_are_missing_are_refused_in_words(desk, verb, count
     await desk.running("a")
     await desk.arrange("pause")
     before = desk.everything()
-    words = ["a" if verb in ("cancel", "retry", "promote") else "q" if verb != "claim" else "c" * 22, "1", "jobs=1"][:count]
+    words = FIRST.get(verb, ["a", "1"])[:count]
     with pytest.raises((Invalid, Refused)):
-        await desk.run(Call((("EVAL", script(verb).text, 1, desk.base, *words),), list))
+        await desk.run(Call((("EVAL", script(verb).text, 1, desk.base, *words),), list, script(verb).text))
     assert desk.everything() == before
 
 
@@ -110,7 +116,7 @@ async def test_a_lease_is_a_number_of_ms(desk, verb, lease):
     before = desk.everything()
     words = ["c" * 22, "w", lease, "1", "q"] if verb == "claim" else [lease, "a", held.token, ""]
     with pytest.raises(Invalid, match="lease"):
-        await desk.run(Call((("EVAL", script(verb).text, 1, desk.base, *words),), list))
+        await desk.run(Call((("EVAL", script(verb).text, 1, desk.base, *words),), list, script(verb).text))
     assert desk.everything() == before
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from jobs import SyncClient, verbs
+from jobs import SyncClient, keys, reads, verbs
 from jobs import transport as transports
 from jobs.config import Settings, connect
 from jobs.errors import JobsError, Unavailable
@@ -126,9 +126,11 @@ async def test_a_copy_that_arrives_when_the_world_has_moved_on_changes_nothing(d
     else:
         assert plain(here.call.read(late), desk, since).replace("<1>", "<0>") == plain(here.late, desk, since)
     after = desk.everything()
-    if verb == "reap":  # it notes that somebody looked
-        for everything in (before, after):
+    for everything in (before, after):
+        if verb == "reap":  # it notes that somebody looked
             everything[desk.base].pop("upkeep")
+        if verb == "enlist":  # it notes that somebody was heard of
+            everything.pop(keys.workers(desk.base))
     assert after == before
 
 
@@ -191,6 +193,36 @@ async def test_a_claim_that_was_held_up_past_its_time_takes_no_second_job(desk, 
     assert [lease.id for lease in claimed.leases] == desk.members("running") == ["a"]
     assert desk.members("queue:q") == ["b"]
     await transport.aclose()
+
+
+async def test_a_caller_that_leaves_before_the_answer_gives_back_what_its_claim_took(desk, proxy, hasty):
+    """…by the claim's id, which tells what it took, and before its store is closed."""
+    await desk.ask(0)  # so that the server knows the script
+    await desk.submit("0-a")
+    store = Store(hasty)
+    await store.prepare()
+    proxy.next(Fault.SILENCE, of("claim"))
+    claiming = asyncio.create_task(store.claim(worker="w", queues=["q"], n=1, lease=600))
+    async with asyncio.timeout(20):
+        while desk.members("running") != ["0-a"]:
+            await asyncio.sleep(0.005)
+    claiming.cancel()
+    await asyncio.wait([claiming])
+    assert claiming.cancelled()
+    await store.aclose()
+    assert (desk.members("queue:q"), desk.members("running"), desk.counter("released")) == (["0-a"], [], 1)
+
+
+@pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
+async def test_a_read_without_an_answer_is_asked_as_often_as_any_call_and_no_more(desk, proxy, kind):
+    """redis-py would ask eleven times if it were let."""
+    await desk.submit("a")
+    proxy.next(Fault.LOSE_REPLY, lambda request: request.words[0] == b"HGETALL", times=100)
+    transport, call = kind(proxy.settings), reads.get(desk.base, "a")
+    with pytest.raises(Unavailable, match="no answer from Redis"):
+        await bounded(transport.run(call) if kind is Transport else asyncio.to_thread(transport.run, call))
+    assert sum(request.words[0] == b"HGETALL" for request in proxy.requests) == SENDS
+    await transport.aclose() if kind is Transport else transport.close()
 
 
 async def test_a_claim_is_remembered_for_longer_than_anybody_asks_again(desk):

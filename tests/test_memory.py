@@ -27,6 +27,7 @@ async def prepare(desk):
     await desk.fail(await desk.running("dead"), again=False)
     await desk.complete(await desk.running("done", rules="retention=60000"))
     await desk.running("lost")
+    await desk.enlist("w")
     await desk.submit("due", rules="delay=1000")
     await desk.submit("late", rules="delay=1000000")
     await desk.submit("waiting", payload=b"x" * 3000)

@@ -166,7 +166,7 @@ def test_every_key_is_in_the_catalogue_and_no_other():
     ours = {
         "base", keys.job("", "<id>"), keys.queue("", "<name>"), *(keys.structure("", name) for name in keys.STRUCTURES),
         keys.queues(""), keys.backlog(""), keys.lock("", "<queue>", "<key>"), keys.claim("", "<claim id>"),
-        keys.wake("", "<queue>"), keys.alarm(""), keys.events(""), keys.ended(""),
+        keys.wake("", "<queue>"), keys.alarm(""), keys.events(""), keys.ended(""), keys.workers(""), keys.worker("", "<name>"),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
     told = [word.replace("\\|", "|") for word in first_words(rows)] + [row[0] for row in rows if row[0] == "base"]
@@ -200,6 +200,14 @@ def test_every_field_of_a_job_is_told_and_no_other():
     assert told == fields()
 
 
+def test_every_field_of_a_worker_is_told_and_no_other():
+    calls = re.findall(r"'H(?:MGET|GET|SET|SETNX)', (?:card|key\('worker:' \.\. worker\)), ([^()]*)\)", CODE)
+    found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
+    assert (
+        found == set(first_words(table(section("The register"), "field"))) == {"life", "place", "about", "enlisted_at", "drain"}
+    )
+
+
 def test_every_rule_is_told_with_its_default_and_no_other():
     shapes = re.search(r"SHAPES = \{(.*?)\}", LUA["submit"], re.DOTALL)[1]
     known = dict.fromkeys(re.findall(r"(\w+) = ", shapes), "")
@@ -220,10 +228,11 @@ def test_every_setting_is_told_and_no_other():
 
 def test_the_codes_of_the_story_are_ours():
     rows = table(section("A job as it is stored"), "code", "said by")
-    told = {who: [words(code)[0] for code, said_by, _ in rows if said_by == who] for who in ("the script", "the worker")}
+    told = {who: [words(code)[0] for code, said_by, _ in rows if who in said_by] for who in ("the script", "the worker")}
     assert [code for code in told["the script"] if f"'{code}'" not in CODE and f"'^{code}'" not in CODE] == []
     endings = LUA["life"] + LUA["fail"] + LUA["release"]
     ended = set(re.findall(r"(?:code = |code == |\bor )'(\w{4,})'", endings)) - {"queued", "none"}
+    ended |= set(re.findall(r"lose\(job, '\w+', '(\w+)'", CODE))
     assert ended | {"completed"} == set(told["the script"])
     ours = set(re.findall(r'Failure\(lease, "([a-z_]+)"', (ROOT / "jobs" / "attempt.py").read_text()))
     assert set(told["the worker"]) == ours
@@ -233,7 +242,7 @@ def test_the_codes_of_events_are_those_of_the_scripts():
     told = {word for code, *_ in table(section("Events"), "code") for word in words(code)}
     moves = set(re.findall(r"(?:place\(.*|event\(\w+, [\w']+), '(\w+)'\)", CODE))
     assert moves <= told
-    assert told - moves == {"lease_expired", "released", "unknown_task"}
+    assert told - moves == {"lease_expired", "crashed", "released", "unknown_task"}
     assert first_words(table(section("Events"), "field")) == re.findall(r"'(\w+)', (?:table|state|code)", LUA["lib"])
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs import keys, verbs
+from jobs import keys, reads, verbs
 from jobs.errors import Invalid, TooMany
 from jobs.model import Submission, Submitted
 
@@ -129,6 +129,18 @@ async def test_a_name_that_cannot_be_is_refused(desk, names):
     assert desk.everything() == before
 
 
+async def test_the_submitters_trace_travels_with_the_job_to_every_attempt(desk):
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    await desk.submit("a", rules=f"tries=2 trace={trace} timeout=5000")
+    await desk.submit("b")
+    a, b = await desk.claim(2)
+    assert ((a.trace, a.timeout_ms), (b.trace, b.timeout_ms)) == ((trace, 5000), ("", 300_000))
+    await desk.release(a)
+    assert (await desk.take("a")).trace == trace
+    job = await desk.run(reads.get(desk.base, "a"))
+    assert (job.trace, (await desk.run(reads.get(desk.base, "b"))).trace) == (trace, None)
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -136,6 +148,7 @@ async def test_a_name_that_cannot_be_is_refused(desk, names):
         "priority=-101", "priority=999", "tries=0", "tries=-1", "timeout=never", "timeout=-1", "retention=none",
         "backoff=1", "backoff=1:2", "backoff=a:b:c", "backoff=1:-2:3", "window=0 key=k", "window=x key=k",
         "window=99999999999999999999 key=k", "delay=5 ; tries=2",
+        "trace=", "trace=no-trace", "trace=-00", "trace=00-ab cd", "trace=" + "0" * 129,
     ],
 )  # fmt: skip
 async def test_a_rule_that_makes_no_sense_is_refused(desk, rules):

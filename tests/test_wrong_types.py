@@ -5,10 +5,11 @@ import re
 import pytest
 
 from jobs import NotFound, Unfit, keys, reads, verbs
-from jobs.model import Beat, Completion, Failure, Release, Submission
+from jobs.model import Beat, Card, Completion, Failure, Note, Release, Submission
 from jobs.scripts import NAMES, Call
 
-VERBS = [name for name in NAMES if name != "init"]
+VERBS = [*(name for name in NAMES if name != "init"), "strike"]
+"""What `reconcile` does without a lease, `strike`, is told apart: it touches other keys."""
 
 
 async def scene(desk):
@@ -27,6 +28,9 @@ async def scene(desk):
     await desk.submit("waiting", "next", payload=b"x" * 2000)
     await desk.submit("elsewhere", queue="r")
     await desk.watch("held")
+    await desk.enlist("silent")
+    desk.raw.zadd(keys.workers(desk.base), {"silent": 1})
+    await desk.enlist("w")
     submissions = [Submission("new", "q", "t", "key=new", b"{}"), Submission("newer", "r", "t", "delay=1", b"x" * 2000)]
     return {
         "submit": verbs.submit(desk.base, submissions),
@@ -44,6 +48,11 @@ async def scene(desk):
         "pause": verbs.pause(desk.base, "q", 0),
         "resume": verbs.resume(desk.base, "q", 0),
         "configure": verbs.configure(desk.base, "q", 0, "jobs=5"),
+        "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
+        "enlist": verbs.enlist(desk.base, Card("w", "2", "place", b"{}")),
+        "drain": verbs.drain(desk.base, "w", "1"),
+        "reconcile": verbs.reconcile(desk.base, "w", "1", [(lease.id, lease.attempt) for lease in held]),
+        "strike": verbs.reconcile(desk.base, "w", "1", []),
     }
 
 
@@ -99,7 +108,7 @@ async def test_a_key_of_a_wrong_type_leaves_nothing_half_written(desk, verb):
             assert isinstance(error, NotFound) or "(WRONGTYPE)" in str(error), (name, error)
             assert everything(desk) == before, f"{verb} wrote something before it found {name} of a wrong type"
         else:
-            assert re.match(":(job|key|claim):", name), f"{verb} did not notice that {name} is of a wrong type"
+            assert re.match(":(job|key|claim|worker:silent)", name), f"{verb} did not notice that {name} is of a wrong type"
             assert_whole(desk, name)
 
 
@@ -181,7 +190,7 @@ async def test_the_doctor_names_the_key(desk):
     await desk.submit("a")
     calls = reads.foreign(desk.base, ["q"])
     assert await desk.run(calls) == []
-    for name in (":queues", ":backlog", ":queue:q", ":wake:q", ":events", ":alarm", ":running"):
+    for name in (":queues", ":backlog", ":queue:q", ":wake:q", ":events", ":alarm", ":running", ":workers"):
         desk.raw.delete(desk.base + name)
         desk.raw.sadd(desk.base + name, "of a wrong type")
         assert await desk.run(calls) == [desk.base + name]

@@ -1,5 +1,14 @@
 """Small defects, made on purpose in copies of the code: each must be noticed by a test. See `docs/mutants.md`."""
 
-from tests.mutants import clients, endings, leases, queues, upkeep
+from tests.mutants import clients, endings, hooks, leases, queues, roll, upkeep, workers
 
-MUTANTS = (*leases.MUTANTS, *endings.MUTANTS, *queues.MUTANTS, *upkeep.MUTANTS, *clients.MUTANTS)
+MUTANTS = (
+    *leases.MUTANTS,
+    *endings.MUTANTS,
+    *queues.MUTANTS,
+    *roll.MUTANTS,
+    *upkeep.MUTANTS,
+    *clients.MUTANTS,
+    *workers.MUTANTS,
+    *hooks.MUTANTS,
+)

@@ -5,12 +5,12 @@ They make their requests with `jobs.verbs` and `jobs.plans`, and read the answer
 
 from collections.abc import Sequence
 
-from jobs import verbs
+from jobs import roster, verbs
 from jobs.config import Settings
 from jobs.errors import Refused, Unavailable
 from jobs.model import Submission
 from jobs.plans import Layout
-from jobs.worker import REST
+from jobs.settling import REST
 from tests.simulation.history import answer_to_order
 from tests.simulation.invariants import ORDERS
 from tests.simulation.request import must
@@ -89,12 +89,20 @@ class Operator(Process):
         for n in range(1, 1 + self.pick("orders", (0, 1, 2, 4, 8))):
             yield Sleep(self.pick(f"pause before {n}", (0.02, 0.5, 2.0, 9.0), 0.8))
             try:
+                if self.pick(f"drains a worker before {n}", (False, True), 0.1):
+                    yield from self.drain(n)
                 if self.pick(f"order {n} is for", ("a job", "a queue"), 0.3) == "a job":
                     yield from self.steer(n)
                 else:
                     yield from self.arrange(n)
             except (Refused, Unavailable):
                 continue
+
+    def drain(self, n: int) -> Strand[None]:
+        """Ask one of the workers on the register to go."""
+        names = sorted(self.world.checker.register)
+        if names:
+            yield from self.follow(roster.drain([BASE], names[self.pick(f"drains before {n}", range(6)) % len(names)]))
 
     def steer(self, n: int) -> Strand[None]:
         """An order to a job: mostly one that can be carried out, as far as one can know."""

@@ -3,16 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs import verbs
+from jobs import roster, verbs
 from jobs.errors import Unavailable
-from jobs.model import Beat, Completion, Ending, Failure, Lease, Release
-from jobs.worker import REST
+from jobs.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release
+from jobs.settling import REST
 from tests.simulation.actors import BASE, QUEUES
 from tests.simulation.request import must
 from tests.simulation.world import Doze, Listen, Process, Sleep, Strand, World
 
 FOREVER = 1e9
 WAYS = ("completes", "fails", "fails for good", "gives back", "gives back for 3 s", "does not know the task")
+MAYBE = ((False, True), 0.3)
 TAKES = (0.01, 0.1, 1.0, 4.0, 12.0, 45.0)
 
 
@@ -36,11 +37,35 @@ class Worker(Process):
         self.queues = self.pick("queues", (QUEUES, QUEUES[::-1], QUEUES[:1]), 0.4)
         self.slots = self.pick("slots", (1, 2, 3))
         self.lease = self.pick("lease", (9.0, 30.0), 0.2)
-        self.busy, self.stopping = 0, False
+        self.busy, self.looks = 0, 0
+        self.stopping = self.enlisted = False
+        self.card = Card(name, f"life-of-{name}", "", b"{}")
         self.attempts: list[Attempt] = []
         self.endings: list[Attempt] = []
-        for strand in (self.claim_forever(), self.settle_forever(), self.beat_forever(), self.stop()):
+        for strand in (self.work(), self.settle_forever(), self.beat_forever(), self.stop()):
             self.start(strand)
+
+    def work(self) -> Strand[None]:
+        """Take over from those that are gone, enlist, and only then claim."""
+        while True:
+            try:
+                yield from self.take_over()
+                yield from self.ask(verbs.enlist(BASE, self.card))
+                break
+            except Unavailable:
+                yield Sleep(REST)
+        self.enlisted = True
+        yield from self.claim_forever()
+
+    def take_over(self) -> Strand[None]:
+        """End the leases of workers that died, and now and then of one that lives, and is wrongly taken for gone."""
+        known = yield from self.follow(roster.workers([BASE], jobs=False))
+        self.looks += 1
+        dead = [
+            other for other in known if other.name in self.world.dead or self.pick(f"{self.looks}: {other.name} is gone", *MAYBE)
+        ]
+        if dead:
+            yield from self.follow(roster.reconcile([BASE], {other.name: other.life for other in dead}))
 
     def claim_forever(self) -> Strand[None]:
         """Claim what fits; wait for a marker where there is nothing, and for a slot where there is no room."""
@@ -68,6 +93,17 @@ class Worker(Process):
         self.stopping = True
         for attempt in self.attempts:
             self.end(attempt, "stopping")
+        yield from self.leave()
+
+    def leave(self) -> Strand[None]:
+        """When the last attempt has ended, go from the register."""
+        while self.attempts:
+            yield Sleep(REST)
+        self.enlisted = False
+        try:
+            yield from self.ask(verbs.reconcile(BASE, self.card.worker, self.card.life, []))
+        except Unavailable:
+            return
 
     def end(self, attempt: Attempt, why: str) -> None:
         """Stop a task that is not done yet."""
@@ -81,6 +117,8 @@ class Worker(Process):
         self.busy += 1
         self.attempts.append(attempt)
         self.start(self.perform(attempt))
+        if self.pick(f"{lease.id}, attempt {lease.attempt}, notes", *MAYBE):
+            self.start(self.note(attempt))
         if self.stopping:
             self.end(attempt, "stopping")
 
@@ -105,6 +143,18 @@ class Worker(Process):
             attempt.ends = ending(lease, self.name, way) if takes < limit else Failure(lease, "timed_out")
         self.endings.append(attempt)
         self.nudge("endings")
+
+    def note(self, attempt: Attempt) -> Strand[None]:
+        """Leave a checkpoint and a log, twice."""
+        for n in range(2):
+            words = f"{n} of {self.name}, attempt {attempt.lease.attempt}".encode()
+            try:
+                (answer,) = yield from self.ask(verbs.note(BASE, [Note(attempt.lease, words, words)]))
+            except Unavailable:
+                return
+            if answer != "noted":
+                return self.end(attempt, "lost")
+            yield Sleep(0.5)
 
     def settle_forever(self) -> Strand[None]:
         """Tell Redis what has ended, until it has answered."""
@@ -140,15 +190,23 @@ class Worker(Process):
         while True:
             yield Sleep(min(self.lease / 3, 5.0))
             attempts = list(self.attempts)
-            if not attempts:
-                continue
             try:
+                yield from self.be_seen()
+                if not attempts:
+                    continue
                 answers: Any = yield from self.ask(verbs.heartbeat(BASE, [Beat(a.lease) for a in attempts], lease=self.lease))
             except Unavailable:
                 continue
             for attempt, answer in zip(attempts, answers, strict=True):
                 if isinstance(answer, str):
                     self.end(attempt, "cancelled" if answer == "CANCEL_REQUESTED" else "lost")
+
+    def be_seen(self) -> Strand[None]:
+        """Enlist again; when asked to go, claim no more, finish and leave."""
+        if self.enlisted and (yield from self.ask(verbs.enlist(BASE, self.card))) == "drain" and not self.stopping:
+            self.world.tell(f"{self.name} was asked to go")
+            self.stopping = True
+            self.start(self.leave())
 
 
 def ending(lease: Lease, worker: str, way: str) -> Ending:

@@ -39,6 +39,8 @@ class Cast(NamedTuple):
     two: str
     times: int = 1
     reaps: int = 2
+    gone: bool = False
+    """Does a successor take the first worker for gone, rightly or not, whenever that may be?"""
 
 
 CASTS = (
@@ -46,6 +48,7 @@ CASTS = (
     Cast("complete fail", "complete", "fail"),
     Cast("complete release", "complete", "release"),
     Cast("complete complete, twice the time", "complete", "complete", times=2, reaps=0),
+    Cast("complete complete, one taken for gone", "complete", "complete", reaps=0, gone=True),
 )
 
 
@@ -69,6 +72,8 @@ class Actor(NamedTuple):
             return verbs.claim(BASE, claim_id=claim_id, worker=self.name, lease=LEASE, n=1, queues=["q"])
         if self.next == "reap":
             return verbs.reap(BASE, limit=200, by=self.name)
+        if self.next == "reconcile":
+            return verbs.reconcile(BASE, "one", "life", [(JOB, 1)])
         assert self.lease
         if self.next == "heartbeat":
             return verbs.heartbeat(BASE, [Beat(self.lease)], lease=LEASE)
@@ -233,7 +238,8 @@ def enumerate_all(cast: Cast) -> Count:
         redis.ask(verbs.init(BASE))
         search = Search(redis, Checker(redis))
         actors = (Actor("producer", "submit"), Actor("one", "claim", 2, cast.one), Actor("two", "claim", 2, cast.two),
-                  Actor("reaper", "reap" if cast.reaps else "", cast.reaps), Actor("time", "time", cast.times))  # fmt: skip
+                  Actor("reaper", "reap" if cast.reaps else "", cast.reaps), Actor("time", "time", cast.times),
+                  Actor("successor", "reconcile" if cast.gone else ""))  # fmt: skip
         try:
             orders = search.explore(Point(search.number(), actors))
         except Violation as violation:

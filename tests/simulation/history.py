@@ -15,13 +15,14 @@ LEGAL = {
     "fail": {"running": {"scheduled", "dead", "cancelled"}},
     "release": {"running": {"queued", "scheduled", "dead", "cancelled"}},
     "expire": {"running": {"queued", "scheduled", "dead", "cancelled"}},
+    "reconcile": {"running": {"queued", "scheduled", "dead", "cancelled"}},
     "cancel": {"queued": {"cancelled"}, "scheduled": {"cancelled"}},
     "retry": {"dead": {"queued"}, "cancelled": {"queued"}},
     "forget": {"completed": {None}, "dead": {None}, "cancelled": {None}},
 }
 """What moves a job → from where → to where."""
 BY_LEASE = ("complete", "fail", "release")
-LEASE_OVER = (*BY_LEASE, "expire")
+LEASE_OVER = (*BY_LEASE, "expire", "reconcile")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ class Life:
     ops: int = 0
     op: tuple[str, str, str] = ("", "", "")
     """The last operator's verb that was accepted, the revision it named, and its answer."""
+    worker: str = ""
+    """Who was given the last lease."""
+    checkpoint: str = ""
 
 
 def follow(job: Life, move: Move) -> str:
@@ -81,6 +85,8 @@ def follow(job: Life, move: Move) -> str:
             return f"{move.cause} led to {move.to}, with {job.left} tries left{' and a cancel asked for' * job.flagged}"
     if move.cause in LEASE_OVER:
         job.flagged, job.ended = False, (move.cause, move.to or "")
+    if move.to == "completed":
+        job.checkpoint = ""
     job.state = move.to
     return ""
 
@@ -94,6 +100,17 @@ def answer_to_lease(job: Life | None, verb: str, token: str) -> str:
     if job.state == "running":
         return ""
     return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
+
+
+def answer_to_reconcile(job: Life | None, worker: str, attempt: str) -> str:
+    """What whoever takes a worker for gone must be answered at once; nothing if the lease is to end."""
+    if job is None or job.state is None:
+        return "NOT_FOUND"
+    if str(job.attempt) != attempt:
+        return "LEASE_LOST"
+    if job.state == "running":
+        return "" if job.worker == worker else "LEASE_LOST"
+    return job.ended[1] if job.ended[0] == "reconcile" else "LEASE_LOST"
 
 
 def answer_to_order(job: Life | None, verb: str, revision: str) -> str:

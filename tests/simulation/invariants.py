@@ -9,14 +9,24 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from tests.simulation.history import BY_LEASE, Life, Move, Settings, answer_to_lease, answer_to_order, arrange, follow
+from tests.simulation.history import (
+    BY_LEASE,
+    Life,
+    Move,
+    Settings,
+    answer_to_lease,
+    answer_to_order,
+    answer_to_reconcile,
+    arrange,
+    follow,
+)
 from tests.simulation.request import Request, Violation, must, rules_of
 from tests.simulation.server import Look, Redis
 
 FINISHED = ("completed", "dead", "cancelled")
 ORDERS = ("cancel", "retry", "promote")
 ARRANGEMENTS = ("pause", "resume", "configure")
-COUNTED = {"submit": "submitted", "fail": "failed", "release": "released", "expire": "expired"}
+COUNTED = {"submit": "submitted", "fail": "failed", "release": "released", "expire": "expired", "reconcile": "expired"}
 GRACE, MEMO, CAP = 5000, 10_000, 2000
 """ms: what a lease outlives its timeout, a claim is remembered, and a worker may be told to wait at most."""
 
@@ -32,15 +42,19 @@ class Checker:
         self.claims: dict[str, tuple[int, str, frozenset[str]]] = {}
         self.settings: dict[str, Settings] = {}
         self.takers: dict[str, tuple[Any, int]] = {}
+        self.register: dict[str, tuple[str, bool]] = {}
+        """Worker → its life, and whether it was asked to go."""
 
     def save(self) -> tuple[Any, ...]:
         """What is known, to compare, and to come back to."""
         lives = tuple(tuple(vars(life).values()) for life in self.lives.values())
-        return lives, tuple(sorted(self.totals.items())), self.fence, tuple((i, *rest) for i, rest in self.claims.items())
+        claims, register = tuple((i, *rest) for i, rest in self.claims.items()), tuple(self.register.items())
+        return lives, tuple(sorted(self.totals.items())), self.fence, claims, register
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Come back to what was known; Redis has come back already."""
-        lives, totals, self.fence, claims = saved
+        lives, totals, self.fence, claims, register = saved
+        self.register = dict(register)
         self.lives = {life[0]: Life(*life) for life in lives}
         self.totals, self.claims = Counter(dict(totals)), {i: rest for i, *rest in claims}
         self.look = self.redis.look()
@@ -71,16 +85,37 @@ class Checker:
             return [answer]
         if request.verb in ORDERS:
             return [answer_to_order(self.lives.get(request.one["id"]), request.verb, request.one["revision"])]
-        if request.verb in (*BY_LEASE, "heartbeat"):
+        if request.verb in ("enlist", "drain"):
+            return [self.registered(request.verb, request.one["worker"], request.one["life"])]
+        if request.verb == "reconcile":
+            return self.reconciled(request, request.one["worker"], request.one["life"])
+        if request.verb in (*BY_LEASE, "heartbeat", "note"):
             return [answer_to_lease(self.lives.get(group[0]), request.verb, group[1]) for group in request.groups]
         return []
+
+    def registered(self, verb: str, worker: str, life: str) -> str:
+        """A sign of life, or an order to go: what it must be answered."""
+        known, drained = self.register.get(worker, ("", False))
+        if verb == "drain" and known != life:
+            return "CHANGED" if known else "NOT_FOUND"
+        self.register[worker] = (life, verb == "drain" or (drained and known == life))
+        return "drain" if self.register[worker][1] else "work"
+
+    def reconciled(self, request: Request, worker: str, life: str) -> list[str]:
+        """A worker is taken for gone: what must be answered to each lease at once."""
+        known = self.register.get(worker, ("", False))[0]
+        if not request.groups and known == life:
+            del self.register[worker]
+        if known not in ("", life):
+            return [answer_to_reconcile(self.lives.get(i), worker, n) and "LEASE_LOST" for i, n in request.groups]
+        return [answer_to_reconcile(self.lives.get(i), worker, n) for i, n in request.groups]
 
     def refused(self, request: Request, error: ResponseError, before: Look) -> None:
         """A refusal is the one that was due, and has changed nothing."""
         if isinstance(error, NoScriptError):
             return
         code = str(error).split(" ")[0]
-        must(request.verb in (*ORDERS, *ARRANGEMENTS), f"{request.verb} was refused: {error}")
+        must(request.verb in (*ORDERS, *ARRANGEMENTS, "drain"), f"{request.verb} was refused: {error}")
         (wanted,) = self.wanted(request)
         if code == "KEY_TAKEN" and not wanted:
             i = request.one["id"]
@@ -97,10 +132,14 @@ class Checker:
             self.ordered(request, reply.decode(), wanted[0], moved)
         elif request.verb in ARRANGEMENTS:
             must(reply.decode() == wanted[0], f"{request} was answered {reply.decode()}, not {wanted[0]}")
+        elif request.verb in ("enlist", "drain"):
+            must(reply.decode() == wanted[0] and not moved, f"{request} was answered {reply.decode()}, not {wanted[0]}")
+        elif request.verb == "note":
+            self.noted(request, [word.decode() for word in reply], wanted, moved)
         elif request.verb == "heartbeat":
             for (i, *_), word, due in zip(request.groups, reply, wanted, strict=True):
                 self.beaten(request, i, word if isinstance(word, int) else word.decode(), due)
-        elif request.verb in BY_LEASE:
+        elif request.verb in (*BY_LEASE, "reconcile"):
             live = {group[0] for group, due in zip(request.groups, wanted, strict=True) if not due}
             must(moved.keys() == live, f"{request.verb} moved {set(moved)}, and held leases of {live}")
             for (i, *_), word, due in zip(request.groups, reply, wanted, strict=True):
@@ -115,6 +154,12 @@ class Checker:
         if state == "scheduled":
             must(self.look.shelves["scheduled"][i] == int(answer.split(" ")[1]), f"{i} is not due when the answer says")
         self.lives[i].ended = (request.verb, answer)
+
+    def noted(self, request: Request, reply: list[str], wanted: list[str], moved: dict[str, str]) -> None:
+        must(reply == [due or "noted" for due in wanted] and not moved, f"{request} was answered {reply}")
+        for (i, _, checkpoint, _), due in zip(request.groups, wanted, strict=True):
+            if not due and checkpoint:
+                self.lives[i].checkpoint = checkpoint
 
     def beaten(self, request: Request, i: str, answer: int | str, due: str) -> None:
         if due:
@@ -155,6 +200,12 @@ class Checker:
             must(int(fence) > self.fence and rest == claim_id, f"{token} follows fence {self.fence}")
             self.fence = int(fence)
             self.claims[claim_id] = (self.look.now, token, frozenset(taken))
+        for i, before_it in zip(reply[2::6], reply[7::6], strict=True):
+            kept = before_it.decode().partition("\n")[2]
+            must(
+                kept == self.lives[i.decode()].checkpoint,
+                f"{i.decode()} was handed out with the checkpoint {kept or 'of nobody'}",
+            )
         for i in taken:
             must(not self.paused(self.lives[i].queue), f"{i} was taken from a queue that is paused")
             end = self.lease_end(i, int(request.one["lease"]))
@@ -211,6 +262,7 @@ class Checker:
         own = [group for group in request.groups if group[0] == i]  # two, where a ghost holds an old and a new lease
         group = next((group for group in own if life.token and group[1:2] == (life.token,)), own[0] if own else ())
         if cause == "claim":
+            life.worker = request.one["worker"]
             token = self.look.jobs.get(i, {}).get("token", "")
         elif cause in BY_LEASE:
             token = group[1]
@@ -261,6 +313,8 @@ class Checker:
         backlog = {name: int(count) for name, count in look.hashes.get("backlog", {}).items() if int(count)}
         must(backlog == waiting, f"the backlog is {backlog}, not {dict(waiting)}")
         self.keys(alive)
+        cards = {name: (card["life"], "drain" in card) for name, card in look.cards.items()}
+        must(cards == self.register and look.register.keys() == cards.keys(), f"the register has {cards}, not {self.register}")
 
     def one(self, life: Life, stored: dict[str, str]) -> None:
         """One job's hash."""
@@ -271,6 +325,8 @@ class Checker:
             wanted["tries_left"] = str(life.left)
         found = {name: stored.get(name, "" if name == "token" else "0") for name in wanted}
         must(found == wanted, f"{life.id} has {found}, not {wanted}")
+        must(stored.get("checkpoint", "") == life.checkpoint, f"{life.id} lost its checkpoint, or has another's")
+        must(sum(name.startswith("log:") for name in stored) <= 6, f"{life.id} keeps too many logs")
         must(("cancel_requested_at" in stored) == life.flagged, f"{life.id}: a cancel came or went by itself")
         must(("finished_at" in stored) == (life.state in FINISHED), f"{life.id} is {life.state}: finished_at says otherwise")
 

@@ -94,6 +94,10 @@ class Look:
     markers: dict[str, int] = field(default_factory=dict)
     claims: set[str] = field(default_factory=set)
     """The claim ids that are remembered."""
+    register: dict[str, float] = field(default_factory=dict)
+    """The workers on the register, and when each was last heard of."""
+    cards: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What the register knows of each."""
     hashes: dict[str, dict[str, str]] = field(default_factory=dict)
     """The partition's own hashes by the rest of their key; the base itself is ``."""
 
@@ -166,6 +170,10 @@ class Redis:
                 look.claims.add(rest)
             elif kind == "wake":
                 look.markers[rest] = len(value)
+            elif kind == "workers":
+                look.register = {name.decode(): score for name, score in value.items()}
+            elif kind == "worker":
+                look.cards[rest] = _text(value)
             elif isinstance(value, ZSet):
                 look.shelves[f"{kind}:{rest}" if rest else kind] = {i.decode(): score for i, score in value.items()}
             elif isinstance(value, Hash):

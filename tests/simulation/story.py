@@ -18,6 +18,10 @@ def told(request: Request) -> str:
         return "heartbeat of " + ", ".join(_lease(*group) for group in groups)
     if words in _ENDINGS:
         return f"{words} " + ", ".join(f"{_lease(*group)}{_ENDINGS[words](*group[2:])}" for group in groups)
+    if words == "reconcile":
+        return f"reconcile {one['worker']}: " + (", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "it leaves")
+    if "worker" in one:
+        return f"{words} {one['worker']}"
     if "id" in one:
         return f"{words} {one['id'][2:]} as of revision {one['revision']}"
     if "queue" in one:
@@ -28,6 +32,7 @@ def told(request: Request) -> str:
 _ENDINGS: dict[str, Callable[..., str]] = {
     "complete": lambda result: f" with {result}",
     "fail": lambda code, message, detail, again: f" with {code}{' for good' * (again == 'no')}",
+    "note": lambda checkpoint, log: f": {checkpoint}",
     "release": lambda delay, reason: f" for {_s(delay)}: {reason}",
 }
 

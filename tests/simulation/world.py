@@ -142,6 +142,8 @@ class World:
         self.checker = Checker(self.redis)
         self.faults: Counter[str] = Counter()
         self.fault_rate = 0.0
+        self.dead: set[str] = set()
+        """The names of those that died."""
         self.calls = self.steps = self.under_way = 0
         self.story: list[str] | None = [] if telling else None
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -222,6 +224,7 @@ class World:
     def kill(self, process: Process) -> None:
         """A process dies, with all its strands."""
         process.alive = False
+        self.dead.add(process.name)
         self._strands = [strand for strand in self._strands if strand.process is not process]
 
     # the network
