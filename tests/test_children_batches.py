@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs import children
 from jobs.attempt import Crashed, Why
 from jobs.process import Running
 from jobs.runner import Limits
