@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         "a plain function needs no child",
         "jobs/room.py",
-        "room = min(room, self.processes - self.children - self.asking_plain)",
-        "room = min(room, self.slots)",
+        "room = min(room + ahead, self.processes + ahead - self.children - self.asking_plain)",
+        "room += ahead",
         "jobs are claimed that wait in a worker's memory while other workers are idle",
         "test_room.py::test_a_plain_line_has_no_more_room_than_there_are_free_children",
     ),
