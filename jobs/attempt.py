@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from enum import StrEnum
 
-from jobs.context import Context, Discard, Snooze
+from jobs.context import Context, Discard, Snooze, checked_delay
 from jobs.errors import Invalid, JobsError
 from jobs.model import Completion, Ending, Failure, Lease, News, Note, Release
 from jobs.program import ProgramFailed
@@ -115,17 +115,24 @@ def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
 
 
 def ending_of(lease: Lease, error: BaseException) -> Ending:
-    """The ending of an attempt whose task raised."""
+    """The ending of an attempt whose task raised. An exception is a user's code, too: whatever it does, there is an ending."""
+    try:
+        return _ending_of(lease, error)
+    except BaseException as second:  # noqa: BLE001  # e.g. a Snooze whose delay was spoilt: it must not end the worker
+        return Failure(lease, type(error).__name__, f"it could not be told how it ended: {type(second).__name__}")
+
+
+def _ending_of(lease: Lease, error: BaseException) -> Ending:
     if isinstance(error, Ended):
         return error.ending
     if isinstance(error, ProgramFailed):
         return Failure(lease, error.code, error.message, error.detail)
     if isinstance(error, Snooze):
-        return Release(lease, error.delay, error.reason)
+        return Release(lease, checked_delay(error.delay), str(error.reason)[:1024])
     if isinstance(error, Discard):
-        return Failure(lease, "discarded", error.reason, again=False)
+        return Failure(lease, "discarded", str(error.reason)[:1024], again=False)
     if isinstance(error, UnknownTask):
-        return Release(lease, 0, f"unknown_task: {error}")
+        return Release(lease, 0, f"unknown_task: {error}"[:1024])
     if isinstance(error, Crashed):
         return Failure(lease, "crashed", str(error))
     if isinstance(error, Invalid):
@@ -137,5 +144,5 @@ def _words(error: BaseException) -> tuple[str, str]:
     """What an exception says on one line, and its trace; both are a user's code, which may raise again."""
     try:
         return " ".join(str(error).split())[:1024], "".join(traceback.format_exception(error))[-4096:]
-    except Exception as second:  # noqa: BLE001  # whatever a broken __str__ raises, the failure itself must be told
+    except BaseException as second:  # noqa: BLE001  # whatever a broken __str__ raises, the failure itself must be told
         return f"its words could not be read: {type(second).__name__}", "".join(traceback.format_tb(error.__traceback__))[-4096:]

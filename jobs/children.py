@@ -21,7 +21,7 @@ from jobs import pipe
 from jobs.attempt import Attempt, Crashed, Ended
 from jobs.errors import Invalid
 from jobs.model import Completion, Release
-from jobs.process import Child, Running
+from jobs.process import LEAVE_SECONDS, Child, Running
 
 if TYPE_CHECKING:
     from jobs.registry import Task
@@ -259,8 +259,8 @@ class Children:
         self._pause = None
         self._recruit()
 
-    async def aclose(self) -> None:
-        """End all children: idle ones may exit by themselves within two seconds, the others are killed."""
+    async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
+        """End all children: idle ones may exit by themselves within so many seconds, the others are killed."""
         self._closed = True
         for timer in (self._pause, self._minder, self._recaller):
             if timer:
@@ -271,7 +271,7 @@ class Children:
             for job in list(child.jobs):
                 job.cancel()
             if child.up and not child.jobs:
-                child.retire()
+                child.retire(min(patience, LEAVE_SECONDS))
             else:
                 child.kill()
         if self._leaving:

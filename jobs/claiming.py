@@ -26,6 +26,7 @@ class Claiming:
         source: JobSource,
         worker: str,
         queues: Sequence[str],
+        lines: Sequence[Line],
         lease: float,
         room: Room,
         budget: Budget,
@@ -37,12 +38,14 @@ class Claiming:
         self._source, self._worker, self._queues, self._lease = source, worker, queues, lease
         self._room, self._budget, self._start, self._unfinished, self._outage = room, budget, start, unfinished, outage
         self._over = over
+        self._lines = lines
+        self._one_waits = asyncio.Lock()
         self._appointment: asyncio.TimerHandle | None = None
         self._errand: asyncio.Task[None] | None = None
 
-    def loops(self, lines: Sequence[Line], drain: bool) -> list["asyncio.Task[None]"]:
+    def loops(self, drain: bool) -> list["asyncio.Task[None]"]:
         """Begin. Each ends when there is nothing more to take: with `drain` when its queues are dry."""
-        return [asyncio.create_task(self._claim_forever(line, drain)) for line in lines for _ in range(LOOPS)]
+        return [asyncio.create_task(self._claim_forever(line, drain)) for line in self._lines for _ in range(LOOPS)]
 
     def stop(self) -> list["asyncio.Task[None]"]:
         """Make no more appointments; the task that keeps one may still be under way."""
@@ -62,10 +65,11 @@ class Claiming:
                 await self._room.until(lambda: not self._unfinished())
                 return
             if not dry:
-                dry = await self._claim(line, wait=0)
+                n = self._room.share(line)
+                dry = n > 0 and await self._claim(self._budget.open(line.queues), n, line.plain, 0) < n
             elif not drain:
-                async with line.one_waits:
-                    dry = await self._claim(line, wait=IDLE)
+                async with self._one_waits:
+                    dry = await self._wait()
             elif self._unfinished() or self._room.asking:  # what runs may fail, and be back; what is not settled may be lost
                 before = (self._unfinished(), self._room.asking)
                 await self._room.until(lambda: (self._unfinished(), self._room.asking) != before)  # noqa: B023  # not called later
@@ -73,22 +77,36 @@ class Claiming:
             else:
                 return
 
-    async def _claim(self, line: Line, wait: float) -> bool:
-        """Claim what fits and start it. True when there was less than was asked for."""
-        n = self._room.free(line)
-        n = min(n, max(-(-self._room.slots // LOOPS), self._room.ahead() * line.plain))
-        queues = self._budget.open(line.queues)
-        if n <= 0 or not queues:
+    async def _wait(self) -> bool:
+        """Wait for a job from any queue for which there is room. True when there was less than was asked for."""
+        able = [line for line in self._lines if self._room.free(line) > 0 and not self._closed(line)]
+        if not able:
             return False
-        with self._room.asked(n, line):
+        n, plain = min(self._room.share(line) for line in able), any(line.plain for line in able)
+        queues = self._budget.open([queue for queue in self._queues if any(queue in line.queues for line in able)])
+        if len(able) == len(self._lines):
+            return await self._claim(queues, n, plain, IDLE) < n
+        claiming = asyncio.create_task(self._claim(queues, n, plain, IDLE))
+        watching = asyncio.create_task(self._room.until(lambda: self._room.has_child))  # then wait for plain functions, too
+        try:
+            await asyncio.wait([claiming, watching], return_when=asyncio.FIRST_COMPLETED)
+            return not claiming.done() or claiming.result() < n
+        finally:
+            for task in (claiming, watching):
+                task.cancel()
+            await asyncio.wait([claiming, watching])
+
+    async def _claim(self, queues: Sequence[str], n: int, plain: bool, wait: float) -> int:
+        """Claim `n` jobs and start them. How many there were; as many as were asked for, if nobody has said so."""
+        with self._room.asked(n, plain):
             try:
-                return await self._claim_from(queues, n, wait) < n
+                return await self._claim_from(queues, n, wait)
             except Unavailable as error:
                 if isinstance(error, Unfit):
                     raise
                 self._outage.failed("claim", error)
         await asyncio.sleep(REST)
-        return False  # nobody has said that there is nothing
+        return n
 
     async def _claim_from(self, queues: Sequence[str], n: int, wait: float) -> int:
         claimed = await self._source.claim(worker=self._worker, queues=queues, n=n, lease=self._lease, wait=wait)

@@ -21,19 +21,35 @@ OFTEN = 0.1
 
 
 class Snooze(Exception):
-    """Raise it in a task to give the job back for `delay` seconds; the try does not count. After 100 in a row one does."""
+    """Raise it in a task to give the job back for `delay` (seconds, or a timedelta); the try does not count.
 
-    def __init__(self, delay: float, reason: str = "snoozed") -> None:
+    After 100 in a row one does. Raises ValueError for a delay that is none, which fails the attempt.
+    """
+
+    delay = 0.0
+    reason = "snoozed"
+
+    def __init__(self, delay: float | timedelta, reason: str = "snoozed") -> None:
         super().__init__(reason)
-        self.delay, self.reason = delay, reason
+        self.delay, self.reason = checked_delay(delay), str(reason)
 
 
 class Discard(Exception):
     """Raise it in a task to bury the job at once, whatever tries are left."""
 
+    reason = ""
+
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)
+
+
+def checked_delay(delay: float | timedelta) -> float:
+    """A delay in seconds. Raises ValueError for what is none."""
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
+        raise ValueError(f"delay {delay!r}: use a number of seconds from 0 to 1e9, or a timedelta")
+    return float(seconds)
 
 
 class Context:

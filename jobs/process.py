@@ -227,9 +227,9 @@ class Child:
         self._garbage = f"the child process was not ready after {START_SECONDS:g} s"
         self.kill()
 
-    def retire(self) -> None:
-        """Give it no more jobs, and let it exit."""
-        self._leave(LEAVE_SECONDS)
+    def retire(self, seconds: float = LEAVE_SECONDS) -> None:
+        """Give it no more jobs, and let it exit within so many seconds."""
+        self._leave(seconds, retired=True)
 
     def kill(self) -> None:
         """End it now, whatever it does, with all that it has started."""
@@ -241,7 +241,7 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
             os.killpg(self.pid, signal.SIGKILL)
 
-    def _leave(self, seconds: float) -> None:
+    def _leave(self, seconds: float, retired: bool = False) -> None:
         if not self._open:
             return
         self._open = False
@@ -251,8 +251,7 @@ class Child:
         for end in (self._process.stdin, self._process.stdout):
             assert end is not None
             end.close()
-        spent = seconds == LEAVE_SECONDS
-        unbegun = list(self.jobs) if spent else list(self.jobs)[1:]
+        unbegun = list(self.jobs) if retired else list(self.jobs)[1:]
         for _ in unbegun:
             self.jobs.pop()
         self._pool.went(self)

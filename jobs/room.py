@@ -18,12 +18,12 @@ from jobs.registry import Task
 class Line:
     """Queues that are claimed together."""
 
-    def __init__(self, queues: Sequence[str], plain: bool) -> None:
+    def __init__(self, queues: Sequence[str], plain: bool, pure: bool = False) -> None:
         self.queues = list(queues)
         self.plain = plain
         """May its jobs need a child process?"""
-        self.one_waits = asyncio.Lock()
-        """Held by the one claim that waits for a job to come."""
+        self.pure = pure
+        """Do all of them?"""
 
 
 def lines_of(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Line]:
@@ -31,9 +31,11 @@ def lines_of(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Lin
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
         kinds.setdefault(task.defaults.queue, set()).add(task.takes_process)
-    has_plain = any(True in kind for kind in kinds.values())
-    plain = [queue for queue in queues if True in kinds.get(queue, {has_plain})]
-    return [Line(own, own is plain) for own in (plain, [queue for queue in queues if queue not in plain]) if own]
+    any_kind = set().union(*kinds.values())  # what a queue that no task of this program names may bring
+    plain = [queue for queue in queues if True in kinds.get(queue, any_kind)]
+    pure = all(kinds.get(queue, any_kind) == {True} for queue in plain)
+    loop = [queue for queue in queues if queue not in plain]
+    return [*([Line(plain, True, pure)] if plain else []), *([Line(loop, False)] if loop else [])]
 
 
 class Room:
@@ -42,7 +44,7 @@ class Room:
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
         self.ahead = ahead
-        """How many jobs may wait for a child process, for it would be a moment only."""
+        """How many plain jobs may wait for a child process beside those that run, for it would be a moment only."""
         self.most: int | None = None
         """Jobs to run in all; None for any number."""
         self.busy = self.children = self.taken = 0
@@ -51,24 +53,37 @@ class Room:
 
     def free(self, line: Line) -> int:
         """How many more jobs of a line fit."""
-        room = self.slots - self.busy - self.asking
+        plain = self.children + self.asking_plain
+        others = self.busy + self.asking - plain
         if line.plain:
-            ahead = self.ahead()
-            room = min(room + ahead, self.processes + ahead - self.children - self.asking_plain)
+            ahead = self.ahead() if line.pure else 0
+            at_once = min(self.processes, self.slots - others)
+            room = at_once + ahead - plain if at_once > 0 else 0
             if 2 * room < ahead:  # enough wait: take many at a time
                 return 0
+        else:
+            room = self.slots - others - min(plain, self.processes)
         return room if self.most is None else min(room, self.most - self.taken - self.asking)
 
+    def share(self, line: Line) -> int:
+        """How many jobs of a line to ask for in one claim: half of what fits in all, so that another may be under way."""
+        return min(self.free(line), max(-(-self.slots // 2), self.ahead() if line.pure else 0))
+
+    @property
+    def has_child(self) -> bool:
+        """Is a child process free?"""
+        return self.processes > self.children + self.asking_plain
+
     @contextlib.contextmanager
-    def asked(self, n: int, line: Line) -> Iterator[None]:
+    def asked(self, n: int, plain: bool) -> Iterator[None]:
         """Keep room for `n` jobs while they are asked for."""
         self.asking += n
-        self.asking_plain += n * line.plain
+        self.asking_plain += n * plain
         try:
             yield
         finally:
             self.asking -= n
-            self.asking_plain -= n * line.plain
+            self.asking_plain -= n * plain
             self.changed.set()
 
     @property

@@ -13,6 +13,7 @@ from jobs.hooks import entered, entered_on_loop
 from jobs.keeper import Keeper
 from jobs.keeper import current as keeping
 from jobs.model import Completion
+from jobs.process import LEAVE_SECONDS
 from jobs.registry import Task
 from jobs.threads import Threads
 
@@ -75,10 +76,10 @@ class Runner:
             keeping.set(self.keeper)
         return loop.create_task(_perform(task, attempt))
 
-    async def aclose(self) -> None:
-        """End the children and the free threads. A thread that is stuck ends with the process, which does not wait for it."""
+    async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
+        """End the children, within so many seconds, and the free threads. A stuck one ends with the process, which waits for none."""
         self._threads.close()
-        await self._children.aclose()
+        await self._children.aclose(patience)
         await self.keeper.aclose()
 
 

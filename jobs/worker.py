@@ -144,10 +144,10 @@ class Worker:
         watchdog = Watchdog(self._name_of, self.stall)
         watchdog.start()
         asking = Claiming(
-            self.source, self.name, self.queues, self.lease, self._room, self._budget, self._start, lambda: len(self._attempts),
-            self._outage, self._over,
+            self.source, self.name, self.queues, lines_of(self.queues, self.tasks.values()), self.lease, self._room, self._budget,
+            self._start, lambda: len(self._attempts), self._outage, self._over,
         )  # fmt: skip
-        claiming = asking.loops(lines_of(self.queues, self.tasks.values()), drain)
+        claiming = asking.loops(drain)
         beside = [asyncio.create_task(self._settling.run()) for _ in range(SETTLEMENTS)]
         beside += [asyncio.create_task(loop) for loop in (self._pulse.run(), *([self._mind_stall(stall)] if stall else []))]
         dry = asyncio.create_task(asyncio.wait(claiming, return_when=asyncio.FIRST_EXCEPTION))
@@ -163,7 +163,7 @@ class Worker:
                 if not self._outage.ongoing:
                     await self._register.leave()
             finally:
-                await self._runner.aclose()
+                await self._runner.aclose(max(0.1, self._budget.left))
         self.summary.stuck += self._runner.stuck
         self.summary.seconds = round(time.monotonic() - started, 3)
         return self.summary

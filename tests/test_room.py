@@ -42,7 +42,7 @@ async def test_a_plain_line_has_no_more_room_than_there_are_free_children():
     assert (room.free(plain), room.free(loop)) == (2, 10)
     room.take(in_child=True)
     assert (room.free(plain), room.free(loop)) == (1, 9)
-    with room.asked(1, plain):
+    with room.asked(1, plain=True):
         assert (room.free(plain), room.free(loop)) == (0, 8)
     for _ in range(9):
         room.take(in_child=False)
@@ -54,7 +54,7 @@ async def test_a_plain_line_has_no_more_room_than_there_are_free_children():
 async def test_no_more_jobs_are_taken_than_were_asked_for_in_all():
     room, line = Room(slots=10, processes=2), Line(["l"], False)
     room.most = 3
-    with room.asked(2, line):
+    with room.asked(2, plain=False):
         assert room.free(line) == 1
     for _ in range(3):
         assert not room.spent

@@ -1,10 +1,11 @@
 """When a worker's world goes wrong: a server that fails once, an ending that was not sent, a claim that was abandoned."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
-from jobs import App, Context, keys
+from jobs import App, Client, Context, Discard, Snooze, keys
 from jobs.errors import NoNamespace, Unavailable
 from jobs.model import State
 from jobs.store import Store
@@ -156,3 +157,74 @@ async def test_a_drain_waits_for_what_is_not_settled_yet(store, raw, base, monke
     async with asyncio.timeout(20):
         summary = await Worker(tasks.app, store, slots=1).run(drain=True)
     assert (summary.completed, len(calls)) == (1, 20)
+
+
+class Spoilt(Snooze):
+    def __init__(self):  # and not its own one
+        pass
+
+
+class Worse(Discard):
+    def __init__(self):
+        self.reason = {"not": "text"}
+
+
+class Rude(Exception):
+    def __str__(self):
+        raise SystemExit(3)
+
+
+RAISED = {
+    "timedelta": lambda: Snooze(timedelta(hours=1)),
+    "nan": lambda: Snooze(float("nan")),
+    "infinite": lambda: Snooze(float("inf")),
+    "text": lambda: Snooze("5"),
+    "spoilt": Spoilt,
+    "worse": Worse,
+    "long": lambda: Discard("x" * 2_000_000),
+    "rude": Rude,
+}
+
+
+@app.task(max_attempts=1)
+async def raises(what: str) -> None:
+    raise RAISED[what]()
+
+
+@app.task(max_attempts=1, run="thread")
+def thread_raises(what: str) -> None:
+    raise RAISED[what]()
+
+
+@app.task(max_attempts=1)
+def child_raises(what: str) -> None:
+    raise RAISED[what]()
+
+
+@pytest.mark.parametrize("task", [raises, thread_raises, child_raises], ids=["loop", "thread", "child"])
+async def test_whatever_a_task_raises_is_its_jobs_ending_and_never_the_workers(store, task):
+    """…also what was made wrongly: it would kill one worker after the other."""
+    submitted = await store.submit([task.job(what) for what in RAISED])
+    worker = Worker(app, store, slots=2, lease=60, grace=0.0)
+    run = asyncio.create_task(worker.run())
+    client, ended = Client(store=store), {}
+    async with asyncio.timeout(60):
+        while len(ended) < len(RAISED):
+            for what, job in zip(RAISED, submitted, strict=True):
+                attempts = (await client.get(job.id)).attempts
+                if attempts:
+                    ended[what] = attempts[0].code
+            await asyncio.sleep(0.01)
+            assert not run.done(), run.result()
+    worker.stop()
+    await run
+    assert ended.pop("spoilt") in ("released", "Spoilt")
+    assert ended == {
+        "timedelta": "released",
+        "nan": "ValueError",
+        "infinite": "ValueError",
+        "text": "ValueError",
+        "worse": "discarded",
+        "long": "discarded",
+        "rude": "Rude",
+    }
