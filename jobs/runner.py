@@ -77,7 +77,7 @@ class Runner:
         return loop.create_task(_perform(task, attempt))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the children, within so many seconds, and the free threads. A stuck one ends with the process, which waits for none."""
+        """End the children, within so many seconds, and the free threads. A stuck one ends with the process."""
         self._threads.close()
         await self._children.aclose(patience)
         await self.keeper.aclose()
