@@ -88,6 +88,8 @@ class Child:
         self.taken = 0
         """How many jobs it was given."""
         self._open = True
+        self._deaf = False
+        """It was dead when it was given its jobs."""
         self.began = self.heard = 0.0
         """When it was given these jobs, and when the last one of them ended."""
         self._got = self._unsent = b""
@@ -121,7 +123,7 @@ class Child:
         self.batch = len(jobs)
         self.taken += len(jobs)
         self.began = self.heard = time.monotonic()
-        self._send(b"".join([pipe.job(job.number, job.attempt.lease) for job in jobs]))
+        self._deaf = not self._send(b"".join([pipe.job(job.number, job.attempt.lease) for job in jobs]))
 
     def let_go(self, job: Running) -> None:
         """A job was cancelled: end it if it runs; if it is to run later, have it back."""
@@ -136,16 +138,18 @@ class Child:
         with contextlib.suppress(OSError):  # it has died
             os.write(self._life, pipe.ASK_BACK)
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> bool:
+        """Send, now or as soon as there is room. False if the child has died; its other pipe says so, too."""
         try:
             sent = os.write(self._to, data)
         except BlockingIOError:
             sent = 0
-        except OSError:  # it has died; its other pipe says so
-            return
+        except OSError:
+            return False
         if sent < len(data):
             self._unsent = data[sent:]
             self._loop.add_writer(self._to, self._send_rest)
+        return True
 
     def _send_rest(self) -> None:
         data, self._unsent = self._unsent, b""
@@ -251,7 +255,7 @@ class Child:
         for end in (self._process.stdin, self._process.stdout):
             assert end is not None
             end.close()
-        unbegun = list(self.jobs) if retired else list(self.jobs)[1:]
+        unbegun = list(self.jobs) if retired or self._deaf else list(self.jobs)[1:]
         for _ in unbegun:
             self.jobs.pop()
         self._pool.went(self)

@@ -20,6 +20,8 @@ log = logging.getLogger("jobs.worker")
 
 NEWS = 0.25
 """Seconds between two sendings of news, at least."""
+SEEN = 5.0
+"""Seconds between two signs of life of the worker itself."""
 STUBBORN = 5.0
 """Seconds after which a task that was told to stop, and runs on, is told again."""
 
@@ -38,6 +40,7 @@ class Pulse:
         self._source, self._attempts, self._lease, self._seen, self._outage = source, attempts, lease, seen, outage
         self._every = min(lease / 3, 5.0)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._seen_at = time.monotonic()
         self._news = asyncio.Event()
         self._heard = False
 
@@ -71,7 +74,11 @@ class Pulse:
         """Extend all leases, and be seen: one round trip, as the source packs what is asked in one turn."""
         for attempt in self._attempts:
             self._nudge(attempt)
-        await self._send([attempt for attempt in self._attempts if attempt.why is not Why.LOST], self._seen())
+        beside = []
+        if time.monotonic() - self._seen_at >= SEEN - self._every / 2:
+            self._seen_at = time.monotonic()
+            beside.append(self._seen())
+        await self._send([attempt for attempt in self._attempts if attempt.why is not Why.LOST], *beside)
 
     def _nudge(self, attempt: Attempt) -> None:
         """A task that swallows its cancellation is told again."""
@@ -84,24 +91,21 @@ class Pulse:
     async def _send(self, attempts: Sequence[Attempt], *beside: Coroutine[Any, Any, None]) -> None:
         """Heartbeats of these attempts, the notes of all, and what is to go beside them, in one turn."""
         notes = [(attempt, note) for attempt in self._attempts if (note := attempt.note())]
-        try:
-            async with asyncio.TaskGroup() as group:
-                if attempts:
-                    group.create_task(self._beat(attempts))
-                for other in beside:
-                    group.create_task(other)
-                if notes:
-                    sending = group.create_task(self._note(notes))
-                    for attempt, _ in notes:
-                        attempt.sending = sending
-        except* Unavailable as errors:
-            self._outage.failed("send heartbeats", errors.exceptions[0])
+        sending = [asyncio.ensure_future(self._note(notes))] if notes else []
+        for attempt, _ in notes:
+            attempt.sending = sending[0]
+        beats = [self._beat(attempts)] if attempts else []
+        for outcome in await asyncio.gather(*sending, *beats, *beside, return_exceptions=True):
+            if isinstance(outcome, Unavailable):
+                self._outage.failed("send heartbeats", outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
 
     async def _note(self, notes: Sequence[tuple[Attempt, Note]]) -> None:
         try:
             with contextlib.suppress(NoNamespace):  # the heartbeat beside it hears of that, too
                 await self._source.note([note for _, note in notes])
-        except (Unavailable, asyncio.CancelledError):  # cancelled: the heartbeat beside it found the source away
+        except (Unavailable, asyncio.CancelledError):
             for attempt, note in notes:
                 attempt.put_back(note)
             raise

@@ -59,11 +59,24 @@ class Register:
         return given_back
 
     async def seen(self) -> bool:
-        """Be seen. True when an operator has asked this worker to finish and go."""
+        """Be seen. True when this worker is to finish and go: an operator has asked it to, or another has taken its place."""
         try:
+            successor = await self._successor() if self._place else None
+            if successor:
+                log.warning("place %s was taken by %s: finishing", self._place, successor)
+                return True
             return await self._source.enlist(self._card())
         except NoNamespace:  # the data was flushed: the next claim makes it anew
             return False
+
+    async def _successor(self) -> str | None:
+        """Who has enlisted in this worker's exclusive place since; whoever did so last holds it."""
+        held = [other for other in await self._source.workers() if other.place == self._place]
+        mine = next((other for other in held if other.life == self._life), None)
+        later = [
+            o.name for o in held if o is not mine and (mine is None or (o.enlisted_at, o.name) > (mine.enlisted_at, mine.name))
+        ]
+        return later[0] if later else None
 
     async def leave(self) -> None:
         """Go. That the source does not answer is no reason to stay."""

@@ -175,7 +175,7 @@ class Worker:
             self._outage.failed("enlist", error)
             return
         if given_back:
-            self.report("reconciled", None, f"jobs of workers that are gone: {given_back}")
+            self.report("reconciled", None, f"jobs given back for predecessors: {given_back}")
 
     async def _seen(self) -> None:
         self._runner.keeper.check()

@@ -40,6 +40,8 @@ RAN = pytest.StashKey[dict[str, str]]()
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what it starts would be deaf to Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup, likewise
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.stash[RAN] = {}
     config.pluginmanager.register(Leftovers())
     config.addinivalue_line("markers", "real_server: needs what fakeredis does not have, or has too slowly")

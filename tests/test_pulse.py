@@ -36,6 +36,7 @@ class Source:
 async def beating(monkeypatch):
     """A pulse over two attempts whose tasks run until they are stopped."""
     monkeypatch.setattr(pulse, "NEWS", 0.01)
+    monkeypatch.setattr(pulse, "SEEN", 0.1)
     source, attempts, seen = Source(), set(), []
 
     async def see():

@@ -17,7 +17,7 @@ GONE = {**ME, "pid": 2**22 + 1}
 
 class Source:
     def __init__(self, *known):
-        self.known, self.gone, self.cards, self.left = list(known), {}, [], []
+        self.known, self.gone, self.cards, self.left, self.drains = list(known), {}, [], [], False
 
     async def workers(self):
         return self.known
@@ -28,7 +28,7 @@ class Source:
 
     async def enlist(self, card):
         self.cards.append(card)
-        return len(self.cards) > 2
+        return self.drains
 
     async def leave(self, card):
         if card.place == "away":
@@ -88,6 +88,7 @@ async def test_being_seen_tells_whether_to_go_and_leaving_is_told(caplog):
     here = register(source)
     await here.enlist()
     assert not await here.seen()
+    source.drains = True
     assert await here.seen()
     await here.leave()
     assert source.left == ["me"]
@@ -104,3 +105,21 @@ async def test_where_nobody_can_be_known_to_be_gone_nobody_is_asked(monkeypatch)
     source = Source(worker("dead", GONE))
     assert await register(source).enlist() == 0
     assert source.gone == {}
+
+
+async def test_a_worker_whose_place_was_taken_finishes_and_goes(caplog):
+    """…also when it was struck off the register for it, and whoever came last holds the place."""
+    caplog.set_level(logging.WARNING)
+    source = Source()
+    here = register(source, place="pod-0")
+    await here.enlist()
+    me = worker("me", ME, "pod-0").model_copy(update={"life": source.cards[0].life})
+    source.known = [me, worker("beside", ME, "pod-1")]
+    assert not await here.seen()
+    source.known = [worker("before", ME, "pod-0").model_copy(update={"enlisted_at": datetime(2020, 1, 1, tzinfo=UTC)}), me]
+    assert not await here.seen()
+    source.known = [me, worker("after", ME, "pod-0").model_copy(update={"enlisted_at": datetime(2999, 1, 1, tzinfo=UTC)})]
+    assert await here.seen()
+    source.known = [worker("after", ME, "pod-0")]
+    assert await here.seen()
+    assert "place pod-0 was taken by after: finishing" in caplog.text

@@ -207,6 +207,8 @@ async def is_running(client, job_id):
 async def test_heartbeats_keep_a_job_that_is_longer_than_its_lease(client, hire):
     worker = hire(lease=0.3)
     (job_id,) = await submit(client, tasks.crowd.job(1.0))
+    await until(lambda: is_running(client, job_id))
+    hire(lease=0.3)  # would take the job if its lease ended
     await client.result(job_id, 10)
     assert (await client.get(job_id)).attempt == 1
     assert worker.summary.refused == 0
