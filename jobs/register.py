@@ -25,9 +25,13 @@ PATIENCE = 2.0
 class Register:
     """One worker on the register, from its start to its end."""
 
-    def __init__(self, source: JobSource, worker: str, place: str, says: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, source: JobSource, worker: str, place: str, says: Callable[[], dict[str, Any]], named: bool = True
+    ) -> None:
         self._source, self._says = source, says
         self._me = host.identity()
+        self._exclusive = bool(place) or named
+        """Could there be another in its place, or (where somebody has given it) of its name?"""
         self._worker, self._place, self._life = worker, place, secrets.token_hex(8)
 
     def _card(self) -> Card:
@@ -61,22 +65,23 @@ class Register:
     async def seen(self) -> bool:
         """Be seen. True when this worker is to finish and go: an operator has asked it to, or another has taken its place."""
         try:
-            successor = await self._successor() if self._place else None
-            if successor:
-                log.warning("place %s was taken by %s: finishing", self._place, successor)
+            if self._exclusive and await self._is_succeeded():
+                log.warning("another worker has taken this one's %s: finishing", "place" if self._place else "name")
                 return True
             return await self._source.enlist(self._card())
         except NoNamespace:  # the data was flushed: the next claim makes it anew
             return False
 
-    async def _successor(self) -> str | None:
-        """Who has enlisted in this worker's exclusive place since; whoever did so last holds it."""
-        held = [other for other in await self._source.workers() if other.place == self._place]
-        mine = next((other for other in held if other.life == self._life), None)
-        later = [
-            o.name for o in held if o is not mine and (mine is None or (o.enlisted_at, o.name) > (mine.enlisted_at, mine.name))
-        ]
-        return later[0] if later else None
+    async def _is_succeeded(self) -> bool:
+        """Has another worker come into this one's place, or by its name, since? Whoever did so last has it."""
+        known = await self._source.workers()
+        rivals = [other for other in known if other.name == self._worker or (self._place and other.place == self._place)]
+        mine = next((other for other in rivals if other.life == self._life), None)
+        return any(
+            mine is None or (other.enlisted_at, other.name) > (mine.enlisted_at, mine.name)
+            for other in rivals
+            if other is not mine
+        )
 
     async def leave(self) -> None:
         """Go. That the source does not answer is no reason to stay."""

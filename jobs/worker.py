@@ -110,7 +110,7 @@ class Worker:
         self._progressed_at = time.monotonic()
         self._outage = Outage()
         self._budget = Budget(None, grace, {})
-        self._register = Register(source, self.name, place, self._about)
+        self._register = Register(source, self.name, place, self._about, named=name is not None)
         self._pulse = Pulse(source, self._attempts, lease, self._seen, self._outage)
         self._settling = Settling(source, self._settled, self._outage)
 

@@ -201,6 +201,45 @@ def test_a_task_that_will_not_end_does_not_keep_the_process(shell, task):
     assert shell.json("get", job_id)["state"] == "queued"
 
 
+LITTER = """
+import asyncio
+import threading
+
+from jobs import App
+
+app = App()
+kept = []
+
+
+async def deaf() -> None:
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            continue
+
+
+@app.task
+async def leaves_a_task() -> None:
+    kept.append(asyncio.create_task(deaf()))
+    await asyncio.sleep(0)
+
+
+@app.task
+async def leaves_a_thread() -> None:
+    threading.Thread(target=threading.Event().wait).start()
+"""
+
+
+@pytest.mark.parametrize("task", ["leaves_a_task", "leaves_a_thread"])
+def test_what_a_task_has_left_behind_does_not_keep_the_process(shell, task):
+    (shell.folder / "litter.py").write_text(LITTER)
+    shell.ok("submit", task)
+    done = shell.run("work", "litter:app", "--drain")
+    assert (done.returncode, json.loads(done.stdout.splitlines()[-1])["completed"]) == (0, 1)
+    assert "left what tasks had left behind" in done.stderr
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 def test_a_full_disk_stops_the_lines_and_not_the_jobs(shell):
     job_id = shell.ok("submit", "add", '{"a": 1}')

@@ -122,4 +122,17 @@ async def test_a_worker_whose_place_was_taken_finishes_and_goes(caplog):
     assert await here.seen()
     source.known = [worker("after", ME, "pod-0")]
     assert await here.seen()
-    assert "place pod-0 was taken by after: finishing" in caplog.text
+    assert "another worker has taken this one's place: finishing" in caplog.text
+
+
+async def test_of_two_workers_of_one_name_that_started_together_one_goes(caplog):
+    """Both have looked before either was there; the one whose card was overwritten finds that out."""
+    caplog.set_level(logging.WARNING)
+    source = Source()
+    first, second = register(source), register(source)
+    await first.enlist()
+    await second.enlist()
+    source.known = [worker("me", ME).model_copy(update={"life": source.cards[1].life})]
+    assert await first.seen()
+    assert not await second.seen()
+    assert "another worker has taken this one's name: finishing" in caplog.text

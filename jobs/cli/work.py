@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 THREADS = ("sublet-task", "asyncio")
 """How the names of threads begin in which tasks run: those with run="thread", and what they give to `asyncio.to_thread`."""
+LAST_RESORT = 3.0
+"""Seconds that an orderly exit may take: asyncio's own clean-up, `atexit`, threads of the tasks' own."""
 PATIENCE = 0.25
 """Seconds that threads are given to end."""
 
@@ -110,9 +112,21 @@ def _leave_what_runs_on(stuck: int, code: int) -> None:
     if left:
         what = "a task" if left == 1 else f"{left:,} tasks"
         log.warning("left %s that would not end; what runs in a child process can be killed, a thread cannot", what)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _exit(code)
+    threading.Thread(target=_last_resort, args=(code,), name="sublet-last-resort", daemon=True).start()
+
+
+def _last_resort(code: int) -> None:
+    """What tasks have left behind (asyncio tasks that swallow their end, threads of their own) must not keep this process."""
+    time.sleep(LAST_RESORT)  # an orderly exit ends this thread, too
+    log.warning("left what tasks had left behind: it did not end in %g s", LAST_RESORT)
+    _exit(code)
+
+
+def _exit(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
