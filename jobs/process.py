@@ -5,11 +5,13 @@ Nothing here waits: the event loop calls when the pipe has something to read, an
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -29,6 +31,7 @@ BOOT = (
 """The child imports from where its parent does, but this package from its own home, whatever lies in the user's folder. Its
 arguments: the parent's pid, the pipe that closes when the parent dies, that path, that home."""
 HOME = str(Path(__file__).parent.parent)
+MISSPOKE = "the child process wrote what its worker cannot read: does the task write to file descriptors of others?"
 START_SECONDS = 120.0
 """How long a child may import the user's modules before it is killed."""
 LEAVE_SECONDS = 2.0
@@ -88,8 +91,8 @@ class Child:
         self.taken = 0
         """How many jobs it was given."""
         self._open = True
-        self._deaf = False
-        """It was dead when it was given its jobs."""
+        self._deaf, self._given = False, 0
+        """It was dead, or dying, when it was given its jobs (so many bytes): it has begun none."""
         self.began = self.heard = 0.0
         """When it was given these jobs, and when the last one of them ended."""
         self._got = self._unsent = b""
@@ -112,7 +115,7 @@ class Child:
         for end in (self._to, self._from):
             os.set_blocking(end, False)
         loop.add_reader(self._from, self._read)
-        self._timer = loop.call_later(START_SECONDS, self._too_slow)
+        self._timer = loop.call_later(START_SECONDS, self._misspoke, f"the child process was not ready after {START_SECONDS:g} s")
         self._send(hello)
 
     def take(self, jobs: Sequence[Running]) -> None:
@@ -123,7 +126,9 @@ class Child:
         self.batch = len(jobs)
         self.taken += len(jobs)
         self.began = self.heard = time.monotonic()
-        self._deaf = not self._send(b"".join([pipe.job(job.number, job.attempt.lease) for job in jobs]))
+        data = b"".join([pipe.job(job.number, job.attempt.lease) for job in jobs])
+        self._given = len(data)
+        self._deaf = not self._send(data)
 
     def let_go(self, job: Running) -> None:
         """A job was cancelled: end it if it runs; if it is to run later, have it back."""
@@ -175,7 +180,7 @@ class Child:
             size, kind = pipe.HEAD.unpack_from(data, at)
             if size > pipe.BODY_MAX:
                 self._misspoke()
-                return
+                break
             if len(data) - at < head + size:
                 break
             at += head + size
@@ -223,12 +228,8 @@ class Child:
         elif self.jobs[0].done():  # cancelled before it was begun, and not given back in time
             self.kill()
 
-    def _misspoke(self) -> None:
-        self._garbage = "the child process wrote what its worker cannot read: does the task write to file descriptors of others?"
-        self.kill()
-
-    def _too_slow(self) -> None:
-        self._garbage = f"the child process was not ready after {START_SECONDS:g} s"
+    def _misspoke(self, words: str = MISSPOKE) -> None:
+        self._garbage = words
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
@@ -252,6 +253,7 @@ class Child:
         self._timer.cancel()
         self._loop.remove_reader(self._from)
         self._loop.remove_writer(self._to)
+        self._deaf = self._deaf or (bool(self.jobs) and 0 < self._given <= self._unread())
         for end in (self._process.stdin, self._process.stdout):
             assert end is not None
             end.close()
@@ -261,6 +263,12 @@ class Child:
         self._pool.went(self)
         self._pool.given_back(unbegun)
         self.burial = self._loop.create_task(self._bury(seconds))
+
+    def _unread(self) -> int:
+        """The bytes that the child has not taken out of its pipe. It may have died just before it was given its jobs."""
+        with contextlib.suppress(OSError):  # a system that does not say
+            return int.from_bytes(fcntl.ioctl(self._to, termios.FIONREAD, bytes(4)), sys.byteorder)
+        return 0
 
     async def _bury(self, seconds: float) -> None:
         """See the process gone within the seconds, or kill it, and what it has started with it."""
@@ -284,10 +292,8 @@ class Child:
 
 
 def _words(code: int | None) -> str:
-    if code is None:
-        return "the child process could not be killed"
-    if code >= 0:
-        return f"the child process exited with code {code}"
+    if code is None or code >= 0:
+        return "the child process could not be killed" if code is None else f"the child process exited with code {code}"
     with contextlib.suppress(ValueError):
         return f"the child process died of {signal.Signals(-code).name}"
     return f"the child process died of signal {-code}"

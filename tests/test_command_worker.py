@@ -201,7 +201,10 @@ def test_sigterm_gives_the_job_back_and_ends_its_group(commands, marker):
         out, err = worker.communicate(timeout=60)
     finally:
         worker.kill()
-    assert (worker.returncode, err) == (0, "")
+    said = [
+        line for line in err.splitlines() if "Unknown child process" not in line
+    ]  # asyncio, of one that ended as it was closed
+    assert (worker.returncode, said) == (0, [])
     assert not bearing(marker)
     assert [json.loads(line)["event"] for line in out.splitlines()][-2:] == ["released", "summary"]
     job = commands.json("get", job_id)
