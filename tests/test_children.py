@@ -242,3 +242,13 @@ async def test_closing_ends_what_runs(hire, tmp_path):
     await runner.aclose()
     assert attempt.running.cancelled()
     assert not is_alive(pid)
+
+
+async def test_a_child_that_is_dead_when_it_is_given_a_job_has_begun_none(hire):
+    """Nobody has noticed its end yet: the loop does not turn between its death and the next job."""
+    runner = hire(processes=1)
+    await result(runner, tasks.naps, '{"seconds": 0}')
+    (child,) = runner._children._children
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222  # the loop must not turn meanwhile
+    assert await result(runner, tasks.naps, '{"seconds": 0}') == b"null"

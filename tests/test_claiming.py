@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from jobs import App, Client
+from jobs import App, Client, claiming
 from jobs.config import Settings
 from jobs.worker import Worker
 
@@ -67,13 +67,17 @@ async def test_a_line_that_waits_keeps_no_slot_from_another(store, hire, slots, 
         assert await client.result(job.id, 30) == 7
 
 
-async def test_plain_functions_are_asked_for_again_as_soon_as_a_child_is_free(store, hire):
+async def test_plain_functions_are_asked_for_again_as_soon_as_a_child_is_free(store, hire, monkeypatch):
     """The claim that waits for async tasks alone, while every child is busy, is given up for one that waits for both."""
+    monkeypatch.setattr(claiming, "IDLE", 600.0)
     client = Client(store=store)
-    await hire(slots=4, processes=1)
+    worker = await hire(slots=4, processes=1)
     (napping,) = await store.submit([naps.job(1.0)])
-    (later,) = await store.submit([short.job(1)])
+    async with asyncio.timeout(30):
+        while not (worker._room.children and worker._room.asking and not worker._room.asking_plain):
+            await asyncio.sleep(0.01)
     assert await client.result(napping.id, 30) is None
+    (later,) = await store.submit([short.job(1)])
     assert await client.result(later.id, 30) == 1
 
 

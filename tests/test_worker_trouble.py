@@ -174,6 +174,11 @@ class Rude(Exception):
         raise SystemExit(3)
 
 
+class Mute(Discard):
+    def __init__(self):
+        self.reason = Rude()
+
+
 RAISED = {
     "timedelta": lambda: Snooze(timedelta(hours=1)),
     "nan": lambda: Snooze(float("nan")),
@@ -181,6 +186,7 @@ RAISED = {
     "text": lambda: Snooze("5"),
     "spoilt": Spoilt,
     "worse": Worse,
+    "mute": Mute,
     "long": lambda: Discard("x" * 2_000_000),
     "rude": Rude,
 }
@@ -225,6 +231,7 @@ async def test_whatever_a_task_raises_is_its_jobs_ending_and_never_the_workers(s
         "infinite": "ValueError",
         "text": "ValueError",
         "worse": "discarded",
+        "mute": "Mute",
         "long": "discarded",
         "rude": "Rude",
     }
