@@ -1,10 +1,19 @@
 """The tick: do what time has decided, and forget what is past its time. Any number may run at once, from any cron."""
 
+from __future__ import annotations
+
+import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from jobs.client import SyncClient
+if TYPE_CHECKING:
+    from functions.call import Call, Reply
+    from functions.queries import Nothing, TickQuery
+    from jobs.client import SyncClient
+    from jobs.plans import Layout
+    from jobs.transport import Plan
 
 ROUNDS = 1000
 """Calls of 200 items that one round makes at most."""
@@ -20,7 +29,7 @@ class Ticked:
     rounds: int = 0
 
 
-def tick(
+def run_tick(
     client: SyncClient, *, by: str, seconds: float = 0.0, every: float = 5.0, report: Callable[[Ticked], None] = lambda done: None
 ) -> Ticked:
     """Do one round of upkeep at once, and further ones every `every` seconds until `seconds` are over.
@@ -30,7 +39,7 @@ def tick(
     until, done = time.monotonic() + seconds, Ticked()
     while True:
         began = time.monotonic()
-        _round(client, by, done)
+        client.follow(_round(client.layout, by, done))
         report(done)
         pause = began + every - time.monotonic()
         if time.monotonic() + max(pause, 0) > until:
@@ -38,15 +47,30 @@ def tick(
         time.sleep(max(pause, 0))
 
 
-def _round(client: SyncClient, by: str, done: Ticked) -> None:
+async def tick(call: Call[Nothing, TickQuery]) -> Reply:
+    """Do one round of upkeep, and further ones `every` so many seconds until `for` is over. Any number may run at once."""
+    from functions.reply import json_reply  # whoever ticks from a shell has no need of it
+
+    asked, done = call.query, Ticked()
+    until = time.monotonic() + asked.seconds
+    while True:
+        began = time.monotonic()
+        await call.store.follow(_round(call.store.layout, "http", done))
+        pause = max(began + asked.every - time.monotonic(), 0)
+        if time.monotonic() + pause > until:
+            return json_reply(asdict(done))
+        await asyncio.sleep(pause)
+
+
+def _round(layout: Layout, by: str, done: Ticked) -> Plan[None]:
     done.rounds += 1
     for _ in range(ROUNDS):
-        reaped, promoted, more = client.reap(by)
+        reaped, promoted, more = yield from layout.reap(by)
         done.reaped, done.promoted = done.reaped + reaped, done.promoted + promoted
         if not more:
             break
     for _ in range(ROUNDS):
-        pruned, more = client.prune()
+        pruned, more = yield from layout.prune()
         done.pruned += pruned
         if not more:
             break

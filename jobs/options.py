@@ -10,6 +10,8 @@ from jobs.keys import is_key, is_name
 
 PAYLOAD_MAX = 256 * 1024
 """Bytes that a payload or a result may have."""
+_LATEST = 10**14 - 1
+"""The last moment that the scripts know, in ms: in the year 5138."""
 RETENTION_MIN = 60.0
 """Seconds that a finished job is kept at least."""
 
@@ -66,7 +68,7 @@ class Options:
         if self.priority:
             words.append(f"priority={self.priority}")
         if self.run_at is not None:
-            words.append(f"at={round(self.run_at.timestamp() * 1000)}")
+            words.append(f"at={min(max(0, round(self.run_at.timestamp() * 1000)), _LATEST)}")
         elif self.delay:
             words.append(f"delay={_ms('delay', self.delay)}")
         if self.key is not None:

@@ -5,6 +5,7 @@ what to do when a job moved on between looking and acting.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -22,6 +23,7 @@ LOOKS = 5
 """How often an operator's verb looks again at a job that keeps moving."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_OFFSET = re.compile(r"[0-9]{1,15}")
 
 
 def new_id(partition: int) -> str:
@@ -88,7 +90,16 @@ class Layout:
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Store jobs, as many as there are. Raises Invalid or Refused; some may be stored then, and sending again is safe."""
-        answers: dict[str, list[Submitted]] = {}
+        stored = []
+        for answer in (yield from self.submit_each(jobs)):
+            if isinstance(answer, JobsError):
+                raise answer
+            stored.append(answer)
+        return stored
+
+    def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
+        """Store jobs, as many as there are, each on its own: per job what became of it, or why it was refused."""
+        answers: dict[str, list[Submitted | JobsError]] = {}
         for base, batch in self._batches(jobs):
             try:
                 words = yield verbs.submit(base, batch)
@@ -97,7 +108,7 @@ class Layout:
                 words = yield verbs.submit(base, batch)
             for job, word in zip(batch, words, strict=True):
                 if isinstance(word, str):
-                    raise refusal(f"{word} (job {job.id} of task {job.task})") or Invalid(word)
+                    word = refusal(f"{word} (job {job.id} of task {job.task})") or Invalid(word)
                 answers.setdefault(job.id, []).append(word)
         return [answers[job.id].pop(0) for job in jobs]
 
@@ -208,14 +219,14 @@ class Layout:
         found: list[Queue] = yield reads.describe(self.of_queue(name), [name])
         return found[0]
 
-    def queues(self) -> Plan[list[Queue]]:
-        """All queues that ever had a job or a setting, by name."""
+    def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
+        """The queues that ever had a job or a setting, by name: those that come after a name, all or at most so many."""
         found: list[Queue] = []
         for base in self.bases:
-            names = yield reads.queues(base)
+            names = [name for name in (yield reads.queues(base)) if name > after][:most]
             for i in range(0, len(names), PAGE_EXAMINED):
                 found += yield reads.describe(base, names[i : i + PAGE_EXAMINED])
-        return sorted(found, key=lambda queue: queue.name)
+        return sorted(found, key=lambda queue: queue.name)[:most]
 
     def stats(self) -> Plan[list[Stats]]:
         """Each partition in numbers."""
@@ -272,6 +283,6 @@ def _place(shelves: list[tuple[str, str]], cursor: str | None) -> tuple[int, int
         return 0, 0
     base, _, rest = cursor.partition("/")
     structure, _, offset = rest.rpartition("/")
-    if (base, structure) not in shelves or not offset.isdigit():
+    if (base, structure) not in shelves or not _OFFSET.fullmatch(offset):
         raise Invalid(f"cursor {cursor[:80]!r}: use the one of the page before, with the same filters")
     return shelves.index((base, structure)), int(offset)

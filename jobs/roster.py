@@ -37,13 +37,19 @@ def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]
 
 def drain(bases: Sequence[str], name: str) -> Plan[str]:
     """Ask a worker to finish and go. `drain`. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
+    found = yield from worker(bases, name)
+    answer: str = yield verbs.drain(bases[0], name, found.life)
+    return answer
+
+
+def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
+    """One worker on the register, without what it holds. Raises Invalid for a name that cannot be, NotFound for one not there."""
     if not keys.is_name(name):
         raise Invalid(f"worker {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
     if not found:
         raise NotFound(f"no worker {name}")
-    answer: str = yield verbs.drain(bases[0], name, found[0].life)
-    return answer
+    return found[0]
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:

@@ -74,17 +74,26 @@ class Store:
         """Store jobs, as many as there are. Raises Invalid, Refused or Unavailable; sending the same again is safe."""
         return await self.follow(self.layout.submit(jobs))
 
-    async def claim(self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0) -> Claimed:
-        """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one."""
+    async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
+        """Store jobs, each on its own: per job what became of it, or why it was refused. Raises Unavailable."""
+        return await self.follow(self.layout.submit_each(jobs))
+
+    async def claim(
+        self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0, claim_id: str | None = None
+    ) -> Claimed:
+        """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one.
+
+        A `claim_id` of the caller's own (22 to 64 random characters): the same again within 10 s gives what is still held.
+        """
         until = time.monotonic() + wait
         while True:
-            claimed = await self._claim_once(worker, queues, n, lease)
+            claimed = await self._claim_once(worker, queues, n, lease, claim_id)
             left = until - time.monotonic()
             if claimed.leases or left <= 0:
                 return claimed
             await self._markers_of(queues).wait(min(left, claimed.next_in))
 
-    async def _claim_once(self, worker: str, queues: Sequence[str], n: int, lease: float) -> Claimed:
+    async def _claim_once(self, worker: str, queues: Sequence[str], n: int, lease: float, claim_id: str | None) -> Claimed:
         by_base: dict[str, list[str]] = {}
         for queue in queues:
             by_base.setdefault(self.layout.of_queue(queue), []).append(queue)
@@ -92,15 +101,15 @@ class Store:
         next_in = 2.0
         for base, own in by_base.items():
             room = min(n - len(leases), verbs.CLAIM_MAX)
-            claimed = await self._claim_safely(base, dict(worker=worker, lease=lease, n=room, queues=own), leases)
+            request = dict(claim_id=claim_id or secrets.token_urlsafe(16), worker=worker, lease=lease, n=room, queues=own)
+            claimed = await self._claim_safely(base, request, leases)
             leases += claimed.leases
             next_in = min(next_in, claimed.next_in)
         return Claimed(leases, next_in)
 
     async def _claim_safely(self, base: str, request: dict[str, Any], leases: Sequence[Lease]) -> Claimed:
         """Claim in one partition. If the caller is cancelled, what it has taken so far is given back."""
-        claim_id = secrets.token_urlsafe(16)
-        call = verbs.claim(base, claim_id=claim_id, **request)
+        call = verbs.claim(base, **request)
         try:
             try:
                 return await self.run(call)
@@ -108,8 +117,7 @@ class Store:
                 self._ready = False
                 return await self.run(call)
         except asyncio.CancelledError:
-            again = verbs.claim(base, claim_id=claim_id, **request | {"n": 0})
-            giving_back = asyncio.ensure_future(self._give_back(again, leases))
+            giving_back = asyncio.ensure_future(self._give_back(verbs.claim(base, **request | {"n": 0}), leases))
             self._unclaimed.add(giving_back)
             giving_back.add_done_callback(self._unclaimed.discard)
             raise
@@ -118,9 +126,13 @@ class Store:
         """Ask once more what a claim has brought, which its id tells for 10 s, and release that and some more leases."""
         try:
             claimed = await self.run(again)
-            await self.settle([Release(lease, 0, "the claimer left") for lease in (*leases, *claimed.leases)])
+            await self.give_back((*leases, *claimed.leases), "the claimer left")
         except JobsError as error:
             log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", error)
+
+    async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
+        """Release leases that their claimer will never hear of. Raises Unavailable: they come back when they end, then."""
+        await self.settle([Release(lease, 0, reason) for lease in leases])
 
     def _markers_of(self, queues: Sequence[str]) -> Markers:
         names = tuple(keys.wake(self.layout.of_queue(queue), queue) for queue in queues)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from functions.tick import tick
+from functions.tick import run_tick
 from jobs import App, Context, State, SyncClient
 from jobs.client import Client
 from jobs.config import Settings, connect
@@ -148,7 +148,7 @@ def produce(client, sent, over):
 
 def keep_ticking(client, over):
     while not over.is_set():
-        tick(client, by="tick")
+        run_tick(client, by="tick")
         over.wait(0.05)
 
 

@@ -5,8 +5,7 @@ from argparse import Namespace
 from dataclasses import asdict, replace
 from time import strftime
 
-from functions.tick import Ticked
-from functions.tick import tick as run_tick
+from functions.tick import Ticked, run_tick
 from jobs.cli.output import document, write
 from jobs.cli.session import caller, client_of, settings_of
 

@@ -1,0 +1,216 @@
+"""The whole HTTP API as one table, and what it takes to answer a request by it. Adapters bring requests here."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
+
+from pydantic import BaseModel
+
+from functions import answers as a
+from functions import bodies as b
+from functions import queries as q
+from functions.call import Call, Reply, Request
+from functions.cancel import cancel
+from functions.claim import claim, claim_next
+from functions.complete import complete, complete_batch
+from functions.fail import fail, fail_batch
+from functions.health import healthz, index, readyz
+from functions.heartbeat import heartbeat, heartbeat_batch
+from functions.look import get_job, list_jobs
+from functions.note import note, note_batch
+from functions.promote import promote
+from functions.queues import change_queue, get_queue, list_queues
+from functions.reading import BATCH_BODY_MAX, BODY_MAX, body, query
+from functions.release import release, release_batch
+from functions.reply import Problem, problem_of
+from functions.retry import retry
+from functions.submit import submit, submit_batch
+from functions.tick import tick
+from functions.tokens import Principal, Role, Tokens
+from functions.workers import drain, enlist, leave, list_workers, reconcile
+from jobs.errors import JobsError
+from jobs.model import Job, Queue
+from jobs.store import Store
+
+log = logging.getLogger(__name__)
+
+B = TypeVar("B", bound=BaseModel)
+Q = TypeVar("Q", bound=BaseModel)
+
+ALL: frozenset[Role] = frozenset()
+"""For everybody, with or without a token."""
+SUBMIT, WORK, READ, TICK, ADMIN = (frozenset({role}) for role in (Role.SUBMIT, Role.WORK, Role.READ, Role.TICK, Role.ADMIN))
+NOBODY = Principal("", frozenset())
+"""Whoever asks for what is for everybody."""
+NEW_PROBLEMS = ("idempotency-mismatch", "oom")
+LEASE_PROBLEMS = ("not-found", "lease-lost")
+ORDER_PROBLEMS = ("not-found", "wrong-state", "changed")
+
+SECURITY = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+"""Headers of every answer."""
+
+
+@dataclass(frozen=True)
+class Route(Generic[B, Q]):
+    """One line of the table: what is asked how, who may ask, what is answered. Its handler's docstring describes it."""
+
+    method: str
+    path: str
+    roles: frozenset[Role]
+    """Any of these may; `admin` always may."""
+    handler: Callable[[Call[B, Q]], Awaitable[Reply]]
+    body: type[B]
+    query: type[Q]
+    answers: Mapping[int, Any]
+    """Status → the model of its body, or the media type of one that is no JSON; None for none."""
+    problems: tuple[str, ...] = ()
+    """Beside those that any route may answer."""
+    alias: str = ""
+    """Another path for the same."""
+    most: int = BODY_MAX
+    """Bytes that the body may have."""
+
+
+MANY = BATCH_BODY_MAX
+NO, NONE = q.Nothing, None
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route("POST", "/jobs", SUBMIT, submit, b.NewJob, NO, {201: a.Made, 200: a.Made}, (*NEW_PROBLEMS, "queue-full")),
+    Route("POST", "/jobs/batch", SUBMIT, submit_batch, b.NewJobs, NO, {200: a.MadeBatch}, NEW_PROBLEMS, most=MANY),
+    Route("GET", "/jobs", READ, list_jobs, NO, q.ListQuery, {200: a.JobsPage}),
+    Route("GET", "/jobs/{id}", READ | SUBMIT | WORK, get_job, NO, q.WaitQuery, {200: Job}, ("not-found",)),
+    Route("POST", "/jobs/claim", WORK, claim, b.Claim, NO, {200: a.LeasedBatch, 204: NONE}),
+    Route("GET", "/jobs/next", WORK, claim_next, NO, q.NextQuery, {200: a.Leased, 204: NONE}),
+    Route("POST", "/jobs/{id}/heartbeat", WORK, heartbeat, b.Beat, NO, {200: a.Extended}, LEASE_PROBLEMS),
+    Route("POST", "/jobs/{id}/complete", WORK, complete, b.Completion, NO, {200: a.Moved}, LEASE_PROBLEMS, "/jobs/{id}/done"),
+    Route("POST", "/jobs/{id}/fail", WORK, fail, b.Failure, NO, {200: a.Moved}, LEASE_PROBLEMS),
+    Route("POST", "/jobs/{id}/release", WORK, release, b.Release, NO, {200: a.Moved}, LEASE_PROBLEMS),
+    Route("POST", "/jobs/{id}/note", WORK, note, b.Note, NO, {200: a.Moved}, LEASE_PROBLEMS),
+    Route("POST", "/jobs/heartbeat", WORK, heartbeat_batch, b.Beats, NO, {200: a.Items}, most=MANY),
+    Route("POST", "/jobs/complete", WORK, complete_batch, b.Completions, NO, {200: a.Items}, most=MANY),
+    Route("POST", "/jobs/fail", WORK, fail_batch, b.Failures, NO, {200: a.Items}, most=MANY),
+    Route("POST", "/jobs/release", WORK, release_batch, b.Releases, NO, {200: a.Items}, most=MANY),
+    Route("POST", "/jobs/note", WORK, note_batch, b.Notes, NO, {200: a.Items}, most=MANY),
+    Route("POST", "/jobs/{id}/cancel", ADMIN, cancel, b.Order, NO, {200: a.Moved, 202: a.Moved}, ORDER_PROBLEMS),
+    Route("POST", "/jobs/{id}/retry", ADMIN, retry, b.Order, NO, {200: a.Moved}, (*ORDER_PROBLEMS, "key-taken")),
+    Route("POST", "/jobs/{id}/promote", ADMIN, promote, b.Order, NO, {200: a.Moved}, ORDER_PROBLEMS),
+    Route("GET", "/queues", READ, list_queues, NO, q.PageQuery, {200: a.QueuesPage}),
+    Route("GET", "/queues/{queue}", READ, get_queue, NO, NO, {200: Queue}),
+    Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueueChange, NO, {200: Queue}, ("changed",)),
+    Route("GET", "/workers", READ | WORK, list_workers, NO, NO, {200: a.Workers}),
+    Route("PUT", "/workers/{name}", WORK, enlist, b.Card, NO, {200: a.Enlisted}),
+    Route("DELETE", "/workers/{name}", WORK, leave, NO, q.LifeQuery, {204: NONE}),
+    Route("POST", "/workers/{name}/reconcile", WORK, reconcile, b.Gone, NO, {200: a.Reconciled}),
+    Route("POST", "/workers/{name}/drain", ADMIN, drain, NO, NO, {202: a.Enlisted}, ("not-found",)),
+    Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
+    Route("GET", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
+    Route("GET", "/", ALL, index, NO, NO, {200: a.Links}),
+    Route("GET", "/healthz", ALL, healthz, NO, NO, {200: a.Health}),
+    Route("GET", "/readyz", ALL, readyz, NO, NO, {200: a.Health}),
+)  # fmt: skip
+"""The API."""
+
+ACTS = frozenset({claim_next, tick})
+"""What does something although it is asked by GET: a HEAD must not."""
+
+
+@dataclass
+class Api:
+    """Answers requests. It keeps nothing between two of them but connections to Redis: run as many as you like."""
+
+    store: Store
+    tokens: Tokens
+    routes: tuple[Route[Any, Any], ...] = ROUTES
+    _exact: dict[str, dict[str, Route[Any, Any]]] = field(default_factory=dict, init=False)
+    _shaped: dict[int, list[tuple[tuple[str, ...], Route[Any, Any]]]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for route in self.routes:
+            for path in filter(None, (route.path, route.alias)):
+                if "{" in path:
+                    parts = tuple(path.split("/"))
+                    self._shaped.setdefault(len(parts), []).append((parts, route))
+                else:
+                    self._exact.setdefault(path, {})[route.method] = route
+
+    async def answer(self, request: Request) -> Reply:
+        """Answer one request. Every error becomes a problem document; only a cancellation gets through."""
+        try:
+            reply = await self._answer(request)
+        except Problem as problem:
+            reply = problem.reply()
+        except JobsError as error:
+            reply = problem_of(error).reply()
+        except Exception:
+            log.exception("%s %s: a defect", request.method, request.path[:200])
+            reply = Problem("internal", "this is our fault, and the server's log says more").reply()
+        reply.headers = SECURITY | reply.headers
+        return reply
+
+    async def _answer(self, request: Request) -> Reply:
+        route, words = self.find(request)
+        who = self.admit(request, route.roles)
+        asked = query(request, route.query)
+        sent = await body(request, route.body, route.most) if route.body is not NO else NO()
+        reply = await route.handler(Call(self.store, who, request, sent, asked, words))
+        if request.method == "HEAD":
+            reply.body = b""
+        return reply
+
+    def admit(self, request: Request, roles: frozenset[Role]) -> Principal:
+        """Who sends a request that one of these roles may send. Raises Problem for whoever may not."""
+        stranger = self.tokens.stranger(request.headers)
+        if stranger:
+            raise Problem("forbidden", stranger)
+        if not roles:
+            return NOBODY
+        who = self.tokens.principal(request.headers.get("authorization"))
+        if who is None:
+            raise Problem("unauthorized", "send the header `Authorization: Bearer TOKEN`", headers={"WWW-Authenticate": "Bearer"})
+        if not who.roles & (roles | {Role.ADMIN}):
+            raise Problem(
+                "forbidden", f"the token of {who.name} is not for this: it takes {' or '.join(sorted(roles | {Role.ADMIN}))}"
+            )
+        return who
+
+    def find(self, request: Request) -> tuple[Route[Any, Any], dict[str, str]]:
+        """The line of the table that a request is about, and the words in its path. Raises Problem: there is none."""
+        found = dict(self._exact.get(request.path, {}))
+        at_once = found.get(request.method)
+        if at_once:
+            return at_once, {}
+        parts = request.path.split("/")
+        for shape, route in self._shaped.get(len(parts), ()):
+            if all(a == b or a[:1] == "{" for a, b in zip(shape, parts, strict=True)) and all(parts[1:]):
+                found.setdefault(route.method, route)
+                if route.method == request.method:
+                    return route, {a[1:-1]: _plain(b) for a, b in zip(shape, parts, strict=True) if a[:1] == "{"}
+        return self._otherwise(request, found)
+
+    def _otherwise(self, request: Request, found: dict[str, Route[Any, Any]]) -> tuple[Route[Any, Any], dict[str, str]]:
+        if not found:
+            raise Problem("not-found", "no such path: GET / says where things are, GET /openapi.json all of it")
+        readable = found.get("GET")
+        if request.method == "HEAD" and readable and readable.handler not in ACTS:
+            return self.find(Request("GET", request.path))
+        allowed = sorted({*found, *(["HEAD"] if readable and readable.handler not in ACTS else [])})
+        raise Problem("method-not-allowed", f"use {' or '.join(allowed)} here", headers={"Allow": ", ".join(allowed)})
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        await self.store.aclose()
+
+
+def _plain(part: str) -> str:
+    """A part of a path without its percent signs. Raises Problem for bytes that are no text."""
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem("not-found", "no such path: it is not UTF-8") from None

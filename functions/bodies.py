@@ -1,0 +1,228 @@
+"""What is sent over HTTP, each with its limits. With queries and answers, the OpenAPI document is made of these.
+
+Durations are seconds, moments are RFC 3339. Bodies are read strictly: a number in quotes is no number, and a field that
+nobody knows is a fault, for it was meant to do something.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+WAIT_MAX = 20
+"""Seconds that one request may wait: gateways cut at about 30."""
+BATCH_MAX = 1000
+"""Items that one request carries."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")]
+Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
+QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
+ClaimId = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_.:-]{22,64}$",
+        description="Random characters of your own: the same again within 10 s gives what a claim took whose answer was lost.",
+    ),
+]
+Token = Annotated[str, Field(min_length=1, max_length=128, description="The proof of the lease, from the claim.")]
+Delay = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+LeaseTime = Annotated[
+    float, Field(ge=0.1, le=86_400, allow_inf_nan=False, description="Seconds that you may be silent before the job is given on.")
+]
+Wait = Annotated[float, Field(ge=0, le=WAIT_MAX, allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=1024)]
+Limit = Annotated[int, Field(ge=1, le=200, description="How many at most.")]
+Cursor = Annotated[str, Field(max_length=1024, description="Where the page before ended.")]
+
+
+class Body(BaseModel):
+    """What is sent: strict, and complete."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Growing(Body):
+    """How long to wait before the next try: `first` seconds, times `factor` for each further one, at most `cap`."""
+
+    first: Delay = 1.0
+    factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 2.0
+    cap: Delay = 300.0
+
+
+class NewJob(Body):
+    """A job to be."""
+
+    task: Name
+    payload: dict[str, Any] = Field({}, description="The task's arguments by name; at most 256 KiB.")
+    queue: Name = "default"
+    delay: Delay = Field(0.0, description="How long to wait before the first try.")
+    run_at: AwareDatetime | None = Field(None, strict=False, description="The moment of the first try, instead of a delay.")
+    priority: int = Field(0, ge=-100, le=100, description="Higher goes first.")
+    key: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = Field(
+        None, description="While a job with this key is unfinished in its queue, that job is the answer."
+    )
+    window: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | None = Field(
+        None, description="Let the key stand this long, instead of until the job ends."
+    )
+    max_attempts: int = Field(3, ge=1, le=1_000_000, description="Tries before the job is dead.")
+    timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = Field(
+        300.0, description="How long one attempt may take."
+    )
+    retention: float = Field(86_400.0, ge=60, le=1e9, allow_inf_nan=False, description="How long the completed job is kept.")
+    backoff: Delay | Growing = Growing()
+    trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{0,127}$")] | None = Field(None, description="A W3C traceparent.")
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,58}$")] | None = Field(
+        None, description="An id of your own: the same again answers with the same job. It gets the partition's number in front."
+    )
+
+
+class NewJobs(Body):
+    """Many jobs to be; each is taken in or refused on its own."""
+
+    jobs: Annotated[list[NewJob], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class Claim(Body):
+    """A wish for jobs."""
+
+    queues: list[Name] = Field(["default"], min_length=1, max_length=32, description="The first one first.")
+    n: int = Field(1, ge=0, le=100, description="Jobs wanted; 0 does the upkeep alone.")
+    lease: LeaseTime = 30.0
+    worker: Name = Field("http", description="Who you are.")
+    claim_id: ClaimId | None = None
+    wait: Wait = Field(0.0, description="Seconds to wait for the first job.")
+
+
+class Beat(Body):
+    """A sign of life."""
+
+    token: Token
+    lease: LeaseTime = 30.0
+    progress: Any = Field(None, description="How far the work is: any JSON, at most 1 KiB.")
+
+
+class OneBeat(Body):
+    """A sign of life for one of several leases."""
+
+    id: Id
+    token: Token
+    progress: Any = None
+
+
+class Beats(Body):
+    """Signs of life."""
+
+    lease: LeaseTime = 30.0
+    jobs: Annotated[list[OneBeat], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class Completion(Body):
+    """The job is done."""
+
+    token: Token
+    result: Any = Field(None, description="Any JSON, at most 256 KiB.")
+
+
+class OneCompletion(Completion):
+    """One of several jobs is done."""
+
+    id: Id
+
+
+class Completions(Body):
+    """Jobs are done."""
+
+    jobs: Annotated[list[OneCompletion], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class Failure(Body):
+    """The attempt came to nothing."""
+
+    token: Token
+    code: Name = Field("failed", description="One word for what went wrong.")
+    message: Text = ""
+    detail: Annotated[str, Field(max_length=4096)] = Field("", description="A stack trace, say.")
+    again: bool = Field(True, description="false buries the job at once, whatever tries are left.")
+
+
+class OneFailure(Failure):
+    """One of several attempts came to nothing."""
+
+    id: Id
+
+
+class Failures(Body):
+    """Attempts came to nothing."""
+
+    jobs: Annotated[list[OneFailure], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class Release(Body):
+    """The job is given back unfinished, and its try with it."""
+
+    token: Token
+    delay: Delay = 0.0
+    reason: Text = ""
+
+
+class OneRelease(Release):
+    """One of several jobs is given back."""
+
+    id: Id
+
+
+class Releases(Body):
+    """Jobs are given back."""
+
+    jobs: Annotated[list[OneRelease], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class Note(Body):
+    """What the attempt leaves with its job."""
+
+    token: Token
+    checkpoint: Any = Field(None, description="Any JSON, for the attempts to come; at most 64 KiB.")
+    log: Annotated[str, Field(max_length=8192)] = Field("", description="The last lines of its log.")
+
+
+class OneNote(Note):
+    """A note for one of several jobs."""
+
+    id: Id
+
+
+class Notes(Body):
+    """Notes for several jobs."""
+
+    jobs: Annotated[list[OneNote], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class Order(Body):
+    """An operator's order."""
+
+    revision: int | None = Field(None, ge=0, le=10**13, description="Refuse, if the job is no longer at this revision.")
+
+
+class QueueChange(Body):
+    """What is to change about a queue; what is not named stays (RFC 7396)."""
+
+    paused: bool | None = Field(None, description="true hands out no more of its jobs.")
+    limits: dict[Literal["jobs", "bytes", "completed"], Annotated[int, Field(ge=0, lt=10**14)] | None] = Field(
+        {}, description="The most it may hold; null lifts one. `completed` is for the queue `*`, the whole namespace."
+    )
+
+
+class Card(Body):
+    """What a worker says of itself."""
+
+    life: Name = Field(description="A word of its own choice, another one each time it starts.")
+    place: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")] = Field(
+        "", description="The exclusive place that it holds."
+    )
+    about: dict[str, Any] = Field({}, description="Host, pid, platform, what it has done …; at most 4 KiB.")
+
+
+class Gone(Body):
+    """A worker that is gone for good."""
+
+    life: Name

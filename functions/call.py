@@ -1,0 +1,56 @@
+"""What a handler is given and gives back, free of any framework: adapters turn their platform's requests into these."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from functions.tokens import Principal
+    from jobs.store import Store
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+
+Read = Callable[[int], Awaitable[bytes]]
+"""Reads a request's body, at most so many bytes. Raises Problem for one that is longer, or does not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request. The body is here already, or is read when somebody who may send it one is known to be there."""
+
+    method: str
+    path: str
+    """As it was sent, without the query; still percent-encoded."""
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By lower-case name."""
+    body: bytes = field(default=b"", repr=False)
+    read: Read | None = field(default=None, repr=False)
+    """Reads the body, where the adapter lets it wait on the wire."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """One HTTP answer: its body is there, or comes piece by piece."""
+
+    status: int
+    body: bytes | AsyncIterator[bytes] = field(default=b"", repr=False)
+    headers: dict[str, str] = field(default_factory=dict)
+    unsent: Callable[[], Awaitable[None]] | None = None
+    """What to do when the caller had hung up before this could be sent: a claim gives back what it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[B, Q]):
+    """A request that was let in, and read: what a handler gets."""
+
+    store: Store
+    who: Principal
+    request: Request
+    body: B = field(repr=False)
+    query: Q
+    words: Mapping[str, str]
+    """The parts of the path that its template names."""

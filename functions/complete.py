@@ -1,0 +1,26 @@
+"""`POST /jobs/{id}/complete` (and `/done`), `POST /jobs/complete`: the work is done, here is the result."""
+
+from functions.bodies import Completion, Completions
+from functions.call import Call, Reply
+from functions.held import lease, named, settle_all, settle_one
+from functions.queries import Nothing
+from functions.reading import written
+from jobs import model
+from jobs.options import PAYLOAD_MAX
+
+
+async def complete(call: Call[Completion, Nothing]) -> Reply:
+    """Have a result accepted. The same again gets the same answer; after the lease was lost, 409."""
+    result = written(call.body.result, PAYLOAD_MAX, "body", "result")
+    return await settle_one(call, model.Completion(lease(named(call), call.body.token), result))
+
+
+async def complete_batch(call: Call[Completions, Nothing]) -> Reply:
+    """Have many results accepted, each on its own."""
+    return await settle_all(
+        call,
+        [
+            model.Completion(lease(one.id, one.token), written(one.result, PAYLOAD_MAX, "body", "jobs", at, "result"))
+            for at, one in enumerate(call.body.jobs)
+        ],
+    )

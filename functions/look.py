@@ -1,0 +1,30 @@
+"""`GET /jobs/{id}`, `GET /jobs`: what is there."""
+
+from urllib.parse import urlencode
+
+from functions.call import Call, Reply
+from functions.cursor import opened, sealed
+from functions.held import named
+from functions.queries import ListQuery, Nothing, WaitQuery
+from functions.reply import json_reply
+from jobs.errors import NotFound
+
+
+async def get_job(call: Call[Nothing, WaitQuery]) -> Reply:
+    """All about one job: where it is, who owns it, what became of each attempt. With `wait`, as soon as it has ended."""
+    job_id, store = named(call), call.store
+    if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
+        raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
+    return json_reply(await store.follow(store.layout.get(job_id)))
+
+
+async def list_jobs(call: Call[Nothing, ListQuery]) -> Reply:
+    """Jobs by state, queue and task; finished ones newest first. Looks at 1,000 a page at most."""
+    asked, layout = call.query, call.store.layout
+    page = await call.store.follow(layout.list_jobs(asked.state, asked.queue, asked.task, asked.limit, opened(asked.cursor)))
+    cursor = sealed(page.cursor)
+    headers = {}
+    if cursor:
+        again = asked.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | {"cursor": cursor}
+        headers["Link"] = f'</jobs?{urlencode(again)}>; rel="next"'
+    return json_reply({"jobs": page.jobs, "cursor": cursor}, headers=headers)

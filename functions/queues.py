@@ -1,0 +1,31 @@
+"""`GET /queues`, `GET|PATCH /queues/{queue}`: what is in the queues, what they may hold, and whether they are paused."""
+
+from functions.bodies import QueueChange
+from functions.call import Call, Reply
+from functions.cursor import opened, sealed
+from functions.queries import Nothing, PageQuery
+from functions.reply import json_reply
+
+
+async def list_queues(call: Call[Nothing, PageQuery]) -> Reply:
+    """The queues that ever had a job or a setting, by name."""
+    asked, layout = call.query, call.store.layout
+    found = await call.store.follow(layout.queues(opened(asked.cursor) or "", asked.limit))
+    cursor = sealed(found[-1].name) if len(found) == asked.limit else None
+    headers = {"Link": f'</queues?limit={asked.limit}&cursor={cursor}>; rel="next"'} if cursor else {}
+    return json_reply({"queues": found, "cursor": cursor}, headers=headers)
+
+
+async def get_queue(call: Call[Nothing, Nothing]) -> Reply:
+    """One queue, known or not; `*` has the settings of the whole namespace."""
+    return json_reply(await call.store.follow(call.store.layout.queue(call.words["queue"])))
+
+
+async def change_queue(call: Call[QueueChange, Nothing]) -> Reply:
+    """Pause or resume a queue, and set its limits. What is not named stays."""
+    store, name, change = call.store, call.words["queue"], call.body
+    if change.limits:
+        await store.follow(store.layout.configure(name, **change.limits))
+    if change.paused is not None:
+        await store.follow(store.layout.pause(name) if change.paused else store.layout.resume(name))
+    return json_reply(await store.follow(store.layout.queue(name)))

@@ -1,0 +1,113 @@
+"""`POST /jobs`, `POST /jobs/batch`: store jobs. The same id, key or Idempotency-Key answers with the job that is there."""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from functions.bodies import Growing, NewJob, NewJobs
+from functions.call import Call, Reply
+from functions.queries import Nothing
+from functions.reading import fault, written
+from functions.reply import Problem, item, json_reply, problem_of
+from jobs import reads
+from jobs.errors import Invalid, JobsError, NotFound
+from jobs.model import Submission, Submitted
+from jobs.options import PAYLOAD_MAX, Backoff, Options
+
+_KEY = re.compile(r'"([^"\\]{1,255})"|([!#-~]{1,255})')
+"""An Idempotency-Key: a string in quotes (draft-ietf-httpapi-idempotency-key-header), or the bare word that many send."""
+
+
+async def submit(call: Call[NewJob, Nothing]) -> Reply:
+    """Store a job. 201 when it is new; 200 with the job that was there already, by its id, key or Idempotency-Key."""
+    given = idempotency_key(call)
+    job = submission(call, call.body, given)
+    (answer,) = await call.store.submit_each([job])
+    if isinstance(answer, JobsError):
+        raise answer
+    replayed = given is not None and not answer.created and answer.id == job.id and await _is_the_same(call, job)
+    headers = {"Location": f"/jobs/{answer.id}"} | ({"Idempotent-Replayed": "true"} if replayed else {})
+    return json_reply({"id": answer.id}, 201 if answer.created else 200, headers)
+
+
+async def submit_batch(call: Call[NewJobs, Nothing]) -> Reply:
+    """Store up to 1,000 jobs. Each is taken in, known already, or refused on its own; the answers are in their order."""
+    given = idempotency_key(call)
+    jobs = [submission(call, job, given, at) for at, job in enumerate(call.body.jobs)]
+    answers = await call.store.submit_each(jobs)
+    lines = []
+    for job, answer in zip(jobs, answers, strict=True):
+        if given is not None and isinstance(answer, Submitted) and not answer.created and answer.id == job.id:
+            await _is_the_same(call, job)
+        lines.append(_line(job, answer))
+    return json_reply({"jobs": lines})
+
+
+def _line(job: Submission, answer: Submitted | JobsError) -> dict[str, Any]:
+    if isinstance(answer, JobsError):
+        return item(job.id, problem_of(answer))
+    return {"id": answer.id, "status": 201 if answer.created else 200}
+
+
+def idempotency_key(call: Call[Any, Any]) -> str | None:
+    """The caller's Idempotency-Key, if it sent one. Raises Problem for what cannot be one."""
+    header = call.request.headers.get("idempotency-key")
+    if header is None:
+        return None
+    found = _KEY.fullmatch(header.strip())
+    if not found:
+        raise Problem("bad-request", 'Idempotency-Key: use 1 to 255 visible characters in double quotes, e.g. "8e03978e-40d5"')
+    return found[1] or found[2]
+
+
+def submission(call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None) -> Submission:
+    """A job to be, from what was sent; with an Idempotency-Key, its id is made of that and of who sent it."""
+    where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
+    if key is not None and job.id is not None:
+        raise Problem(
+            "invalid", "give an id or an Idempotency-Key, not both", errors=[fault("beside an Idempotency-Key", *where, "id")]
+        )
+    payload = written(job.payload, PAYLOAD_MAX, *where, "payload")
+    try:
+        rules = _rules(job)
+        own = job.id
+        if key is not None:
+            own = "i." + hashlib.sha256(json.dumps([call.who.name, key, at]).encode()).hexdigest()[:40]
+            rules = f"{rules} digest={_digest(job)}".strip()
+        return call.store.layout.submission(job.task, payload, job.queue, rules, own)
+    except Invalid as error:
+        raise Problem("invalid", str(error), errors=[fault(str(error), *where)]) from None
+
+
+def _rules(job: NewJob) -> str:
+    growing = job.backoff
+    options = Options(
+        queue=job.queue,
+        priority=job.priority,
+        delay=job.delay,
+        run_at=job.run_at,
+        key=job.key,
+        window=job.window,
+        max_attempts=job.max_attempts,
+        timeout=None if job.timeout == "none" else job.timeout,
+        retention=job.retention,
+        backoff=Backoff(growing.first, growing.factor, growing.cap) if isinstance(growing, Growing) else growing,
+    )
+    return f"{options.rules()} trace={job.trace}".strip() if job.trace else options.rules()
+
+
+def _digest(job: NewJob) -> str:
+    """What tells one body from another, however its fields are ordered."""
+    said = json.dumps(job.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+async def _is_the_same(call: Call[Any, Any], job: Submission) -> bool:
+    """Did the job that is there come from the same body? Raises Problem if not."""
+    digest = await call.store.run(reads.digest(call.store.layout.of_id(job.id), job.id))
+    if digest is None:
+        raise NotFound(f"job {job.id} was forgotten a moment ago: send it again")
+    if f"digest={digest}" not in job.rules.split(" "):
+        raise Problem("idempotency-mismatch", "the first request with this key said something else: use a new key for a new job")
+    return True

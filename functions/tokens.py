@@ -1,0 +1,225 @@
+"""Who may do what over HTTP: bearer tokens, each with a name and roles. Of the secrets only digests are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from jobs.errors import Invalid
+
+log = logging.getLogger(__name__)
+
+HINT = "openssl rand -hex 24"
+"""A command that makes a secret."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the file of tokens."""
+FILE_MAX = 1024 * 1024
+"""Bytes that the file may have."""
+
+_SHAPE = "NAME:ROLES:SECRET, e.g. ci:submit,read:<secret>"
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
+_BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(\S+) *")
+
+
+class Role(StrEnum):
+    """What a token is for."""
+
+    SUBMIT = "submit"
+    """Store jobs, and look at one."""
+    WORK = "work"
+    """All that a worker needs."""
+    READ = "read"
+    """See everything but the leases' tokens."""
+    ADMIN = "admin"
+    """Everything."""
+    TICK = "tick"
+    """The upkeep, from a cron."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: a name, which several tokens may share, and what this token is for."""
+
+    name: str
+    roles: frozenset[Role]
+
+
+ANYONE = Principal("anyone", frozenset({Role.ADMIN}))
+"""Whoever asks where no token is needed, which is on this machine alone."""
+
+_Stamp = tuple[int, int, int]
+_Known = tuple[tuple[bytes, Principal], ...]
+
+
+class Tokens:
+    """The tokens that are valid. `Tokens.read()` takes them from the environment; without any, everybody may do everything.
+
+    A file of tokens is read again when it has changed. If it is gone or broken then, the tokens that were read before stay.
+    """
+
+    def __init__(self, words: str = "", file: str | Path | None = None) -> None:
+        self._given = tuple(_parse("SUBLET_TOKENS: word", enumerate(words.split(), 1)))
+        self._file = Path(file) if file else None
+        self._stamp = _stamp_of(self._file) if self._file else None
+        self._looked_at = time.monotonic()
+        self._known = _joined(self._given, _of_file(self._file) if self._file else ())
+
+    @classmethod
+    def read(cls, file: str | None = None) -> Tokens:
+        """Those of SUBLET_TOKENS, and of the file that is given here or named by SUBLET_TOKENS_FILE.
+
+        Raises Invalid, with the place of what is wrong, and never with a secret.
+        """
+        return cls(os.environ.get("SUBLET_TOKENS", ""), file or os.environ.get("SUBLET_TOKENS_FILE") or None)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} tokens>"
+
+    @property
+    def needed(self) -> bool:
+        """Must a caller have one? That is decided at the start: no file that changes can open the door to all."""
+        return bool(self._known)
+
+    def principal(self, authorization: str | None) -> Principal | None:
+        """Whom the Authorization header names; None for a token that is missing, or is none of ours.
+
+        It is compared with all tokens, and no comparison ends early: how long it takes says nothing about any of them.
+        """
+        if not self.needed:
+            return ANYONE
+        self._look()
+        said = _BEARER.fullmatch(authorization or "")
+        digest = _digest(said[1] if said else "")
+        found = None
+        for own, principal in self._known:
+            if hmac.compare_digest(own, digest):
+                found = principal
+        return found if said else None
+
+    def stranger(self, headers: Mapping[str, str]) -> str:
+        """Why a request must not be let in although no token is needed; empty when it may come in.
+
+        Any page in a browser on this machine can send requests here. The browser says so, in headers that no page can forge;
+        and a name that somebody has made to mean 127.0.0.1 (DNS rebinding) stands in `Host`.
+        """
+        if self.needed:
+            return ""
+        host = headers.get("host", "")
+        if not is_loopback(_host_of(host)):
+            return "without a token, this server answers only by the names localhost, 127.0.0.1 and [::1]"
+        if "forwarded" in headers or "x-forwarded-for" in headers:
+            return "without a token, nothing may come through a proxy: whoever reaches that would reach this"
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return "without a token, no other site's page may come here"
+        origin = headers.get("origin")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            return "without a token, no page of another origin may come here"
+        return ""
+
+    def _look(self) -> None:
+        """Read the file again, if it has changed."""
+        now = time.monotonic()
+        if self._file is None or now - self._looked_at < LOOK_EVERY:
+            return
+        self._looked_at = now
+        stamp = _stamp_of(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._known = _joined(self._given, _of_file(self._file))
+        except Invalid as error:
+            log.error("%s; the %d tokens that were read before stay valid", error, len(self._known))
+        else:
+            log.warning("%s has changed: %d tokens are valid now", self._file, len(self._known))
+
+
+def is_loopback(host: str) -> bool:
+    """Is this a name or an address of this machine that others cannot reach?"""
+    try:
+        address = ipaddress.ip_address(host.split("%")[0])
+    except ValueError:
+        return host.lower() == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _host_of(header: str) -> str:
+    """The host of a Host header, without its port; empty for what is none."""
+    try:
+        parts = urlsplit(f"//{header}")
+        _ = parts.port  # raises for one that cannot be
+        return "" if parts.netloc != header or "@" in header else parts.hostname or ""
+    except ValueError:
+        return ""
+
+
+def _parse(where: str, words: Iterator[tuple[int, str]] | enumerate[str]) -> Iterator[tuple[bytes, Principal]]:
+    """The digests of some tokens and whose they are. Raises Invalid; nothing that it says was in a word."""
+    for at, word in words:
+        name, _, rest = word.partition(":")
+        roles, colon, secret = rest.partition(":")
+        if not colon:
+            raise Invalid(f"{where} {at} is not {_SHAPE}")
+        if not _NAME.fullmatch(name):
+            raise Invalid(f"{where} {at}: its name must be 1 to 64 of A-Z a-z 0-9 _ . - (it is {_SHAPE})")
+        if not set(roles.split(",")) <= set(Role):
+            raise Invalid(f"{where} {at}: its second part must be roles, with commas between, of: {', '.join(Role)}")
+        if not _SECRET.fullmatch(secret):
+            raise Invalid(f"{where} {at}: its secret must be 16 to 512 of A-Z a-z 0-9 . _ ~ + / = -; `{HINT}` makes a good one")
+        yield _digest(secret), Principal(name, frozenset(map(Role, roles.split(","))))
+
+
+def _joined(*groups: _Known) -> _Known:
+    """All of them together. Raises Invalid if a secret would stand for two names, or for different roles."""
+    found: dict[bytes, Principal] = {}
+    for digest, principal in (one for group in groups for one in group):
+        if found.setdefault(digest, principal) != principal:
+            names = " and ".join(sorted({found[digest].name, principal.name}))
+            raise Invalid(f"two tokens have the same secret but not the same name and roles (those of {names})")
+    return tuple(found.items())
+
+
+def _of_file(path: Path) -> _Known:
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            text = file.read(FILE_MAX + 1)
+    except OSError as error:
+        raise Invalid(f"the file of tokens {path} cannot be read: {error.strerror}") from None
+    if len(text) > FILE_MAX:
+        raise Invalid(f"the file of tokens {path} has more than {FILE_MAX:,} characters")
+    lines = ((at, line.partition("#")[0].strip()) for at, line in enumerate(text.splitlines(), 1))
+    found = tuple(_parse(f"{path}: line", ((at, line) for at, line in lines if line)))
+    if not found:
+        raise Invalid(f"the file of tokens {path} holds none; each line is {_SHAPE}")
+    return found
+
+
+def _stamp_of(path: Path) -> _Stamp | None:
+    """What changes when the file does, also when another takes its place; None where there is none to be read again."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):  # a pipe is read once: a second look could wait for ever
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,57 @@
+"""`/workers`: the register. Workers come, are seen, give back what dead ones of their own held, and leave."""
+
+from functions.bodies import Card, Gone
+from functions.call import Call, Reply
+from functions.queries import LifeQuery, Nothing
+from functions.reading import written
+from functions.reply import Problem, json_reply
+from jobs import model, roster
+from jobs.errors import NotFound
+
+ABOUT_MAX = 4096
+"""Bytes that a worker may say of itself."""
+
+
+async def list_workers(call: Call[Nothing, Nothing]) -> Reply:
+    """The workers on the register, at most 1,000: where each runs, what it holds, when it was last heard of."""
+    return json_reply({"workers": await call.store.follow(call.store.layout.workers())})
+
+
+async def enlist(call: Call[Card, Nothing]) -> Reply:
+    """A worker's sign of life. Answers whether it has been asked to finish and go."""
+    said = call.body
+    about = written({**said.about, "principal": call.who.name}, ABOUT_MAX, "body", "about")
+    drain = await call.store.enlist(model.Card(call.words["name"], said.life, said.place, about))
+    return json_reply({"drain": drain})
+
+
+async def leave(call: Call[Nothing, LifeQuery]) -> Reply:
+    """Strike off a worker that holds nothing any more. The same again, or another life by then: nothing happens."""
+    name, life = call.words["name"], call.query.life
+    if await _is_own(call, name, life):
+        await call.store.leave(model.Card(name, life, "", b""))
+    return Reply(204)
+
+
+async def reconcile(call: Call[Gone, Nothing]) -> Reply:
+    """Strike off a worker that is gone for good, and end its leases now. Only where it came with a token of the same name."""
+    name, life = call.words["name"], call.body.life
+    ended = await call.store.reconcile({name: life}) if await _is_own(call, name, life) else 0
+    return json_reply({"ended": ended})
+
+
+async def drain(call: Call[Nothing, Nothing]) -> Reply:
+    """Ask a worker to finish and go. It hears of it at its next sign of life."""
+    await call.store.follow(call.store.layout.drain(call.words["name"]))
+    return json_reply({"drain": True}, 202)
+
+
+async def _is_own(call: Call[Nothing, LifeQuery] | Call[Gone, Nothing], name: str, life: str) -> bool:
+    """Is this life of a worker on the register? Raises Problem if it came with a token of another name."""
+    try:
+        worker = await call.store.follow(roster.worker(call.store.layout.bases, name))
+    except NotFound:
+        return False
+    if worker.about.get("principal", call.who.name) != call.who.name:
+        raise Problem("forbidden", f"worker {name} came with another token: only its own may speak for it")
+    return worker.life == life
