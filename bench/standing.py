@@ -19,6 +19,7 @@ from jobs.config import Settings, connect_sync
 from jobs.model import Claimed, Completion, Submission
 from jobs.scripts import Call, script
 from jobs.store import Store
+from jobs.transport import Plan
 
 T = TypeVar("T")
 
@@ -196,8 +197,9 @@ class Site:
     async def read(self, rounds: int) -> dict[str, float]:
         """What the reads of an operator cost: ms of Redis, and ms until the answer is there."""
         found: dict[str, list[float]] = {}
+        plans: dict[str, Callable[[], Plan[Any]]] = {"stats": self.store.layout.stats, "queues": self.store.layout.queues}
         for _ in range(rounds):
-            for name, plan in {"stats": self.store.layout.stats, "queues": self.store.layout.queues}.items():
+            for name, plan in plans.items():
                 with Watch(self) as watch:
                     began = time.perf_counter()
                     await self.store.follow(plan())

@@ -146,6 +146,14 @@ class Links(Answer):
     links: dict[str, str]
 
 
+class Fault(Answer):
+    """One thing that is wrong with a request, and where."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
 class ProblemDocument(Answer):
     """Why not (RFC 9457)."""
 
@@ -153,4 +161,4 @@ class ProblemDocument(Answer):
     title: str
     status: int
     detail: str
-    errors: list[dict[str, Any]] | None = None
+    errors: list[Fault] | None = None

@@ -1,8 +1,10 @@
 """The whole HTTP API as one table, and what it takes to answer a request by it. Adapters bring requests here."""
 
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
@@ -15,23 +17,28 @@ from functions.call import Call, Reply, Request
 from functions.cancel import cancel
 from functions.claim import claim, claim_next
 from functions.complete import complete, complete_batch
+from functions.events import EVENT_STREAM, EventsPage, EventsQuery, events
 from functions.fail import fail, fail_batch
 from functions.health import healthz, index, readyz
 from functions.heartbeat import heartbeat, heartbeat_batch
 from functions.look import get_job, list_jobs
+from functions.metrics import metrics
 from functions.note import note, note_batch
+from functions.openapi import document
 from functions.promote import promote
 from functions.queues import change_queue, get_queue, list_queues
-from functions.reading import BATCH_BODY_MAX, BODY_MAX, body, query
+from functions.reading import BATCH_BODY_MAX, BODY_MAX, body, check, query
 from functions.release import release, release_batch
-from functions.reply import Problem, problem_of
+from functions.reply import JSON, Problem, encode, problem_of
 from functions.retry import retry
+from functions.stats import Numbered, StatsQuery, stats
 from functions.submit import submit, submit_batch
 from functions.tick import tick
 from functions.tokens import Principal, Role, Tokens
 from functions.workers import drain, enlist, leave, list_workers, reconcile
-from jobs.errors import JobsError
+from jobs.errors import JobsError, Unavailable
 from jobs.model import Job, Queue
+from jobs.outage import Outage
 from jobs.store import Store
 
 log = logging.getLogger(__name__)
@@ -69,25 +76,40 @@ class Route(Generic[B, Q]):
     body: type[B]
     query: type[Q]
     answers: Mapping[int, Any]
-    """Status → the model of its body, or the media type of one that is no JSON; None for none."""
+    """Status → the model of its body, or the media type of one that is no JSON, or several of them; None for none."""
     problems: tuple[str, ...] = ()
     """Beside those that any route may answer."""
     alias: str = ""
     """Another path for the same."""
     most: int = BODY_MAX
     """Bytes that the body may have."""
+    headers: tuple[str, ...] = ()
+    """Those of its own that a request or an answer may have; `functions.openapi` says what each means."""
+
+
+async def openapi(call: Call[q.Nothing, q.Nothing]) -> Reply:
+    """This document: the API, as OpenAPI 3.1 has it."""
+    return Reply(200, _described(), {"Content-Type": JSON})
+
+
+@cache
+def _described() -> bytes:
+    return encode(document(ROUTES))
 
 
 MANY = BATCH_BODY_MAX
 NO, NONE = q.Nothing, None
+IDEMPOTENT, NEXT_IN, PAGED = ("Idempotency-Key", "Location", "Idempotent-Replayed"), ("Sublet-Next-In",), ("Link",)
 
 ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("POST", "/jobs", SUBMIT, submit, b.NewJob, NO, {201: a.Made, 200: a.Made}, (*NEW_PROBLEMS, "queue-full")),
-    Route("POST", "/jobs/batch", SUBMIT, submit_batch, b.NewJobs, NO, {200: a.MadeBatch}, NEW_PROBLEMS, most=MANY),
-    Route("GET", "/jobs", READ, list_jobs, NO, q.ListQuery, {200: a.JobsPage}),
+    Route("POST", "/jobs", SUBMIT, submit, b.NewJob, NO, {201: a.Made, 200: a.Made}, (*NEW_PROBLEMS, "queue-full"),
+          headers=IDEMPOTENT),
+    Route("POST", "/jobs/batch", SUBMIT, submit_batch, b.NewJobs, NO, {200: a.MadeBatch}, NEW_PROBLEMS, most=MANY,
+          headers=IDEMPOTENT[:1]),
+    Route("GET", "/jobs", READ, list_jobs, NO, q.ListQuery, {200: a.JobsPage}, headers=PAGED),
     Route("GET", "/jobs/{id}", READ | SUBMIT | WORK, get_job, NO, q.WaitQuery, {200: Job}, ("not-found",)),
-    Route("POST", "/jobs/claim", WORK, claim, b.Claim, NO, {200: a.LeasedBatch, 204: NONE}),
-    Route("GET", "/jobs/next", WORK, claim_next, NO, q.NextQuery, {200: a.Leased, 204: NONE}),
+    Route("POST", "/jobs/claim", WORK, claim, b.Claim, NO, {200: a.LeasedBatch, 204: NONE}, headers=NEXT_IN),
+    Route("GET", "/jobs/next", WORK, claim_next, NO, q.NextQuery, {200: a.Leased, 204: NONE}, headers=NEXT_IN),
     Route("POST", "/jobs/{id}/heartbeat", WORK, heartbeat, b.Beat, NO, {200: a.Extended}, LEASE_PROBLEMS),
     Route("POST", "/jobs/{id}/complete", WORK, complete, b.Completion, NO, {200: a.Moved}, LEASE_PROBLEMS, "/jobs/{id}/done"),
     Route("POST", "/jobs/{id}/fail", WORK, fail, b.Failure, NO, {200: a.Moved}, LEASE_PROBLEMS),
@@ -101,19 +123,24 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/cancel", ADMIN, cancel, b.Order, NO, {200: a.Moved, 202: a.Moved}, ORDER_PROBLEMS),
     Route("POST", "/jobs/{id}/retry", ADMIN, retry, b.Order, NO, {200: a.Moved}, (*ORDER_PROBLEMS, "key-taken")),
     Route("POST", "/jobs/{id}/promote", ADMIN, promote, b.Order, NO, {200: a.Moved}, ORDER_PROBLEMS),
-    Route("GET", "/queues", READ, list_queues, NO, q.PageQuery, {200: a.QueuesPage}),
+    Route("GET", "/queues", READ, list_queues, NO, q.PageQuery, {200: a.QueuesPage}, headers=PAGED),
     Route("GET", "/queues/{queue}", READ, get_queue, NO, NO, {200: Queue}),
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueueChange, NO, {200: Queue}, ("changed",)),
-    Route("GET", "/workers", READ | WORK, list_workers, NO, NO, {200: a.Workers}),
+    Route("GET", "/workers", READ | WORK, list_workers, NO, q.WorkersQuery, {200: a.Workers}),
     Route("PUT", "/workers/{name}", WORK, enlist, b.Card, NO, {200: a.Enlisted}),
     Route("DELETE", "/workers/{name}", WORK, leave, NO, q.LifeQuery, {204: NONE}),
     Route("POST", "/workers/{name}/reconcile", WORK, reconcile, b.Gone, NO, {200: a.Reconciled}),
     Route("POST", "/workers/{name}/drain", ADMIN, drain, NO, NO, {202: a.Enlisted}, ("not-found",)),
+    Route("GET", "/events", READ, events, NO, EventsQuery, {200: (EventsPage, EVENT_STREAM)}, ("busy",),
+          headers=("Last-Event-ID",)),
     Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
     Route("GET", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
-    Route("GET", "/", ALL, index, NO, NO, {200: a.Links}),
+    Route("GET", "/stats", READ, stats, NO, StatsQuery, {200: Numbered}),
+    Route("GET", "/metrics", READ, metrics, NO, NO, {200: "text/plain"}),
+    Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),
     Route("GET", "/healthz", ALL, healthz, NO, NO, {200: a.Health}),
-    Route("GET", "/readyz", ALL, readyz, NO, NO, {200: a.Health}),
+    Route("GET", "/readyz", ALL, readyz, NO, NO, {200: a.Health}, ("wrong-layout", "unavailable")),
+    Route("GET", "/openapi.json", ALL, openapi, NO, NO, {200: "application/json"}),
 )  # fmt: skip
 """The API."""
 
@@ -128,6 +155,7 @@ class Api:
     store: Store
     tokens: Tokens
     routes: tuple[Route[Any, Any], ...] = ROUTES
+    _outage: Outage = field(default_factory=Outage, init=False)
     _exact: dict[str, dict[str, Route[Any, Any]]] = field(default_factory=dict, init=False)
     _shaped: dict[int, list[tuple[tuple[str, ...], Route[Any, Any]]]] = field(default_factory=dict, init=False)
 
@@ -147,9 +175,12 @@ class Api:
         except Problem as problem:
             reply = problem.reply()
         except JobsError as error:
+            if isinstance(error, Unavailable):
+                self._outage.failed("answer", error)
             reply = problem_of(error).reply()
-        except Exception:
-            log.exception("%s %s: a defect", request.method, request.path[:200])
+        except Exception as error:  # noqa: BLE001  others must not suffer
+            places = "".join(traceback.format_tb(error.__traceback__))  # no words of the error: they may hold what was sent
+            log.error("%s %s: a defect, %s at\n%s", request.method, request.path[:200], type(error).__name__, places)
             reply = Problem("internal", "this is our fault, and the server's log says more").reply()
         reply.headers = SECURITY | reply.headers
         return reply
@@ -157,9 +188,12 @@ class Api:
     async def _answer(self, request: Request) -> Reply:
         route, words = self.find(request)
         who = self.admit(request, route.roles)
+        check(words)
         asked = query(request, route.query)
         sent = await body(request, route.body, route.most) if route.body is not NO else NO()
         reply = await route.handler(Call(self.store, who, request, sent, asked, words))
+        if route.roles:  # the others say nothing about Redis
+            self._outage.over()
         if request.method == "HEAD":
             reply.body = b""
         return reply
@@ -186,6 +220,8 @@ class Api:
         at_once = found.get(request.method)
         if at_once:
             return at_once, {}
+        if found:  # a path that has a name of its own is none of a template's
+            return self._otherwise(request, found)
         parts = request.path.split("/")
         for shape, route in self._shaped.get(len(parts), ()):
             if all(a == b or a[:1] == "{" for a, b in zip(shape, parts, strict=True)) and all(parts[1:]):

@@ -4,15 +4,32 @@ Durations are seconds, moments are RFC 3339. Bodies are read strictly: a number 
 nobody knows is a fault, for it was meant to do something.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 WAIT_MAX = 20
 """Seconds that one request may wait: gateways cut at about 30."""
 BATCH_MAX = 1000
 """Items that one request carries."""
 
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _is_rfc3339(value: Any) -> Any:
+    """Let pass what RFC 3339 calls a moment; numbers in quotes, which pydantic takes for seconds, it does not."""
+    if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):
+        raise ValueError("use a moment as RFC 3339 has it, with a time zone, e.g. 2026-01-31T12:00:00Z")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """A number as JSON has it: 3.0 is 3, and some languages know no other way to write it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")]
 Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
 QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
@@ -25,6 +42,7 @@ ClaimId = Annotated[
     ),
 ]
 Token = Annotated[str, Field(min_length=1, max_length=128, description="The proof of the lease, from the claim.")]
+Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_is_rfc3339)]
 Delay = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 LeaseTime = Annotated[
     float, Field(ge=0.1, le=86_400, allow_inf_nan=False, description="Seconds that you may be silent before the job is given on.")
@@ -33,6 +51,10 @@ Wait = Annotated[float, Field(ge=0, le=WAIT_MAX, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=1024)]
 Limit = Annotated[int, Field(ge=1, le=200, description="How many at most.")]
 Cursor = Annotated[str, Field(max_length=1024, description="Where the page before ended.")]
+
+
+_GIVEN: dict[str, Any] = {"not": {"type": "null"}}
+_WITH_KEY: dict[str, Any] = {"required": ["key"], "properties": {"key": _GIVEN}}
 
 
 class Body(BaseModel):
@@ -52,25 +74,34 @@ class Growing(Body):
 class NewJob(Body):
     """A job to be."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [  # what `jobs.options` refuses
+                {"not": {"required": ["delay", "run_at"], "properties": {"delay": {"exclusiveMinimum": 0}, "run_at": _GIVEN}}},
+                {"if": {"required": ["window"], "properties": {"window": _GIVEN}}, "then": _WITH_KEY},
+            ]
+        }
+    )
+
     task: Name
     payload: dict[str, Any] = Field({}, description="The task's arguments by name; at most 256 KiB.")
     queue: Name = "default"
     delay: Delay = Field(0.0, description="How long to wait before the first try.")
-    run_at: AwareDatetime | None = Field(None, strict=False, description="The moment of the first try, instead of a delay.")
-    priority: int = Field(0, ge=-100, le=100, description="Higher goes first.")
+    run_at: Moment | None = Field(None, description="The moment of the first try, instead of a delay.")
+    priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = Field(0, description="Higher goes first.")
     key: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = Field(
         None, description="While a job with this key is unfinished in its queue, that job is the answer."
     )
     window: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | None = Field(
         None, description="Let the key stand this long, instead of until the job ends."
     )
-    max_attempts: int = Field(3, ge=1, le=1_000_000, description="Tries before the job is dead.")
+    max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(3, description="Tries before the job is dead.")
     timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = Field(
         300.0, description="How long one attempt may take."
     )
     retention: float = Field(86_400.0, ge=60, le=1e9, allow_inf_nan=False, description="How long the completed job is kept.")
     backoff: Delay | Growing = Growing()
-    trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{0,127}$")] | None = Field(None, description="A W3C traceparent.")
+    trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(None, description="A W3C traceparent.")
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,58}$")] | None = Field(
         None, description="An id of your own: the same again answers with the same job. It gets the partition's number in front."
     )
@@ -86,7 +117,7 @@ class Claim(Body):
     """A wish for jobs."""
 
     queues: list[Name] = Field(["default"], min_length=1, max_length=32, description="The first one first.")
-    n: int = Field(1, ge=0, le=100, description="Jobs wanted; 0 does the upkeep alone.")
+    n: Annotated[int, Field(ge=0, le=100), WHOLE] = Field(1, description="Jobs wanted; 0 does the upkeep alone.")
     lease: LeaseTime = 30.0
     worker: Name = Field("http", description="Who you are.")
     claim_id: ClaimId | None = None
@@ -200,14 +231,16 @@ class Notes(Body):
 class Order(Body):
     """An operator's order."""
 
-    revision: int | None = Field(None, ge=0, le=10**13, description="Refuse, if the job is no longer at this revision.")
+    revision: Annotated[int, Field(ge=0, le=10**13), WHOLE] | None = Field(
+        None, description="Refuse, if the job is no longer at this revision."
+    )
 
 
 class QueueChange(Body):
     """What is to change about a queue; what is not named stays (RFC 7396)."""
 
     paused: bool | None = Field(None, description="true hands out no more of its jobs.")
-    limits: dict[Literal["jobs", "bytes", "completed"], Annotated[int, Field(ge=0, lt=10**14)] | None] = Field(
+    limits: dict[Literal["jobs", "bytes", "completed"], Annotated[int, Field(ge=0, lt=10**14), WHOLE] | None] = Field(
         {}, description="The most it may hold; null lifts one. `completed` is for the queue `*`, the whole namespace."
     )
 

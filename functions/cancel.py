@@ -2,14 +2,13 @@
 
 from functions.bodies import Order
 from functions.call import Call, Reply
-from functions.held import named
 from functions.queries import Nothing
 from functions.reply import json_reply
 
 
 async def cancel(call: Call[Order, Nothing]) -> Reply:
     """Call a job off: 200 and `cancelled`, or 202 when it runs: its worker hears of it at its next heartbeat."""
-    job_id = named(call)
+    job_id = call.words["id"]
     answer = await call.store.follow(call.store.layout.cancel(job_id, call.body.revision))
     if answer == "requested":
         return json_reply({"id": job_id, "state": "running"}, 202)

@@ -2,7 +2,7 @@
 
 from functions.bodies import Completion, Completions
 from functions.call import Call, Reply
-from functions.held import lease, named, settle_all, settle_one
+from functions.held import lease, settle_all, settle_one
 from functions.queries import Nothing
 from functions.reading import written
 from jobs import model
@@ -12,7 +12,7 @@ from jobs.options import PAYLOAD_MAX
 async def complete(call: Call[Completion, Nothing]) -> Reply:
     """Have a result accepted. The same again gets the same answer; after the lease was lost, 409."""
     result = written(call.body.result, PAYLOAD_MAX, "body", "result")
-    return await settle_one(call, model.Completion(lease(named(call), call.body.token), result))
+    return await settle_one(call, model.Completion(lease(call.words["id"], call.body.token), result))
 
 
 async def complete_batch(call: Call[Completions, Nothing]) -> Reply:

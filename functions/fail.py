@@ -2,14 +2,14 @@
 
 from functions.bodies import Failure, Failures
 from functions.call import Call, Reply
-from functions.held import lease, named, settle_all, settle_one
+from functions.held import lease, settle_all, settle_one
 from functions.queries import Nothing
 from jobs import model
 
 
 async def fail(call: Call[Failure, Nothing]) -> Reply:
     """Record why. The job is tried again after its backoff while it has tries left, else it is dead."""
-    return await settle_one(call, _failure(named(call), call.body))
+    return await settle_one(call, _failure(call.words["id"], call.body))
 
 
 async def fail_batch(call: Call[Failures, Nothing]) -> Reply:

@@ -19,8 +19,10 @@ class Limits:
 
     connections: int = 4096
     """At a time. Each further one is answered 503 and closed."""
-    line: int = 8190
-    """Bytes of the request's first line, and of each header."""
+    line: int = 8192
+    """Bytes of the address in a request's first line."""
+    field: int = 8190
+    """Bytes of each header; another number than `line`, for aiohttp tells them apart by nothing else."""
     headers: int = 100
     """Header lines of a request."""
     head_seconds: float = 10.0
@@ -31,6 +33,8 @@ class Limits:
     """Between two requests on a connection: longer than the 60 s after which gateways let go of theirs."""
     send_seconds: float = 30.0
     """For the caller to take an answer, or a piece of one that streams."""
+    linger_seconds: float = 1.0
+    """How long a connection stays half open after its last answer: one that is closed at once may take the answer with it."""
     held: int = 256 * 1024 * 1024
     """Bytes of unfinished bodies that all connections together may hold."""
 

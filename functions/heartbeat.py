@@ -4,7 +4,7 @@ from typing import Any
 
 from functions.bodies import Beat, Beats
 from functions.call import Call, Reply
-from functions.held import lease, lines, named
+from functions.held import lease, lines
 from functions.queries import Nothing
 from functions.reading import written
 from functions.reply import json_reply, moment, moved
@@ -16,7 +16,7 @@ PROGRESS_MAX = 1024
 
 async def heartbeat(call: Call[Beat, Nothing]) -> Reply:
     """Extend a lease, and hear whether the job is to be stopped. 404 for an unknown job, 409 when the lease is lost."""
-    job_id, said = named(call), call.body
+    job_id, said = call.words["id"], call.body
     beat = model.Beat(lease(job_id, said.token), _progress(said.progress, "body"))
     (word,) = await call.store.heartbeat([beat], lease=said.lease)
     return json_reply({"id": job_id} | _said(job_id, word))

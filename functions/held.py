@@ -5,22 +5,12 @@ from typing import Any
 
 from functions.call import Call, Reply
 from functions.reply import Problem, item, json_reply, moved
-from jobs.errors import Invalid
-from jobs.keys import is_id
 from jobs.model import Ending, Lease
 
 
 def lease(job_id: str, token: str) -> Lease:
     """What is known of a lease by its holder's word alone: which job, and the proof. It is all that the scripts ask for."""
     return Lease(job_id, token, 0, 0, "", "", None, b"", "")
-
-
-def named(call: Call[Any, Any]) -> str:
-    """The id in the path. Raises Invalid for one that cannot be."""
-    job_id = call.words["id"]
-    if not is_id(job_id):
-        raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
-    return job_id
 
 
 async def settle_one(call: Call[Any, Any], ending: Ending) -> Reply:

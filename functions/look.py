@@ -4,15 +4,15 @@ from urllib.parse import urlencode
 
 from functions.call import Call, Reply
 from functions.cursor import opened, sealed
-from functions.held import named
 from functions.queries import ListQuery, Nothing, WaitQuery
+from functions.reading import telling
 from functions.reply import json_reply
 from jobs.errors import NotFound
 
 
 async def get_job(call: Call[Nothing, WaitQuery]) -> Reply:
     """All about one job: where it is, who owns it, what became of each attempt. With `wait`, as soon as it has ended."""
-    job_id, store = named(call), call.store
+    job_id, store = call.words["id"], call.store
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
         raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
     return json_reply(await store.follow(store.layout.get(job_id)))
@@ -21,7 +21,8 @@ async def get_job(call: Call[Nothing, WaitQuery]) -> Reply:
 async def list_jobs(call: Call[Nothing, ListQuery]) -> Reply:
     """Jobs by state, queue and task; finished ones newest first. Looks at 1,000 a page at most."""
     asked, layout = call.query, call.store.layout
-    page = await call.store.follow(layout.list_jobs(asked.state, asked.queue, asked.task, asked.limit, opened(asked.cursor)))
+    with telling("query", "cursor"):
+        page = await call.store.follow(layout.list_jobs(asked.state, asked.queue, asked.task, asked.limit, opened(asked.cursor)))
     cursor = sealed(page.cursor)
     headers = {}
     if cursor:

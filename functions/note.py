@@ -2,7 +2,7 @@
 
 from functions.bodies import Note, Notes
 from functions.call import Call, Reply
-from functions.held import lease, lines, named
+from functions.held import lease, lines
 from functions.queries import Nothing
 from functions.reading import written
 from functions.reply import json_reply, moved
@@ -14,7 +14,7 @@ CHECKPOINT_MAX = 64 * 1024
 
 async def note(call: Call[Note, Nothing]) -> Reply:
     """Keep a checkpoint, or log lines, with the job."""
-    job_id = named(call)
+    job_id = call.words["id"]
     (word,) = await call.store.note([_note(job_id, call.body, "body")])
     return json_reply(_said(job_id, word))
 
@@ -26,7 +26,7 @@ async def note_batch(call: Call[Notes, Nothing]) -> Reply:
 
 
 def _note(job_id: str, said: Note, *where: str | int) -> model.Note:
-    given = "checkpoint" in said.model_fields_set and said.checkpoint is not None
+    given = "checkpoint" in said.model_fields_set  # null takes back what was left before
     checkpoint = written(said.checkpoint, CHECKPOINT_MAX, *where, "checkpoint") if given else b""
     return model.Note(lease(job_id, said.token), checkpoint, said.log.encode("utf-8", "replace"))
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from functions.bodies import ClaimId, Cursor, LeaseTime, Limit, Name, Wait
+from functions.bodies import ClaimId, Cursor, Id, LeaseTime, Limit, Name, QueueName, Wait
 from jobs.model import State
 
 
@@ -18,20 +18,34 @@ class Nothing(Query):
     """No body, or no query."""
 
 
+class Words(Query):
+    """What stands in a path where its template has a name in braces."""
+
+    id: Id | None = Field(None, description="The job's id.")
+    queue: QueueName | None = Field(None, description="The queue's name; `*` stands for the whole namespace.")
+    name: Name | None = Field(None, description="The worker's name.")
+
+
 class NextQuery(Query):
     """A wish for one job."""
 
-    queue: list[Name] = Field(["default"], min_length=1, max_length=32)
+    queue: list[Name] = Field(["default"], min_length=1, max_length=32, description="Once for each queue, the first one first.")
     lease: LeaseTime = 30.0
-    worker: Name = "http"
+    worker: Name = Field("http", description="Who you are.")
     claim_id: ClaimId | None = None
-    wait: Wait = 0.0
+    wait: Wait = Field(0.0, description="Seconds to wait for a job.")
 
 
 class LifeQuery(Query):
     """Which life of a worker."""
 
-    life: Name
+    life: Name = Field(description="The word that the worker chose when it started.")
+
+
+class WorkersQuery(Query):
+    """How much of the workers."""
+
+    jobs: bool = Field(True, description="false leaves out what they hold, which takes a look at every running job.")
 
 
 class WaitQuery(Query):
@@ -43,9 +57,9 @@ class WaitQuery(Query):
 class ListQuery(Query):
     """Which jobs."""
 
-    state: State | None = None
-    queue: Name | None = None
-    task: Name | None = None
+    state: State | None = Field(None, description="Only those in this state.")
+    queue: Name | None = Field(None, description="Only those of this queue.")
+    task: Name | None = Field(None, description="Only those of this task.")
     limit: Limit = 50
     cursor: Cursor | None = None
 

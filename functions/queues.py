@@ -4,7 +4,8 @@ from functions.bodies import QueueChange
 from functions.call import Call, Reply
 from functions.cursor import opened, sealed
 from functions.queries import Nothing, PageQuery
-from functions.reply import json_reply
+from functions.reading import fault, telling
+from functions.reply import Problem, json_reply
 
 
 async def list_queues(call: Call[Nothing, PageQuery]) -> Reply:
@@ -22,10 +23,15 @@ async def get_queue(call: Call[Nothing, Nothing]) -> Reply:
 
 
 async def change_queue(call: Call[QueueChange, Nothing]) -> Reply:
-    """Pause or resume a queue, and set its limits. What is not named stays."""
+    """Pause or resume a queue, and set its limits. What is not named stays; what is so already is not done again."""
     store, name, change = call.store, call.words["queue"], call.body
-    if change.limits:
-        await store.follow(store.layout.configure(name, **change.limits))
-    if change.paused is not None:
+    if name == "*" and change.paused is not None:
+        raise Problem("invalid", "name the queue: they are paused one by one", errors=[fault("not for *", "body", "paused")])
+    seen = await store.follow(store.layout.queue(name))
+    limits = {kind: most for kind, most in change.limits.items() if name == "*" or seen.limits.get(kind) != most}
+    if limits:
+        with telling("body", "limits"):
+            await store.follow(store.layout.configure(name, **limits))
+    if change.paused not in (None, seen.paused_at is not None):
         await store.follow(store.layout.pause(name) if change.paused else store.layout.resume(name))
     return json_reply(await store.follow(store.layout.queue(name)))

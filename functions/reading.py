@@ -1,13 +1,17 @@
 """What was sent, read: bodies and queries into their models, values into the JSON that is stored. Faults name their place."""
 
+import contextlib
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from pydantic import BaseModel, ValidationError
 
 from functions.call import Request
+from functions.queries import Words
 from functions.reply import Problem, faults
+from jobs.errors import Invalid
 
 BODY_MAX = 1024 * 1024
 """Bytes of an ordinary body."""
@@ -15,6 +19,8 @@ BATCH_BODY_MAX = 8 * 1024 * 1024
 """Bytes of a body that carries many items."""
 FIELDS_MAX = 64
 """Fields that a query may have."""
+
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -56,6 +62,14 @@ def query(request: Request, model: type[M]) -> M:
         raise Problem("invalid", f"the query cannot be read: use at most {FIELDS_MAX} fields, percent-encoded UTF-8") from None
 
 
+def check(words: Mapping[str, str]) -> None:
+    """Look at the words of a path. Raises Problem for one that can name nothing."""
+    try:
+        Words.model_validate(words)
+    except ValidationError as error:
+        raise faults(error, "path") from None
+
+
 def _value(model: type[BaseModel], name: str, values: list[str]) -> Any:
     field = model.model_fields.get(name)
     many = field is not None and getattr(field.annotation, "__origin__", None) is list
@@ -67,10 +81,19 @@ def fault(msg: str, *where: str | int) -> dict[str, Any]:
     return {"loc": list(where), "msg": msg, "type": "value_error"}
 
 
+@contextlib.contextmanager
+def telling(*where: str | int) -> Iterator[None]:
+    """Tell of what the library finds invalid here as a fault at this place."""
+    try:
+        yield
+    except Invalid as error:
+        raise Problem("invalid", str(error), errors=[fault(str(error), *where)]) from None
+
+
 def written(value: Any, most: int, *where: str | int) -> bytes:
     """A value that was sent, as the JSON that is stored. Raises Problem for one that is too large, or for NaN and infinity."""
     try:
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+        text = _JSON.encode(value).encode()
     except (ValueError, RecursionError) as error:
         raise Problem("invalid", f"{where[-1]} cannot be kept as JSON: {error}", errors=[fault(str(error), *where)]) from None
     if len(text) > most:

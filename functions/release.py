@@ -2,14 +2,14 @@
 
 from functions.bodies import Release, Releases
 from functions.call import Call, Reply
-from functions.held import lease, named, settle_all, settle_one
+from functions.held import lease, settle_all, settle_one
 from functions.queries import Nothing
 from jobs import model
 
 
 async def release(call: Call[Release, Nothing]) -> Reply:
     """Give a job back, to its old place or after a delay."""
-    return await settle_one(call, model.Release(lease(named(call), call.body.token), call.body.delay, call.body.reason))
+    return await settle_one(call, model.Release(lease(call.words["id"], call.body.token), call.body.delay, call.body.reason))
 
 
 async def release_batch(call: Call[Releases, Nothing]) -> Reply:

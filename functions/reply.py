@@ -18,6 +18,8 @@ PREFIX = "urn:sublet:problem:"
 """What every problem's type begins with."""
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
+DEPTH_MAX = 200
+"""Lists in lists, or objects, beyond which an answer shows three dots."""
 ERRORS_SHOWN = 20
 """Faults of one body that are told at once."""
 
@@ -73,7 +75,7 @@ class Problem(Exception):
         headers = {"Content-Type": PROBLEM_JSON, **self.headers}
         if kind.retry_after is not None:
             headers.setdefault("Retry-After", str(kind.retry_after))
-        return Reply(kind.status, encode(self.document()), headers)
+        return Reply(kind.status, encode(self.document()) + b"\n", headers)
 
     def document(self) -> dict[str, Any]:
         """The problem as RFC 9457 has it."""
@@ -92,7 +94,9 @@ def slug_of(error: JobsError) -> str:
 
 
 def problem_of(error: JobsError) -> Problem:
-    """An error of the library as a problem."""
+    """An error of the library as a problem. Where Redis is, and what it said, is for the server's log, not for callers."""
+    if isinstance(error, Unavailable):
+        return Problem("unavailable", "no answer from Redis: what became of this is unknown, and sending the same again is safe")
     return Problem(slug_of(error), str(error))
 
 
@@ -111,27 +115,33 @@ def encode(value: Any) -> bytes:
     """The value as JSON, whatever a foreign client may have stored in it."""
     try:
         return to_json(value, inf_nan_mode="null")
-    except (PydanticSerializationError, ValueError):  # half of a surrogate pair, which is JSON only when it is escaped
-        plain = value.model_dump(mode="python") if isinstance(value, BaseModel) else value
-        return json.dumps(_mended(plain)).encode()
+    except (
+        PydanticSerializationError,
+        ValueError,
+    ):  # half of a surrogate pair, or lists in lists in lists
+        return json.dumps(_mended(value)).encode()
 
 
-def _mended(value: Any) -> Any:
-    """The same, of what JSON knows."""
+def _mended(value: Any, depth: int = 0) -> Any:
+    """The same, of what JSON knows, and no deeper than others can read."""
+    if depth > DEPTH_MAX:
+        return "…"
+    if isinstance(value, BaseModel):
+        value = dict(value)
     if isinstance(value, Mapping):
-        return {str(name): _mended(one) for name, one in value.items()}
+        return {str(name): _mended(one, depth + 1) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_mended(one) for one in value]
+        return [_mended(one, depth + 1) for one in value]
     if isinstance(value, str):
         return value
     if isinstance(value, float):
         return value if value - value == 0 else None
-    return _mended(value.model_dump(mode="python")) if isinstance(value, BaseModel) else to_jsonable_python(value)
+    return to_jsonable_python(value)
 
 
 def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
     """An answer that is JSON."""
-    return Reply(status, encode(value), {"Content-Type": JSON, **(headers or {})})
+    return Reply(status, encode(value) + b"\n", {"Content-Type": JSON, **(headers or {})})
 
 
 def moment(milliseconds: float) -> str:

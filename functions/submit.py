@@ -8,15 +8,19 @@ from typing import Any
 from functions.bodies import Growing, NewJob, NewJobs
 from functions.call import Call, Reply
 from functions.queries import Nothing
-from functions.reading import fault, written
+from functions.reading import fault, telling, written
 from functions.reply import Problem, item, json_reply, problem_of
 from jobs import reads
-from jobs.errors import Invalid, JobsError, NotFound
+from jobs.errors import JobsError, NotFound
 from jobs.model import Submission, Submitted
 from jobs.options import PAYLOAD_MAX, Backoff, Options
 
-_KEY = re.compile(r'"([^"\\]{1,255})"|([!#-~]{1,255})')
+_KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
 """An Idempotency-Key: a string in quotes (draft-ietf-httpapi-idempotency-key-header), or the bare word that many send."""
+
+
+PLAIN = frozenset({"task", "payload", "queue", "id"})
+"""What a job may say without asking for anything unusual: most say no more, and have no rules."""
 
 
 async def submit(call: Call[NewJob, Nothing]) -> Reply:
@@ -69,18 +73,18 @@ def submission(call: Call[Any, Any], job: NewJob, key: str | None, at: int | Non
             "invalid", "give an id or an Idempotency-Key, not both", errors=[fault("beside an Idempotency-Key", *where, "id")]
         )
     payload = written(job.payload, PAYLOAD_MAX, *where, "payload")
-    try:
+    with telling(*where):
         rules = _rules(job)
         own = job.id
         if key is not None:
             own = "i." + hashlib.sha256(json.dumps([call.who.name, key, at]).encode()).hexdigest()[:40]
             rules = f"{rules} digest={_digest(job)}".strip()
         return call.store.layout.submission(job.task, payload, job.queue, rules, own)
-    except Invalid as error:
-        raise Problem("invalid", str(error), errors=[fault(str(error), *where)]) from None
 
 
 def _rules(job: NewJob) -> str:
+    if job.model_fields_set <= PLAIN:
+        return ""
     growing = job.backoff
     options = Options(
         queue=job.queue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -57,9 +58,11 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
         began = time.monotonic()
         await call.store.follow(_round(call.store.layout, "http", done))
         pause = max(began + asked.every - time.monotonic(), 0)
-        if time.monotonic() + pause > until:
+        if time.monotonic() + pause > until or call.store.hurried.is_set():
             return json_reply(asdict(done))
-        await asyncio.sleep(pause)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await call.store.hurried.wait()
 
 
 def _round(layout: Layout, by: str, done: Ticked) -> Plan[None]:

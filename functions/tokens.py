@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -120,7 +121,7 @@ class Tokens:
         if self.needed:
             return ""
         host = headers.get("host", "")
-        if not is_loopback(_host_of(host)):
+        if not _means_this_machine(host):
             return "without a token, this server answers only by the names localhost, 127.0.0.1 and [::1]"
         if "forwarded" in headers or "x-forwarded-for" in headers:
             return "without a token, nothing may come through a proxy: whoever reaches that would reach this"
@@ -159,14 +160,15 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def _host_of(header: str) -> str:
-    """The host of a Host header, without its port; empty for what is none."""
+@lru_cache(maxsize=64)
+def _means_this_machine(header: str) -> bool:
+    """Does this Host header name a loopback address?"""
     try:
         parts = urlsplit(f"//{header}")
         _ = parts.port  # raises for one that cannot be
-        return "" if parts.netloc != header or "@" in header else parts.hostname or ""
+        return parts.netloc == header and "@" not in header and is_loopback(parts.hostname or "")
     except ValueError:
-        return ""
+        return False
 
 
 def _parse(where: str, words: Iterator[tuple[int, str]] | enumerate[str]) -> Iterator[tuple[bytes, Principal]]:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
 from functions.call import Reply
 
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
-_JOINED = 64 * 1024
-"""Bytes up to which head and body go out in one piece."""
+_HIGH = 64 * 1024
+"""Bytes that may wait to go out before the next ones are made; up to so many, head and body go out in one piece."""
 
 
-def head(reply: Reply, *, keep: bool, length: int | None, chunked: bool = False) -> bytes:
+def head(reply: Reply, *, keep: bool, length: int | None = None, chunked: bool = False) -> bytes:
     """The first lines of an answer. `length` is that of its body; None where that is not told."""
     lines = [f"HTTP/1.1 {reply.status} {_PHRASES.get(reply.status, '')}", *map(": ".join, reply.headers.items())]
-    if length is not None and reply.status >= 200 and reply.status not in (204, 304):
+    if length is not None and reply.status not in (204, 304):
         lines.append(f"Content-Length: {length}")
     if chunked:
         lines.append("Transfer-Encoding: chunked")
     lines.append(f"Date: {_date(int(time.time()))}")
-    lines.append(f"Connection: {'keep-alive' if keep else 'close'}")
+    if "Connection" not in reply.headers:
+        lines.append("Connection: keep-alive" if keep else "Connection: close")
     text = "\r\n".join(lines)
-    if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1 or "\0" in text:
-        raise ValueError("a header of the answer has a line break in it")
+    if not text.count("\r") == text.count("\n") == len(lines) - 1 or "\0" in text:
+        raise ValueError("a header of this answer has a line break in it")
     return text.encode("latin-1", "replace") + b"\r\n\r\n"
 
 
@@ -36,17 +38,83 @@ def _date(second: int) -> str:
     return formatdate(second, usegmt=True)
 
 
-class Pace:
-    """Sends bytes on a connection, and waits while the caller does not take them."""
+def whole(reply: Reply, body: bytes, *, keep: bool, bare: bool = False) -> bytes:
+    """A complete answer. A `bare` one, to HEAD, has no body, and does not tell the length of one that was never made."""
+    if bare:
+        return head(reply, keep=keep, length=len(body) or None)
+    return head(reply, keep=keep, length=len(body)) + body
 
-    def __init__(self, transport: asyncio.Transport, drain: Drain, seconds: float) -> None:
+
+class Ends:
+    """Ends all streams, when the time has come."""
+
+    def __init__(self) -> None:
+        self.open: set[asyncio.Timeout] = set()
+        self.over = False
+
+    def come(self) -> None:
+        """Have all streams end now."""
+        self.over = True
+        for end in self.open:
+            end.reschedule(asyncio.get_running_loop().time())
+
+
+class Outlet:
+    """Where one answer goes out. `drain` waits until the connection takes more."""
+
+    def __init__(self, transport: asyncio.Transport | None, drain: Callable[[], Awaitable[None]], seconds: float) -> None:
         self._transport, self._drain, self._seconds = transport, drain, seconds
 
-    async def send(self, reply: Reply, body: bytes, *, keep: bool, bare: bool) -> None:
-        """Send a whole answer; `bare` leaves its body out.
+    async def write(self, data: bytes, *, surely: bool = False) -> None:
+        """Send bytes. Raises OSError when the caller has gone, or takes nothing for too long.
 
-        Raises OSError when the caller has gone, or takes nothing for too long. An answer that must not be lost (`unsent`) is
-        followed until the system has all of it; of another, some may still be on its way out.
+        `surely` waits until the system has them all, and so knows of a caller who went meanwhile; otherwise the end of them may
+        still be on its way out.
         """
-        first = head(reply, keep=keep, length=None if bare and not body else len(body))
-        ...
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the caller has gone")
+        if surely:
+            transport.set_write_buffer_limits(high=0)
+        transport.write(data)
+        if transport.is_closing():
+            raise ConnectionResetError("the caller has gone")
+        if transport.get_write_buffer_size() > (0 if surely else _HIGH):
+            async with asyncio.timeout(self._seconds):  # TimeoutError is an OSError
+                await self._drain()
+        if surely:
+            transport.set_write_buffer_limits()
+
+    async def stream(self, pieces: AsyncIterator[bytes], ends: Ends, *, chunked: bool) -> None:
+        """Send pieces as they come, until there are no more, or until the end of all streams. Raises OSError as `write`."""
+        end = asyncio.timeout(0 if ends.over else None)
+        try:
+            try:
+                async with end:
+                    ends.open.add(end)
+                    await self._pieces(pieces, chunked)
+            except TimeoutError:
+                if not end.expired():
+                    raise
+            finally:
+                ends.open.discard(end)
+            if chunked:
+                await self.write(b"0\r\n\r\n")
+        finally:
+            await close(pieces)
+
+    async def _pieces(self, pieces: AsyncIterator[bytes], chunked: bool) -> None:
+        async for piece in pieces:
+            if piece:  # an empty chunk would be the last one
+                await self.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+
+    def abort(self) -> None:
+        """Drop the connection: what was sent of an answer must not be taken for all of it."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def close(body: bytes | AsyncIterator[bytes]) -> None:
+    """Have a body that streams clean up after itself."""
+    if isinstance(body, AsyncGenerator):
+        await body.aclose()

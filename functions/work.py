@@ -5,17 +5,19 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from jobs.context import KeepLog
 from jobs.registry import App
 from jobs.runner import NO_LIMITS, Limits
+from jobs.source import JobSource
 from jobs.store import Store
 from jobs.worker import Report, Summary, Worker
 
 
 async def work(
     app: App,
+    source: JobSource | None = None,
     *,
     queues: Sequence[str] | None = None,
     slots: int | None = None,
@@ -32,30 +34,44 @@ async def work(
     place: str | None = None,
     report: Report = lambda event, lease, words: None,
 ) -> Summary:
-    """Run one worker in this process, on Redis, and say what it did.
+    """Run one worker in this process, on the app's Redis or on another `source`, and say what it did.
 
     `seconds` is the time that the platform has left for this invocation: the worker is gone by then, takes no job that could
     not be finished in time (a task needs its `timeout`, if that is shorter), and gives back what is not finished. The other
     options are those of `Worker`; `place` is SUBLET_SLOT unless given.
 
     SIGTERM, SIGINT and SIGHUP stop it: it takes no more jobs, lets the running ones finish for `grace` seconds, and gives the
-    rest back without burning a try; a second signal hurries. Raises Unavailable when Redis does not answer at the start, and
-    Invalid for options that cannot be; later outages are ridden out.
+    rest back without burning a try; a second signal hurries. Raises Unavailable when the source does not answer at the start,
+    Denied when it does not know us, and Invalid for options that cannot be; later outages are ridden out. A `source` (say, a
+    `jobs.http.HttpSource`) stays open.
     """
-    store = Store(app.settings)
     keep_log = KeepLog(logging.INFO)
     logging.getLogger().addHandler(keep_log)
     try:
-        await store.prepare()
-        worker = Worker(
-            app, store, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
-            commands=commands, name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, report=report,
-        )  # fmt: skip
-        _obey_signals(worker)
-        report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
-        return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs)
+        async with _answering(app, source) as there:
+            worker = Worker(
+                app, there, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
+                commands=commands, name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, report=report,
+            )  # fmt: skip
+            _obey_signals(worker)
+            report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
+            return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs)
     finally:
         logging.getLogger().removeHandler(keep_log)
+
+
+@contextlib.asynccontextmanager
+async def _answering(app: App, source: JobSource | None) -> AsyncIterator[JobSource]:
+    """The source that was given or, for as long as it is needed, the app's Redis; either one answers."""
+    if source is not None:
+        await source.workers()
+        yield source
+        return
+    store = Store(app.settings)
+    try:
+        await store.prepare()
+        yield store
+    finally:
         await store.aclose()
 
 

@@ -2,7 +2,7 @@
 
 from functions.bodies import Card, Gone
 from functions.call import Call, Reply
-from functions.queries import LifeQuery, Nothing
+from functions.queries import LifeQuery, Nothing, WorkersQuery
 from functions.reading import written
 from functions.reply import Problem, json_reply
 from jobs import model, roster
@@ -12,9 +12,10 @@ ABOUT_MAX = 4096
 """Bytes that a worker may say of itself."""
 
 
-async def list_workers(call: Call[Nothing, Nothing]) -> Reply:
+async def list_workers(call: Call[Nothing, WorkersQuery]) -> Reply:
     """The workers on the register, at most 1,000: where each runs, what it holds, when it was last heard of."""
-    return json_reply({"workers": await call.store.follow(call.store.layout.workers())})
+    held = call.query.jobs
+    return json_reply({"workers": await call.store.follow(roster.workers(call.store.layout.bases, jobs=held))})
 
 
 async def enlist(call: Call[Card, Nothing]) -> Reply:

@@ -43,6 +43,8 @@ class Settings:
     partitions: int = 1
     timeout: float = 2.0
     """Seconds that one call to Redis may take: well under a third of a lease."""
+    patience: float = 8.0
+    """Seconds after which a call without an answer is not sent again: Redis remembers a claim for 10."""
     allow_eviction: bool = False
     """Work on a server that is set to evict keys, and so may lose jobs."""
     door: Door | None = field(default=None, repr=False)

@@ -14,6 +14,7 @@
     │   └── OutOfMemory    OOM            Redis is full; claims and completions still work, and make room
     ├── Unavailable        Redis did not answer in time: outcome unknown; every verb is safe to send again
     │   └── Unfit          what answered cannot be used: not Redis, too old, or set to evict jobs
+    ├── Denied             the HTTP API does not take this token, or not for this
     ├── Invalid            the request never left this process: bad payload, unknown task, bad name
     └── JobFailed          the job that was waited for ended without a result
         └── JobCancelled
@@ -98,6 +99,10 @@ class Unavailable(JobsError):
 
 class Unfit(Unavailable):
     """What answers there cannot keep jobs: it is not Redis, is too old, or is set to evict them."""
+
+
+class Denied(JobsError):
+    """The HTTP API does not take this token, or not for this; nothing has changed."""
 
 
 class Invalid(JobsError):

@@ -67,8 +67,13 @@ def queues(base: str) -> str:
 
 
 def backlog(base: str) -> str:
-    """The hash of what each queue has waiting and running: `<queue> jobs` and `<queue> bytes`."""
+    """The hash of what each queue has waiting and running: `<queue> jobs`, `<queue> bytes` and `<queue> running`."""
     return f"{base}:backlog"
+
+
+def counts(base: str) -> str:
+    """The hash of what happened in each queue, and how long it took: `<queue> <what> <class>`."""
+    return f"{base}:counts"
 
 
 def lock(base: str, queue: str, key: str) -> str:

@@ -23,13 +23,14 @@ LOOKS = 5
 """How often an operator's verb looks again at a job that keeps moving."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
 def new_id(partition: int) -> str:
     """A job's id, `<partition>-<ULID>`: 48 bits of time, 80 of chance. Nothing relies on its order."""
     number = (int(time.time() * 1000) << 80) | int.from_bytes(os.urandom(10), "big")
-    return f"{partition}-" + "".join([_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5)])
+    return f"{partition}-" + "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 class Layout:
@@ -72,6 +73,7 @@ class Layout:
 
     def prepare(self) -> Plan[None]:
         """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
+        yield reads.layout(self.bases[0])  # if Redis is away, this says so, and nothing else is tried
         policy = yield from self._eviction_policy()
         if policy.startswith("allkeys") and not self.settings.allow_eviction:
             raise Unfit(
@@ -84,7 +86,7 @@ class Layout:
     def _eviction_policy(self) -> Plan[str]:
         try:
             policy: str = yield reads.eviction_policy()
-        except JobsError:  # INFO is not for everyone; if the server is away, the next call says so
+        except JobsError:  # INFO is not for everyone
             return ""
         return policy
 

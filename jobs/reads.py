@@ -12,7 +12,7 @@ from jobs.scripts import Call
 
 T = TypeVar("T")
 
-TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "released", "expired")
+TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "released", "expired", "lease_lost", "queue_full")
 """The counters kept in a base's hash since it was made."""
 
 
@@ -37,6 +37,16 @@ def get(base: str, job_id: str) -> Call[Job]:
 
     hash_, running, scheduled = keys.job(base, job_id), keys.structure(base, "running"), keys.structure(base, "scheduled")
     return Call((("HGETALL", hash_), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)), read)
+
+
+def digest(base: str, job_id: str) -> Call[str | None]:
+    """The rule `digest` of a job, which its submitter chose; None where it has none, or there is no such job."""
+
+    def read(reply: bytes | None) -> str | None:
+        words = (reply or b"").partition(b"\n")[0].decode().split(" ")[3:]
+        return next((word.removeprefix("digest=") for word in words if word.startswith("digest=")), None)
+
+    return Call((("HGET", keys.job(base, job_id), "spec"),), read)
 
 
 def pairs(reply: Any) -> dict[str, bytes]:
@@ -221,7 +231,7 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
     """The keys of a partition, and of these queues, that are of a wrong type: whoever wrote them was not one of us."""
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
-    wanted |= {keys.workers(base): "zset", keys.events(base): "stream"}
+    wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
     wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
     for name in names:
         wanted |= {keys.queue(base, name): "zset", keys.wake(base, name): "list"}

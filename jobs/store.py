@@ -1,18 +1,18 @@
 """Jobs in Redis, for code on an event loop: the `JobSource` of workers and producers, and the plans of operators."""
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from jobs import keys, roster, verbs
+from jobs import roster, verbs
 from jobs.config import Settings
 from jobs.errors import JobsError, NoNamespace
+from jobs.markers import Markers
 from jobs.model import (
-    FINISHED,
     Beat,
     Card,
     Claimed,
@@ -29,11 +29,34 @@ from jobs.model import (
 )
 from jobs.plans import Layout
 from jobs.scripts import Call
+from jobs.tail import Tail
 from jobs.transport import Plan, Transport, follow
-from jobs.waiter import REREAD, Endings, Markers
+from jobs.waiter import Endings
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What a claim asks for, each time that it asks."""
+
+    worker: str
+    queues: Sequence[str]
+    n: int
+    lease: float
+    claim_id: str | None
+    spent: bool = False
+    """Has its id brought jobs, now or before? Then it brings no others."""
+
+    def heard(self, call: Call[Claimed]) -> Call[Claimed]:
+        """The same call, whose reply tells that."""
+
+        def read(reply: Any) -> Claimed:
+            self.spent = self.spent or reply[0] != b""  # a token, also when none of its jobs is held any more
+            return call.read(reply)
+
+        return replace(call, read=read)
 
 
 class Store:
@@ -47,18 +70,27 @@ class Store:
         self.layout = Layout(settings)
         self._transport = Transport(settings, client)
         self._blocking = blocking
-        self._markers: dict[tuple[str, ...], Markers] = {}
+        self._markers: Markers | None = None
         self._endings: Endings | None = None
+        self._tail: Tail | None = None
         self._unclaimed: set[asyncio.Future[None]] = set()
         self._ready = False
-        self._preparing = asyncio.Lock()
+        self._preparing: asyncio.Future[None] | None = None
+        self.hurried = asyncio.Event()
+        """Nobody is to wait any more."""
 
     async def prepare(self) -> None:
         """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
-        async with self._preparing:
-            if not self._ready:
-                await follow(self._transport.run, self.layout.prepare())
-                self._ready = True
+        if self._ready:
+            return
+        if self._preparing is None:  # one for all who ask meanwhile: if Redis is away, nobody waits for another's turn
+            self._preparing = asyncio.ensure_future(follow(self._transport.run, self.layout.prepare()))
+            self._preparing.add_done_callback(self._prepared)
+        await asyncio.shield(self._preparing)
+
+    def _prepared(self, preparing: "asyncio.Future[None]") -> None:
+        self._preparing = None
+        self._ready = not preparing.cancelled() and preparing.exception() is None
 
     async def run(self, call: Call[T]) -> T:
         """Send one call."""
@@ -83,33 +115,52 @@ class Store:
     ) -> Claimed:
         """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one.
 
-        A `claim_id` of the caller's own (22 to 64 random characters): the same again within 10 s gives what is still held.
+        A `claim_id` of the caller's own (22 to 64 of A-Z a-z 0-9 _ . : -) makes it safe to send again: within 10 s the same id
+        gives what of its jobs is still held, and waits for no others. If the caller is cancelled, at whatever moment, what the
+        claim took is released at once; a caller that has the answer and cannot use it calls `give_back`.
         """
         until = time.monotonic() + wait
-        while True:
-            claimed = await self._claim_once(worker, queues, n, lease, claim_id)
-            left = until - time.monotonic()
-            if claimed.leases or left <= 0:
-                return claimed
-            await self._markers_of(queues).wait(min(left, claimed.next_in))
+        asked = _Asked(worker, queues, n, lease, claim_id)
+        claimed = await self._claim_once(asked)
+        if self._markers:
+            self._markers.look_in(claimed.next_in)
+        if claimed.leases or asked.spent or n <= 0 or wait <= 0 or self.hurried.is_set():
+            return claimed
+        markers = self._markers = self._markers or Markers(self.settings, self.run, self.layout.bases[0], self._blocking)
+        with markers.waiting([(self.layout.of_queue(queue), queue) for queue in queues], claimed.next_in) as waiter:
+            while not self.hurried.is_set() and await markers.wait(waiter, until - time.monotonic()):
+                claimed = await self._claim_once(asked)
+                if asked.spent and not claimed.leases:
+                    return claimed  # somebody else has used its id: it was told of that, and nobody has looked for a job
+                waiter.followed()
+                markers.look_in(claimed.next_in)
+                if claimed.leases:
+                    return claimed
+            return Claimed([], markers.next_in)
 
-    async def _claim_once(self, worker: str, queues: Sequence[str], n: int, lease: float, claim_id: str | None) -> Claimed:
+    async def _claim_once(self, asked: "_Asked") -> Claimed:
         by_base: dict[str, list[str]] = {}
-        for queue in queues:
+        for queue in asked.queues:
             by_base.setdefault(self.layout.of_queue(queue), []).append(queue)
         leases: list[Lease] = []
         next_in = 2.0
         for base, own in by_base.items():
-            room = min(n - len(leases), verbs.CLAIM_MAX)
-            request = dict(claim_id=claim_id or secrets.token_urlsafe(16), worker=worker, lease=lease, n=room, queues=own)
-            claimed = await self._claim_safely(base, request, leases)
+            try:
+                claimed = await self._claim_safely(base, own, asked, leases)
+            except JobsError:
+                if leases:  # what was taken elsewhere must not be lost; whoever asks again hears of the error
+                    return Claimed(leases, 0.0)
+                raise
             leases += claimed.leases
             next_in = min(next_in, claimed.next_in)
         return Claimed(leases, next_in)
 
-    async def _claim_safely(self, base: str, request: dict[str, Any], leases: Sequence[Lease]) -> Claimed:
+    async def _claim_safely(self, base: str, queues: Sequence[str], asked: "_Asked", leases: Sequence[Lease]) -> Claimed:
         """Claim in one partition. If the caller is cancelled, what it has taken so far is given back."""
-        call = verbs.claim(base, **request)
+        room = min(asked.n - len(leases), verbs.CLAIM_MAX)
+        request: dict[str, Any] = dict(worker=asked.worker, lease=asked.lease, queues=queues)
+        request["claim_id"] = asked.claim_id or secrets.token_urlsafe(16)
+        call = asked.heard(verbs.claim(base, n=room, **request))
         try:
             try:
                 return await self.run(call)
@@ -117,9 +168,7 @@ class Store:
                 self._ready = False
                 return await self.run(call)
         except asyncio.CancelledError:
-            giving_back = asyncio.ensure_future(self._give_back(verbs.claim(base, **request | {"n": 0}), leases))
-            self._unclaimed.add(giving_back)
-            giving_back.add_done_callback(self._unclaimed.discard)
+            self._abandon(self._give_back(verbs.claim(base, n=0, **request), leases))
             raise
 
     async def _give_back(self, again: Call[Claimed], leases: Sequence[Lease]) -> None:
@@ -131,14 +180,21 @@ class Store:
             log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", error)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release leases that their claimer will never hear of. Raises Unavailable: they come back when they end, then."""
+        """Release leases that their claimer will never hear of: at once, and also if whoever asks for it is cancelled.
+
+        Raises Unavailable: the jobs come back when their leases end, then.
+        """
+        await asyncio.shield(self._abandon(self._release(leases, reason)))
+
+    async def _release(self, leases: Sequence[Lease], reason: str) -> None:
         await self.settle([Release(lease, 0, reason) for lease in leases])
 
-    def _markers_of(self, queues: Sequence[str]) -> Markers:
-        names = tuple(keys.wake(self.layout.of_queue(queue), queue) for queue in queues)
-        if names not in self._markers:
-            self._markers[names] = Markers(self.settings, names, self._blocking)
-        return self._markers[names]
+    def _abandon(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Give something back, whoever has left: closing waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._unclaimed.add(task)
+        task.add_done_callback(self._unclaimed.discard)
+        return task
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
         """Extend leases, any number. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
@@ -197,26 +253,34 @@ class Store:
 
     async def watch(self, job_id: str, wait: float) -> Standing:
         """Where a job stands, as soon as it has ended or `wait` seconds are over."""
-        base, until = self.layout.of_id(job_id), time.monotonic() + wait
-        if self._endings is None:
-            self._endings = Endings(self.settings, self._blocking)
-        await self._endings.subscribe(base)
-        with self._endings.expecting(job_id) as ended:
-            while True:
-                (standing,) = await self.run(verbs.watch(base, [job_id]))
-                left = until - time.monotonic()
-                if standing.state is None or standing.state in FINISHED or left <= 0:
-                    return standing
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, REREAD)):
-                        await ended.wait()
+        endings = self._endings = self._endings or Endings(self.settings, self.run, self._blocking)
+        return await endings.watch(self.layout.of_id(job_id), job_id, 0 if self.hurried.is_set() else wait)
+
+    def hurry(self) -> None:
+        """Have nobody wait any more: claims, watches and listeners that do are answered now, and later ones at once."""
+        self.hurried.set()
+        if self._markers:
+            self._markers.hurry()
+        if self._endings:
+            self._endings.hurry()
+        if self._tail:
+            self._tail.close()
+
+    def tail(self) -> Tail:
+        """Who hears of every move of every job: one for all listeners of this process."""
+        if self._tail is None:
+            self._tail = Tail(self.settings, self.run, self._blocking)
+        return self._tail
 
     async def aclose(self) -> None:
         """Give back what abandoned claims brought, and let go of all connections."""
-        if self._unclaimed:
-            await asyncio.wait(self._unclaimed)
-        for markers in self._markers.values():
-            await markers.aclose()
+        under_way = [*self._unclaimed, *([self._preparing] if self._preparing else [])]
+        if under_way:
+            await asyncio.wait(under_way)
+        if self._markers:
+            await self._markers.aclose()
         if self._endings:
             await self._endings.aclose()
+        if self._tail:
+            await self._tail.aclose()
         await self._transport.aclose()

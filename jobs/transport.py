@@ -35,8 +35,6 @@ Plan = Generator[Call[Any], Any, T]
 
 PAUSES = (0.05, 0.2)
 """Seconds before a call without an answer is sent again."""
-PATIENCE = 8.0
-"""Seconds after which a call is not sent again: Redis remembers a claim for 10."""
 
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM "}
@@ -59,7 +57,7 @@ class Transport:
 
     async def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
                 return call.read(await self._reply(call))
@@ -131,7 +129,7 @@ class SyncTransport:
 
     def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
                 return call.read(self._reply(call))

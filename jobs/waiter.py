@@ -1,107 +1,104 @@
-"""Waiting without polling: for work (markers) and for endings of watched jobs (a channel).
+"""Waiting without polling for the endings of watched jobs, which a channel tells (for work: `jobs.markers`).
 
-Both hold one connection per process, whatever the number of those who wait. What they hear are hints: a lost one costs a
-moment, never a job.
+One connection per process, whatever the number of those who wait. What is heard are hints: a lost one costs a moment, never a
+result.
 """
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from redis.exceptions import RedisError
 
 from jobs import keys, verbs
 from jobs.config import BLOCK_SECONDS, Settings, connect
-from jobs.line import Lent, Line
 from jobs.model import FINISHED, Standing
-from jobs.transport import SyncTransport
+from jobs.scripts import Call
+from jobs.transport import SyncTransport, away
 
 REREAD = 1.0
-"""Seconds after which a waiter looks for itself, in case a message was lost."""
+"""Seconds after which somebody looks where a job stands, in case a message was lost."""
+MANY = 200
+"""Jobs that are looked at every second; where more are watched, every other second."""
+BATCH = 50
+"""Jobs that one look takes: few enough that it may bring all their results at once."""
 REST = 0.5
 """Seconds to rest after Redis failed a blocking read; the work's own calls tell the world about it."""
 
-
-class Markers:
-    """Hears the markers of some queues. One blocking read at a time, which is never cut short."""
-
-    def __init__(self, settings: Settings, wake_keys: Sequence[str], client: Any = None) -> None:
-        self._client = client or connect(settings, blocking=True)
-        self._line = Lent(self._client) if client or settings.door else Line(self._client.connection_pool)
-        self._ask = ("BLPOP", *wake_keys, BLOCK_SECONDS)
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._reading = False
-        self._rest: asyncio.TimerHandle | None = None
-
-    async def wait(self, seconds: float) -> bool:
-        """Wait for a marker at most this long. True if there was one: go and claim."""
-        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(heard)
-        self._read()
-        try:
-            async with asyncio.timeout(seconds):  # and never wait_for: before Python 3.12 it may swallow a cancellation
-                await heard
-        except TimeoutError:
-            return False
-        else:
-            return True
-        finally:
-            self._waiting.discard(heard)
-
-    def _read(self) -> None:
-        """Read a marker, if somebody waits and no read is under way."""
-        if self._waiting and not self._reading:
-            self._reading = True
-            self._line.send([(self._ask, self._hear)])
-
-    def _hear(self, found: Any) -> None:
-        """Wake those who wait; what arrives when nobody does is put back for another worker."""
-        self._reading = False
-        waiting = [heard for heard in self._waiting if not heard.done()]
-        if isinstance(found, Exception):
-            self._reading = True
-            self._rest = asyncio.get_running_loop().call_later(REST, self._hear, None)
-        elif found and not waiting:
-            self._line.send([(("LPUSH", *found), _no_matter)])
-        elif found:
-            for heard in waiting:
-                heard.set_result(None)
-        else:
-            self._read()
-
-    async def aclose(self) -> None:
-        """Stop listening."""
-        await self._line.aclose(at_once=True)
-        if self._rest:
-            self._rest.cancel()
-        await self._client.aclose()
-
-
-def _no_matter(reply: Any) -> None:
-    """A marker is a hint: whether it could be put back decides nothing."""
+Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class Endings:
-    """Hears which watched jobs have ended. One subscription serves all who wait in this process."""
+    """Hears which watched jobs have ended. One subscription serves all who wait in this process; `run` sends a call."""
 
-    def __init__(self, settings: Settings, client: Any = None) -> None:
+    def __init__(self, settings: Settings, run: Run, client: Any = None) -> None:
+        self._settings = settings
         self._client = client or connect(settings, blocking=True)
+        self._run = run
         self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
         self._channels: set[str] = set()
         self._subscribing = asyncio.Lock()
         self._under_way: set[asyncio.Future[None]] = set()
-        self._expected: dict[str, set[asyncio.Event]] = {}
+        self._expected: dict[str, set[_Watch]] = {}
         self._listening: asyncio.Task[None] | None = None
+        self._rereading: asyncio.Task[None] | None = None
+        self._hurried = False
 
-    async def subscribe(self, base: str) -> None:
-        """Listen to a partition's channel from now on."""
+    async def watch(self, base: str, job_id: str, wait: float) -> Standing:
+        """Where a job stands, as soon as it has ended or `wait` seconds are over."""
+        until = time.monotonic() + wait
+        await self._listen_to(base)
+        with self._expecting(base, job_id) as watch:  # before the look, or an ending may slip between
+            while True:
+                watch.told.clear()
+                standing: Standing = (await self._run(verbs.watch(base, [job_id])))[0]
+                left = until - time.monotonic()
+                if _is_over(standing) or left <= 0 or self._hurried:
+                    return standing
+                watch.looked_at = time.monotonic()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await watch.told.wait()
+                if watch.found:
+                    return watch.found
+
+    def hurry(self) -> None:
+        """Have those who wait look once more, and wait no longer."""
+        self._hurried = True
+        for watches in self._expected.values():
+            for watch in watches:
+                watch.told.set()
+
+    @contextlib.contextmanager
+    def _expecting(self, base: str, job_id: str) -> Iterator["_Watch"]:
+        watch = _Watch(base)
+        self._expected.setdefault(job_id, set()).add(watch)
+        if self._rereading is None or self._rereading.done():
+            self._rereading = asyncio.get_running_loop().create_task(self._reread())
+        try:
+            yield watch
+        finally:
+            self._expected[job_id].discard(watch)
+            if not self._expected[job_id]:
+                del self._expected[job_id]
+
+    async def _listen_to(self, base: str) -> None:
+        """Listen to a partition's channel from now on. Raises Unavailable when that takes longer than a call may."""
+        if keys.ended(base) in self._channels and self._listening and not self._listening.done():
+            return
         # A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12.
         subscribing = asyncio.ensure_future(self._subscribe(base))
         self._under_way.add(subscribing)
         subscribing.add_done_callback(self._under_way.discard)
-        await asyncio.shield(subscribing)
+        try:
+            async with asyncio.timeout(self._settings.timeout):  # reads on this connection may take long: this is not one
+                await asyncio.shield(subscribing)
+        except TimeoutError as error:
+            raise away(self._settings, error) from error
 
     async def _subscribe(self, base: str) -> None:
         async with self._subscribing:
@@ -115,18 +112,6 @@ class Endings:
             if self._channels and (self._listening is None or self._listening.done()):
                 self._listening = asyncio.create_task(self._listen())
 
-    @contextlib.contextmanager
-    def expecting(self, job_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set when this job is said to have ended. Expect before `watch`, or an ending may slip between."""
-        event = asyncio.Event()
-        self._expected.setdefault(job_id, set()).add(event)
-        try:
-            yield event
-        finally:
-            self._expected[job_id].discard(event)
-            if not self._expected[job_id]:
-                del self._expected[job_id]
-
     async def _listen(self) -> None:
         while True:
             try:
@@ -134,19 +119,58 @@ class Endings:
             except (RedisError, OSError):
                 await asyncio.sleep(REST)
                 continue
-            for event in self._expected.get(message["data"].decode(), ()) if message else ():
-                event.set()
+            for watch in self._expected.get(message["data"].decode(), ()) if message else ():
+                watch.told.set()
+
+    async def _reread(self) -> None:
+        """Look where the jobs stand, in case a message was lost: many at a time, and less often where they are many."""
+        while self._expected:
+            await asyncio.sleep(REREAD if len(self._expected) <= MANY else 2 * REREAD)
+            by_base: dict[str, list[str]] = {}
+            for job_id, watches in self._expected.items():
+                base, seen_at = min((watch.base, watch.looked_at) for watch in watches)
+                if time.monotonic() - seen_at > REREAD / 2:
+                    by_base.setdefault(base, []).append(job_id)
+            for base, ids in by_base.items():
+                for i in range(0, len(ids), BATCH):
+                    await self._look_at(base, ids[i : i + BATCH])
+
+    async def _look_at(self, base: str, ids: Sequence[str]) -> None:
+        try:
+            found = dict(zip(ids, await self._run(verbs.watch(base, ids)), strict=True))
+            over = {job_id: standing for job_id, standing in found.items() if _is_over(standing)}
+        except Exception:  # noqa: BLE001  # each one looks itself then, and hears of it
+            over = dict.fromkeys(ids)
+        for job_id, standing in over.items():
+            for watch in self._expected.get(job_id, ()):
+                watch.found = standing
+                watch.told.set()
 
     async def aclose(self) -> None:
         """Stop listening."""
         if self._under_way:
             await asyncio.wait(self._under_way)
-        if self._listening:
-            self._listening.cancel()
+        for task in filter(None, (self._listening, self._rereading)):
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._listening
+                await task
         await self._pubsub.aclose()
         await self._client.aclose()
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """One who waits for a job's end: told to look, or what somebody has found who looked for many."""
+
+    base: str
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    looked_at: float = math.inf
+    """When it last looked itself; the first look is under way."""
+    found: Standing | None = None
+
+
+def _is_over(standing: Standing) -> bool:
+    return standing.state is None or standing.state in FINISHED
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:

@@ -20,4 +20,5 @@ if job.state == 'running' then
 end
 call('ZREM', key(job.state == 'queued' and 'queue:' .. job.rules.queue or 'scheduled'), id)
 place(job, 'cancelled', kept_until(job), 'cancel')
+sum_up()
 return order(job, 'cancel', revision, 'cancelled')

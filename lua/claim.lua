@@ -18,7 +18,7 @@ if refused_because then return refused_because end
 local unfit = not are_names(ARGV, 5) or not is_name(worker) or not is_name(claim_id) or #claim_id < 22 or #claim_id > 64 or not lease
 if unfit then return refusal('INVALID', 'claim_id is 22 to 64, names are 1 to 128 of A-Z a-z 0-9 _ . : -, lease a number of ms') end
 
-local reply, leases, taken, left, lost, bytes = {'', CAP}, {}, {}, false, 0, 0
+local reply, leases, taken, waits, left, lost, bytes = {'', CAP}, {}, {}, {}, false, 0, 0
 local function answer(id, attempt, expires, spec)
   local hash = key('job:' .. id)
   local payload = not string.find(spec, '\n', 1, true) and call('HGET', hash, 'payload') or ''
@@ -44,30 +44,30 @@ local alarm = call('GET', key('alarm'))
 for i = 5, #ARGV do look_at(ARGV[i]) end
 upkeep(10 + n, worker)
 
--- One job under a lease; false when this reply has no room for it.
+-- One job under a lease; true when this reply has no room for it.
 local function take(id, score)
   local hash = key('job:' .. id)
   local state, spec, attempts, tries_left = unpack(peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
   if not state then lost = lost + 1 end
-  if state ~= 'queued' or not spec then return true end
-  if bytes > 0 and not string.find(spec, '\n', 1, true) and bytes + call('HSTRLEN', hash, 'payload') > BYTES then return false end
+  if state ~= 'queued' or not spec then return end
+  if bytes > 0 and not string.find(spec, '\n', 1, true) and bytes + call('HSTRLEN', hash, 'payload') > BYTES then return true end
   local rules, attempt = read_header(spec), (attempts or 0) + 1
   local expires = lease_end(lease, now, rules.timeout)
   if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
   call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', attempt,
     'tries_left', (tries_left or rules.tries) - 1, 'worker', worker, 'claimed_at', stamp, 'rank', score)
   leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = expires, id, id
+  if attempt == 1 then observe(waits, waited(rules)) end
   answer(id, attempt, expires, spec)
-  return true
 end
 
 for i = 5, #ARGV do
-  local head, gone = heads(ARGV[i], n - #taken), {}
+  local head, gone, before = heads(ARGV[i], n - #taken), {}, #taken
   for j = 1, #head, 2 do
-    if not take(head[j], head[j + 1]) then n = 0 break end
-    gone[#gone + 1] = head[j]
+    if take(head[j], head[j + 1]) then n = 0 break else gone[#gone + 1] = head[j] end
   end
-  if #gone > 0 then left = call('ZREM', key('queue:' .. ARGV[i]), unpack(gone)) end
+  if #gone > 0 then left = call('ZREM', key('queue:' .. ARGV[i]), unpack(gone)) run(ARGV[i], #taken - before) end
+  if waits.ms then tally(ARGV[i], 'wait', waits) waits = {} end
   if lost > 0 then lost = backlog(ARGV[i], -lost, 0) or 0 end      -- ids of which there is no job
 end
 if #taken > 0 then

@@ -23,15 +23,16 @@ local function keepsakes(job)
   return kept
 end
 
-local answers, done, forgettable, left = {}, {}, {}, {}
+local answers, done, forgettable, left, late = {}, {}, {}, {}, 0
 for i = 1, #ARGV, 3 do load(ARGV[i]) end
 for i = 1, #ARGV, 3 do
   local job = load(ARGV[i])
   local answer = unheld(job, ARGV[i + 1], 'complete')
   if not answer then
     local hash, kept, queue = key('job:' .. job.id), keepsakes(job), job.rules.queue
-    local gone = left[queue] or {jobs = 0, bytes = 0}
+    local gone = left[queue] or {jobs = 0, bytes = 0, took = {}}
     left[queue], gone.jobs, gone.bytes = gone, gone.jobs + 1, gone.bytes + size(job)
+    observe(gone.took, now - job.claimed_at)
     answer = 'completed'
     job.state, job.ended = answer, 'complete ' .. answer
     call('DEL', hash)
@@ -42,6 +43,7 @@ for i = 1, #ARGV, 3 do
     done[#done + 1], forgettable[#forgettable + 1] = job.id, now + math.max(60000, job.rules.retention)
     forgettable[#forgettable + 1] = job.id
   end
+  if answer == 'LEASE_LOST' then late = late + 1 end
   answers[#answers + 1] = answer
 end
 if #done > 0 then
@@ -49,7 +51,13 @@ if #done > 0 then
   call('ZADD', key('completed'), unpack(forgettable))
   event(done, 'completed', 'completed')
   count('completed', #done)
-  for queue, gone in pairs(left) do backlog(queue, -gone.jobs, -gone.bytes) end
+  sizes.completed = sizes.completed + #done
+  for queue, gone in pairs(left) do
+    run(queue, -gone.jobs)
+    backlog(queue, -gone.jobs, -gone.bytes)
+    tally(queue, 'completed', gone.took)
+  end
 end
+count('lease_lost', late)
 forget(2 * #answers)
 return answers

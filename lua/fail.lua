@@ -11,18 +11,24 @@ if refused_because then return refused_because end
 for i = 1, #ARGV, 6 do load_movable(ARGV[i]) end
 begin()
 
-local answers, failed = {}, 0
+local answers, failed, took, late = {}, 0, {}, 0
 for i = 1, #ARGV, 6 do
   local id, token, code, message, detail, again = unpack(ARGV, i, i + 5)
   local job = load(id)
   local answer = unheld(job, token, 'fail')
   if not answer then
-    failed = failed + 1
+    local queue = job.rules.queue
+    failed, took[queue] = failed + 1, took[queue] or {}
+    observe(took[queue], now - job.claimed_at)
     if again == 'no' then job.tries_left = 0 end
     answer = try_again(job, {verb = 'fail', code = string.match(code, '^[%w_.:-]+$') or 'failed',
       message = message, detail = detail})
   end
+  if answer == 'LEASE_LOST' then late = late + 1 end
   answers[#answers + 1] = answer
 end
+sum_up()
+for queue, seen in pairs(took) do tally(queue, 'failed', seen) end
 count('failed', failed)
+count('lease_lost', late)
 return answers

@@ -8,6 +8,7 @@ local KEEP_COMPLETED, KEEP_EVENTS = 100000, 10000
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}               -- what a header leaves unsaid
 local EVENT_IDS = 10                        -- jobs that one event speaks of
+local COUNTS = 20000                        -- numbers that are counted by queue, about
 
 local call, base = redis.call, KEYS[1]
 local peek = redis.pcall                    -- a read that finds nothing, and raises nothing, where a key is of a wrong type
@@ -36,6 +37,8 @@ local function beyond(n, limit)
 end
 
 local partition                             -- the settings of the whole partition
+local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 0}       -- of the structures, at first
+local crowded                               -- is there no room for the counts of one more queue?
 
 -- The error to return before anything else: not our namespace, or too many items. Reading what scripts write to makes a
 -- key of a wrong type speak up here, and not between two writes.
@@ -44,8 +47,9 @@ local function refused(n, limit)
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT) end
   partition = call('HGET', key('queues'), '*')
-  for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled'}) do call('ZCARD', key(state)) end
+  for state in pairs(sizes) do sizes[state] = call('ZCARD', key(state)) end
   call('HLEN', key('backlog'))
+  crowded = call('HLEN', key('counts')) >= COUNTS
   call('XLEN', key('events'))
   return beyond(n, limit)
 end

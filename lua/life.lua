@@ -49,6 +49,7 @@ local function place(job, state, score, code, ...)
   end
   call('HSET', hash, 'finished_at', stamp)
   count(state, 1)
+  change(queue, state, 1)
   backlog(queue, -1, -size(job))
   ended(job)
 end
@@ -64,6 +65,7 @@ local function conclude(job, ending, state, score)
   local hash, n = key('job:' .. job.id), job.attempt
   local answer = state == 'scheduled' and state .. ' ' .. string.format('%.0f', score) or state
   call('ZREM', key('running'), job.id)
+  change(job.rules.queue, 'running', -1)
   call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at')
   if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
   if job.logged then call('HDEL', hash, 'log:' .. n - 5) end
@@ -97,11 +99,16 @@ local function lose(job, verb, code, message)
   return try_again(job, ending, n == 1 and 0 or nil)
 end
 
+-- The ids of a structure whose moment has come, at most `limit`.
+local function overdue(structure, limit)
+  return sizes[structure] > 0 and call('ZRANGE', key(structure), '-inf', stamp, 'BYSCORE', 'LIMIT', 0, limit) or {}
+end
+
 -- What time has decided, at most `limit` moves: leases that ended go back (the first in a row to its old place,
 -- later ones after a backoff), jobs that fell due are queued. Answers how many of each.
 local function upkeep(limit, by)
-  local lost = call('ZRANGE', key('running'), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
-  local due = call('ZRANGE', key('scheduled'), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit - #lost)
+  local lost = overdue('running', limit)
+  local due = overdue('scheduled', limit - #lost)
   if #lost + #due == 0 then return 0, 0 end
   for _, ids in ipairs({lost, due}) do for _, id in ipairs(ids) do load_movable(id) end end
   begin()
@@ -115,6 +122,7 @@ local function upkeep(limit, by)
     call('ZREM', key('scheduled'), id)
     if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'due') end
   end
+  sum_up()
   count('expired', #lost)
   return #lost, #due
 end
@@ -123,8 +131,7 @@ end
 local function forget(limit)
   local gone, keep = 0, tonumber(setting(partition, 'completed') or KEEP_COMPLETED)
   for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
-    local old = call('ZRANGE', key(state), '-inf', now, 'BYSCORE', 'LIMIT', 0, limit - gone)
-    local extra = state == 'completed' and call('ZCARD', key(state)) - keep or 0
+    local old, extra = overdue(state, limit - gone), state == 'completed' and sizes.completed - keep or 0
     if #old == 0 and math.min(extra, limit) > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
     for _, id in ipairs(old) do call('DEL', key('job:' .. id)) end
     if #old > 0 then call('ZREM', key(state), unpack(old)) end
@@ -137,7 +144,7 @@ end
 -- after `cap` ms. `alarm` is who has it now. Answers the ms that `worker` may wait. The end of a lease is nobody's appointment
 -- who holds that lease: it would die with its keeper.
 local function appointment(worker, cap, alarm)
-  local due = call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2]
+  local due = (sizes.scheduled > 0 or first_due) and call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2] or nil
   local id, ends = unpack(call('ZRANGE', key('running'), 0, 0, 'WITHSCORES'))
   if ends and tonumber(ends) < now + cap and peek('HGET', key('job:' .. id), 'worker') == worker then ends = nil end
   local moment = math.min(tonumber(due or ends or now + cap), tonumber(ends or due or now + cap))

@@ -1,4 +1,4 @@
--- queue: what a queue is beside its jobs: its settings, its marker, its backlog. It follows lib.lua in front of each script.
+-- queue: what a queue is beside its jobs: its settings, marker, backlog and counts. It follows lib.lua in front of each script.
 -- luacheck: push ignore 211
 -- A queue by its name, looked at before anything is written there. `jobs` and `bytes` are what this call has stored in it.
 local queues = {}
@@ -51,11 +51,50 @@ local function pass_on(names, first)
   end
 end
 
+-- So many more of a queue's jobs run now. Never fewer than none: that would hide those that do.
+local function run(name, by)
+  if add(key('backlog'), name .. ' running', by) < 0 then call('HDEL', key('backlog'), name .. ' running') end
+end
+
+-- How many ms ago a job was to run for the first time.
+local function waited(rules)
+  return now - (rules.at and math.max(rules.at, rules.submitted_at) or rules.submitted_at + (rules.delay or 0))
+end
+
+-- One that took so many ms: into the class of its bound, and into the sum.
+local function observe(seen, took)
+  local bound = took <= 5 and 5 or took <= 20 and 20 or took <= 100 and 100 or took <= 500 and 500 or took <= 1000 and 1000
+    or took <= 2000 and 2000 or took <= 5000 and 5000 or took <= 15000 and 15000 or took <= 60000 and 60000
+    or took <= 300000 and 300000 or took <= 900000 and 900000 or took <= 3600000 and 3600000 or 'inf'
+  seen[bound], seen.ms = (seen[bound] or 0) + 1, (seen.ms or 0) + math.max(0, took)
+end
+
+-- What people look at: how often what happened in a queue. When there are very many queues, new ones are counted together.
+local function tally(name, what, seen)
+  local counts = key('counts')
+  if crowded and call('HEXISTS', counts, name .. ' wait ms') == 0 then name = '*' end
+  for class, n in pairs(seen) do add(counts, name .. ' ' .. what .. ' ' .. class, n) end
+end
+
+-- What this call changes in a queue's numbers, one job after the other; `sum_up` writes it down, once for each number.
+local changes = {}
+local function change(name, what, by)
+  local sums = changes[name] or {}
+  changes[name], sums[what] = sums, (sums[what] or 0) + by
+end
+local function sum_up()
+  for name, sums in pairs(changes) do
+    for what, by in pairs(sums) do
+      if what == 'running' then run(name, by) else tally(name, what, {jobs = by}) end
+    end
+  end
+end
+
 -- What waits and runs in a queue, in jobs and in bytes of their payloads: this is what its limits are about. Where nothing is
--- left, both begin anew, whatever went wrong before.
+-- left, all begins anew, whatever went wrong before.
 local function backlog(name, jobs, bytes)
   if add(key('backlog'), name .. ' jobs', jobs) <= 0 then
-    call('HDEL', key('backlog'), name .. ' jobs', name .. ' bytes')
+    call('HDEL', key('backlog'), name .. ' jobs', name .. ' bytes', name .. ' running')
   elseif bytes ~= 0 then                    -- Redis 7.0 takes no -0
     add(key('backlog'), name .. ' bytes', bytes)
   end

@@ -33,6 +33,7 @@ for i = 3, #ARGV, 2 do
   end
   answers[#answers + 1] = answer
 end
+sum_up()
 count('expired', lost)
 if #answers == 0 and known == life then
   call('ZREM', key('workers'), worker)

@@ -29,11 +29,15 @@ local function give_back(job, delay, reason)
   return try_again(job, ending, delay)
 end
 
-local answers = {}
+local answers, late = {}, 0
 for i = 1, #ARGV, 4 do
   local id, token, delay, reason = unpack(ARGV, i, i + 3)
   local job = load(id)
   local wait = math.floor(math.min(math.max(0, tonumber(delay) or 0), 1e13))
-  answers[#answers + 1] = unheld(job, token, 'release') or give_back(job, wait, reason)
+  local answer = unheld(job, token, 'release')
+  if answer == 'LEASE_LOST' then late = late + 1 end
+  answers[#answers + 1] = answer or give_back(job, wait, reason)
 end
+sum_up()
+count('lease_lost', late)
 return answers

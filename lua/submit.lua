@@ -3,20 +3,20 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
---                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms  trace=traceparent
+--                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms  trace=traceparent  digest=hexadecimal
 -- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …" or "INVALID …"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local SPEC_MAX = 1024                       -- a longer payload is a field of its own, read by claim alone
-local D = string.rep('%d?', 13)             -- more digits; 14 in all reach the year 5138
+local D, X = string.rep('%d?', 13), string.rep('%x', 16)  -- more digits, 14 in all reach the year 5138; those of a short digest
 local NUMBER, COUNT = '^%d' .. D .. '$', '^[1-9]' .. D .. '$'
 local SHAPES = {priority = '^%-?%d%d?%d?$', delay = NUMBER, at = NUMBER, window = COUNT, tries = COUNT, timeout = NUMBER,
-  retention = NUMBER, backoff = '^%d' .. D .. ':%d+%.?%d*:%d' .. D .. '$', key = '^[!-~]+$', trace = '^%x[%x-]+$'}
+  retention = NUMBER, backoff = '^%d' .. D .. ':%d+%.?%d*:%d' .. D .. '$', key = '^[!-~]+$', trace = '^%x[%x-]+$',
+  digest = '^' .. X .. '%x*$'}
 
 local refused_because = refused(#ARGV / 5, 200)
 if refused_because then return refused_because end
-
-local seen, jobs, answers = {}, {}, {}      -- ids and locks taken by this very call; what to store; what to say
+local seen, jobs, answers, turned_away = {}, {}, {}, 0   -- ids and locks taken by this very call; what to store; what to say
 
 -- Look at one job before anything is written: a word for the caller, and the job if it is new.
 local function examine(id, queue, task, rules, payload)
@@ -32,8 +32,7 @@ local function examine(id, queue, task, rules, payload)
     given[name] = true
   end
   if seen[id] or call('EXISTS', key('job:' .. id)) == 1 then return 'exists ' .. id end
-  local header = queue .. ' ' .. task .. ' ' .. stamp
-  local job = read_header(rules == '' and header or header .. ' ' .. rules)
+  local job = read_header(queue .. ' ' .. task .. ' ' .. stamp .. (rules == '' and '' or ' ' .. rules))
   if job.key then
     job.lock = key('key:' .. queue .. '|' .. job.key)
     local holder = seen[job.lock] or call('GET', job.lock)
@@ -42,14 +41,15 @@ local function examine(id, queue, task, rules, payload)
   end
   job.place = look_at(queue)
   local no_room = full(job.place, #payload)
-  if no_room then return no_room end
+  if no_room then turned_away = turned_away + 1 return no_room end
   job.place.jobs, job.place.bytes = job.place.jobs + 1, job.place.bytes + #payload
   job.id, job.payload, job.due = id, payload, tonumber(job.at or job.delay and now + job.delay or 0)
   seen[id], seen[job.lock or id], jobs[#jobs + 1] = id, id, job
   return 'created'
 end
-
 for i = 1, #ARGV, 5 do answers[#answers + 1] = examine(unpack(ARGV, i, i + 4)) end
+if #jobs == 0 and turned_away > 0 then begin() end      -- counted on a full server, too
+count('queue_full', turned_away)
 if #jobs == 0 then return answers end
 
 local places, moved, wanted = {}, {}, {}    -- structure → its new members, state → ids, queue → has it work now?

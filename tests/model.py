@@ -1,5 +1,6 @@
 """The life of all jobs in plain Python: what the scripts are held against (see test_invariants)."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from jobs.errors import Changed, KeyTaken, NotFound, WrongState
@@ -70,6 +71,8 @@ class Model:
     locks: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(queue, what) → how often it happened there."""
 
     def count(self, name):
         self.totals[name] = self.totals.get(name, 0) + 1
@@ -82,12 +85,12 @@ class Model:
         return self.queues.setdefault(name, Queue())
 
     def backlog(self, queue):
-        """How many of a queue's jobs wait or run, and the bytes of their payloads."""
-        sizes = [job.size for job in self.jobs.values() if job.queue == queue and job.state in WAITING]
-        return len(sizes), sum(sizes)
+        """How many of a queue's jobs wait or run, the bytes of their payloads, and how many of them run."""
+        there = [job for job in self.jobs.values() if job.queue == queue and job.state in WAITING]
+        return len(there), sum(job.size for job in there), sum(job.state == "running" for job in there)
 
     def full(self, job):
-        jobs, size = self.backlog(job.queue)
+        jobs, size, _ = self.backlog(job.queue)
         limits = self.queue(job.queue).limits
         return jobs + 1 > limits.get("jobs", jobs + 1) or size + job.size > limits.get("bytes", size + job.size)
 
@@ -99,6 +102,7 @@ class Model:
         if job.key and holder and (holder in self.jobs or until is not None):
             return holder
         if self.full(job):
+            self.count("queue_full")
             return FULL
         if job.key:
             self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
@@ -111,6 +115,7 @@ class Model:
         job = self.jobs[job_id]
         job.state, job.due = state, self.now + keep
         self.count(state)
+        self.counts[job.queue, state] += 1
         if job.key and not job.window and self.locks.get((job.queue, job.key), ("",))[0] == job_id:
             del self.locks[job.queue, job.key]
 
@@ -162,6 +167,10 @@ class Model:
 
     def overdue(self, state):
         return {job_id for job_id, job in self.jobs.items() if job.state == state and job.due <= self.now}
+
+    def late(self, answer, times=1):
+        """An ending was answered so; what came too late is counted."""
+        self.totals["lease_lost"] = self.totals.get("lease_lost", 0) + times * (answer == "LEASE_LOST")
 
     def held(self, lease, verb):
         """What a lease's verb is answered at once; None when the lease is live."""

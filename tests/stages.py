@@ -6,6 +6,7 @@ All durations are whole minutes, so that `plain` can tell what was stored in wor
 
 import copy
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -233,8 +234,19 @@ def plain(value: Any, desk: Any, since: int) -> str:
     return re.sub(r"'\d{13}-\d+'|'<-?\d+>-\d+'", "ENTRY", text)
 
 
+def how_often(counts: dict[str, str]) -> dict[str, int]:
+    """What was counted, however long it took: `<queue> <what>` → how often."""
+    found: Counter[str] = Counter()
+    for name, number in counts.items():
+        what, _, last = name.rpartition(" ")
+        found[what] += int(number) * (last != "ms")
+    return dict(found)
+
+
 def stored(desk: Any, since: int) -> dict[str, str]:
     """All that is stored, key by key, in such words."""
     found = desk.everything()
+    if keys.counts(desk.base) in found:
+        found[keys.counts(desk.base)] = how_often(found[keys.counts(desk.base)])
     ordered = {key: dict(sorted(value.items())) if isinstance(value, dict) else value for key, value in found.items()}
     return {plain(key, desk, since): plain(value, desk, since) for key, value in ordered.items()}

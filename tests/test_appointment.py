@@ -87,6 +87,16 @@ async def test_what_is_overdue_is_to_be_seen_to_at_once(desk):
     assert (await desk.ask(0, worker="other")).next_in == 2
 
 
+async def test_what_a_claim_itself_puts_off_is_an_appointment(desk):
+    """There was nothing scheduled when it began."""
+    for _ in range(2):
+        await desk.running("a", rules="backoff=1000:1:1000", lease=1)
+        desk.elapse(1.1)
+    assert (await desk.ask(worker="other")).next_in < 1.1
+    assert desk.state("a") == "scheduled"
+    assert alarm(desk) == f"{desk.score('scheduled', 'a')} other"
+
+
 async def test_a_moment_between_two_ms_is_no_trouble(desk):
     desk.raw.zadd(keys.structure(desk.base, "running"), {"ghost": desk.now() + 1500.5})
     assert 1 < (await desk.ask()).next_in <= 1.501

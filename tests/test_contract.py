@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import errors, keys, scripts, verbs
+from jobs import counts, errors, keys, scripts, verbs
 from jobs.model import Beat, Card, Completion, Failure, Lease, Note, Release, Submission
 from jobs.scripts import LIBRARIES, NAMES, script, source
 
@@ -215,15 +215,21 @@ def test_every_key_is_spelled_alike_in_lua_and_in_python():
         keys.job("B", "X"), keys.queue("B", "X"), keys.queues("B"), keys.lock("B", "X", "Y"), keys.claim("B", "X"),
         keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.ended("B"), keys.structure("B", "running"),
         keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
-        keys.worker("B", "X"),
+        keys.worker("B", "X"), keys.counts("B"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}
 
 
 def test_the_structures_are_those_of_the_libraries():
-    named = [tuple(re.findall(r"'(\w+)'", text)) for text in re.findall(r"ipairs\(\{((?:'\w+'(?:, )?)+)\}\)", body("lib"))]
-    assert keys.STRUCTURES in named
+    looked_at = re.search(r"local sizes = \{(.*?)\}", body("lib"))[1]
+    assert tuple(re.findall(r"(\w+) = 0", looked_at)) == keys.STRUCTURES
+
+
+def test_the_bounds_of_times_are_spelled_alike_in_lua_and_in_python():
+    classes = re.findall(r"took <= (\d+) and (\d+)", functions()["observe"])
+    assert all(bound == name for bound, name in classes)
+    assert tuple(int(bound) for bound, _ in classes) == counts.BOUNDS
 
 
 async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
@@ -242,7 +248,7 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
         b, keys.job(b, "a"), keys.job(b, "b"), keys.job(b, "c"), keys.job(b, "d"), keys.job(b, "e"), keys.queue(b, "q"),
         keys.lock(b, "q", "k"), keys.claim(b, "C" * 22), keys.queues(b), keys.wake(b, "q"), keys.alarm(b), keys.events(b),
         keys.structure(b, "running"), keys.structure(b, "scheduled"), keys.structure(b, "dead"), keys.backlog(b),
-        keys.workers(b), keys.worker(b, "w"),
+        keys.workers(b), keys.worker(b, "w"), keys.counts(b),
     }  # fmt: skip
 
 

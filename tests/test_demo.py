@@ -1,10 +1,12 @@
 """The demo: it shows what it promises, measures it truly, and leaves nothing behind, however it ends."""
 
+import ast
 import json
 import os
-import re
 import shlex
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,10 +23,11 @@ MARK = "DEMO_TEST_MARK"
 """An environment variable by which everything that a demo starts can be found."""
 SMALL = """
 import sys
-from jobs.demo import show
+from jobs.demo import api, show
 from jobs.demo.corpus import Corpus
 found = Corpus.find()
 show.Corpus.find = lambda: Corpus(found.files[:400], 400, found.roots)
+api.FIRST_PORT = PORT
 sys.exit(show.run(once=False, json=False, call="python3 -m jobs"))
 """
 
@@ -101,16 +104,39 @@ def test_a_worker_dies_a_ghost_is_refused_and_nothing_is_lost(demo: Callable[...
         assert words in story
 
 
+def lines_to_paste(story: str, after: str, before: str) -> str:
+    """What the demo says to paste between two of its lines; they are in a shell's words, set in by four."""
+    part = story.partition(after)[2].partition(before)[0]
+    return "".join(line[4:] + "\n" for line in part.splitlines() if line.startswith("    "))
+
+
+def paste(run: Demo, lines: str) -> str:
+    """What a shell prints that runs them, as a person's would."""
+    script = f"set -e\n{lines}".replace("python3 ", f"{shlex.quote(sys.executable)} ")
+    env = {name: value for name, value in run.env.items() if name != MARK}
+    pasted = subprocess.run(["bash", "-c", script], cwd=run.folder, env=env, capture_output=True, text=True, timeout=60)
+    assert pasted.returncode == 0, pasted.stderr
+    return pasted.stdout
+
+
 def test_one_may_play_with_it_until_ctrl_c(demo: Callable[..., Demo]) -> None:
-    run = demo("-c", SMALL)
-    story = run.until("Ctrl-C stops everything")
-    commands = re.findall(r"^    (export .*|\S.* -m jobs .*)$", story, re.MULTILINE)
-    assert len(commands) == 5
-    script = "\n".join(["set -e", *commands]).replace("python3 ", f"{shlex.quote(sys.executable)} ")
-    played = subprocess.run(["/bin/sh", "-c", script], cwd=run.folder, env=run.env, capture_output=True, text=True)
-    assert played.returncode == 0, played.stderr
-    assert '"classes":' in played.stdout.replace(" ", "")
+    with socket.create_server(("", 0)) as taken:
+        run = demo("-c", SMALL.replace("PORT", str(taken.getsockname()[1])))
+        story = run.until("Ctrl-C stops everything")
+    by_http = lines_to_paste(story, "Try, in another terminal", "The same with the command")
+    by_command = lines_to_paste(story, "The same with the command", "Ctrl-C")
+    assert len(by_command.splitlines()) == 5
+    assert '"classes":' in paste(run, by_command).replace(" ", "")
     run.until("completed analyse")
+    if shutil.which("curl"):
+        job, stats, listed = map(json.loads, paste(run, by_http).splitlines())
+        assert (job["state"], job["result"]["path"], job["worker"]) == ("completed", ast.__file__, None)
+        assert (stats["ready"], stats["running"]) == (0, 0)
+        assert {one["state"] for one in listed["jobs"]} == {"completed"}
+        run.until("completed analyse")
+    (api,) = [pid for pid in run.family() if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(api, signal.SIGKILL)
+    assert "the HTTP API died (-9)" in run.until("another one starts")
     run.process.send_signal(signal.SIGINT)
     out, err = run.process.communicate(timeout=20)
     assert (run.process.returncode, err, run.is_gone()) == (0, "", True)

@@ -4,11 +4,14 @@ import signal
 import threading
 from datetime import datetime
 
+import pytest
+
 from tests import dying_tasks as tasks
 from tests.processes import on_linux
 
 pytest_plugins = ["tests.dying"]
 pytestmark = on_linux
+OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 FLAGS = ("--slots", "50", "--processes", "8", "--lease", "300s", "--grace", "200ms")
 ROUNDS = 3
 
@@ -77,6 +80,7 @@ def deploy_under_load(stage):
     return list(waits(workers))
 
 
+@OVER_BOTH
 def test_a_rolling_deploy_loses_nothing_repeats_nothing_and_delays_nothing(stage):
     gaps = deploy_under_load(stage)
     assert len(gaps) >= ROUNDS

@@ -3,57 +3,40 @@
 import json
 import os
 import re
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.pages import blocks, check, command_on_path, free_port, need_curl, run, served, steps
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "lua" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(kind, page=README):
-    """The fenced blocks of a page of one kind: (the words after it, the text)."""
-    return re.findall(rf"^```{kind} ?(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-
-
-def steps(console):
-    """A console block as (command, what it prints); … stands for anything."""
-    for part in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]:
-        command, _, output = part.partition("\n")
-        yield command, re.sub(r"…", ".*", re.escape(output).replace("…", "…"))
-
-
 @pytest.fixture
 def home(tmp_path, place):
-    """A folder with the README's files in it, and the `sublet` command on the PATH."""
-    for name, text in blocks("python"):
+    """A folder with the README's files in it."""
+    for name, text in blocks("python", README):
         (tmp_path / name).write_text(text)
-    command = tmp_path / "bin" / "sublet"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m jobs "$@"\n')
-    command.chmod(command.stat().st_mode | stat.S_IXUSR)
     return tmp_path
 
 
 @pytest.fixture
 def env(home, place):
-    own = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "SUBLET_NAMESPACE": place.settings.namespace, "PYTHONPATH": str(ROOT)}
+    own = {"PATH": command_on_path(home), "SUBLET_NAMESPACE": place.settings.namespace, "PYTHONPATH": str(ROOT)}
     return {**os.environ, **own, "SUBLET_REDIS_URL": place.settings.redis_url}
 
 
 @pytest.mark.real_server
 def test_the_readmes_first_task_works_as_written(home, env, raw):
-    ((_, console),) = blocks("console")
-    for command, expected in steps(console):
-        if command.startswith("export SUBLET_REDIS_URL"):
-            continue
-        done = subprocess.run(command, shell=True, cwd=home, env=env, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        assert re.fullmatch(expected, done.stdout, re.DOTALL), f"{command} printed {done.stdout!r}"
+    (_, console), _ = blocks("console", README)
+    first, *others = steps(console)
+    assert first.command.startswith("export SUBLET_REDIS_URL")
+    for step, answer in zip(others, run(others, home, env), strict=True):
+        check(step, *answer)
     worker = subprocess.Popen(["sublet", "work", "tasks:app"], cwd=home, env=env, stdout=subprocess.DEVNULL)
     try:
         done = subprocess.run([sys.executable, "submit.py"], cwd=home, env=env, capture_output=True, text=True, timeout=60)
@@ -64,10 +47,24 @@ def test_the_readmes_first_task_works_as_written(home, env, raw):
 
 
 @pytest.mark.real_server
+def test_the_readmes_words_on_http_are_true(home, env, raw):
+    """A job by curl, a worker that reaches no Redis, and the result by curl."""
+    pytest.importorskip("aiohttp")
+    need_curl()
+    _, (_, console) = blocks("console", README)
+    port = free_port()
+    here = [step._replace(command=step.command.replace("8377", port)) for step in steps(console)]
+    with served(home, env, port):
+        answers = run(here, home, {name: value for name, value in env.items() if name != "SUBLET_REDIS_URL"})
+    for step, answer in zip(here, answers, strict=True):
+        check(step, *answer)
+
+
+@pytest.mark.real_server
 def test_the_workers_page_is_true(home, env, raw):
     """Its commands, in their order: the first worker lives until it is drained by the last."""
     page = (ROOT / "docs" / "workers.md").read_text()
-    lives, *others = [command.partition("#")[0] for _, console in blocks("console", page) for command, _ in steps(console)]
+    lives, *others = [step.command.partition("#")[0] for _, console in blocks("console", page) for step in steps(console)]
     worker = subprocess.Popen(lives.split(), cwd=home, env=env, stdout=subprocess.PIPE, text=True)
     try:
         name = json.loads(worker.stdout.readline())["words"].split()[0]

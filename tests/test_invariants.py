@@ -8,6 +8,7 @@ it knows the bounds: all moments are chosen so that a few real milliseconds neve
 import itertools
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from jobs.model import Beat, Card, Completion, Failure, Note, Release, Submissio
 from jobs.scripts import Call
 from jobs.transport import SyncTransport
 from tests.model import FORTNIGHT, FROM, FULL, Job, Model
+from tests.stages import how_often
 
 ELAPSE = (Path(__file__).parent / "elapse.lua").read_text()
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
@@ -75,7 +77,8 @@ class Verbs(RuleBasedStateMachine):
                 pipe.llen(keys.wake(self.base, queue))
             for queue, key in itertools.product(QUEUES, KEYS):
                 pipe.get(keys.lock(self.base, queue, key))
-            pipe.hmget(keys.backlog(self.base), [f"{queue} {what}" for queue in QUEUES for what in ("jobs", "bytes")])
+            pipe.hmget(keys.backlog(self.base), [f"{queue} {what}" for queue in QUEUES for what in ("jobs", "bytes", "running")])
+            pipe.hgetall(keys.counts(self.base))
             pipe.hgetall(self.base)
             pipe.zrange(keys.workers(self.base), 0, -1)
             for worker in WORKERS:
@@ -86,15 +89,15 @@ class Verbs(RuleBasedStateMachine):
         markers = {queue: next(replies) for queue in QUEUES}
         locks = {pair: next(replies) for pair in itertools.product(QUEUES, KEYS)}
         backlog = [int(number or 0) for number in next(replies)]
-        base, listed = next(replies), next(replies)
+        counts, base, listed = next(replies), next(replies), next(replies)
         cards = {worker: (life, bool(drain)) for worker in WORKERS for life, drain in [next(replies)] if life}
         assert set(listed) == set(cards)
-        return shelves, {i: h for i, h in hashes.items() if h}, markers, locks, backlog, base, cards
+        return shelves, {i: h for i, h in hashes.items() if h}, markers, locks, (backlog, Counter(how_often(counts))), base, cards
 
     @invariant()
     def redis_holds_what_the_model_says(self):
         model = self.model
-        shelves, hashes, markers, locks, backlog, base, cards = self.look()
+        shelves, hashes, markers, locks, (backlog, counts), base, cards = self.look()
         wanted = {(job_id, job.queue if job.state == "queued" else job.state) for job_id, job in model.jobs.items()}
         assert {(job_id, shelf) for shelf, members in shelves.items() for job_id in members} == wanted
         assert set(hashes) == set(model.jobs)
@@ -105,6 +108,7 @@ class Verbs(RuleBasedStateMachine):
             told = markers[queue] or model.queue(queue).paused
             assert told or not shelves[queue], f"{queue} has work and nobody will be told"
         assert backlog == [number for queue in QUEUES for number in model.backlog(queue)]
+        assert counts == Counter({" ".join(place): times for place, times in model.counts.items()})
         assert locks == {pair: model.lock(*pair)[0] for pair in locks}
         assert {name: int(base.get(name, 0)) for name in model.totals} == model.totals
         assert cards == {name: (worker.life, worker.drained) for name, worker in model.workers.items()}
@@ -173,6 +177,7 @@ class Verbs(RuleBasedStateMachine):
         assert self.submitted(jobs) == expected
         self.observe()
         again = [word if word is FULL else Submitted(word.id, False) for word in expected]
+        self.model.totals["queue_full"] = self.model.totals.get("queue_full", 0) + again.count(FULL)
         assert self.submitted(jobs) == again
 
     def submitted(self, jobs):
@@ -247,6 +252,7 @@ class Verbs(RuleBasedStateMachine):
             before - 1,
             self.model.now,
         )
+        self.model.counts[job.queue, "wait"] += job.attempt == 1
         job.due = self.model.now + min(seconds, job.timeout + 5)
         assert (lease.attempt, lease.payload) == (job.attempt, json.dumps(lease.id).encode())
         assert (lease.id, lease.token) not in self.tokens
@@ -285,6 +291,7 @@ class Verbs(RuleBasedStateMachine):
             job.ended, job.flagged, job.streak = ("complete", "completed"), False, ("", 0)
             job.checkpoint, job.logs = None, {n: log for n, log in job.logs.items() if n > job.attempt - 5}
             self.model.finish(lease.id, "completed", 60)
+        self.model.late(expected)
         assert self.run(verbs.complete(self.base, [Completion(lease, b"1")])) == [expected or "completed"]
         self.forgotten(old, 2)
 
@@ -303,7 +310,9 @@ class Verbs(RuleBasedStateMachine):
             job = self.model.jobs[lease.id]
             job.left = job.left if again else 0
             self.model.count("failed")
+            self.model.counts[job.queue, "failed"] += 1
             expected = self.model.over(lease.id, "fail", 15)
+        self.model.late(expected, times=2)
         (answer,) = self.twice(verbs.fail(self.base, [Failure(lease, "Boom", "m", "d", again)]))
         assert answer.split(" ")[0] == expected
 
@@ -315,6 +324,7 @@ class Verbs(RuleBasedStateMachine):
             job.left = 0 if reason and n == 20 else job.left + 1
             self.model.count("released")
             expected = self.model.over(lease.id, "release", min(2 ** (n - 1), 60) if reason else delay, (code, n))
+        self.model.late(expected, times=2)
         (answer,) = self.twice(verbs.release(self.base, [Release(lease, delay, reason)]))
         assert answer.split(" ")[0] == expected
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from jobs import errors, keys, model, scripts
+from jobs import counts, errors, keys, model, scripts
 from jobs.conformance.rules import RULES
 from jobs.reads import TOTALS
 from jobs.scripts import LIBRARIES, NAMES, script
@@ -167,6 +167,7 @@ def test_every_key_is_in_the_catalogue_and_no_other():
         "base", keys.job("", "<id>"), keys.queue("", "<name>"), *(keys.structure("", name) for name in keys.STRUCTURES),
         keys.queues(""), keys.backlog(""), keys.lock("", "<queue>", "<key>"), keys.claim("", "<claim id>"),
         keys.wake("", "<queue>"), keys.alarm(""), keys.events(""), keys.ended(""), keys.workers(""), keys.worker("", "<name>"),
+        keys.counts(""),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
     told = [word.replace("\\|", "|") for word in first_words(rows)] + [row[0] for row in rows if row[0] == "base"]
@@ -181,6 +182,16 @@ def test_every_field_of_the_base_is_told_and_no_other():
     told = first_words(table(section("Keys"), "field"))
     assert sorted(told) == sorted(written)
     assert set(TOTALS) <= set(told)
+
+
+def test_all_that_is_counted_is_told_and_no_more():
+    text = section("Keys")
+    told = {words(what)[0]: classes for what, classes, _ in table(text, "what", "class")}
+    timed = set(re.findall(r"tally\([^()]*(?:\[i\])?, '(\w+)'", CODE))
+    assert {what for what, classes in told.items() if classes == "ms"} == timed == {"wait", "completed", "failed"}
+    assert {what for what, classes in told.items() if words(classes) == ["jobs"]} == {"dead", "cancelled"}
+    classes = [int(word) for word in words(text.partition("A class of ms")[2].partition(", or")[0])]
+    assert tuple(classes) == counts.BOUNDS
 
 
 def fields():

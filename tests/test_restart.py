@@ -19,10 +19,15 @@ from tests.processes import on_linux
 
 pytest_plugins = ["tests.dying"]
 pytestmark = on_linux
+OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 FLAGS = ("--slots", "2", "--lease", "300s", "--grace", "300s")
 
 
-@pytest.mark.parametrize("name", [(), ("--name", "one")], ids=["a new name", "the same name"])
+@pytest.mark.parametrize(
+    ("name", "through"),
+    [((), "redis"), (("--name", "one"), "redis"), ((), "http")],
+    ids=["a new name", "the same name", "over http"],
+)
 def test_a_restarted_worker_brings_back_what_its_dead_predecessor_held_and_nothing_else(stage, name):
     first = stage.hire(*FLAGS, *name)
     ids = stage.submit(tasks.rests) + stage.submit(tasks.plain_rests)
@@ -96,6 +101,7 @@ def test_workers_are_listed_while_they_are_there(stage):
     assert stage.json("workers") == []
 
 
+@OVER_BOTH
 def test_a_worker_that_is_drained_finishes_and_goes(stage):
     worker = stage.hire("--slots", "2", "--lease", "3s", "--name", "drained")  # it is heard at a heartbeat: have these often
     (job_id,) = stage.submit(tasks.rests, stage.go)

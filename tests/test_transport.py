@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -161,11 +162,10 @@ async def test_nobody_asks_more_often_than_we_do(desk, proxy, connect):
     assert len(proxy.scripts) == len(transports.PAUSES) + 1
 
 
-async def test_a_call_is_not_sent_again_when_redis_may_have_forgotten_its_claim(desk, proxy, connect, monkeypatch):
+async def test_a_call_is_not_sent_again_when_redis_may_have_forgotten_its_claim(desk, proxy, connect):
     remembered = int(re.search(r"\bMEMO\b[^=]*= \d+, (\d+)", source("claim"))[1]) / 1000
-    assert transports.PATIENCE + max(transports.PAUSES) < remembered
-    monkeypatch.setattr(transports, "PATIENCE", -1)
-    run = connect(proxy.settings)
+    assert Settings().patience + max(transports.PAUSES) < remembered
+    run = connect(replace(proxy.settings, patience=-1))
     proxy.lose = 99
     await complaint(run, verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=30, n=1, queues=["q"]))
     assert len(proxy.scripts) == 1

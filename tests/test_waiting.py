@@ -10,7 +10,6 @@ from jobs.client import Client
 from jobs.model import Completion, Failure
 from jobs.store import Store
 from jobs.transport import SyncTransport
-from jobs.waiter import Markers
 
 
 @pytest.fixture
@@ -22,7 +21,6 @@ def client(store):
 def deaf(monkeypatch):
     """No second look: what is not heard is missed for a minute."""
     monkeypatch.setattr(waiter, "REREAD", 60.0)
-    monkeypatch.setattr("jobs.store.REREAD", 60.0)
 
 
 async def finish(store, result=b"42"):
@@ -57,7 +55,7 @@ async def test_an_ending_between_the_look_and_the_wait_is_not_missed(deaf, clien
             other = Store(store.settings, store._transport.client, store._blocking)
             await finish(other)
             expected = store._endings._expected
-            while not any(event.is_set() for event in expected.get(handle.id, ())):
+            while not any(watch.told.is_set() for watch in expected.get(handle.id, ())):
                 await asyncio.sleep(0.001)
         return answer
 
@@ -76,7 +74,7 @@ async def test_many_may_wait_for_one_job(deaf, client, store):
 
 async def test_a_lost_message_costs_a_second(client, store, monkeypatch):
     """Nobody hears anything: the waiter looks for itself."""
-    monkeypatch.setattr("jobs.store.REREAD", 0.05)
+    monkeypatch.setattr(waiter, "REREAD", 0.05)
     handle = await client.submit("t")
     waiting = asyncio.create_task(handle.result(30))
     await until_watched(client, handle.id)
@@ -160,17 +158,15 @@ async def test_one_submit_wakes_one_of_many(place, raw, client):
         await one.aclose()
 
 
-async def test_a_marker_that_nobody_waits_for_is_put_back(place, raw, base):
+async def test_a_marker_that_nobody_waits_for_is_put_back(store, raw, base):
     """A busy worker's read is still under way: what it hears is for another."""
     wake = keys.wake(base, "q")
-    markers = Markers(place.settings, [wake], place.client())
-    assert not await markers.wait(0.01)
+    assert (await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.01)).leases == []
     raw.lpush(wake, "1")
     async with asyncio.timeout(20):
-        while markers._reading or not raw.llen(wake):
+        while store._markers._reading or not raw.llen(wake):
             await asyncio.sleep(0.005)
     assert raw.llen(wake) == 1
-    await markers.aclose()
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 12, 20, 40])

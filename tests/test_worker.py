@@ -12,6 +12,10 @@ from jobs.model import Completion
 from jobs.worker import Worker
 from tests import tasks
 
+pytest_plugins = ["tests.sources"]
+IS_ITS_OWN_AFFAIR = pytest.mark.parametrize("over", ["redis"])
+"""For what a worker does by itself, wherever its jobs come from."""
+
 
 @pytest.fixture
 def client(store):
@@ -19,12 +23,12 @@ def client(store):
 
 
 @pytest.fixture
-async def hire(store):
+async def hire(source):
     """Have a worker run beside the test; it is stopped at the end."""
     hired = []
 
     def start(app=tasks.app, **how):
-        worker = Worker(app, how.pop("source", store), **{"slots": 4, "grace": 0.0, "name": f"w{len(hired)}", **how})
+        worker = Worker(app, how.pop("source", source), **{"slots": 4, "grace": 0.0, "name": f"w{len(hired)}", **how})
         hired.append((worker, asyncio.create_task(worker.run())))
         return worker
 
@@ -64,6 +68,7 @@ async def test_a_plain_function_runs_in_a_child_process(client, hire):
     assert os.getpid() not in {result["pid"] for result in results}
 
 
+@IS_ITS_OWN_AFFAIR
 async def test_a_thread_may_be_asked_for(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.threaded.job())
@@ -131,6 +136,7 @@ async def test_a_task_is_ended_at_its_timeout(client, hire):
     assert failed.value.code == "timed_out"
 
 
+@IS_ITS_OWN_AFFAIR
 async def test_a_stuck_child_is_killed_at_its_timeout(client, hire, tmp_path):
     hire()
     pid_file = tmp_path / "pid"
@@ -145,6 +151,7 @@ async def gone(pid):
     return not os.path.exists(f"/proc/{pid}")  # noqa: ASYNC240  # a look at /proc does not block
 
 
+@IS_ITS_OWN_AFFAIR
 @pytest.mark.parametrize(("how", "words"), [("exit", "exited with code 3"), ("kill", "died of SIGKILL")])
 async def test_a_crashed_child_is_noticed_at_once_and_its_job_runs_again(client, hire, how, words):
     hire(lease=60)
@@ -154,6 +161,7 @@ async def test_a_crashed_child_is_noticed_at_once_and_its_job_runs_again(client,
     assert (first.code, words in first.message) == ("crashed", True)
 
 
+@IS_ITS_OWN_AFFAIR
 async def test_what_a_child_raises_travels(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.plain_raises.job())
@@ -214,6 +222,7 @@ async def test_heartbeats_keep_a_job_that_is_longer_than_its_lease(client, hire)
     assert worker.summary.refused == 0
 
 
+@IS_ITS_OWN_AFFAIR
 async def test_heartbeats_go_on_while_plain_functions_hog_the_cpu(client, hire):
     hire(lease=0.6)
     ids = await submit(client, *[tasks.holds.job(1.2) for _ in range(3)])
@@ -284,24 +293,24 @@ async def test_a_due_job_is_queued_by_a_worker_that_is_busy(client, hire, store)
     await until(queued, 6)
 
 
-async def test_draining_ends_when_there_is_nothing_to_claim(client, store):
+async def test_draining_ends_when_there_is_nothing_to_claim(client, source):
     ids = await submit(client, *[tasks.add.job(i) for i in range(250)])
-    summary = await Worker(tasks.app, store, slots=20).run(drain=True)
+    summary = await Worker(tasks.app, source, slots=20).run(drain=True)
     assert (summary.completed, summary.failed) == (250, 0)
     assert all([(await client.get(job_id)).state is State.COMPLETED for job_id in ids[:5]])
 
 
-async def test_draining_an_empty_queue_ends_at_once(store):
-    assert (await Worker(tasks.app, store).run(drain=True)).completed == 0
+async def test_draining_an_empty_queue_ends_at_once(source):
+    assert (await Worker(tasks.app, source).run(drain=True)).completed == 0
 
 
-async def test_a_worker_stops_when_its_time_is_up(store):
-    summary = await Worker(tasks.app, store, grace=0).run(seconds=0.1)
+async def test_a_worker_stops_when_its_time_is_up(source):
+    summary = await Worker(tasks.app, source, grace=0).run(seconds=0.1)
     assert 0.1 <= summary.seconds < 5
 
 
-async def test_stopping_gives_unfinished_jobs_back_without_burning_a_try(client, store):
-    worker = Worker(tasks.app, store, slots=4, grace=0.05)
+async def test_stopping_gives_unfinished_jobs_back_without_burning_a_try(client, source):
+    worker = Worker(tasks.app, source, slots=4, grace=0.05)
     running = asyncio.create_task(worker.run())
     long, short = await submit(client, tasks.crowd.job(60), tasks.add.job(1))
     await client.result(short, 10)
@@ -313,8 +322,8 @@ async def test_stopping_gives_unfinished_jobs_back_without_burning_a_try(client,
     assert (summary.completed, summary.released) == (1, 1)
 
 
-async def test_stopping_lets_jobs_finish_within_the_grace(client, store):
-    worker = Worker(tasks.app, store, grace=5)
+async def test_stopping_lets_jobs_finish_within_the_grace(client, source):
+    worker = Worker(tasks.app, source, grace=5)
     running = asyncio.create_task(worker.run())
     (job_id,) = await submit(client, tasks.crowd.job(0.3))
     await until(lambda: is_running(client, job_id))
@@ -322,8 +331,8 @@ async def test_stopping_lets_jobs_finish_within_the_grace(client, store):
     assert (await running).completed == 1
 
 
-async def test_a_second_stop_hurries(client, store):
-    worker = Worker(tasks.app, store, grace=60)
+async def test_a_second_stop_hurries(client, source):
+    worker = Worker(tasks.app, source, grace=60)
     running = asyncio.create_task(worker.run())
     (job_id,) = await submit(client, tasks.crowd.job(60))
     await until(lambda: is_running(client, job_id))
@@ -332,10 +341,10 @@ async def test_a_second_stop_hurries(client, store):
     assert (await asyncio.wait_for(running, 10)).released == 1
 
 
-async def test_a_claim_that_is_abandoned_gives_its_jobs_back(client, store):
+async def test_a_claim_that_is_abandoned_gives_its_jobs_back(client, source):
     """The claim reached Redis, the caller left before the answer: nothing waits for a lease to end."""
     (job_id,) = await submit(client, tasks.add.job(1))
-    claiming = asyncio.create_task(store.claim(worker="w", queues=["default"], n=1, lease=60))
+    claiming = asyncio.create_task(source.claim(worker="w", queues=["default"], n=1, lease=60))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     claiming.cancel()
@@ -376,10 +385,10 @@ def test_a_plain_function_that_no_child_could_find_is_refused_at_the_start(store
         Worker(app, store)
 
 
-async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, store):
+async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, source):
     """…also in the very turn in which something else woke the loop that claims: it must not swallow its cancellation."""
     for i in range(30):
-        worker = Worker(tasks.app, store, slots=2, grace=0)
+        worker = Worker(tasks.app, source, slots=2, grace=0)
         running = asyncio.create_task(worker.run())
         await submit(client, tasks.add.job(i))
         for _ in range(i):
@@ -389,6 +398,7 @@ async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, store):
         await asyncio.wait_for(running, 15)
 
 
+@IS_ITS_OWN_AFFAIR
 @pytest.mark.parametrize("task", [tasks.unspeakable, tasks.plain_unspeakable], ids=["loop", "child"])
 async def test_a_failure_whose_words_cannot_be_read_is_a_failure(client, hire, task):
     hire()
@@ -398,6 +408,7 @@ async def test_a_failure_whose_words_cannot_be_read_is_a_failure(client, hire, t
     assert failed.value.code == "Unspeakable"
 
 
+@IS_ITS_OWN_AFFAIR
 @pytest.mark.parametrize(("how", "code"), [("exit", "SystemExit"), ("interrupt", "KeyboardInterrupt")])
 async def test_a_task_that_exits_does_not_take_the_worker_along(client, hire, how, code):
     hire()
@@ -408,6 +419,7 @@ async def test_a_task_that_exits_does_not_take_the_worker_along(client, hire, ho
     assert await client.result(after, 10) == 2
 
 
+@IS_ITS_OWN_AFFAIR
 async def test_a_child_has_nothing_to_read(client, hire):
     """Its stdin is not the pipe to the worker, which a task could swallow."""
     hire()

@@ -13,8 +13,10 @@ from tests.processes import is_alive, on_linux, until
 
 pytest_plugins = ["tests.dying"]
 pytestmark = on_linux
+OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 
 
+@OVER_BOTH
 def test_all_that_a_killed_worker_ran_is_run_again_by_another(stage):
     first = stage.hire("--slots", "5", "--lease", "1s")
     ids = stage.submit(tasks.rests, n=3) + stage.submit(tasks.plain_rests, n=2)
@@ -142,6 +144,7 @@ def test_a_task_that_ignores_its_timeout_loses_its_lease(stage):
     first.stop()
 
 
+@OVER_BOTH
 def test_workers_that_are_killed_again_and_again_lose_nothing_and_count_nothing_twice(stage):
     """At whatever moment it hits them: between a claim and its answer, a result and its acknowledgement."""
     ids = []

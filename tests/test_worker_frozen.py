@@ -14,6 +14,7 @@ from tests.processes import is_alive, on_linux, until
 
 pytest_plugins = ["tests.dying"]
 pytestmark = on_linux
+OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 SHORT = ("--slots", "4", "--lease", "1s")
 
 
@@ -66,7 +67,8 @@ def test_plain_functions_that_hog_every_cpu_cost_no_lease(stage):
     assert len(worker.seen("completed")) == 9
 
 
-def test_a_worker_that_was_stopped_for_a_while_is_refused_and_works_on(stage):
+@OVER_BOTH
+def test_a_worker_that_was_stopped_for_a_while_is_refused_and_works_on(stage, through):
     first = stage.hire(*SHORT)
     ids = stage.submit(tasks.rests) + stage.submit(tasks.plain_rests)
     (child,) = [note.pid for note in stage.until_noted("began", count=2) if note.pid != first.pid]
@@ -78,7 +80,9 @@ def test_a_worker_that_was_stopped_for_a_while_is_refused_and_works_on(stage):
     first.send(signal.SIGCONT)
     for job_id in ids:
         first.until("lost", id=job_id)
-        assert stage.codes(job_id) == ["lease_expired", "completed"]
+        *before, last = stage.codes(job_id)
+        assert (set(before), last) == ({"lease_expired"}, "completed")
+        assert len(before) == 1 or through == "http"  # where a long poll of the stopped worker may be given it once more
     until(lambda: not is_alive(child), "the end of the child that worked for nothing")
     proven_able(stage, first)
 

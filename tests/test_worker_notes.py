@@ -9,6 +9,7 @@ from jobs.config import Settings
 from jobs.errors import Unavailable
 from jobs.worker import Worker
 
+pytest_plugins = ["tests.sources"]
 app = App(settings=Settings())
 
 
@@ -36,30 +37,30 @@ def words(attempt):
     return [line.partition(" ")[2] for line in attempt.log]
 
 
-async def run(store, how):
-    (submitted,) = await store.submit([climbs.job(how)])
+async def run(source, store, how):
+    (submitted,) = await source.submit([climbs.job(how)])
     async with asyncio.timeout(30):
-        await Worker(app, store, slots=1, lease=60).run(drain=True)
+        await Worker(app, source, slots=1, lease=60).run(drain=True)
     return await Client(store=store).get(submitted.id)
 
 
 @pytest.mark.parametrize("how", ["completes", "fails", "snoozes"])
-async def test_the_last_words_of_a_task_are_kept_with_its_job(store, how):
+async def test_the_last_words_of_a_task_are_kept_with_its_job(source, store, how):
     """They go before the ending: afterwards the lease is no more."""
-    job = await run(store, how)
+    job = await run(source, store, how)
     heights = [1] if how == "completes" else [1, 2, 3]
     assert [words(attempt) for attempt in job.attempts] == [[f"at {height}"] for height in heights]
     assert (job.state, job.checkpoint) == (State.COMPLETED, None)
 
 
 @pytest.mark.parametrize("how", ["fails", "snoozes"])
-async def test_the_next_attempt_goes_on_where_the_last_one_was(store, how):
-    assert (await run(store, how)).result == 3
+async def test_the_next_attempt_goes_on_where_the_last_one_was(source, store, how):
+    assert (await run(source, store, how)).result == 3
 
 
-async def test_a_checkpoint_is_there_while_the_task_runs(store):
-    (submitted,) = await store.submit([waits.job()])
-    worker = Worker(app, store, slots=1, lease=60, grace=0)
+async def test_a_checkpoint_is_there_while_the_task_runs(source, store):
+    (submitted,) = await source.submit([waits.job()])
+    worker = Worker(app, source, slots=1, lease=60, grace=0)
     running = asyncio.create_task(worker.run())
     client = Client(store=store)
     async with asyncio.timeout(30):
@@ -70,9 +71,9 @@ async def test_a_checkpoint_is_there_while_the_task_runs(store):
     assert (await client.get(submitted.id)).checkpoint == "here"  # given back, and the checkpoint with it
 
 
-async def test_a_checkpoint_is_kept_through_an_outage(store, monkeypatch):
+async def test_a_checkpoint_is_kept_through_an_outage(source, store, monkeypatch):
     monkeypatch.setattr(pulse, "NEWS", 0.01)
-    note, failures = store.note, []
+    note, failures = source.note, []
 
     async def note_badly(notes):
         if len(failures) < 3:
@@ -80,9 +81,9 @@ async def test_a_checkpoint_is_kept_through_an_outage(store, monkeypatch):
             raise Unavailable("away")
         return await note(notes)
 
-    monkeypatch.setattr(store, "note", note_badly)
-    (submitted,) = await store.submit([waits.job()])
-    worker = Worker(app, store, slots=1, lease=0.3, grace=0)
+    monkeypatch.setattr(source, "note", note_badly)
+    (submitted,) = await source.submit([waits.job()])
+    worker = Worker(app, source, slots=1, lease=0.3, grace=0)
     running = asyncio.create_task(worker.run())
     client = Client(store=store)
     async with asyncio.timeout(30):

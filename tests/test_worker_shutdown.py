@@ -10,6 +10,7 @@ from tests.processes import is_alive, on_linux, until
 
 pytest_plugins = ["tests.dying"]
 pytestmark = on_linux
+OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 PATIENT = ("--slots", "4", "--lease", "300s", "--grace", "300s")
 HASTY = ("--slots", "4", "--lease", "300s", "--grace", "500ms")
 BOTH = [tasks.rests, tasks.plain_rests]
@@ -19,6 +20,7 @@ def heard_of(job):
     return job.heartbeat_at or job.claimed_at
 
 
+@OVER_BOTH
 def test_an_idle_worker_goes_at_once(stage):
     """…whatever its grace, on either signal, with an idle child or without."""
     workers = {number: stage.start(*PATIENT) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -59,6 +61,7 @@ def test_leases_are_kept_during_a_long_grace(stage):
     assert stage.codes(job_id) == ["completed"]
 
 
+@OVER_BOTH
 @pytest.mark.parametrize("hurry", [False, True], ids=["grace over", "second signal"])
 def test_what_does_not_end_in_time_is_given_back_and_burns_no_try(stage, hurry):
     """The task is told; a plain function's child is killed."""
@@ -75,6 +78,7 @@ def test_what_does_not_end_in_time_is_given_back_and_burns_no_try(stage, hurry):
     assert worker.seen("summary")[0]["released"] == 2
 
 
+@OVER_BOTH
 def test_no_job_is_lost_by_a_signal_at_any_moment_of_the_start(stage):
     """Before Python listens the signal just ends the process; from then on it is heeded. Either way no lease is left behind."""
     ids = stage.submit(tasks.rests, always=True, n=6)

@@ -12,6 +12,7 @@ from jobs.store import Store
 from jobs.worker import Worker
 from tests import tasks
 
+pytest_plugins = ["tests.sources"]
 app = App()
 
 
@@ -21,9 +22,9 @@ async def says(ctx: Context) -> None:
     await asyncio.sleep(60)
 
 
-async def test_an_ending_that_could_not_be_sent_is_sent_again(store, monkeypatch):
+async def test_an_ending_that_could_not_be_sent_is_sent_again(source, monkeypatch):
     """The server is away for a moment when the job is done: the result is not lost, the job does not run again."""
-    settle, calls = store.settle, []
+    settle, calls = source.settle, []
 
     async def settle_badly(endings):
         calls.append(len(endings))
@@ -31,21 +32,21 @@ async def test_an_ending_that_could_not_be_sent_is_sent_again(store, monkeypatch
             raise Unavailable("no answer")
         return await settle(endings)
 
-    monkeypatch.setattr(store, "settle", settle_badly)
+    monkeypatch.setattr(source, "settle", settle_badly)
     monkeypatch.setattr("jobs.claiming.REST", 0.01)
     monkeypatch.setattr("jobs.settling.REST", 0.01)
-    await store.submit([tasks.add.job(1)])
+    await source.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):
-        summary = await Worker(tasks.app, store, slots=1).run(drain=True)
+        summary = await Worker(tasks.app, source, slots=1).run(drain=True)
     assert (summary.completed, calls) == (1, [1, 1])
 
 
-async def test_a_worker_that_is_half_busy_claims_what_still_fits(store, raw, base):
-    worker = Worker(tasks.app, store, slots=3, grace=0.0)
+async def test_a_worker_that_is_half_busy_claims_what_still_fits(source, raw, base):
+    worker = Worker(tasks.app, source, slots=3, grace=0.0)
     running = asyncio.create_task(worker.run())
     try:
         for jobs, most in ((1, 1), (5, 3)):
-            await store.submit([tasks.crowd.job(60) for _ in range(jobs)])
+            await source.submit([tasks.crowd.job(60) for _ in range(jobs)])
             async with asyncio.timeout(20):
                 while raw.zcard(keys.structure(base, State.RUNNING)) < most:
                     await asyncio.sleep(0.005)
@@ -58,8 +59,8 @@ async def test_a_worker_that_is_half_busy_claims_what_still_fits(store, raw, bas
 @pytest.mark.parametrize(
     ("verb", "error"), [("claim", Unavailable), ("heartbeat", Unavailable), ("heartbeat", NoNamespace), ("settle", NoNamespace)]
 )
-async def test_a_worker_outlives_a_server_that_fails_once(store, monkeypatch, verb, error):
-    send, failures = getattr(store, verb), []
+async def test_a_worker_outlives_a_server_that_fails_once(source, monkeypatch, verb, error):
+    send, failures = getattr(source, verb), []
 
     async def badly(*request, **more):
         if not failures:
@@ -67,17 +68,17 @@ async def test_a_worker_outlives_a_server_that_fails_once(store, monkeypatch, ve
             raise error("no answer")
         return await send(*request, **more)
 
-    monkeypatch.setattr(store, verb, badly)
+    monkeypatch.setattr(source, verb, badly)
     monkeypatch.setattr("jobs.claiming.REST", 0.01)
     monkeypatch.setattr("jobs.settling.REST", 0.01)
-    await store.submit([tasks.crowd.job(0.5)])
-    worker = Worker(tasks.app, store, slots=2, lease=0.9, grace=0.0)
+    await source.submit([tasks.crowd.job(0.5)])
+    worker = Worker(tasks.app, source, slots=2, lease=0.9, grace=0.0)
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(20):
         while not failures:
             await asyncio.sleep(0.005)
-    (later,) = await store.submit([tasks.add.job(1)])
-    watching = asyncio.create_task(store.watch(later.id, 5))
+    (later,) = await source.submit([tasks.add.job(1)])
+    watching = asyncio.create_task(source.watch(later.id, 5))
     await asyncio.wait([watching, running], return_when=asyncio.FIRST_COMPLETED)
     died = running.done()
     if died:
@@ -88,16 +89,16 @@ async def test_a_worker_outlives_a_server_that_fails_once(store, monkeypatch, ve
     assert watching.result().state is State.COMPLETED
 
 
-async def test_progress_is_sent_once(store, monkeypatch):
-    beat, told = store.heartbeat, []
+async def test_progress_is_sent_once(source, monkeypatch):
+    beat, told = source.heartbeat, []
 
     async def heard(beats, *, lease):
         told.extend(beat.progress for beat in beats)
         return await beat(beats, lease=lease)
 
-    monkeypatch.setattr(store, "heartbeat", heard)
-    await store.submit([says.job()])
-    worker = Worker(app, store, slots=1, lease=0.3, grace=0.0)
+    monkeypatch.setattr(source, "heartbeat", heard)
+    await source.submit([says.job()])
+    worker = Worker(app, source, slots=1, lease=0.3, grace=0.0)
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(20):
         while len(told) < 3:
@@ -120,9 +121,9 @@ async def test_a_store_that_is_closed_has_given_back_what_an_abandoned_claim_too
     assert raw.hget(keys.job(base, submitted.id), "state") == "queued"
 
 
-async def test_a_drain_is_not_over_because_nobody_answers(store, monkeypatch):
+async def test_a_drain_is_not_over_because_nobody_answers(source, monkeypatch):
     """The server is away when the worker asks for more: that is no answer, so the queues are not dry."""
-    claim, calls = store.claim, []
+    claim, calls = source.claim, []
 
     async def claim_badly(**request):
         calls.append(request)
@@ -130,18 +131,18 @@ async def test_a_drain_is_not_over_because_nobody_answers(store, monkeypatch):
             raise Unavailable("no answer")
         return await claim(**request)
 
-    monkeypatch.setattr(store, "claim", claim_badly)
+    monkeypatch.setattr(source, "claim", claim_badly)
     monkeypatch.setattr("jobs.claiming.REST", 0.01)
     monkeypatch.setattr("jobs.settling.REST", 0.01)
-    await store.submit([tasks.add.job(i) for i in range(20)])
+    await source.submit([tasks.add.job(i) for i in range(20)])
     async with asyncio.timeout(20):
-        summary = await Worker(tasks.app, store, slots=2).run(drain=True)
+        summary = await Worker(tasks.app, source, slots=2).run(drain=True)
     assert summary.completed == 20
 
 
-async def test_a_drain_waits_for_what_is_not_settled_yet(store, raw, base, monkeypatch):
+async def test_a_drain_waits_for_what_is_not_settled_yet(source, raw, base, monkeypatch):
     """The last result finds the server away for a while: it is sent, however long that takes, before the worker goes."""
-    settle, calls = store.settle, []
+    settle, calls = source.settle, []
 
     async def settle_badly(endings):
         calls.append(len(endings))
@@ -149,13 +150,13 @@ async def test_a_drain_waits_for_what_is_not_settled_yet(store, raw, base, monke
             raise Unavailable("no answer")
         return await settle(endings)
 
-    monkeypatch.setattr(store, "settle", settle_badly)
+    monkeypatch.setattr(source, "settle", settle_badly)
     monkeypatch.setattr("jobs.claiming.REST", 0.01)
     monkeypatch.setattr("jobs.settling.REST", 0.01)
     monkeypatch.setattr("jobs.worker.LAST_WORDS", 0.0)
-    await store.submit([tasks.add.job(1)])
+    await source.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):
-        summary = await Worker(tasks.app, store, slots=1).run(drain=True)
+        summary = await Worker(tasks.app, source, slots=1).run(drain=True)
     assert (summary.completed, len(calls)) == (1, 20)
 
 
@@ -208,10 +209,10 @@ def child_raises(what: str) -> None:
 
 
 @pytest.mark.parametrize("task", [raises, thread_raises, child_raises], ids=["loop", "thread", "child"])
-async def test_whatever_a_task_raises_is_its_jobs_ending_and_never_the_workers(store, task):
+async def test_whatever_a_task_raises_is_its_jobs_ending_and_never_the_workers(source, store, task):
     """…also what was made wrongly: it would kill one worker after the other."""
-    submitted = await store.submit([task.job(what) for what in RAISED])
-    worker = Worker(app, store, slots=2, lease=60, grace=0.0)
+    submitted = await source.submit([task.job(what) for what in RAISED])
+    worker = Worker(app, source, slots=2, lease=60, grace=0.0)
     run = asyncio.create_task(worker.run())
     client, ended = Client(store=store), {}
     async with asyncio.timeout(60):

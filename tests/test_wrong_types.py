@@ -151,7 +151,7 @@ async def test_a_claim_passes_over_what_is_no_job(desk):
     assert (await desk.take("b")).attempt == 1
 
 
-COUNTERS = ["seq", "fence", "submitted", "completed", "failed", "dead", "cancelled", "released", "expired"]
+COUNTERS = ["seq", "fence", *reads.TOTALS]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -161,7 +161,9 @@ async def test_a_counter_that_is_no_number_stops_nobody(desk, verb):
     for name in COUNTERS:
         desk.raw.hset(desk.base, name, "spoiled")
     for queue in ("q", "r", "s"):
-        desk.raw.hset(keys.backlog(desk.base), mapping={f"{queue} jobs": "spoiled", f"{queue} bytes": "1.5"})
+        desk.raw.hset(keys.backlog(desk.base), mapping={f"{queue} {what}": "spoiled" for what in ("jobs", "bytes", "running")})
+    for name in desk.raw.hkeys(keys.counts(desk.base)):
+        desk.raw.hset(keys.counts(desk.base), name, "1.5")
     await desk.run(call)
     ids = [key.rpartition(":")[2] for key in desk.raw.scan_iter(match=f"{desk.base}:job:*")]
     assert all([desk.state(job_id) for job_id in ids])
@@ -190,7 +192,7 @@ async def test_the_doctor_names_the_key(desk):
     await desk.submit("a")
     calls = reads.foreign(desk.base, ["q"])
     assert await desk.run(calls) == []
-    for name in (":queues", ":backlog", ":queue:q", ":wake:q", ":events", ":alarm", ":running", ":workers"):
+    for name in (":queues", ":backlog", ":counts", ":queue:q", ":wake:q", ":events", ":alarm", ":running", ":workers"):
         desk.raw.delete(desk.base + name)
         desk.raw.sadd(desk.base + name, "of a wrong type")
         assert await desk.run(calls) == [desk.base + name]

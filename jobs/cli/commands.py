@@ -91,6 +91,7 @@ def _work(parser: Parser) -> None:
            default=None, dest="seconds")  # fmt: skip
     option("--max-jobs", "N", "stop after so many jobs", type=values.positive, default=None)
     option("--queues", "A,B", "the queues, the first one first (those of the app's tasks)", type=values.names, default=None)
+    option("--source", "URL", "take jobs from this HTTP API, not Redis (SUBLET_SOURCE, SUBLET_TOKEN)", default=None)
     option("--slots", "N", "jobs at a time (100; if all tasks are plain functions, one a process)", type=SLOTS, default=None)
     option("--processes", "N", "child processes, for plain functions (one a core)", type=PROCESSES, default=None)
     option("--jobs-per-child", "N", "have another child process after so many jobs", type=values.positive, default=None)
@@ -102,6 +103,13 @@ def _work(parser: Parser) -> None:
     option("--commands", "", "also run the task `command`: any program that a submitter names", default=False)
     option("--name", "NAME", "the worker's name (host, pid and chance)", default=None)
     option("--quiet", "", "no line per event, only the summary", default=False)
+
+
+def _serve(parser: Parser) -> None:
+    option = parser.option
+    option("--host", "ADDRESS", "where to listen (SUBLET_HOST, 127.0.0.1); everywhere: 0.0.0.0", default=None)
+    option("--port", "PORT", "the port (SUBLET_PORT, PORT, 8377); 0 finds a free one", type=values.port, default=None)
+    option("--tokens-file", "FILE", "lines of NAME:ROLES:SECRET, beside SUBLET_TOKENS (SUBLET_TOKENS_FILE)", default=None)
 
 
 def _workers(parser: Parser) -> None:
@@ -167,6 +175,9 @@ _TABLE = (
             "steer.configure", _configure),
     Command("work", "MODULE:APP [options]", "Run a worker: take jobs and run them until a signal comes.",
             "work.work", _work),
+    Command("serve", "[--host ADDRESS] [--port PORT] [--tokens-file FILE]",
+            "Answer HTTP: the whole API, for curl and for workers. Away from loopback it takes tokens.",
+            "serve.serve", _serve, groups=("http",)),
     Command("workers", "[drain NAME…]", "The workers: where each runs, what it holds, and when it was last heard of.",
             "workers.workers", _workers),
     Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, forget what is old.",

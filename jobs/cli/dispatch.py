@@ -1,6 +1,6 @@
 """From a command line to an exit code: find the command, see to what it needs, run it, and say in one line what went wrong.
 
-Exit codes: 0 yes · 1 no (refused, failed, not found) · 2 wrong usage or an invalid request · 3 Redis is away or unfit.
+Exit codes: 0 yes · 1 no (refused, failed, not found) · 2 wrong usage or an invalid request · 3 Redis or the API is away.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jobs.cli.commands import COMMANDS, Command
 from jobs.cli.help import first_steps, overview
 from jobs.cli.parser import VALUED, program, read_more
 from jobs.cli.values import instead
-from jobs.errors import Invalid, JobFailed, JobsError, Refused, Unavailable, Unfit
+from jobs.errors import Denied, Invalid, JobFailed, JobsError, Refused, Unavailable, Unfit
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 HELP = ("-h", "--help", "help")
@@ -120,6 +120,8 @@ def _told(error: Any) -> tuple[str, str, int]:
         return "INVALID", str(error), 2
     if isinstance(error, Unavailable):
         return "UNFIT" if isinstance(error, Unfit) else "UNAVAILABLE", str(error), 3
+    if isinstance(error, Denied):
+        return "DENIED", str(error), 1
     if isinstance(error, Refused):
         return error.code, str(error), 1
     if isinstance(error, JobFailed):

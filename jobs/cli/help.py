@@ -27,7 +27,7 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
 
   work MODULE:APP      run a worker: until a signal comes, the queues are dry, or the time is up
   workers              who works, on what, and when last heard of; drain NAME… has one finish and go
-  tick                 do the upkeep, from any cron; not needed while workers run
+  serve                answer HTTP: the whole API;  tick  do the upkeep, from any cron
   doctor   scripts     is this server fit to keep jobs? does it know the Lua scripts?
 
   demo                 see it run, on a server of its own

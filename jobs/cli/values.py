@@ -78,6 +78,13 @@ def positive(text: str) -> int:
     return value
 
 
+def port(text: str) -> int:
+    """A TCP port; 0 stands for a free one."""
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65_535:
+        raise ArgumentTypeError(f"{text[:40]!r} is no port; use 0 to 65535, where 0 finds a free one")
+    return int(text)
+
+
 def up_to(largest: int, because: str) -> Callable[[str], int]:
     """A reader of whole numbers from 1 to `largest`, which says why there is an end."""
 

@@ -1,19 +1,19 @@
 """`work`: one worker in this process."""
 
 import asyncio
-import importlib
 import logging
 import os
 import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from functions.work import work as run_worker
+from jobs.bootstrap import ensure
 from jobs.cli.events import Events, log_to_stderr
 from jobs.cli.load import load_app
+from jobs.cli.loops import loop_factory
 from jobs.cli.session import client_of, look, settings_for
 from jobs.cli.values import instead
 from jobs.errors import Invalid
@@ -21,6 +21,7 @@ from jobs.keys import is_name
 from jobs.model import Lease
 from jobs.registry import App
 from jobs.runner import Limits
+from jobs.source import JobSource
 from jobs.worker import Summary
 
 log = logging.getLogger(__name__)
@@ -45,42 +46,67 @@ def work(args: Namespace) -> int:
             os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
     app = load_app(args.app)
     app.settings = settings_for(args, app)
-    unknown = _unknown(app, args.queues or [])
+    url = _source_url(args)
+    unknown = "" if url else _unknown(app, args.queues or [])
     log_to_stderr(args.json)
+    source = _over_http(url, app) if url else None
     events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
     pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.get_loop().set_default_executor(pool)
-        summary = runner.run(_run(args, app, place, events, unknown))
+        summary = runner.run(_run(args, app, place, events, unknown, source))
         events.sum_up(summary)
         pool.shutdown(wait=False, cancel_futures=True)
         _leave_what_runs_on(summary.stuck, int(summary.stalled))
     return int(summary.stalled)
 
 
-async def _run(args: Namespace, app: App, place: str, events: Events, unknown: str) -> Summary:
+async def _run(args: Namespace, app: App, place: str, events: Events, unknown: str, source: JobSource | None) -> Summary:
     def report(event: str, lease: Lease | None, words: str) -> None:
         events.hear(event, lease, words)
         if event == "ready" and unknown:
             events.hear("warning", None, unknown)
 
-    return await run_worker(
-        app,
-        queues=args.queues,
-        slots=args.slots,
-        processes=args.processes,
-        lease=args.lease,
-        grace=args.grace,
-        stall=args.stall,
-        limits=Limits(memory=args.memory, jobs=args.jobs_per_child),
-        commands=args.commands,
-        drain=args.drain,
-        seconds=args.seconds,
-        max_jobs=args.max_jobs,
-        name=args.name,
-        place=place,
-        report=report,
-    )
+    try:
+        return await run_worker(
+            app,
+            source,
+            queues=args.queues,
+            slots=args.slots,
+            processes=args.processes,
+            lease=args.lease,
+            grace=args.grace,
+            stall=args.stall,
+            limits=Limits(memory=args.memory, jobs=args.jobs_per_child),
+            commands=args.commands,
+            drain=args.drain,
+            seconds=args.seconds,
+            max_jobs=args.max_jobs,
+            name=args.name,
+            place=place,
+            report=report,
+        )
+    finally:
+        if source:
+            await source.aclose()
+
+
+def _source_url(args: Namespace) -> str | None:
+    """Where the jobs come from, if it is not Redis. Flags go before what the environment says. Raises Invalid."""
+    given, redis = args.source, bool(args.redis_url or args.namespace)
+    if given and redis:
+        raise Invalid("--source: the API there knows its Redis and its namespace; leave --redis-url and --namespace out")
+    return given or (None if redis else os.environ.get("SUBLET_SOURCE"))
+
+
+def _over_http(url: str, app: App) -> JobSource:
+    """The API at a URL, with the token that the environment has. Raises Invalid for what cannot be."""
+    ensure(("http",))
+    try:
+        from jobs.http import HttpSource
+    except ImportError as error:
+        raise Invalid(f"--source needs the dependencies of sublet[http] ({error}): pip install 'sublet[http]'") from None
+    return HttpSource.read(url, app.settings.timeout)
 
 
 def _check_names(what: str, *names: str) -> None:
@@ -127,12 +153,3 @@ def _exit(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """That of uvloop, where somebody has installed it."""
-    try:
-        found: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return None
-    return found

@@ -83,14 +83,17 @@ def _durations(stage: Stage) -> str:
 
 async def _scripts_only(stage: Stage) -> str:
     markers = {keys.wake(stage.base, name) for name in stage.queues}
+    own = keys.wake(stage.base, "|")  # what follows is the client's: a list by which it ends its own blocking read
     writes = {text(name).upper() for name in await stage.raw("COMMAND LIST", "FILTERBY", "ACLCAT", "write")}
     taken = 0
     for seen in stage.proxy.log:
         if seen.name in ("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL"):
             if not seen.verb:
                 return f"{seen.name} of a script that is none of this version's lua/ ({' '.join(seen.args)[:60]})"
-        elif seen.name in ("BLPOP", "BRPOP") and set(seen.args[:-1]) <= markers:
-            taken += seen.reply is not None
+        elif seen.name in ("BLPOP", "BRPOP") and all(key in markers or key.startswith(own) for key in seen.args[:-1]):
+            taken += isinstance(seen.reply, list) and text(seen.reply[0]) in markers
+        elif seen.name in ("LPUSH", "PEXPIRE") and seen.args[0].startswith(own):
+            continue
         elif seen.name in ("LPUSH", "RPUSH") and seen.args[0] in markers and len(seen.args) == 2 and taken:
             taken -= 1  # put back, for another worker
         elif seen.name in writes:

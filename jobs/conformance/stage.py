@@ -74,6 +74,7 @@ class Stage:
         """What the client is told."""
         return {
             "SUBLET_REDIS_URL": self.proxy.url,
+            "SUBLET_SOURCE": "",  # what the caller may have exported leads elsewhere
             "SUBLET_NAMESPACE": self.settings.namespace,
             "SUBLET_QUEUES": ",".join(self.queues),
             "SUBLET_LEASE": str(LEASE),

@@ -1,6 +1,7 @@
-"""How the demo ends: the sums on the screen, and then, if wanted, a server and workers to play with."""
+"""How the demo ends: the sums on the screen, and then, if wanted, a server, workers and the HTTP API to play with."""
 
 import ast
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 
 from jobs.demo import FOLDER
+from jobs.demo.api import ApiProcess
 from jobs.demo.cast import Cast, Stuck
 from jobs.demo.corpus import Corpus
 from jobs.demo.screen import Screen
@@ -31,7 +33,7 @@ def sums(screen: Screen, corpus: Corpus, tally: Tally, reports: Sequence[Report]
         for r in largest
     ]  # fmt: skip
     screen.say()
-    screen.table(("largest files, read back from Redis", "lines of code", "functions", "classes", "depth"), rows)
+    screen.table(("largest files, from Redis", "lines", "functions", "classes", "depth"), rows)
     screen.say()
     screen.parts(_totals(corpus, reports))
     screen.parts(tally.words(), "bold red" if tally.complaints() else "bold green")
@@ -49,29 +51,59 @@ def _totals(corpus: Corpus, reports: Sequence[Report]) -> list[str]:
     return [*words, f"{unread} not valid Python"] if unread else words
 
 
-def play(screen: Screen, server: EmbeddedServer, cast: Cast, queue: str, call: str) -> None:
+def play(screen: Screen, server: EmbeddedServer, cast: Cast, api: ApiProcess, queue: str, call: str) -> None:
     """Leave everything up, say what to try, and show what the workers do; `call` is how to call this program.
 
     Ends by a signal alone. Raises Stuck when the server is gone.
     """
     count = len([worker for worker in cast.workers if worker.fate in ("", "killed")])
     cast.fill(count)
+    api.start()
     screen.say()
-    screen.say(f"  The server and {count} workers stay up. Try, in another terminal:")
-    for line in (
-        f"export SUBLET_REDIS_URL={server.url}",
-        f"{call} stats",
-        f'{call} submit analyse \'{{"path": "{ast.__file__}"}}\' --wait --queue {queue}',
-        f"{call} list --state completed --limit 5",
-        f"{call} doctor",
-    ):
+    screen.say(f"  The server, {count} workers and the HTTP API stay up. Try, in another terminal:")
+    for line in _by_http(api.url, queue):
+        screen.say(f"    [bold]{escape(line)}[/]")
+    screen.say("  The same with the command:")
+    for line in _by_command(server.url, queue, call):
         screen.say(f"    [bold]{escape(line)}[/]")
     screen.say("  Ctrl-C stops everything; the data stay.")
     while True:
         _glance(screen, cast, count)
         if not _is_alive(server.pid):
             raise Stuck(f"the server is gone; its log is {FOLDER / 'server.log'}")
+        if api.exit is not None:
+            screen.say(f"  {time.strftime('%H:%M:%S')}  the HTTP API died ({api.exit}); another one starts")
+            api.start()
         time.sleep(GLANCE)
+
+
+def _by_http(url: str, queue: str) -> list[str]:
+    """Lines for a shell: submit a job, wait for its result, look around."""
+    return [
+        f"SUBLET={url}",
+        "ID=$(curl -s $SUBLET/jobs -H content-type:application/json -d '",
+        f'  {{"task": "analyse", "queue": "{queue}", "payload":',
+        f'  {{"path": {_quoted(ast.__file__)}}}}}\' | cut -d\\" -f4)',
+        'curl -s "$SUBLET/jobs/$ID?wait=20"',
+        "curl -s $SUBLET/stats",
+        'curl -s "$SUBLET/jobs?state=completed&limit=2"',
+    ]
+
+
+def _by_command(url: str, queue: str, call: str) -> list[str]:
+    """The same, by the command of this program."""
+    return [
+        f"export SUBLET_REDIS_URL={url}",
+        f"{call} submit analyse '{{\"path\": {_quoted(ast.__file__)}}}' --wait --queue {queue}",
+        f"{call} stats",
+        f"{call} list --state completed --limit 5",
+        f"{call} doctor",
+    ]
+
+
+def _quoted(text: str) -> str:
+    """A text as JSON, between the single quotes of a shell."""
+    return json.dumps(text).replace("'", "'\\''")
 
 
 def _glance(screen: Screen, cast: Cast, count: int) -> None:

@@ -14,6 +14,7 @@ from typing import NoReturn
 from jobs.client import SyncClient
 from jobs.config import Settings
 from jobs.demo import FOLDER, acts
+from jobs.demo.api import ApiProcess
 from jobs.demo.cast import Cast, Stuck
 from jobs.demo.corpus import Corpus
 from jobs.demo.ending import play, sums
@@ -38,9 +39,9 @@ LAST_LINES = 1.0
 def run(once: bool, json: bool, call: str) -> int:
     """Show it, and give the exit code: 0 if every job ended once and the ghosts were refused.
 
-    With `json` the story goes to stderr, and the sums to stdout as one JSON object. Without `once`, server and workers stay up
-    until Ctrl-C, and `call` is how to call this program. Raises JobsError when it cannot go on; whatever happens, no process
-    is left behind.
+    With `json` the story goes to stderr, and the sums to stdout as one JSON object. Without `once`, server, workers and the HTTP
+    API stay up until Ctrl-C, and `call` is how to call this program. Raises JobsError when it cannot go on; whatever happens, no
+    process is left behind.
     """
     screen = Screen(sys.stderr if json else sys.stdout)
     code: int | None = None
@@ -58,7 +59,8 @@ def run(once: bool, json: bool, call: str) -> int:
                 print(dumps(asdict(tally)), flush=True)  # noqa: T201  # the sums are the output
             code = 1 if tally.complaints() else 0
             if not once:
-                play(screen, server, stage.cast, stage.queue, call)
+                api = stack.enter_context(ApiProcess(server.url, FOLDER / "api.log"))
+                play(screen, server, stage.cast, api, stage.queue, call)
     except KeyboardInterrupt:
         screen.say(f"  stopped; the data stay in {FOLDER}")
         return 130 if code is None else code

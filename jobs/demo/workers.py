@@ -48,7 +48,7 @@ class WorkerProcess:
     def start(cls, number: int, arguments: Sequence[str], redis_url: str, log: IO[bytes]) -> "WorkerProcess":
         """Start `sublet work …` on a server; what it has to complain about goes to `log`."""
         path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "PYTHONPATH": path, "SUBLET_REDIS_URL": redis_url}
+        environment = {**os.environ, "PYTHONPATH": path, "SUBLET_REDIS_URL": redis_url, "SUBLET_SOURCE": ""}
         command = [sys.executable, "-P", "-m", "jobs", "work", "jobs.demo.tasks:app", "--json", *arguments]
         return cls(number, spawn_bound(command, stdout=subprocess.PIPE, stderr=log, env=environment))
 

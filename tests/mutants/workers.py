@@ -113,7 +113,7 @@ MUTANTS = (
         "            await self._keep_notes([attempt for attempt, _ in batch])\n",
         "",
         "the log lines that say why a job failed are the ones that are missing",
-        "test_worker_notes.py::test_the_last_words_of_a_task_are_kept_with_its_job[fakeredis-fails]",
+        "test_worker_notes.py::test_the_last_words_of_a_task_are_kept_with_its_job[redis-fakeredis-fails]",
     ),
     Mutant(
         "a loop that was stopped with the whole process counts as blocked",

@@ -9,6 +9,8 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
+from jobs.counts import BOUNDS
+from jobs.reads import TOTALS
 from tests.simulation.history import (
     BY_LEASE,
     Life,
@@ -38,6 +40,8 @@ class Checker:
         self.redis, self.look = redis, redis.look()
         self.lives: dict[str, Life] = {}
         self.totals: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        """What has happened by queue, as the scripts must have counted it."""
         self.fence = 0
         self.claims: dict[str, tuple[int, str, frozenset[str]]] = {}
         self.settings: dict[str, Settings] = {}
@@ -49,14 +53,16 @@ class Checker:
         """What is known, to compare, and to come back to."""
         lives = tuple(tuple(vars(life).values()) for life in self.lives.values())
         claims, register = tuple((i, *rest) for i, rest in self.claims.items()), tuple(self.register.items())
-        return lives, tuple(sorted(self.totals.items())), self.fence, claims, register
+        counted = tuple(sorted(self.totals.items())), tuple(sorted(self.counts.items()))
+        return lives, counted, self.fence, claims, register
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Come back to what was known; Redis has come back already."""
-        lives, totals, self.fence, claims, register = saved
+        lives, (totals, counts), self.fence, claims, register = saved
         self.register = dict(register)
         self.lives = {life[0]: Life(*life) for life in lives}
-        self.totals, self.claims = Counter(dict(totals)), {i: rest for i, *rest in claims}
+        self.totals, self.counts = Counter(dict(totals)), Counter(dict(counts))
+        self.claims = {i: rest for i, *rest in claims}
         self.look = self.redis.look()
 
     def executed(self, process: Any, request: Request, reply: Any) -> None:
@@ -142,6 +148,7 @@ class Checker:
         elif request.verb in (*BY_LEASE, "reconcile"):
             live = {group[0] for group, due in zip(request.groups, wanted, strict=True) if not due}
             must(moved.keys() == live, f"{request.verb} moved {set(moved)}, and held leases of {live}")
+            self.totals["lease_lost"] += wanted.count("LEASE_LOST") * (request.verb in BY_LEASE)
             for (i, *_), word, due in zip(request.groups, reply, wanted, strict=True):
                 self.ended(request, i, word.decode(), due, moved)
 
@@ -231,6 +238,7 @@ class Checker:
                 )
             elif word == "QUEUE_FULL":
                 must(not self.has_room(queue, new[queue]), f"{i} was refused ({answer.decode()}), and there is room")
+                self.totals["queue_full"] += 1
             elif word == "created":
                 must(self.has_room(queue, new[queue]), f"{i} was taken into a full queue")
                 must(not (lock in before.locks and self.stands(before.locks[lock])), f"{i} was created, but its key is held")
@@ -277,7 +285,25 @@ class Checker:
         for name in (COUNTED.get(cause), state if state in FINISHED else None):
             if name:
                 self.totals[name] += 1
+        if state in ("dead", "cancelled"):
+            self.counts[f"{life.queue} {state} jobs"] += 1
+        if cause == "claim" and life.attempt == 1:
+            self.timed(life.queue, "wait", self.wanted_at(i))
+        elif cause in ("complete", "fail"):
+            self.timed(life.queue, {"fail": "failed"}.get(cause, state), int(before.jobs[i]["claimed_at"]))
         return state
+
+    def wanted_at(self, i: str) -> int:
+        """When a job was to run for the first time, in ms."""
+        spec = self.look.jobs[i]["spec"]
+        rules, submitted_at = rules_of(spec), int(spec.split(" ")[2].split("\n")[0])
+        return max(submitted_at, int(rules.get("at", submitted_at + int(rules.get("delay", 0)))))
+
+    def timed(self, queue: str, what: str, since: int) -> None:
+        """Something took from a moment until now."""
+        took = max(0, self.look.now - since)
+        bound = next((str(bound) for bound in BOUNDS if took <= bound), "inf")
+        self.counts.update({f"{queue} {what} {bound}": 1, f"{queue} {what} ms": took})
 
     def forgotten(self, request: Request, before: Look) -> None:
         """Only finished jobs are forgotten, by those who may, after their time."""
@@ -304,14 +330,17 @@ class Checker:
             shelf = f"queue:{life.queue}" if life.state == "queued" else life.state
             must(places[i] == shelf, f"{i} is {life.state}, and in {places[i]}")
             self.one(life, look.jobs[i])
-        counted = {name: int(look.hashes[""].get(name, 0)) for name in self.totals}
+        counted = Counter({name: int(look.hashes[""].get(name, 0)) for name in TOTALS})
         must(counted == self.totals, f"the totals are {counted}, not {dict(self.totals)}")
+        by_queue = Counter({name: int(count) for name, count in look.hashes.get("counts", {}).items()})
+        must(by_queue == self.counts, f"by queue {by_queue - self.counts} was counted, and not {self.counts - by_queue}")
         waiting: Counter[str] = Counter()
         for life in alive.values():
             if life.state not in FINISHED:
                 waiting.update({f"{life.queue} jobs": 1, f"{life.queue} bytes": life.size})
+                waiting[f"{life.queue} running"] += life.state == "running"
         backlog = {name: int(count) for name, count in look.hashes.get("backlog", {}).items() if int(count)}
-        must(backlog == waiting, f"the backlog is {backlog}, not {dict(waiting)}")
+        must(Counter(backlog) == waiting, f"the backlog is {backlog}, not {dict(waiting)}")
         self.keys(alive)
         cards = {name: (card["life"], "drain" in card) for name, card in look.cards.items()}
         must(cards == self.register and look.register.keys() == cards.keys(), f"the register has {cards}, not {self.register}")

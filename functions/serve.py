@@ -1,0 +1,100 @@
+"""The API as a server of its own. It keeps nothing: run as many as you like, and kill any of them."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from functions.app import Api
+from functions.front import Front
+from functions.gate import Limits
+from functions.listening import listen, make_room, url_of
+from functions.tokens import Tokens
+from jobs.config import Settings
+from jobs.store import Store
+
+log = logging.getLogger(__name__)
+
+GRACE = 8.0
+"""Seconds that requests in flight may take to finish when the server stops."""
+REDIS_TIMEOUT = 0.8
+"""Seconds that one call to Redis may take, unless SUBLET_TIMEOUT says otherwise: a caller is told within a second."""
+REDIS_PATIENCE = 0.1
+"""Seconds after which a call that got no answer is not sent again. A connection that broke is made anew in less."""
+CLOSING = 3.0
+"""Seconds that the connections to Redis may take to close: it may not answer."""
+
+
+class Stop:
+    """Whether the server is to stop: asked once, it finishes what it has begun; asked again, it hurries."""
+
+    def __init__(self) -> None:
+        self.asked, self.hurried = asyncio.Event(), asyncio.Event()
+
+    def ask(self) -> None:
+        """Ask it to stop."""
+        (self.hurried if self.asked.is_set() else self.asked).set()
+
+
+async def serve(
+    settings: Settings,
+    host: str = "127.0.0.1",
+    port: int = 8377,
+    tokens: Tokens | None = None,
+    report: Callable[[str], None] = lambda url: None,
+    *,
+    limits: Limits | None = None,
+    stop: Stop | None = None,
+) -> None:
+    """Serve the API until a signal comes (SIGTERM, SIGINT, SIGHUP), or, if there is a `stop`, until that is asked.
+
+    `report` is told the URL once it is up. Without `tokens` only loopback addresses are served. Redis need not be there: who
+    asks meanwhile is told 503. At the end, no more requests are taken, who waits is answered, and the others have 8 s; a second
+    signal hurries. Raises Invalid for an address that cannot be served, and JobsError for a port that is taken.
+    """
+    tokens, limits = tokens or Tokens(), limits or Limits()
+    sockets = listen(host, port, loopback_only=not tokens.needed)
+    store = Store(quick(settings))
+    front = Front(Api(store, tokens), replace(limits, connections=make_room(limits.connections)))
+    try:
+        with _asked(stop) as stop:
+            await front.start(sockets)
+            report(url_of(host, sockets[0]))
+            await stop.asked.wait()
+            store.hurry()
+            await front.stop(GRACE, stop.hurried)
+    finally:
+        for one in sockets:
+            one.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                await store.aclose()
+
+
+def quick(settings: Settings) -> Settings:
+    """The settings for who must answer within a second, also when Redis does not."""
+    if os.environ.get("SUBLET_TIMEOUT"):
+        return settings
+    return replace(settings, timeout=min(settings.timeout, REDIS_TIMEOUT), patience=REDIS_PATIENCE)
+
+
+@contextlib.contextmanager
+def _asked(stop: Stop | None) -> Iterator[Stop]:
+    """Who asks for the stop: the caller, or else signals."""
+    if stop:
+        yield stop
+        return
+    stop, loop, taken = Stop(), asyncio.get_running_loop(), []
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: the platform has the signals
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # started under nohup: stay
+                loop.add_signal_handler(number, stop.ask)
+                taken.append(number)
+    try:
+        yield stop
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,63 @@
+"""`serve`: the HTTP API, in this process."""
+
+import asyncio
+import logging
+import os
+import sys
+from argparse import Namespace
+
+from functions.tokens import Tokens
+from jobs.bootstrap import missing
+from jobs.cli.events import log_to_stderr
+from jobs.cli.loops import loop_factory
+from jobs.cli.output import document, write
+from jobs.cli.session import client_of, settings_of
+from jobs.errors import Invalid
+
+HOST, PORT = "127.0.0.1", 8377
+NEEDED = ("aiohttp>=3.14.1",)
+"""What an installed package may lack; a test holds it equal to the extra `http`. Older releases let callers do harm."""
+
+
+def serve(args: Namespace) -> int:
+    """Serve until a signal comes."""
+    lacking = missing(NEEDED)
+    if lacking:
+        raise Invalid(f"serving HTTP takes {' and '.join(lacking)}: pip install 'sublet[http]'")
+    settings = settings_of(args)
+    with client_of(settings):  # a URL that cannot be is refused here
+        pass
+    tokens = Tokens.read(args.tokens_file)
+    host = args.host or os.environ.get("SUBLET_HOST") or HOST
+    port = _port() if args.port is None else args.port
+    log_to_stderr(args.json)
+    logging.getLogger("functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
+    from functions.serve import serve as run  # it needs what may be lacking
+
+    def report(url: str) -> None:
+        if args.json:
+            document({"url": url, "pid": os.getpid(), "tokens": len(tokens)})
+        else:
+            write(f"serving {url} · {_whom(tokens)}")
+        sys.stdout.flush()
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(run(settings, host, port, tokens, report))
+    return 0
+
+
+def _port() -> int:
+    """The port from the environment: SUBLET_PORT is said to us alone, PORT is what platforms tell everybody."""
+    for name in ("SUBLET_PORT", "PORT"):
+        said = os.environ.get(name)
+        if said:
+            if not said.isdecimal() or not said.isascii() or int(said[:9]) > 65_535:
+                raise Invalid(f"{name}={said[:40]!r}: use 0 to 65535; 0 finds a free port")
+            return int(said)
+    return PORT
+
+
+def _whom(tokens: Tokens) -> str:
+    if not tokens.needed:
+        return "this machine alone, no token needed"
+    return "one token" if len(tokens) == 1 else f"{len(tokens)} tokens"
