@@ -15,9 +15,11 @@ import threading
 import time
 from pathlib import Path
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+sys.modules["opentelemetry.sdk.metrics"] = None  # where it is installed, redis-py loads it: a third of this program's start
+
+import redis  # noqa: E402  # after the line above
+from redis.backoff import NoBackoff  # noqa: E402  # likewise
+from redis.retry import Retry  # noqa: E402  # likewise
 
 DEFECT = os.environ.get("DEFECT", "")
 BASE = f"{{{os.environ['SUBLET_NAMESPACE']}:0}}"

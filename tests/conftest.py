@@ -27,6 +27,7 @@ from jobs.scripts import Call
 from jobs.store import Store
 from jobs.transport import Transport
 from tests.leftovers import Leftovers
+from tests.spread import RAN, Spread, workers
 
 GIVEN_URL = os.environ.get("SUBLET_TEST_REDIS_URL")
 REAL = [
@@ -34,7 +35,6 @@ REAL = [
     *(["redis"] if GIVEN_URL or shutil.which("redis-server") else []),
 ]
 BACKENDS = ["fakeredis", *REAL]
-RAN = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.stash[RAN] = {}
     config.pluginmanager.register(Leftovers())
+    config.pluginmanager.register(Spread())
     config.addinivalue_line("markers", "real_server: needs what fakeredis does not have, or has too slowly")
+
+
+@pytest.hookimpl(optionalhook=True)  # there is no such hook without pytest-xdist
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    return workers(config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,7 +1,8 @@
 """No test leaves a process behind: every process that a run starts inherits a mark of that run, and at its end nobody bears it.
 
 A plugin for pytest. What is found is named, ended, and fails the run. Only this run's own are looked at: others may run beside
-it, and a run inside a test (as those of the mutants) bears its own mark as well as the outer one's.
+it, and a run inside a test (as those of the mutants) bears its own mark as well as the outer one's. Where a run is spread over
+workers (tests/spread.py), each of them looks for its own, and the run that started them for those of a worker that is gone.
 """
 
 import contextlib
@@ -17,6 +18,8 @@ import pytest
 
 MARK = "RUN_OF_THE_TESTS"
 """The environment's variable that bears the marks. Not SUBLET_…: tests take those away from what they start."""
+LEFT = "left behind"
+"""What a worker found, as it tells the run that started it."""
 SECONDS = 10.0
 """How long a process may take to be gone that was told to go."""
 
@@ -46,13 +49,19 @@ class Leftovers:
         until = time.monotonic() + SECONDS
         while (left := self.living()) and time.monotonic() < until:
             time.sleep(0.01)
-        self.found = [f"{pid} {words}" for pid, words in left.items()]
+        self.found += [f"{pid} {words}" for pid, words in left.items()]
         for pid in left:
             if pid in self.living():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        if left and session.exitstatus == pytest.ExitCode.OK:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[LEFT] = self.found
+        elif self.found and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.found += getattr(node, "workeroutput", {}).get(LEFT, [])
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.found:

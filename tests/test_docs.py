@@ -84,13 +84,20 @@ def test_the_workers_page_is_true(home, env, raw):
 @pytest.mark.real_server
 def test_a_function_works_for_as_long_as_its_platform_says(home, env, raw):
     ((_, text),) = blocks("python", (ROOT / "docs" / "workers.md").read_text())
-    (home / "function.py").write_text(f"from tasks import app\n{text}\nimport asyncio\nasyncio.run(handler(2.0))\n")
+    (home / "function.py").write_text(
+        f"from tasks import app\n{text}\nimport asyncio, sys\nasyncio.run(handler(float(sys.argv[1])))\n"
+    )
     submit = ["sublet", "submit", "word_count", '{"text": "a b"}', "--id", "mine"]
     subprocess.run(submit, cwd=home, env=env, check=True, timeout=60)
-    done = subprocess.run([sys.executable, "function.py"], cwd=home, env=env, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    got = subprocess.run(["sublet", "get", "0-mine", "--json"], cwd=home, env=env, capture_output=True, text=True, timeout=60)
-    assert json.loads(got.stdout)["result"] == 2
+    for seconds in ("2", "30"):  # on a busy machine no child starts in two
+        done = subprocess.run(
+            [sys.executable, "function.py", seconds], cwd=home, env=env, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        got = subprocess.run(["sublet", "get", "0-mine", "--json"], cwd=home, env=env, capture_output=True, text=True, timeout=60)
+        if json.loads(got.stdout)["result"] == 2:
+            return
+    raise AssertionError(got.stdout)
 
 
 def test_the_two_commands_are_there():

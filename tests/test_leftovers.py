@@ -32,13 +32,13 @@ def start(**how):
 """
 
 
-def run(folder, test):
+def run(folder, test, *words):
     """Run pytest in a folder, on this one test."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_it.py").write_text(SLEEPER + test)
     (folder / "pytest.ini").write_text("[pytest]\n")
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words, "test_it.py"]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -50,6 +50,11 @@ def test_leaves_an_orphan():
         os._exit(0)
     os.wait()
 """
+DIES = """
+def test_dies():
+    start()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 ENDS = """
 def test_ends_what_it_starts():
     process = start()
@@ -58,9 +63,13 @@ def test_ends_what_it_starts():
 """
 
 
+SPREAD = ["-n", "2"]
+
+
+@pytest.mark.parametrize("words", [[], SPREAD], ids=["in one process", "over workers"])
 @pytest.mark.parametrize("test", [LEAVES, ORPHANS], ids=["a child", "a daemon"])
-def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path, test):
-    done = run(tmp_path, test)
+def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path, test, words):
+    done = run(tmp_path, test, *words)
     pid = int((tmp_path / "pid").read_text())
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the tests left these processes behind" in done.stdout
@@ -69,8 +78,17 @@ def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path, test):
     until(lambda: not is_alive(pid), "the end of what was left behind")
 
 
-def test_a_run_that_ends_what_it_starts_is_fine(tmp_path):
-    done = run(tmp_path, ENDS)
+def test_what_a_worker_left_that_was_killed_is_found_as_well(tmp_path):
+    done = run(tmp_path, DIES, *SPREAD, "--max-worker-restart=0")
+    pid = int((tmp_path / "pid").read_text())
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"  {pid} {sys.executable} -c import time" in done.stdout
+    until(lambda: not is_alive(pid), "the end of what was left behind")
+
+
+@pytest.mark.parametrize("words", [[], SPREAD], ids=["in one process", "over workers"])
+def test_a_run_that_ends_what_it_starts_is_fine(tmp_path, words):
+    done = run(tmp_path, ENDS, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "left these" not in done.stdout
 

@@ -53,7 +53,7 @@ def ended(process, seconds):
 @pytest.fixture(scope="module")
 def outcomes():
     """What became of each mutant."""
-    _, outcomes, said = ended(started(), 600)
+    _, outcomes, said = ended(started("--jobs", str(os.cpu_count() or 1)), 600)  # others have tests to run meanwhile
     assert outcomes, said
     return outcomes
 

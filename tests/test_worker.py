@@ -254,7 +254,7 @@ async def test_a_worker_that_lost_its_lease_stops_the_task_and_says_nothing(clie
 async def test_no_more_jobs_run_at_once_than_there_are_slots(client, hire):
     tasks.RUNNING.update(now=0, most=0)
     hire(slots=3)
-    ids = await submit(client, *[tasks.crowd.job(0.005) for _ in range(30)])
+    ids = await submit(client, *[tasks.crowd.job(0.1) for _ in range(12)])
     for job_id in ids:
         await client.result(job_id, 20)
     assert tasks.RUNNING["most"] == 3

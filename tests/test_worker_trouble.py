@@ -123,20 +123,23 @@ async def test_a_store_that_is_closed_has_given_back_what_an_abandoned_claim_too
 
 async def test_a_drain_is_not_over_because_nobody_answers(source, monkeypatch):
     """The server is away when the worker asks for more: that is no answer, so the queues are not dry."""
-    claim, calls = source.claim, []
+    claim, worker = source.claim, Worker(tasks.app, source, slots=2)
+    taken, refused = [], []
 
     async def claim_badly(**request):
-        calls.append(request)
-        if 1 < len(calls) < 6:
+        if taken and len(refused) < 20:
+            refused.extend(["nothing runs"] * (worker.summary.completed == len(taken)))
             raise Unavailable("no answer")
-        return await claim(**request)
+        claimed = await claim(**request)
+        taken.extend(claimed.leases)
+        return claimed
 
     monkeypatch.setattr(source, "claim", claim_badly)
     monkeypatch.setattr("jobs.claiming.REST", 0.01)
     monkeypatch.setattr("jobs.settling.REST", 0.01)
     await source.submit([tasks.add.job(i) for i in range(20)])
     async with asyncio.timeout(20):
-        summary = await Worker(tasks.app, source, slots=2).run(drain=True)
+        summary = await worker.run(drain=True)
     assert summary.completed == 20
 
 

@@ -16,6 +16,8 @@ from jobs.errors import Invalid
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ("SUBLET_TEST_REDIS_URL", "SUBLET_TEST_SIMULATE")
 """What of our environment the tests look at themselves."""
+SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+"""How pytest-xdist is to run them; tests/spread.py says the rest. What the caller adds has the last word: `-n 0`."""
 
 
 def demo(args: Namespace) -> int:
@@ -33,7 +35,7 @@ def test(args: Namespace) -> NoReturn:
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     os.chdir(ROOT)
     sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, "-m", "pytest", *args.rest], env)
+    os.execve(sys.executable, [sys.executable, "-m", "pytest", *SPREAD, *args.rest], env)
 
 
 def version(args: Namespace) -> int:

@@ -74,8 +74,8 @@ RULES = (
 BY_NAME = {rule.name: rule for rule in RULES}
 
 
-TIMED = {"free-slots", "heartbeat", "hears-cancel", "hears-loss", "timeout", "idle-rate", "wakes", "appointment"}
-"""Rules about time. A machine that is busy may break them, too, so they are looked at twice before they are called broken."""
+TIMED = {"claim-ids", "free-slots", "heartbeat", "hears-cancel", "hears-loss", "timeout", "idle-rate", "wakes", "appointment"}
+"""Rules about time, and about an answer that came in time. A busy machine may break them, too: they are looked at twice."""
 
 
 class Verdict(NamedTuple):

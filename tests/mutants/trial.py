@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,7 @@ def _last_line(report: Any) -> str:
 def warm_up() -> None:
     """Import what all runs need. None of it is under test."""
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    for name in WARM:
+    for name in [*WARM, *(plugin.module for plugin in entry_points(group="pytest11"))]:
         try:
             importlib.import_module(name)
         except ImportError:  # not every machine has all backends
@@ -232,7 +233,7 @@ def _copy_tree(copy: Path) -> None:
         target.mkdir()
         for name in TREE:
             if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
+                shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns(".*_cache"))
             elif (ROOT / name).exists():
                 shutil.copy2(ROOT / name, target / name)
 

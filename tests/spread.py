@@ -1,0 +1,45 @@
+"""A whole run is spread over workers (pytest-xdist), for tests wait more than they compute: whole files, the long ones first.
+
+A plugin for pytest. `python3 -m jobs test` asks for it by `-n auto`; without that, or with `-n 0`, all is run in one process.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LONG = (  # noqa: SIM905  # short words read better on a few lines
+    "mutants conformance foreign_clients worker_death simulation invariants demo wheel interleavings cli cli_work "
+    "command_worker worker wrong_types errors_for_people docs growth worker_shutdown"
+).split()
+"""The files that take longest, the longest first: a long one that began last would run alone."""
+MORE, MOST = 1, 8
+"""So many workers more than cores, for many wait; and in all: each has servers of its own, and no run is shorter than a file."""
+RAN = pytest.StashKey[dict[str, str]]()
+"""The backends that tests ran on, and their versions."""
+
+
+def workers(config: pytest.Config) -> int:
+    """How many there are. One file, or a test of it, needs none; a server that was given would be one for all, and it counts."""
+    asked = {Path(word.partition("::")[0]) for word in config.args}
+    is_one = len(asked) == 1 and not any(path.is_dir() for path in asked)
+    return 0 if is_one or os.environ.get("SUBLET_TEST_REDIS_URL") else min(MOST, (os.cpu_count() or 1) + MORE)
+
+
+class Spread:
+    """Which files the workers begin with, and what they tell the run that started them."""
+
+    @pytest.hookimpl(trylast=True)  # after pytest's own order
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if hasattr(config, "workerinput"):
+            places = {f"test_{name}": place for place, name in enumerate(LONG)}
+            items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["ran"] = session.config.stash[RAN]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        node.config.stash[RAN].update(getattr(node, "workeroutput", {}).get("ran", {}))
