@@ -13,8 +13,8 @@ from aiohttp.http_exceptions import LineTooLong
 from functions.app import SECURITY
 from functions.call import Reply
 from functions.gate import Limits
+from functions.outlet import whole
 from functions.reply import Problem
-from functions.wire import whole
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from functions.call import Reply, Request
 from functions.connection import CLOSE, KEEP, Connection, last, refusal
 from functions.gate import Bodies, Limits
 from functions.listening import BACKLOG
-from functions.wire import CONTINUE, Ends, Outlet, head, whole
+from functions.outlet import CONTINUE, Ends, Outlet, head, whole
 
 log = logging.getLogger(__name__)
 

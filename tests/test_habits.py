@@ -32,7 +32,7 @@ LAYERS = [
     {"jobs.worker"},
     {"functions.work", "functions.call", "functions.bodies"},
     {"functions.queries", "functions.answers", "functions.reply", "functions.tokens", "functions.examples"},
-    {"functions.reading", "functions.cursor", "functions.gate", "functions.wire", "functions.listening"},
+    {"functions.reading", "functions.cursor", "functions.gate", "functions.outlet", "functions.listening"},
     {"functions.held", "functions.numbers"},
     {
         "functions.submit",

@@ -13,8 +13,8 @@ import pytest
 
 from functions.call import Reply
 from functions.listening import listen, make_room
+from functions.outlet import head
 from functions.serve import quick
-from functions.wire import head
 from jobs.bootstrap import missing
 from jobs.cli import serve as command
 from jobs.config import Settings

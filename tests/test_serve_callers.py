@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from functions.gate import Limits
-from functions.wire import Outlet
+from functions.outlet import Outlet
 from tests.programs import soon
 from tests.serving import Held, ask, fronting, serving, wire
 

@@ -77,7 +77,8 @@ async def examine(
     await _play(chosen, AT_ONCE, subject, settings, judge, report)
     broken = {verdict.rule.name for verdict in judge.verdicts() if not verdict.kept} & TIMED
     again = Judge(broken)
-    await _play([trial for trial in chosen if again.asks(*trial.rules)], 1, subject, settings, again)
+    doubted = [trial for trial in chosen if again.asks(*trial.rules) or broken & set(CONDUCT)]  # any trial shows its conduct
+    await _play(doubted, 1, subject, settings, again)
     second = {verdict.rule.name: verdict for verdict in again.verdicts()}
     return [second.get(verdict.rule.name, verdict) for verdict in judge.verdicts()]
 

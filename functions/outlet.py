@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
@@ -15,6 +16,8 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _HIGH = 64 * 1024
 """Bytes that may wait to go out before the next ones are made; up to so many, head and body go out in one piece."""
+_CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+"""What is asked of a connection: macOS and others say POLLHUP for what Linux calls POLLRDHUP."""
 
 
 def head(reply: Reply, *, keep: bool, length: int | None = None, chunked: bool = False) -> bytes:
@@ -43,6 +46,16 @@ def whole(reply: Reply, body: bytes, *, keep: bool, bare: bool = False) -> bytes
     if bare:
         return head(reply, keep=keep, length=len(body) or None)
     return head(reply, keep=keep, length=len(body)) + body
+
+
+def has_left(transport: asyncio.Transport) -> bool:
+    """Has the caller closed its end? The system knows before we have read of it, and still takes what is written then."""
+    one = transport.get_extra_info("socket")
+    if one is None:
+        return False
+    look = select.poll()
+    look.register(one.fileno(), _CLOSED)
+    return bool(look.poll(0))
 
 
 class Ends:
@@ -75,6 +88,8 @@ class Outlet:
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the caller has gone")
         if surely:
+            if has_left(transport):
+                raise ConnectionResetError("the caller has gone")
             transport.set_write_buffer_limits(high=0)
         transport.write(data)
         if transport.is_closing():
