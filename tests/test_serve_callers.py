@@ -102,6 +102,9 @@ class Sticky:
     def is_closing(self):
         return False
 
+    def get_extra_info(self, name):
+        return None
+
     def set_write_buffer_limits(self, high=65_536):
         self.high = high
 

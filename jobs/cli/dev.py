@@ -14,8 +14,8 @@ from jobs.cli.parser import program
 from jobs.errors import Invalid
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = ("SUBLET_TEST_REDIS_URL", "SUBLET_TEST_SIMULATE")
-"""What of our environment the tests look at themselves."""
+KEPT = "SUBLET_TEST_"
+"""What of our environment the tests look at themselves begins so."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 """How pytest-xdist is to run them; tests/spread.py says the rest. What the caller adds has the last word: `-n 0`."""
 
@@ -31,7 +31,7 @@ def test(args: Namespace) -> NoReturn:
     """Become pytest, on the checkout's tests, whatever folder this is and whatever Redis is in the environment."""
     if not (ROOT / "tests").is_dir() or not (ROOT / "pyproject.toml").is_file():
         raise Invalid("the tests are in the source checkout, not in the installed package: git clone it, and run this there")
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_") or name in KEPT}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_") or name.startswith(KEPT)}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     os.chdir(ROOT)
     sys.stdout.flush()
