@@ -100,7 +100,9 @@ class NewJob(Body):
         300.0, description="How long one attempt may take."
     )
     retention: float = Field(86_400.0, ge=60, le=1e9, allow_inf_nan=False, description="How long the completed job is kept.")
-    backoff: Delay | Growing = Growing()
+    backoff: Delay | Growing = Field(
+        default_factory=Growing, description="Seconds before the next try, or how they grow: 1 s, doubling, 300 s at most."
+    )
     trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(None, description="A W3C traceparent.")
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,58}$")] | None = Field(
         None, description="An id of your own: the same again answers with the same job. It gets the partition's number in front."

@@ -69,7 +69,7 @@ class EventsPage(Answer):
 
 
 async def events(call: Call[Nothing, EventsQuery]) -> Reply:
-    """A page of events or, if the caller accepts it, a stream. Raises Problem for an id that can be none of ours."""
+    """A page of events or, if the caller accepts it, a stream of them."""
     tail, headers = call.store.tail(), call.request.headers
     last = headers.get("last-event-id")
     where = ("header", "last-event-id") if last else ("query", "after")

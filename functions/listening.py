@@ -28,7 +28,7 @@ def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
     others = [address for _, address in found if not is_loopback(address)]
     if loopback_only and others:
         raise Invalid(
-            f"without tokens only this machine is served, and {host} is {others[0]}, which others can reach: set SUBLET_TOKENS "
+            f"without tokens only this machine is served, and others can reach {_named(host, others[0])}: set SUBLET_TOKENS "
             f"to NAME:ROLES:SECRET (roles: submit work read admin tick; `{HINT}` makes a secret), or use --host 127.0.0.1"
         )
     for tries_left in reversed(range(FREE_PORT_TRIES)):
@@ -38,6 +38,10 @@ def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
             if port or not tries_left:  # the port that was free on one address is taken on another: take another
                 raise
     raise AssertionError("unreachable")
+
+
+def _named(host: str, address: str) -> str:
+    return host if host == address else f"{host} ({address})"
 
 
 def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:

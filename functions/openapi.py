@@ -263,7 +263,7 @@ def _problems(route: Route[Any, Any], schemas: _Made, responses: dict[str, Any])
 
 def _problem(status: int, slugs: Sequence[str], schemas: _Made) -> dict[str, Any]:
     headers = _headers(name for name in OF_PROBLEMS if status in SAID[name].statuses)
-    kinds = {"type": {"enum": [PREFIX + slug for slug in slugs]}, "status": {"const": status}}
+    kinds = {"type": {"enum": [PREFIX + slug for slug in slugs]}, "status": {"type": "integer", "enum": [status]}}
     schema = {"allOf": [schemas.answer(ProblemDocument), {"type": "object", "properties": kinds}]}
     says = "; or: ".join(KINDS[slug].title for slug in slugs) + "."
     return {"description": says, "headers": headers, "content": {PROBLEM_JSON: {"schema": schema}}}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from functions.app import Api
+from functions.call import Request
 from functions.front import Front
 from functions.gate import Limits
 from functions.listening import listen, make_room, url_of
@@ -58,12 +59,15 @@ async def serve(
     tokens, limits = tokens or Tokens(), limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)
     store = Store(quick(settings))
-    front = Front(Api(store, tokens), replace(limits, connections=make_room(limits.connections)))
+    api = Api(store, tokens)
+    front = Front(api, replace(limits, connections=make_room(limits.connections)))
     try:
         with _asked(stop) as stop:
             await front.start(sockets)
             report(url_of(host, sockets[0]))
+            looking = asyncio.create_task(api.answer(Request("GET", "/readyz", headers={"host": "localhost"})))
             await stop.asked.wait()
+            looking.cancel()  # it was for the log: is Redis there?
             store.hurry()
             await front.stop(GRACE, stop.hurried)
     finally:

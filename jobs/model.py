@@ -167,7 +167,7 @@ class Standing(NamedTuple):
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
 
 class Attempt(_Frozen):

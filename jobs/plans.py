@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 from jobs import keys, reads, roster, verbs
 from jobs.config import Settings
@@ -110,7 +111,7 @@ class Layout:
                 words = yield verbs.submit(base, batch)
             for job, word in zip(batch, words, strict=True):
                 if isinstance(word, str):
-                    word = refusal(f"{word} (job {job.id} of task {job.task})") or Invalid(word)
+                    word = refusal(f"{word}; refused: job {job.id} of task {job.task}") or Invalid(word)
                 answers.setdefault(job.id, []).append(word)
         return [answers[job.id].pop(0) for job in jobs]
 
@@ -198,6 +199,14 @@ class Layout:
             answer = yield verbs.reap(base, limit=limit, by=by)
             lost, due, more = lost + answer[0], due + answer[1], more or answer[2]
         return lost, due, more
+
+    def see_to(self, by: str) -> Plan[None]:
+        """Do a share of the upkeep where something is overdue; where nothing is, nothing is written."""
+        for base in self.bases:
+            now: datetime = yield reads.clock()
+            overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
+            if overdue:
+                yield verbs.reap(base, limit=verbs.BATCH, by=by)
 
     def prune(self, limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
         """Forget what is past its time, in every partition: jobs forgotten, whether there may be more."""

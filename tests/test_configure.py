@@ -158,7 +158,7 @@ async def test_a_client_raises_queue_full_and_says_what_to_do(store, raw):
     await store.follow(store.layout.configure("q", jobs=1))
     jobs = [Submission(f"0-{i}", "q", "t", "", b"{}") for i in range(2)]
     with pytest.raises(
-        QueueFull, match=r"may hold 1 jobs and has 1 \(job 0-1 of task t\): add workers, or raise the limit"
+        QueueFull, match=r"may hold 1 jobs and has 1; refused: job 0-1 of task t: add workers, or raise the limit"
     ) as full:
         await store.submit(jobs)
     assert full.value.code == "QUEUE_FULL"

@@ -83,3 +83,12 @@ def test_queues_are_named_as_queues_are():
 
 def test_every_number_is_described():
     assert all(field.description for field in Numbered.model_fields.values())
+
+
+async def test_whoever_asks_sees_to_what_is_due_for_there_may_be_no_worker_left(desk, ask, elapse):
+    await desk.submit("late", rules="delay=5000")
+    await desk.submit("held")
+    await desk.claim(lease=5)
+    assert (await ask())["ready"] == 0
+    elapse(6)
+    assert (await ask())["ready"] == 2

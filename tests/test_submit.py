@@ -245,7 +245,7 @@ async def test_a_store_sends_no_more_than_512_kib_at_once(store):
 
 
 async def test_a_store_raises_invalid_for_a_refused_item(store):
-    with pytest.raises(Invalid, match=r"^rule nonsense=1 \(job x of task t\)$"):
+    with pytest.raises(Invalid, match=r"^rule nonsense=1; refused: job x of task t$"):
         await store.submit([Submission("x", "q", "t", "nonsense=1", b"")])
 
 

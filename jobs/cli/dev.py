@@ -9,11 +9,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
+from jobs.bootstrap import missing
 from jobs.cli.output import document, write
 from jobs.cli.parser import program
 from jobs.errors import Invalid
 
 ROOT = Path(__file__).resolve().parents[2]
+NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
+"""What the demo takes, and an installed package may lack."""
 KEPT = "SUBLET_TEST_"
 """What of our environment the tests look at themselves begins so."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -22,6 +25,9 @@ SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 
 def demo(args: Namespace) -> int:
     """Run the demo."""
+    lacking = missing(NEEDED)
+    if lacking:
+        raise Invalid(f"the demo takes {' and '.join(lacking)}: pip install 'sublet[demo]' (from a checkout: '.[demo]')")
     from jobs.demo.show import run  # rich comes with it
 
     return run(once=args.once, json=args.json, call=program())

@@ -15,28 +15,28 @@ All commands: {program} --help
 
 _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more)
 
-  submit TASK [JSON]   have a worker run a task; prints the job's id, or with --wait its result
-  get ID               all about one job: where it is, who owns it, what became of each attempt
+  submit TASK [JSON]   have a worker run a task; --wait prints its result
+  get ID               all about one job, attempt by attempt
   list                 jobs by state, queue and task
   queues   stats       how many jobs wait, run, are done
   cancel   ID…         call jobs off
   retry    ID…         revive dead or cancelled jobs
   promote  ID…         queue scheduled jobs now
-  pause    QUEUE…      hand out no more jobs of these queues; resume QUEUE… hands them out again
+  pause    QUEUE…      hand out no more jobs of these queues, until resume QUEUE…
   configure QUEUE      set how many jobs, or bytes, a queue may hold
 
-  work MODULE:APP      run a worker: until a signal comes, the queues are dry, or the time is up
-  workers              who works, on what, and when last heard of; drain NAME… has one finish and go
-  serve                answer HTTP: the whole API;  tick  do the upkeep, from any cron
-  doctor   scripts     is this server fit to keep jobs? does it know the Lua scripts?
+  work MODULE:APP      run a worker: until a signal, or dry queues, or for a time
+  workers              who works, on what; drain NAME… has one finish and go
+  serve                answer HTTP: the whole API;  tick  upkeep, from any cron
+  doctor   scripts     is this server fit? does it know the Lua scripts?
 
   demo                 see it run, on a server of its own
-  conformance CMD…     which rules of the protocol does a client in any language keep?
-  simulate             search for a fault by a seeded simulation;  test  run the tests;  version
+  conformance CMD…     which rules does a client in any language keep?
+  simulate             search for faults by simulation;  test  the tests;  version
 
 {shared}
-environment:  SUBLET_REDIS_URL (redis://127.0.0.1:6379)  SUBLET_NAMESPACE  SUBLET_APP  NO_COLOR
-exit codes:   0 yes   1 no: refused, failed, not found   2 wrong usage   3 Redis is away
+environment: SUBLET_REDIS_URL (redis://127.0.0.1:6379) SUBLET_NAMESPACE SUBLET_APP
+exit codes:  0 yes   1 no: refused, failed, not found   2 wrong usage   3 Redis away
 """
 
 

@@ -15,7 +15,7 @@ from jobs.cli.session import client_of, settings_of
 from jobs.errors import Invalid
 
 HOST, PORT = "127.0.0.1", 8377
-NEEDED = ("aiohttp>=3.14.1",)
+NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
 """What an installed package may lack; a test holds it equal to the extra `http`. Older releases let callers do harm."""
 
 
@@ -23,7 +23,7 @@ def serve(args: Namespace) -> int:
     """Serve until a signal comes."""
     lacking = missing(NEEDED)
     if lacking:
-        raise Invalid(f"serving HTTP takes {' and '.join(lacking)}: pip install 'sublet[http]'")
+        raise Invalid(f"serving HTTP takes {' and '.join(lacking)}: pip install 'sublet[http]' (from a checkout: '.[http]')")
     settings = settings_of(args)
     with client_of(settings):  # a URL that cannot be is refused here
         pass

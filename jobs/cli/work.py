@@ -105,7 +105,9 @@ def _over_http(url: str, app: App) -> JobSource:
     try:
         from jobs.http import HttpSource
     except ImportError as error:
-        raise Invalid(f"--source needs the dependencies of sublet[http] ({error}): pip install 'sublet[http]'") from None
+        raise Invalid(
+            f"--source needs the dependencies of sublet[http] ({error}): pip install 'sublet[http]' (from a checkout: '.[http]')"
+        ) from None
     return HttpSource.read(url, app.settings.timeout)
 
 
