@@ -22,6 +22,8 @@ DEPTH_MAX = 200
 """Lists in lists, or objects, beyond which an answer shows three dots."""
 ERRORS_SHOWN = 20
 """Faults of one body that are told at once."""
+FAULTS_MAX = 1000
+"""Faults of one body that are looked at one by one."""
 
 
 class Kind(NamedTuple):
@@ -96,12 +98,15 @@ def slug_of(error: JobsError) -> str:
 def problem_of(error: JobsError) -> Problem:
     """An error of the library as a problem. Where Redis is, and what it said, is for the server's log, not for callers."""
     if isinstance(error, Unavailable):
-        return Problem("unavailable", "no answer from Redis: what became of this is unknown, and sending the same again is safe")
+        why = "Redis does not answer, or cannot serve now"
+        return Problem("unavailable", f"{why}: what became of this is unknown, and sending the same again is safe")
     return Problem(slug_of(error), str(error))
 
 
 def faults(error: ValidationError, *where: str) -> Problem:
     """What pydantic found wrong, each with its place; never the value itself, which may be a secret."""
+    if error.error_count() > FAULTS_MAX:  # to tell them all would keep others waiting
+        return Problem("invalid", f"the {where[0]} has {error.error_count():,} faults")
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return Problem("not-json", f"{found[0]['msg']}: send one JSON object")

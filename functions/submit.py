@@ -11,7 +11,7 @@ from functions.queries import Nothing
 from functions.reading import fault, telling, written
 from functions.reply import Problem, item, json_reply, problem_of
 from jobs import reads
-from jobs.errors import JobsError, NotFound
+from jobs.errors import JobsError
 from jobs.model import Submission, Submitted
 from jobs.options import PAYLOAD_MAX, Backoff, Options
 
@@ -42,9 +42,12 @@ async def submit_batch(call: Call[NewJobs, Nothing]) -> Reply:
     answers = await call.store.submit_each(jobs)
     lines = []
     for job, answer in zip(jobs, answers, strict=True):
-        if given is not None and isinstance(answer, Submitted) and not answer.created and answer.id == job.id:
-            await _is_the_same(call, job)
-        lines.append(_line(job, answer))
+        try:
+            if given is not None and isinstance(answer, Submitted) and not answer.created and answer.id == job.id:
+                await _is_the_same(call, job)
+            lines.append(_line(job, answer))
+        except Problem as mismatch:
+            lines.append(item(job.id, mismatch))
     return json_reply({"jobs": lines})
 
 
@@ -111,7 +114,7 @@ async def _is_the_same(call: Call[Any, Any], job: Submission) -> bool:
     """Did the job that is there come from the same body? Raises Problem if not."""
     digest = await call.store.run(reads.digest(call.store.layout.of_id(job.id), job.id))
     if digest is None:
-        raise NotFound(f"job {job.id} was forgotten a moment ago: send it again")
+        raise Problem("not-found", f"job {job.id} was forgotten a moment ago: send it again")
     if f"digest={digest}" not in job.rules.split(" "):
         raise Problem("idempotency-mismatch", "the first request with this key said something else: use a new key for a new job")
     return True

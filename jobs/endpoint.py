@@ -68,7 +68,7 @@ class Endpoint:
         if 300 <= status < 400:
             to = _shown(answer.headers.get("Location", ""))
             return Unavailable(f"the API at {self.url} sends us elsewhere ({status}, to {to}): set SUBLET_SOURCE to where it is")
-        if status in (413, 422) or (kind and status in (400, 414, 415, 431)):
+        if status == 413 or (kind and status in (400, 414, 415, 422, 431)):
             return Invalid(detail or f"the API at {self.url} refused the request ({status})")
         if kind:
             return Unavailable(f"the API at {self.url} cannot serve now: {detail}")

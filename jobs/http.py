@@ -81,11 +81,11 @@ class HttpSource:
             await asyncio.sleep(min(left, PAUSES[0]))  # a server that is about to go may have cut it short
 
     async def _claim_safely(self, wish: dict[str, Any], wait: float) -> model.Claimed:
-        """Claim. If the caller is cancelled, the server sees us hang up; what it may have given us by then goes back."""
+        """Claim. If the caller is cancelled, or hears no answer, what it may have been given by then goes back."""
         wish = wish | {"claim_id": secrets.token_urlsafe(16)}
         try:
             return await self._ask("POST", "/jobs/claim", wire.claimed, wish, wait=wait)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Unavailable):
             giving_back = asyncio.ensure_future(self._give_back(wish | {"n": 0}))
             self._unclaimed.add(giving_back)
             giving_back.add_done_callback(self._unclaimed.discard)
@@ -98,7 +98,7 @@ class HttpSource:
                 claimed = await self._ask("POST", "/jobs/claim", wire.claimed, again)
                 await self.settle([model.Release(lease, 0, "the claimer left") for lease in claimed.leases])
         except (JobsError, TimeoutError) as error:
-            log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", str(error) or "no answer")
+            log.info("a claim was abandoned (%s); what it took comes back when its lease ends", str(error) or "no answer")
 
     async def heartbeat(self, beats: Sequence[model.Beat], *, lease: float) -> list[int | str]:
         """Extend leases, any number. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
@@ -224,17 +224,17 @@ class HttpSource:
             left = max(0.0, ends - time.monotonic())
             try:
                 answer = await self._send(method, path, body, left)
-                break
+                if not 200 <= answer.status < 300:
+                    raise self._at.refusal(answer, f"{method} {path}")
+                return read(answer)
+            except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # somebody has spoiled it
+                if pause is None or time.monotonic() > until:
+                    raise self._at.foreign(f"{type(error).__name__} in its answer to {method} {path}") from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 if pause is None or time.monotonic() > until:
                     raise self._away(error) from error
             await asyncio.sleep(pause)
-        if not 200 <= answer.status < 300:
-            raise self._at.refusal(answer, f"{method} {path}")
-        try:
-            return read(answer)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise self._at.foreign(f"{type(error).__name__} in its answer to {method} {path}") from error
+        raise AssertionError("unreachable")
 
     async def _send(self, method: str, path: str, body: Body | None, wait: float) -> wire.Answer:
         """One request and its answer; if the token was refused, and its file has another by now, a second one."""

@@ -1,16 +1,20 @@
 """Plain reads, without I/O: what the structures say, made into models. Nothing here changes anything."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from jobs import keys
-from jobs.errors import NotFound
+from jobs.errors import NotFound, Unfit
 from jobs.model import FINISHED, Attempt, Job, Queue, State, Stats
 from jobs.scripts import Call
 
 T = TypeVar("T")
+
+SPOILED = (ValueError, KeyError, OverflowError)
+"""What comes of reading a job that is gone, or whose fields none of our scripts has written."""
 
 TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "released", "expired", "lease_lost", "queue_full")
 """The counters kept in a base's hash since it was made."""
@@ -33,7 +37,10 @@ def get(base: str, job_id: str) -> Call[Job]:
         fields, lease_end, due = reply
         if not fields:
             raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
-        return job_from(job_id, pairs(fields), lease_end, due)
+        try:
+            return job_from(job_id, pairs(fields), lease_end, due)
+        except SPOILED as error:
+            raise Unfit(f"somebody else has written to job {job_id}: {type(error).__name__} in what is stored of it") from None
 
     hash_, running, scheduled = keys.job(base, job_id), keys.structure(base, "running"), keys.structure(base, "scheduled")
     return Call((("HGETALL", hash_), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)), read)
@@ -142,7 +149,7 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
         for i, job_id in enumerate(job_ids):
             values, lease_end, due = reply[3 * i : 3 * i + 3]
             fields = {name: value for name, value in zip(SUMMARY, values, strict=True) if value is not None}
-            if "state" in fields:
+            with contextlib.suppress(*SPOILED):  # `get` says so of the one; it must not keep the others from being seen
                 found.append(job_from(job_id, fields, lease_end, due))
         return found
 

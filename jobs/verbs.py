@@ -99,12 +99,12 @@ def _claimed(reply: list[Any]) -> Claimed:
 
 def _lease(token: str, job_id: bytes, attempt: Any, expires: Any, spec: bytes, payload: bytes, before: bytes) -> Lease:
     header, _, inline = spec.partition(b"\n")
-    queue, task, *rules = header.decode().split(" ")
+    queue, task, *rules = header.decode("utf-8", "replace").split(" ")
     recovered, _, checkpoint = before.partition(b"\n")
     timeout, trace = _rules(rules)
     return Lease(
         job_id.decode(), token, int(attempt), int(expires), queue, task, timeout, inline or payload,
-        recovered.decode(), trace, checkpoint,
+        recovered.decode("utf-8", "replace"), trace, checkpoint,
     )  # fmt: skip
 
 

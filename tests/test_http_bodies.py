@@ -4,6 +4,7 @@ import json
 import uuid
 
 import pytest
+import redis
 
 from functions.app import ROUTES, Api
 from functions.queries import Nothing
@@ -128,6 +129,12 @@ async def test_many_faults_are_told_together_but_not_all_of_them(core):
     assert "999 more" in answer.json()["detail"]
 
 
+async def test_a_flood_of_faults_is_counted_and_not_told(core):
+    body = {"jobs": [{"task": "t", **{f"x{n}": 1 for n in range(20)}} for _ in range(100)]}
+    answer = await core("POST", "/jobs/batch", body)
+    assert (answer.status, answer.problem, answer.json()["detail"]) == (422, "invalid", "the body has 2,000 faults")
+
+
 @pytest.mark.parametrize("route", BODIES, ids=named)
 async def test_a_body_must_be_json_and_say_so(core, route):
     one = sample(route)
@@ -226,3 +233,21 @@ async def test_whatever_a_foreign_client_has_stored_is_answered(settings, strang
     assert (await core("GET", f"/jobs/{job_id}?wait=1")).json()["state"] == "completed"
     assert (await core("GET", "/jobs?state=completed")).status == 200
     await store.aclose()
+
+
+@pytest.mark.parametrize(("field", "value"), [("attempt", "NaN"), ("attempt", b"\xff"), ("spec", b"\xff\xff"), ("state", "odd")])
+async def test_one_job_that_a_foreign_client_has_spoiled_hides_no_others(core, settings, field, value):
+    ids = [(await core("POST", "/jobs", {"task": "t"})).json()["id"] for _ in range(3)]
+    with redis.Redis.from_url(settings.redis_url) as raw:
+        raw.hset(f"{{{settings.namespace}:0}}:job:{ids[1]}", field, value)
+    listed = await core("GET", "/jobs")
+    assert [job["id"] for job in listed.json()["jobs"]] == [ids[0], ids[2]]
+    assert (await core("GET", f"/jobs/{ids[1]}")).problem == "unavailable"
+
+
+async def test_a_story_that_a_foreign_client_has_spoiled_keeps_no_claim_from_its_answer(core, settings):
+    ids = [(await core("POST", "/jobs", {"task": "t"})).json()["id"] for _ in range(2)]
+    with redis.Redis.from_url(settings.redis_url) as raw:
+        raw.hset(f"{{{settings.namespace}:0}}:job:{ids[0]}", mapping={"attempt": 7, "attempt:7": b"\xff \xff \xff \xff"})
+    claimed = (await core("POST", "/jobs/claim", {"n": 2})).json()["jobs"]
+    assert [job["id"] for job in claimed] == ids

@@ -54,6 +54,8 @@ async def test_only_its_own_token_speaks_for_a_worker(settings):
     await core("PUT", "/workers/mill", {"life": "1"}, token="secret-of-a-first-one")
     for method, path, body in (("DELETE", "/workers/mill?life=1", None), ("POST", "/workers/mill/reconcile", {"life": "1"})):
         assert (await core(method, path, body, token="secret-of-b-0123456")).problem == "forbidden"
+    taken = await core("PUT", "/workers/mill", {"life": "evil"}, token="secret-of-b-0123456")
+    assert taken.problem == "forbidden", "or else it could have the leases ended under its own life"
     assert (await core("POST", "/workers/mill/reconcile", {"life": "1"}, token="secret-of-a-second-one")).json() == {"ended": 0}
     await api.aclose()
 

@@ -59,6 +59,27 @@ async def claim(source, n=1, wait=0.0):
 # ── answers that were lost ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("spoiled", [b"<html>hello</html>", b'{"jobs":[{"id":"0-a"', b'{"jobs":[{}]}'])
+async def test_a_claim_whose_answer_was_spoiled_is_asked_again(store, api, spoiled):
+    await store.submit([submission(store)])
+    async with fronting(Stand(of(200, "application/json", spoiled), core=api, before=True)) as (_, url):
+        source = HttpSource(url)
+        (lease,) = await claim(source)
+        assert await source.settle([Completion(lease, b"1")]) == ["completed"]
+        await source.aclose()
+
+
+async def test_what_a_claim_took_that_never_had_an_answer_goes_back(store, api):
+    await store.submit([submission(store)])
+    async with fronting(Stand(*[of(502)] * 3, core=api, before=True)) as (_, url):
+        source = HttpSource(url)
+        with pytest.raises(Unavailable):
+            await claim(source)
+        await source.aclose()
+    (stats,) = await store.follow(store.layout.stats())
+    assert (stats.states["running"], stats.states["queued"]) == (0, 1)
+
+
 @pytest.mark.parametrize("status", [502, 504])
 async def test_a_claim_whose_answer_was_lost_is_the_same_claim(store, api, status):
     """The server took a job, the gateway in front of it gave up: what is asked again is answered with that very job."""
@@ -286,7 +307,7 @@ async def test_a_server_without_its_redis_is_unavailable(store):
 
     async with serving(Settings(redis_url="redis://127.0.0.1:1")) as url:
         source = HttpSource(url)
-        with pytest.raises(Unavailable, match="no answer from Redis"):
+        with pytest.raises(Unavailable, match="cannot serve now: Redis does not answer"):
             await claim(source)
         await source.aclose()
 
