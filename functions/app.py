@@ -36,7 +36,7 @@ from functions.submit import submit, submit_batch
 from functions.tick import tick
 from functions.tokens import Principal, Role, Tokens
 from functions.workers import drain, enlist, leave, list_workers, reconcile
-from jobs.errors import JobsError, Unavailable
+from jobs.errors import Busy, JobsError, Unavailable
 from jobs.model import Job, Queue
 from jobs.outage import Outage
 from jobs.store import Store
@@ -175,7 +175,9 @@ class Api:
         except Problem as problem:
             reply = problem.reply()
         except JobsError as error:
-            if isinstance(error, Unavailable):
+            if isinstance(error, Busy):
+                self._outage.crowded("answer", error)
+            elif isinstance(error, Unavailable):
                 self._outage.failed("answer", error)
             reply = problem_of(error).reply()
         except Exception as error:  # noqa: BLE001  others must not suffer

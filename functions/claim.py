@@ -34,7 +34,7 @@ def _answer(call: Call[Any, Any], claimed: Claimed, said: Any) -> Reply:
         return Reply(204, headers=headers)
 
     async def give_back() -> None:
-        await call.store.give_back(claimed.leases, "the claimer hung up")
+        await call.store.give_back(claimed.leases, "abandoned: the claimer hung up")
 
     reply = json_reply(said, headers=headers)
     reply.unsent = give_back

@@ -96,6 +96,14 @@ class Connection(web.RequestHandler):
         """It has been answered."""
         self.busy, self.idle_at = False, time.monotonic()
 
+    def has_begun(self) -> bool:
+        """Has the head of a request begun that came in behind the one before? If so, nothing more can be read here."""
+        try:
+            return self._parser is not None and self._parser.feed_eof() is not None  # the parser alone knows where it is
+        except Exception as error:  # noqa: BLE001  whatever it says of half a head: there is one
+            log.debug("a head broke off: %s", type(error).__name__)
+            return True
+
     def leave(self, reply: Reply) -> None:
         """Say a last word, and let go half of the connection: what still comes in is thrown away until the caller has read it."""
         self.head_at = 0.0

@@ -4,6 +4,7 @@ Both go by the same ids, so a client may change from one to the other. Nothing i
 foreign client may have written to Redis: an id is made of digits, an event's name is a state, and JSON escapes the rest.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
@@ -128,7 +129,11 @@ async def _stream(tail: Tail, page: Moves, query: EventsQuery) -> AsyncIterator[
     yield f"retry: {RETRY_MS}\nid: {show(page.begin)}\n\n".encode()
     spoke, fresh = time.monotonic(), True
     while True:
-        told = _told(page, query) if fresh else b""
+        told = b""
+        if fresh:
+            async with tail.turn:
+                told = _told(page, query)
+                await asyncio.sleep(0)
         now = time.monotonic()
         over = tail.closed or now >= until
         if told or over or now - spoke >= KEEP_ALIVE:
@@ -146,7 +151,15 @@ async def _stream(tail: Tail, page: Moves, query: EventsQuery) -> AsyncIterator[
 
 
 def _told(page: Moves, query: EventsQuery) -> bytes:
-    """A page as server-sent events."""
+    """A page as server-sent events: made once for all who want the whole of it."""
+    if query.job or query.state:
+        return _made(page, query)
+    if page.told is None:
+        page.told = _made(page, query)
+    return page.told
+
+
+def _made(page: Moves, query: EventsQuery) -> bytes:
     lines = []
     if page.missed:
         lines.append(_block(show(page.begin), "missed", {"cursor": show(page.begin)}))

@@ -99,7 +99,8 @@ class Front(web.Server):
             await asyncio.sleep(min(patience, idle) / 10)
             now = time.monotonic()
             for connection in [one for one in self.open if not one.busy]:
-                if connection.head_at and now - connection.head_at > patience:
+                since = connection.head_at or connection.idle_at
+                if now - since > patience and (connection.head_at or connection.has_begun()):
                     connection.leave(late)
                 elif not connection.head_at and now - connection.idle_at > idle:
                     connection.force_close()

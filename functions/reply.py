@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from functions.call import Reply
-from jobs.errors import REFUSALS, Invalid, JobsError, Refused, Unavailable
+from jobs.errors import REFUSALS, Busy, Invalid, JobsError, Refused, Unavailable
 
 PREFIX = "urn:sublet:problem:"
 """What every problem's type begins with."""
@@ -88,6 +88,8 @@ class Problem(Exception):
 
 def slug_of(error: JobsError) -> str:
     """Which problem an error of the library is."""
+    if isinstance(error, Busy):
+        return "busy"
     if isinstance(error, Unavailable):
         return "unavailable"
     if isinstance(error, Refused) and error.code in REFUSALS:
@@ -97,6 +99,8 @@ def slug_of(error: JobsError) -> str:
 
 def problem_of(error: JobsError) -> Problem:
     """An error of the library as a problem. Where Redis is, and what it said, is for the server's log, not for callers."""
+    if isinstance(error, Busy):
+        return Problem("busy", "this process has more to do at once than it has room for: send the same again")
     if isinstance(error, Unavailable):
         why = "Redis does not answer, or cannot serve now"
         return Problem("unavailable", f"{why}: what became of this is unknown, and sending the same again is safe")

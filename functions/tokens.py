@@ -60,6 +60,8 @@ class Principal:
 ANYONE = Principal("anyone", frozenset({Role.ADMIN}))
 """Whoever asks where no token is needed, which is on this machine alone."""
 
+_OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+"""Headers that say that a request came through a proxy."""
 _Stamp = tuple[int, int, int]
 _Known = tuple[tuple[bytes, Principal], ...]
 
@@ -123,7 +125,7 @@ class Tokens:
         host = headers.get("host", "")
         if not _means_this_machine(host):
             return "without a token, this server answers only by the names localhost, 127.0.0.1 and [::1]"
-        if "forwarded" in headers or "x-forwarded-for" in headers:
+        if any(name in headers for name in _OF_PROXIES):
             return "without a token, nothing may come through a proxy: whoever reaches that would reach this"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return "without a token, no other site's page may come here"
@@ -166,7 +168,8 @@ def _means_this_machine(header: str) -> bool:
     try:
         parts = urlsplit(f"//{header}")
         _ = parts.port  # raises for one that cannot be
-        return parts.netloc == header and "@" not in header and is_loopback(parts.hostname or "")
+        odd = "@" in header or "%" in header  # no zone of an address belongs here, nor anything that looks like one
+        return parts.netloc == header and not odd and is_loopback(parts.hostname or "")
     except ValueError:
         return False
 
@@ -199,6 +202,8 @@ def _joined(*groups: _Known) -> _Known:
 
 def _of_file(path: Path) -> _Known:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe or a device could mean to wait for ever
+            raise Invalid(f"the file of tokens {path} cannot be read: it is no regular file")
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             text = file.read(FILE_MAX + 1)
     except OSError as error:
@@ -213,12 +218,10 @@ def _of_file(path: Path) -> _Known:
 
 
 def _stamp_of(path: Path) -> _Stamp | None:
-    """What changes when the file does, also when another takes its place; None where there is none to be read again."""
+    """What changes when the file does, also when another takes its place; None where there is none."""
     try:
         status = path.stat()
     except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):  # a pipe is read once: a second look could wait for ever
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
 

@@ -13,6 +13,7 @@
     │   ├── WrongLayout    WRONG_LAYOUT   another version's data lives here
     │   └── OutOfMemory    OOM            Redis is full; claims and completions still work, and make room
     ├── Unavailable        Redis did not answer in time: outcome unknown; every verb is safe to send again
+    │   ├── Busy           this process has no connection to spare; Redis itself may be well
     │   └── Unfit          what answered cannot be used: not Redis, too old, or set to evict jobs
     ├── Denied             the HTTP API does not take this token, or not for this
     ├── Invalid            the request never left this process: bad payload, unknown task, bad name
@@ -95,6 +96,10 @@ class OutOfMemory(Refused):
 
 class Unavailable(JobsError):
     """Redis could not be reached or did not answer in time. The outcome is unknown; sending the same again is safe."""
+
+
+class Busy(Unavailable):
+    """This process has no connection to spare; Redis itself may be well."""
 
 
 class Unfit(Unavailable):

@@ -7,6 +7,8 @@ log = logging.getLogger("jobs.worker")
 
 AGAIN = 60.0
 """Seconds between two reminders."""
+QUIET = 1.0
+"""Seconds without a failure after which an answer means that it is over: one among failures does not."""
 
 
 class Outage:
@@ -14,12 +16,16 @@ class Outage:
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._failed_at = 0.0
+        self._answered = True
+        self._crowded_at: float | None = None
         self._said_at = 0.0
         self._unsaid = 0
 
     def failed(self, what: str, error: Exception) -> None:
         """Something could not be done, for the source did not answer."""
-        now = time.monotonic()
+        now = self._failed_at = time.monotonic()
+        self._answered = False
         if self._since is None:
             self._since, self._said_at = now, now
             log.warning("cannot %s: %s", what, error)
@@ -29,13 +35,21 @@ class Outage:
         else:
             self._unsaid += 1
 
+    def crowded(self, what: str, error: Exception) -> None:
+        """Something could not be done, for there was no room in this process: no outage, and said once a minute at most."""
+        now = time.monotonic()
+        if self._crowded_at is None or now - self._crowded_at >= AGAIN:
+            self._crowded_at = now
+            log.warning("cannot %s everything: %s", what, error)
+
     @property
     def ongoing(self) -> bool:
         """Has the source not answered lately?"""
-        return self._since is not None
+        return not self._answered
 
     def over(self) -> None:
-        """The source has answered."""
-        if self._since is not None:
-            log.warning("the source answers again, after %.1f s", time.monotonic() - self._since)
+        """The source has answered; that an outage is over is said when nothing fails any more."""
+        now, self._answered = time.monotonic(), True
+        if self._since is not None and now - self._failed_at >= QUIET:
+            log.warning("the source answers again, after %.1f s", now - self._since)
             self._since, self._unsaid = None, 0

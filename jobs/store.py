@@ -142,6 +142,19 @@ class Store:
         by_base: dict[str, list[str]] = {}
         for queue in asked.queues:
             by_base.setdefault(self.layout.of_queue(queue), []).append(queue)
+        if asked.claim_id and len(by_base) > 1:  # sent again, it must not take from a partition where it found nothing before
+            before = replace(asked, n=0)
+            claimed = await self._claim_each(by_base, before)
+            asked.spent = before.spent
+            held = {self.layout.of_id(lease.id) for lease in claimed.leases}
+            if asked.spent and held and asked.n > 0:  # once more there, for jobs: that marks the claim as asked for again
+                by_base = {base: own for base, own in by_base.items() if base in held}
+                return await self._claim_each(by_base, replace(asked, n=len(claimed.leases) + 1))
+            if asked.spent:
+                return claimed
+        return await self._claim_each(by_base, asked)
+
+    async def _claim_each(self, by_base: Mapping[str, Sequence[str]], asked: "_Asked") -> Claimed:
         leases: list[Lease] = []
         next_in = 2.0
         for base, own in by_base.items():
@@ -157,10 +170,11 @@ class Store:
 
     async def _claim_safely(self, base: str, queues: Sequence[str], asked: "_Asked", leases: Sequence[Lease]) -> Claimed:
         """Claim in one partition. If the caller is cancelled, what it has taken so far is given back."""
-        room = min(asked.n - len(leases), verbs.CLAIM_MAX)
+        room = max(0, min(asked.n - len(leases), verbs.CLAIM_MAX))
         request: dict[str, Any] = dict(worker=asked.worker, lease=asked.lease, queues=queues)
         request["claim_id"] = asked.claim_id or secrets.token_urlsafe(16)
         call = asked.heard(verbs.claim(base, n=room, **request))
+        await self.prepare()  # who leaves before it was asked has nothing to give back
         try:
             try:
                 return await self.run(call)
@@ -175,7 +189,7 @@ class Store:
         """Ask once more what a claim has brought, which its id tells for 10 s, and release that and some more leases."""
         try:
             claimed = await self.run(again)
-            await self.give_back((*leases, *claimed.leases), "the claimer left")
+            await self.give_back((*leases, *claimed.leases), "abandoned: the claimer left")
         except JobsError as error:
             log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", error)
 

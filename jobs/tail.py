@@ -7,6 +7,7 @@ Redis's ids make that exact: a page begins with the very entry that the listener
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -23,6 +24,12 @@ PAGE = 500
 """Events that one page holds, at most."""
 SPACING = 0.02
 """Seconds between two blocking reads: what happens meanwhile is one page, not a page each."""
+TURNS = 4
+"""Listeners that are told something in one turn of the event loop; what others ask of this process goes on between."""
+KEPT_SECONDS = 1.0
+"""How long a full page is kept for listeners who come by the same place: a thousand who read all of it do so side by side."""
+KEPT_PAGES = 64
+"""Pages that are kept at most."""
 REST = 0.5
 """Seconds to rest after Redis failed a blocking read; the listeners' own reads tell the world about it."""
 
@@ -49,7 +56,8 @@ class Move(NamedTuple):
     code: str
 
 
-class Moves(NamedTuple):
+@dataclass(slots=True)
+class Moves:
     """One page: the moves after a cursor, in their order, and where to go on."""
 
     moves: list[Move]
@@ -62,6 +70,8 @@ class Moves(NamedTuple):
     """There may be more already: go on at once."""
     heard: int
     """What to wait with for more."""
+    told: bytes | None = None
+    """All of it as listeners are told it, once one of them has made that."""
 
 
 class Found(NamedTuple):
@@ -87,6 +97,9 @@ class Tail:
         self._waiting: set[asyncio.Future[None]] = set()
         self._following: asyncio.Task[None] | None = None
         self._reads: dict[tuple[Cursor, int, int], asyncio.Future[Moves]] = {}
+        self._kept: dict[tuple[Cursor, int], Moves] = {}
+        self.turn = asyncio.Semaphore(TURNS)
+        """Held by a listener while it makes what it says."""
         self.listeners: WeakSet[Any] = WeakSet()
         """The streams that are open: each is gone with its last holder, whether or not it was ever begun or ended in order."""
         self.closed = False
@@ -106,6 +119,9 @@ class Tail:
 
     async def read(self, after: Cursor, count: int = PAGE) -> Moves:
         """The moves after a place. Listeners at the same place share one read. Raises Unavailable."""
+        kept = self._kept.get((after, count))
+        if kept:
+            return kept
         # With what was heard so far: a read that began before the last news came is not the one to share.
         asked = (after, count, self.heard)
         reading = self._reads.get(asked)
@@ -116,8 +132,12 @@ class Tail:
 
     def _done(self, asked: tuple[Cursor, int, int], reading: "asyncio.Future[Moves]") -> None:
         del self._reads[asked]
-        if not reading.cancelled():
-            reading.exception()  # those who are still there have it; they may all have left
+        if reading.cancelled() or reading.exception():  # those who are still there have it; they may all have left
+            return
+        page, (after, count, _) = reading.result(), asked
+        if page.more and len(self._kept) < KEPT_PAGES:  # full: what follows this place stays the same
+            self._kept[after, count] = page
+            asyncio.get_running_loop().call_later(KEPT_SECONDS, self._kept.pop, (after, count), None)
 
     async def _read(self, after: Cursor, count: int, heard: int) -> Moves:
         looks = (self._look(base, mark, count) for base, mark in zip(self._bases, after, strict=True))

@@ -25,7 +25,7 @@ from redis.exceptions import (
 )
 
 from jobs.config import Settings, connect, connect_sync
-from jobs.errors import JobsError, Unavailable, Unfit
+from jobs.errors import Busy, JobsError, Unavailable, Unfit
 from jobs.line import Ask, Lent, Line
 from jobs.scripts import Call, refusal
 
@@ -39,6 +39,8 @@ PAUSES = (0.05, 0.2)
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM "}
 """The codes that redis-py takes off a message when it has a class for them."""
+_POOL_EMPTY = "No connection available"
+"""What redis-py says when all connections were in use for too long: Redis has not been asked."""
 
 
 class Transport:
@@ -213,4 +215,6 @@ def away(settings: Settings, error: Exception) -> Unavailable:
     if denied(error):
         return Unavailable(f"Redis at {settings.shown_url} refused this client ({error}): check user and password in the URL")
     why = str(error) or type(error).__name__
+    if why.startswith(_POOL_EMPTY):
+        return Busy("all connections to Redis are in use: there is more to do at once than this process has room for")
     return Unavailable(f"no answer from Redis at {settings.shown_url} ({why}): is it up, and is SUBLET_REDIS_URL right?")

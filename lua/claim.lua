@@ -1,10 +1,10 @@
 -- claim: do a share of the upkeep, then take up to n jobs from the queues, in their order, each under a new lease.
 --
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  claim_id     22 to 64 random characters of the caller's; the same id again within 10 s gives what is still held
+-- ARGV  claim_id     22 to 64 random characters; the same id again within 10 s gives what is still held, and leaves a mark (see release)
 -- ARGV  worker       the caller's name
 -- ARGV  lease        ms the worker may stay silent
--- ARGV  n            jobs wanted, at most 100; 0 does the upkeep alone
+-- ARGV  n            jobs wanted, at most 100; 0 does the upkeep alone, and leaves no mark
 -- ARGV  queue …      the queues, at most 32, the first one first
 -- REPLY array        [token, ms until this worker should claim again (at most 2000), then per job:
 --                    id, attempt, lease's end, spec, payload ("" when it is in spec), how the last attempt ended or "",
@@ -20,9 +20,8 @@ if unfit then return refusal('INVALID', 'claim_id is 22 to 64, names are 1 to 12
 
 local reply, leases, taken, waits, left, lost, bytes = {'', CAP}, {}, {}, {}, false, 0, 0
 local function answer(id, attempt, expires, spec)
-  local hash = key('job:' .. id)
-  local payload = not string.find(spec, '\n', 1, true) and call('HGET', hash, 'payload') or ''
-  local last, kept = unpack(attempt > 1 and call('HMGET', hash, 'attempt:' .. attempt - 1, 'checkpoint') or {})
+  local payload = not string.find(spec, '\n', 1, true) and call('HGET', key('job:' .. id), 'payload') or ''
+  local last, kept = unpack(attempt > 1 and call('HMGET', key('job:' .. id), 'attempt:' .. attempt - 1, 'checkpoint') or {})
   local before = (string.match(last or '', '^%S+ %S+ %S+ (%S+)') or '') .. (kept and '\n' .. kept or '')
   local i = #reply
   reply[i + 1], reply[i + 2], reply[i + 3], reply[i + 4], reply[i + 5], reply[i + 6] = id, attempt, expires, spec, payload, before
@@ -31,12 +30,13 @@ end
 
 local memo = call('GET', key('claim:' .. claim_id))
 if memo then                                -- asked before: the same jobs, those that still bear the token
-  local words = string.gmatch(memo, '%S+')
+  local words = string.gmatch(memo, '[^ +]+')      -- a plus is in no id: it is the mark
   reply[1] = words()
   for id in words do
     local job = load(id)
     if not unheld(job, reply[1], 'claim') then answer(id, tonumber(job.attempt), tonumber(call('ZSCORE', key('running'), id)), job.spec) end
   end
+  if n > 0 and not string.find(memo, '+', 1, true) then begin() call('APPEND', key('claim:' .. claim_id), ' +') end
   return reply
 end
 

@@ -2,7 +2,9 @@
 --
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token delay reason …   the leases, in fours; delay in ms, 0 for the old place in the queue; reason is free text,
---                    but one that begins with "unknown_task" sets its own delay (1 s, doubling to 60 s)
+--                    but one that begins with "unknown_task" sets its own delay (1 s, doubling to 60 s), and one with "abandoned:"
+--                    (who claimed has left, and may have asked again elsewhere) is refused when the claim was asked for again
+--                    or is not remembered any more
 -- REPLY array        one per lease: "queued", "scheduled <ms>", "dead" (the 20th unknown_task in a row), "cancelled",
 --                    "LEASE_LOST" or "NOT_FOUND"; after 100 releases in a row, one counts as a failure
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
@@ -29,12 +31,19 @@ local function give_back(job, delay, reason)
   return try_again(job, ending, delay)
 end
 
+-- Who claimed has left: may somebody else have been given the same leases since, by the same claim id?
+local function is_wanted(token)
+  local memo = peek('GET', key('claim:' .. (string.match(token, '%.(.+)$') or '')))
+  return type(memo) ~= 'string' or string.find(memo, '+', 1, true)     -- what is forgotten, nobody can tell of
+end
+
 local answers, late = {}, 0
 for i = 1, #ARGV, 4 do
   local id, token, delay, reason = unpack(ARGV, i, i + 3)
   local job = load(id)
   local wait = math.floor(math.min(math.max(0, tonumber(delay) or 0), 1e13))
   local answer = unheld(job, token, 'release')
+  if not answer and string.find(reason, '^abandoned:') and is_wanted(token) then answer = 'LEASE_LOST' end
   if answer == 'LEASE_LOST' then late = late + 1 end
   answers[#answers + 1] = answer or give_back(job, wait, reason)
 end

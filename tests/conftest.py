@@ -306,7 +306,8 @@ class Desk:
         return seconds * 1000 + micros // 1000
 
     def everything(self) -> dict[str, Any]:
-        """All that is stored in this namespace, to compare before and after; but how often something was refused."""
+        """All that is stored in this namespace, to compare before and after; but how often something was refused, and
+        which claims were asked for again."""
         reads: dict[str, Callable[[str], Any]] = {
             "string": self.raw.get,
             "hash": self.raw.hgetall,
@@ -317,7 +318,8 @@ class Desk:
         found = {key: reads[self.raw.type(key)](key) for key in self.raw.scan_iter(match=f"{self.base}*", count=1000)}
         for refused in ("lease_lost", "queue_full"):
             found.get(self.base, {}).pop(refused, None)
-        return found
+        memos = [key for key in found if key.startswith(keys.claim(self.base, ""))]
+        return found | {key: found[key].removesuffix(" +") for key in memos}
 
 
 @pytest.fixture

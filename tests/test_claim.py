@@ -202,6 +202,20 @@ async def test_a_claim_that_got_nothing_is_not_remembered(desk):
     assert ids(await desk.claim(1, **how)) == ["a"]
 
 
+@pytest.mark.parametrize(("n", "left"), [(1, "mark"), (0, "no mark")])
+async def test_a_repeat_that_wants_jobs_leaves_one_mark_and_a_mark_is_no_job(desk, n, left):
+    """One that wants none is about to give back. The memo is no older and no younger for it."""
+    await desk.submit("a", "b")
+    how = {"claim_id": "same-claim-0123456789ab"}
+    first, memo = await desk.claim(2, **how), keys.claim(desk.base, "same-claim-0123456789ab")
+    words = desk.raw.get(memo)
+    desk.raw.pexpire(memo, 5000)
+    for _ in range(3):
+        assert await desk.claim(n, **how) == first
+        assert desk.raw.get(memo) == words + (" +" if left == "mark" else "")
+    assert 0 < desk.raw.pttl(memo) <= 5000
+
+
 # upkeep in passing
 
 

@@ -15,6 +15,7 @@ from functions.events import EventsPage, EventsQuery, events
 from functions.queries import Nothing
 from functions.reply import Problem
 from jobs import Unavailable, keys
+from jobs import tail as tails
 from jobs.config import Settings
 from jobs.model import State, Submission
 from jobs.store import Store
@@ -320,6 +321,47 @@ async def test_a_process_has_room_for_so_many_streams(store, listen, ask, monkey
     await anext(third)
     del second  # nobody has read of it: the client had hung up
     assert await listen()
+
+
+async def test_listeners_who_come_by_the_same_place_share_one_page(store, listen, monkeypatch):
+    """…read once and made once, though none goes at another's pace; and nobody is told of it when it is old."""
+    monkeypatch.setattr(module, "STREAM_PAGE", 4)
+    monkeypatch.setattr(tails, "KEPT_SECONDS", SECONDS)
+    made, kept = [], store.tail()._kept
+    make = module._made
+    monkeypatch.setattr(module, "_made", lambda page, query: made.append(len(page.moves)) or make(page, query))
+    ids = await one_by_one(store, 12)
+    for query in ({}, {}, {"state": "queued"}):
+        reader, stream = Reader(), await listen(after="0", **query)
+        await take(stream, reader, 12)
+        assert reader.jobs == ids
+        await stream.aclose()
+    assert [n for n in made if n] == [4] * 6  # the one with a filter had to make its own
+    kept.clear()
+    monkeypatch.setattr(tails, "KEPT_SECONDS", 0.05)
+    await take(await listen(after="0"), Reader(), 12)
+    async with asyncio.timeout(SECONDS):
+        while kept:
+            await asyncio.sleep(0.02)
+
+
+async def test_many_listeners_leave_room_for_others(store, listen, monkeypatch):
+    """Between any few of them who are told something, whoever else is there has a turn."""
+    streams = [await listen() for _ in range(40)]
+    for stream in streams:
+        await anext(stream)
+    told, turn, tell = [], 0, module._told
+    monkeypatch.setattr(module, "_told", lambda page, query: told.append(turn) or tell(page, query))
+    hearing = [asyncio.ensure_future(anext(stream)) for stream in streams]
+    submitting = asyncio.create_task(submit(store, "a"))
+    async with asyncio.timeout(SECONDS):
+        while not all(one.done() for one in (submitting, *hearing)):
+            turn += 1
+            await asyncio.sleep(0)
+    assert len(told) >= len(streams)
+    assert max(map(told.count, set(told))) <= 2 * tails.TURNS
+    for stream in streams:
+        await stream.aclose()
 
 
 async def test_a_stream_outlives_an_outage(store, listen, monkeypatch):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from jobs import SyncClient, verbs
+from jobs import SyncClient, keys, verbs
 from jobs.config import Settings
 from jobs.errors import NoNamespace, OutOfMemory
 from jobs.model import Beat, Completion, Failure, Lease, Note, Release, State, Submission
@@ -127,6 +127,15 @@ async def test_a_running_job_is_called_off_on_a_full_server(desk, fill):
     assert await desk.order("cancel", "a") == "requested"
     assert await desk.heartbeat(lease) == "CANCEL_REQUESTED"
     assert await desk.fail(lease, "cancelled", again=False) == "cancelled"
+
+
+async def test_a_repeated_claim_leaves_its_mark_on_a_full_server(desk, fill):
+    lease = await running(desk, "a")
+    fill()
+    assert await desk.claim(claim_id=claim_id("a")) == [lease]
+    assert desk.raw.get(keys.claim(desk.base, claim_id("a"))) == f"{lease.token} a +"
+    assert await desk.release(lease, reason="abandoned: the claimer left") == "LEASE_LOST"
+    assert await desk.complete(lease) == "completed"
 
 
 async def test_a_claim_that_finds_nothing_makes_its_appointment_on_a_full_server(desk, fill):

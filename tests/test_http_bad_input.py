@@ -59,6 +59,13 @@ async def quick():
         yield front, url
 
 
+@pytest.fixture
+async def patient():
+    """A server that has time for who is silent, and little for who does not finish."""
+    async with fronting(Mirror(), Limits(head_seconds=0.2, idle_seconds=60, linger_seconds=0.1)) as (_, url):
+        yield url
+
+
 async def said(url, data):
     """The one answer to some bytes, after which the server closes; every answer bears the security headers."""
     async with wire(url) as one:
@@ -310,6 +317,27 @@ async def test_a_second_request_that_comes_slowly_is_given_up_too(quick):
         dripping = asyncio.create_task(drip(one))
         assert (await one.answer()).status == 408
         dripping.cancel()
+
+
+@pytest.mark.parametrize("begun", [b"G", b"GET /b", b"GET /b HTTP/1.1\r\nHo", b"GET /b HTTP/1.1\r\nHost: a\r\n", b"\r\nPOST"])
+async def test_a_head_that_begins_behind_a_request_and_goes_no_further_is_given_up(patient, begun):
+    """…long before the connection would be closed for its silence."""
+    whole = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nok"
+    async with wire(patient) as one:
+        one.write(whole + whole + begun)
+        assert [(await one.answer()).status for _ in range(3)] == [200, 200, 408]
+        assert await one.is_closed()
+
+
+async def test_who_has_asked_and_says_nothing_more_keeps_the_connection(patient):
+    whole = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nok"
+    async with wire(patient) as one, wire(patient) as other:
+        one.write(whole + whole)
+        assert [(await one.answer()).status for _ in range(2)] == [200, 200]
+        other.write(whole + b"GET")
+        assert [(await other.answer()).status for _ in range(2)] == [200, 408]  # so `one` has been looked at as well
+        one.write(whole)
+        assert (await one.answer()).status == 200
 
 
 async def test_a_connection_on_which_nothing_is_said_is_closed(quick):

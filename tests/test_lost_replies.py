@@ -213,6 +213,25 @@ async def test_a_caller_that_leaves_before_the_answer_gives_back_what_its_claim_
     assert (desk.members("queue:q"), desk.members("running"), desk.counter("released")) == (["0-a"], [], 1)
 
 
+async def test_a_caller_that_leaves_and_has_asked_again_elsewhere_keeps_what_it_was_given_there(desk, proxy):
+    """…by the same claim id: the one that it has left would otherwise give back what it holds by now."""
+    await desk.ask(0)  # so that the server knows the script
+    await desk.submit("0-a")
+    store = Store(proxy.settings)
+    await store.prepare()
+    proxy.next(Fault.SILENCE, of("claim"))
+    claiming = asyncio.create_task(store.claim(worker="w", queues=["q"], n=1, lease=600, claim_id=claim_id("a")))
+    async with asyncio.timeout(20):
+        while desk.members("running") != ["0-a"]:
+            await asyncio.sleep(0.005)
+    (lease,) = await desk.claim(claim_id=claim_id("a"))
+    claiming.cancel()
+    await asyncio.wait([claiming])
+    await store.aclose()
+    assert (desk.members("running"), desk.counter("lease_lost"), desk.counter("released")) == (["0-a"], 1, 0)
+    assert await desk.complete(lease) == "completed"
+
+
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
 async def test_a_read_without_an_answer_is_asked_as_often_as_any_call_and_no_more(desk, proxy, kind):
     """redis-py would ask eleven times if it were let."""

@@ -72,6 +72,36 @@ async def test_no_more_is_claimed_than_asked_for(wide):
     assert sum(stats.states[State.RUNNING] for stats in await wide.follow(wide.layout.stats())) == 5
 
 
+async def test_a_claim_that_is_sent_again_takes_nothing_where_it_found_nothing_at_first(wide):
+    first, second = QUEUES[0], next(q for q in QUEUES if wide.layout.of_queue(q) != wide.layout.of_queue(QUEUES[0]))
+
+    async def claim(n=1):
+        claimed = await wide.claim(worker="w", queues=[first, second], n=n, lease=30, claim_id="c" * 22)
+        return [lease.id for lease in claimed.leases]
+
+    (x,) = await wide.submit([wide.layout.submission("t", b"{}", second, "")])
+    assert await claim() == [x.id]
+    await wide.submit([wide.layout.submission("t", b"{}", queue, "") for queue in (first, second)])
+    assert await claim() == await claim(n=5) == await claim(n=0) == [x.id]
+
+
+async def test_a_claim_with_an_id_of_its_own_takes_from_all_partitions(wide):
+    ids = await submit(wide)
+    for _ in range(2):
+        claimed = await wide.claim(worker="w", queues=QUEUES, n=len(QUEUES), lease=30, claim_id="c" * 22)
+        assert sorted(lease.id for lease in claimed.leases) == sorted(ids)
+
+
+async def test_a_claim_that_was_sent_again_is_not_given_back_in_any_partition(wide):
+    """…by the one who was left by its caller: that caller has its jobs from another."""
+    ids = await submit(wide)
+    how = {"worker": "w", "queues": QUEUES, "lease": 30, "claim_id": "c" * 22}
+    leases = (await wide.claim(n=len(QUEUES), **how)).leases
+    assert sorted(lease.id for lease in (await wide.claim(n=1, **how)).leases) == sorted(ids)
+    await wide.give_back(leases, "abandoned: the claimer left")
+    assert set(await wide.settle([Completion(lease, b"1") for lease in leases])) == {"completed"}
+
+
 async def test_orders_and_waiters_find_their_job(wide):
     ids = await submit(wide)
     for job_id in ids:

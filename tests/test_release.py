@@ -56,6 +56,49 @@ async def test_a_released_job_that_was_called_off_is_cancelled(desk):
     assert desk.state("a") == "cancelled"
 
 
+# who claimed has left
+
+CLAIM = {"claim_id": "same.claim-0123456789ab"}
+LEFT = "abandoned: the claimer hung up"
+
+
+async def test_what_was_claimed_for_a_caller_who_left_comes_back_at_once(desk):
+    lease = await desk.running("a", **CLAIM)
+    assert await desk.claim(0, **CLAIM) == [lease], "who gives back asks first what it took"
+    assert await desk.release(lease, reason=LEFT) == "queued"
+    assert await desk.release(lease, reason=LEFT) == "queued"
+    assert (desk.state("a"), desk.job("a")["tries_left"]) == ("queued", "3")
+
+
+async def test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_given_back(desk):
+    await desk.submit("a", "b")
+    leases = await desk.claim(2, **CLAIM)
+    assert await desk.claim(2, **CLAIM) == leases
+    assert await desk.claim(0, **CLAIM) == leases, "who gives back cannot tell them from its own"
+    before = desk.everything()
+    assert [await desk.release(lease, reason=LEFT) for lease in leases] == ["LEASE_LOST"] * 2
+    assert desk.everything() == before
+    assert desk.counter("lease_lost") == 2
+    assert isinstance(await desk.heartbeat(leases[0]), int)
+    assert await desk.complete(leases[0]) == "completed"
+    assert await desk.release(leases[1], reason="enough") == "queued", "its holder may"
+
+
+async def test_in_one_call_each_lease_is_looked_at_by_its_own_claim(desk):
+    mine, other = await desk.running("a", **CLAIM), await desk.running("b")
+    await desk.claim(**CLAIM)
+    leases = [Release(lease, 0, reason) for lease, reason in ((mine, LEFT), (other, LEFT))]
+    assert await desk.run(verbs.release(desk.base, leases)) == ["LEASE_LOST", "queued"]
+
+
+async def test_a_claim_that_is_forgotten_is_not_given_back_for_nobody_can_tell_who_else_asked(desk):
+    lease = await desk.running("a", **CLAIM)
+    await desk.claim(**CLAIM)
+    desk.elapse(11)
+    assert await desk.release(lease, reason=LEFT) == "LEASE_LOST"
+    assert await desk.complete(lease) == "completed"
+
+
 # too often
 
 

@@ -2,24 +2,29 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
 import socket
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from functions.call import Reply
+from functions.app import Api
+from functions.call import Reply, Request
 from functions.listening import listen, make_room
 from functions.outlet import head
 from functions.serve import quick
+from functions.tokens import Tokens
 from jobs.bootstrap import missing
 from jobs.cli import serve as command
 from jobs.config import Settings
 from jobs.embedded import EmbeddedServer
 from jobs.errors import Invalid, JobsError
+from jobs.store import Store
 from tests.processes import until
 from tests.serving import ADMIN, SECRET, ask, fronting, serve_process, serving, spawn, wire
 
@@ -191,6 +196,24 @@ def frozen(pid):
 
 
 # what goes out
+
+
+async def test_a_process_without_room_says_so_and_does_not_blame_redis(settings, caplog):
+    store = Store(replace(settings, timeout=0.05, patience=0.1))
+    api, request = Api(store, Tokens()), Request("GET", "/jobs", headers={"host": "localhost"})
+    assert (await api.answer(request)).status == 200
+    pool = store._transport.client.connection_pool
+    taken = [await pool.get_connection() for _ in range(pool.max_connections)]
+    for _ in range(2):
+        refused = await api.answer(request)
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+        assert json.loads(refused.body)["type"] == "urn:sublet:problem:busy"
+    for connection in taken:
+        await pool.release(connection)
+    assert (await api.answer(request)).status == 200
+    (record,) = caplog.records
+    assert record.message.startswith("cannot answer everything: all connections to Redis are in use")
+    await store.aclose()
 
 
 async def test_a_core_that_raises_is_answered_500_and_the_log_has_no_words_of_it(caplog):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import random
 import socket
@@ -24,6 +25,7 @@ pytest_plugins = ["tests.served"]
 GONE = (OSError, EOFError)
 """What a caller sees of a server that died: a refused or broken connection, or half an answer."""
 ROUNDS = 80
+RACES = 60
 SEED = 5
 
 
@@ -178,15 +180,16 @@ def received(one):
 
 
 class Interrupting:
-    """The API, whose caller hangs up when its answer is made and not yet sent."""
+    """The API, whose caller hangs up when its answer is made and not yet sent; `meanwhile` comes before that."""
 
     def __init__(self, settings):
         self.api = Api(Store(settings), Tokens())
-        self.caller = None
+        self.caller = self.meanwhile = self.got = None
 
     async def answer(self, request):
         reply = await self.api.answer(request)
         if self.caller:
+            self.got = self.meanwhile and await self.meanwhile()
             self.caller.close()
             self.caller = None
         return reply
@@ -203,6 +206,53 @@ async def test_a_job_that_was_taken_for_a_caller_who_is_gone_by_then_comes_back_
         (job,) = (await ask(url, "POST", "/jobs/claim", {"wait": 20})).json()["jobs"]
         assert job["recovered"] == "released"
     await core.api.aclose()
+
+
+async def claimer(url, words):
+    """A caller who has sent a claim."""
+    body = json.dumps(words).encode()
+    head = b"POST /jobs/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    one = await caller(url)
+    await asyncio.get_running_loop().sock_sendall(one, head % len(body) + body)
+    return one
+
+
+@pytest.mark.parametrize("again", ["elsewhere", "nowhere"])
+async def test_a_claim_sent_again_elsewhere_is_not_given_back_when_its_first_caller_is_gone(settings, again):
+    core, words = Interrupting(settings), {"lease": 600, "claim_id": "x" * 22}
+    async with serving(settings) as other:
+        async with fronting(core) as (_, url):
+            await ask(url, "POST", "/jobs", {"task": "t"})
+            if again == "elsewhere":
+                core.meanwhile = functools.partial(ask, other, "POST", "/jobs/claim", words)
+            core.caller = await claimer(url, words)
+            await until(lambda: core.caller is None)
+        await core.api.aclose()  # what it gives back has been given back by now
+        jobs = (await ask(other, "GET", "/jobs?state=running")).json()["jobs"]
+        assert len(jobs) == (again == "elsewhere")
+        if jobs:
+            (job,) = core.got.json()["jobs"]
+            assert (await ask(other, "POST", f"/jobs/{job['id']}/heartbeat", {"token": job["token"]})).status == 200
+            assert (await ask(other, "POST", f"/jobs/{job['id']}/done", {"token": job["token"]})).status == 200
+
+
+async def test_no_answer_holds_a_lease_that_another_server_gives_back(two, third, queue):
+    """The race itself: a claim is sent, hung up on, and sent again to another server at once."""
+    chance, held = random.Random(SEED), {}
+    await ask(two[0], "POST", "/jobs/batch", {"jobs": [{"task": "t", "queue": queue}] * RACES})
+    for number in range(RACES):
+        words = {"queues": [queue], "lease": 600, "claim_id": f"{queue}.{number:022}"}
+        one = await claimer(third.url, words)
+        await asyncio.sleep(chance.random() * 0.003)
+        one.close()
+        answer = await ask(two[0], "POST", "/jobs/claim", words)
+        for job in answer.json()["jobs"] if answer.status == 200 else ():
+            assert job["id"] not in held, "one job was given to two callers"
+            held[job["id"]] = job["token"]
+    assert await asyncio.to_thread(third.stop) == 0  # and with it, all that it was about to give back
+    assert held, "no claim was sent again in time: nothing was tried"
+    for job_id, token in held.items():
+        assert (await ask(two[0], "POST", f"/jobs/{job_id}/heartbeat", {"token": token})).status == 200
 
 
 @pytest.mark.parametrize("path", ["claim", "next"])

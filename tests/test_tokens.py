@@ -2,7 +2,6 @@
 
 import logging
 import os
-import threading
 
 import pytest
 
@@ -184,15 +183,21 @@ def test_a_file_that_was_spoilt_leaves_the_tokens_as_they_were(tmp_path, looks_a
     assert tokens.principal(f"Bearer {TWO}") is not None
 
 
-def test_a_pipe_is_read_once(tmp_path, looks_at_once):
-    pipe = tmp_path / "pipe"
+def test_what_is_no_file_is_never_opened(tmp_path, looks_at_once, caplog, monkeypatch):
+    """Whoever opens a pipe waits for somebody to write, and a device may have no end."""
+    file, pipe = tmp_path / "tokens", tmp_path / "pipe"
+    file.write_text(f"ci:submit:{ONE}\n")
     os.mkfifo(pipe)
-    writing = threading.Thread(target=pipe.write_text, args=[f"ci:submit:{ONE}\n"])
-    writing.start()
-    tokens = Tokens("", pipe)
-    writing.join(30)
-    os.utime(pipe, (1, 1))
-    assert tokens.principal(f"Bearer {ONE}") is not None
+    tokens = Tokens("", file)
+    monkeypatch.setattr(module.Path, "open", lambda *a, **k: pytest.fail("opened"))
+    for odd in (pipe, "/dev/zero", tmp_path):
+        with pytest.raises(Invalid, match="cannot be read: it is no regular file"):
+            Tokens("", odd)
+    os.replace(pipe, file)
+    for _ in range(2):
+        assert tokens.principal(f"Bearer {ONE}") is not None
+    (record,) = caplog.records
+    assert "no regular file; the 1 tokens that were read before stay valid" in record.message
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8377", "LOCALHOST", "127.0.0.1:80", "127.9.9.9", "[::1]:8377", "[::1]"])
@@ -204,7 +209,7 @@ def test_without_tokens_the_machines_own_names_are_let_in(host):
     "host",
     ["", "evil.example", "evil.example:8377", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]",
      "localhost:port", "evil@localhost", "localhost/x", "localhost#", "[::1", "0.0.0.0",
-     "localhost:99999", "127.0.0.1, evil.example"],
+     "localhost:99999", "127.0.0.1, evil.example", "127.0.0.1%evil.example", "[::1%lo]", "[::1%25evil.example]"],
 )  # fmt: skip
 def test_without_tokens_a_name_that_somebody_made_to_mean_this_machine_is_refused(host):
     assert "localhost" in Tokens().stranger({"host": host})
@@ -223,6 +228,10 @@ def test_without_tokens_a_name_that_somebody_made_to_mean_this_machine_is_refuse
         ({"origin": "null"}, True),
         ({"x-forwarded-for": "203.0.113.7"}, True),
         ({"forwarded": "for=203.0.113.7"}, True),
+        ({"via": "1.1 proxy"}, True),
+        ({"x-real-ip": "203.0.113.7"}, True),
+        ({"x-forwarded-host": "jobs.example"}, True),
+        ({"x-forwarded-proto": "https"}, True),
     ],
 )
 def test_without_tokens_other_sites_pages_and_proxies_are_refused(headers, refused):

@@ -25,6 +25,7 @@ from tests.simulation.server import Clock, Redis
 from tests.simulation.story import answered, told
 
 BASE, JOB, LEASE = "{exhaustive:0}", "0-job", 30.0
+CLAIMS = keys.claim(BASE, "").encode()
 COUNTS, COUNTED = keys.counts(BASE).encode(), frozenset(name.encode() for name in TOTALS)
 """Where the counts are, and which fields of the base are counts, too."""
 ENDINGS = {
@@ -171,7 +172,7 @@ class Search:
     def number(self) -> int:
         """The number of the world as it is now."""
         world = (self.redis.save(), self.redis.clock.now, self.checker.save())
-        decides = (tuple(_without_counts(entry) for entry in world[0] if entry[0] != COUNTS), world[1], world[2][0], world[2][2:])
+        decides = (tuple(_deciding(entry) for entry in world[0] if entry[0] != COUNTS), world[1], world[2][0], world[2][2:])
         if decides not in self.numbers:
             self.numbers[decides] = len(self.worlds)
             self.worlds.append(world)
@@ -223,9 +224,12 @@ class Search:
         must(all(life.state in FINISHED for life in self.checker.lives.values()), "the job does not end")
 
 
-def _without_counts(entry: Any) -> Any:
-    """What is stored under a key, without the totals."""
+def _deciding(entry: Any) -> Any:
+    """What is stored under a key, without the totals, and without the mark of a claim that was asked for again: nobody here
+    gives back what was claimed for somebody else, and no other call looks at it."""
     name, kind, value, expires = entry
+    if name.startswith(CLAIMS):
+        return name, kind, value.removesuffix(b" +"), expires
     return name, kind, tuple(pair for pair in value if pair[0] not in COUNTED) if name == BASE.encode() else value, expires
 
 
