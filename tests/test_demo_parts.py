@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ import pytest
 
 pytest.importorskip("rich")
 
+from jobs.bootstrap import missing
+from jobs.cli import dev
 from jobs.demo import corpus, tally
 from jobs.demo.cast import Ledger
 from jobs.demo.corpus import Corpus
 from jobs.demo.screen import Member, Numbers, Screen
 from jobs.demo.tasks import Report, analyse
 from jobs.demo.workers import Said
+from jobs.errors import Invalid
 from jobs.model import Attempt, Job, State
+
+ROOT = Path(__file__).parent.parent
 
 # ── the task ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -220,3 +226,11 @@ def test_elsewhere_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch, way: s
     assert "\r" not in words
     for expected in ("[kept] in a folder", "killed [one]", "submitted 1 · completed twice 0", "[a].py", "3 of 3 done"):
         assert expected in words
+
+
+def test_an_installed_package_that_lacks_what_the_demo_takes_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(dev, "missing", lambda needed: missing(needed, path=[]))
+    with pytest.raises(Invalid, match=r"the demo takes rich>=13 .*: pip install 'sublet\[demo\]'"):
+        dev.demo(None)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(dev.NEEDED) <= {*extras["demo"], *extras["http"]}

@@ -1,5 +1,6 @@
 """What may stand in bodies and queries, and what is said of all else; and whatever foreign clients have stored is answered."""
 
+import base64
 import json
 import uuid
 
@@ -191,6 +192,10 @@ async def test_pages_lead_one_to_the_next(asked, path, many):
 async def test_a_cursor_of_another_list_is_refused(core):
     await core("POST", "/jobs/batch", {"jobs": [{"task": "t", "queue": "a"}] * 3})
     cursor = (await core("GET", "/jobs?queue=a&limit=1&state=queued")).json()["cursor"]
+    place = base64.urlsafe_b64decode(cursor + "==").decode().rpartition("/")[0]
+    for offset in ("\u00b2", "9" * 300, "-1", ""):
+        forged = base64.urlsafe_b64encode(f"{place}/{offset}".encode()).decode().rstrip("=")
+        assert (await core("GET", f"/jobs?queue=a&state=queued&cursor={forged}")).problem == "invalid", offset
     for path in (f"/jobs?queue=b&cursor={cursor}", f"/jobs?state=dead&cursor={cursor}", f"/jobs?cursor={cursor}x"):
         assert (await core("GET", path)).problem == "invalid"
 

@@ -229,10 +229,11 @@ async def test_nobody_there_is_said_at_once():
         of(200, "application/json", b"[]"),
         of(200, "application/json", b"{}"),
         of(418),
+        of(422, "application/json", b'{"detail": "no"}'),
         of(500, "application/problem+json", b"no json"),
         of(500, "application/problem+json", b'{"type": "about:blank"}'),
     ],
-    ids=["a page", "404", "503", "a number", "a list", "an object", "418", "no problem", "a stranger's problem"],
+    ids=["a page", "404", "503", "a number", "a list", "an object", "418", "422", "no problem", "a stranger's problem"],
 )
 async def test_a_stranger_that_answers_is_not_the_api(reply):
     async with fronting(Stand(reply)) as (_, url):

@@ -492,3 +492,20 @@ async def test_when_a_process_is_to_go_whoever_waits_in_it_is_answered(open_stor
         assert {standing.state for standing in await asyncio.gather(*watching)} == {"queued"}
         assert (await store.watch(submitted.id, 60)).state == "queued"
         assert (await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=60)).leases == []
+
+
+async def test_who_leaves_before_redis_was_asked_has_nothing_to_give_back(monkeypatch):
+    """What the same claim id has brought elsewhere by then is not this one's to release."""
+    store, asked = Store(Settings()), asyncio.Event()
+
+    async def never():
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "prepare", never)
+    claiming = asyncio.create_task(store.claim(worker="w", queues=["q"], n=1, lease=30, claim_id="c" * 22))
+    await asked.wait()
+    claiming.cancel()
+    await asyncio.wait([claiming])
+    assert not store._unclaimed
+    await store.aclose()

@@ -18,6 +18,8 @@ def test_the_defaults_cost_nothing():
         (Options(delay=1.5), "delay=1500"),
         (Options(delay=timedelta(minutes=2)), "delay=120000"),
         (Options(run_at=datetime(2026, 1, 2, tzinfo=UTC)), "at=1767312000000"),
+        (Options(run_at=datetime(1, 1, 1, tzinfo=UTC)), "at=0"),
+        (Options(run_at=datetime(9999, 1, 1, tzinfo=UTC)), "at=99999999999999"),
         (Options(key="a b".replace(" ", "_")), "key=a_b"),
         (Options(key="k", window=60), "key=k window=60000"),
         (Options(max_attempts=1), "tries=1"),

@@ -169,6 +169,11 @@ async def test_without_redis_it_starts_and_says_503_and_recovers_by_itself(tmp_p
             assert (await ask(api, "POST", "/jobs", {"task": "t"})).status == 201
 
 
+def test_whoever_starts_it_without_redis_hears_of_it_before_anybody_asks(tmp_path):
+    with serve_process(Settings(redis_url=f"unix://{tmp_path}/none.sock", namespace="t")) as server:
+        until(lambda: "cannot answer" in server.said(), server.said)
+
+
 async def test_with_redis_frozen_the_answer_is_503_soon_and_afterwards_all_is_well(tmp_path, monkeypatch):
     monkeypatch.setattr("jobs.transport.PAUSES", (1000.0,))  # no call is sent again that was not answered for so long,
     monkeypatch.setattr("jobs.config.BLOCK_SECONDS", 1000.0)  # and nobody waits as long as a blocking read may take
