@@ -167,6 +167,8 @@ class Browser:
 
     async def read(self, session, url, enough):
         """Listen until there is enough, or the stream breaks or ends. Tells whether it was the client who left."""
+        if enough():
+            return True  # nothing more may come, ever
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.last_id} if self.last_id else {})
         try:
             async with session.get(f"{url}/events", params={"after": "0"}, headers=headers) as answer:
