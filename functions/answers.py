@@ -130,6 +130,7 @@ class Ticked(Answer):
     reaped: int
     promoted: int
     pruned: int
+    fired: int
     rounds: int
 
 

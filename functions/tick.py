@@ -1,4 +1,4 @@
-"""The tick: do what time has decided, and forget what is past its time. Any number may run at once, from any cron."""
+"""The tick: do what time has decided, forget what is past its time, fire schedules. Any number may run at once, from any cron."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ ROUNDS = 1000
 
 @dataclass
 class Ticked:
-    """What the rounds of a tick did: leases that ended, jobs that fell due, finished jobs forgotten."""
+    """What the rounds of a tick did: leases that ended, jobs that fell due, finished jobs forgotten, jobs that schedules made."""
 
     reaped: int = 0
     promoted: int = 0
     pruned: int = 0
+    fired: int = 0
     rounds: int = 0
 
 
@@ -65,15 +66,22 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
                 await call.store.hurried.wait()
 
 
-def _round(layout: Layout, by: str, done: Ticked) -> Plan[None]:
+def _round(layout: Layout, by: str, done: Ticked) -> Plan[bool]:
+    """One round, but for the summoning. Tells whether there are pools. What makes no job comes first: it works on a full server."""
     done.rounds += 1
+    come = False
     for _ in range(ROUNDS):
-        reaped, promoted, more = yield from layout.reap(by)
-        done.reaped, done.promoted = done.reaped + reaped, done.promoted + promoted
-        if not more:
+        reaped = yield from layout.reap(by)
+        done.reaped, done.promoted, come = done.reaped + reaped.ended, done.promoted + reaped.queued, come or reaped.come
+        if not reaped.more:
             break
     for _ in range(ROUNDS):
         pruned, more = yield from layout.prune()
         done.pruned += pruned
         if not more:
             break
+    if come:
+        from jobs.schedules import fire_due  # the calendar is of no use to a tick without schedules
+
+        done.fired += (yield from fire_due(layout.bases, by)).jobs
+    return reaped.pools > 0

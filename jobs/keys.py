@@ -106,6 +106,36 @@ def worker(base: str, name: str) -> str:
     return f"{base}:worker:{name}"
 
 
+def schedules(base: str) -> str:
+    """The sorted set of all schedules, by the moment at which the next slot of each is to be fired (ms)."""
+    return f"{base}:schedules"
+
+
+def schedule(base: str, name: str) -> str:
+    """The hash of one schedule: its plan, what its jobs are, and its next slot."""
+    return f"{base}:schedule:{name}"
+
+
+def pools(base: str) -> str:
+    """The hash of all pools, with their settings."""
+    return f"{base}:pools"
+
+
+def pool(base: str, name: str) -> str:
+    """The hash of what was seen of a pool: averages, and counts."""
+    return f"{base}:pool:{name}"
+
+
+def crew(base: str, pool: str) -> str:
+    """The sorted set of a pool's workers, by the moment each was last heard of (ms)."""
+    return f"{base}:crew:{pool}"
+
+
+def summons(base: str, pool: str) -> str:
+    """The sorted set of the workers that a pool waits for, by the moment until which it does (ms)."""
+    return f"{base}:summons:{pool}"
+
+
 def events(base: str) -> str:
     """The capped stream of every move of every job."""
     return f"{base}:events"

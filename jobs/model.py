@@ -92,6 +92,23 @@ class Claimed(NamedTuple):
 
     leases: list[Lease]
     next_in: float
+    come: bool = False
+    """Has the slot of some schedule come? Whoever claims sees to it."""
+
+
+class Reaped(NamedTuple):
+    """What time had decided in a partition, and what else is there to be seen to."""
+
+    ended: int
+    """Leases that ended."""
+    queued: int
+    """Jobs that fell due."""
+    more: bool
+    """May there be more of these?"""
+    come: bool
+    """Has the slot of some schedule come?"""
+    pools: int
+    """How many pools there are."""
 
 
 class Beat(NamedTuple):
@@ -127,6 +144,10 @@ class Card(NamedTuple):
     """The exclusive place that it holds (`SUBLET_SLOT`); empty for none."""
     about: bytes
     """JSON: host, pid, platform, slots, what it has done (see `jobs.host`)."""
+    pool: str = ""
+    """The pool whose work it does; empty for none."""
+    summons: str = ""
+    """What it was summoned by; empty if it came by itself."""
 
 
 class Completion(NamedTuple):

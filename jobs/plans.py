@@ -13,7 +13,7 @@ from datetime import datetime
 from jobs import keys, reads, roster, verbs
 from jobs.config import Settings
 from jobs.errors import Changed, Invalid, JobsError, NoNamespace, Unfit
-from jobs.model import Job, Page, Queue, State, Stats, Submission, Submitted, WorkerInfo
+from jobs.model import Job, Page, Queue, Reaped, State, Stats, Submission, Submitted, WorkerInfo
 from jobs.options import PAYLOAD_MAX
 from jobs.scripts import Call, refusal
 from jobs.transport import Plan
@@ -191,14 +191,15 @@ class Layout:
                         raise
         return answer
 
-    def reap(self, by: str, limit: int = verbs.BATCH) -> Plan[tuple[int, int, bool]]:
-        """Do what time has decided, in every partition: leases ended, jobs queued, whether there may be more."""
-        lost = due = 0
-        more = False
+    def reap(self, by: str, limit: int = verbs.BATCH) -> Plan[Reaped]:
+        """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of."""
+        ended = queued = pools = 0
+        more = come = False
         for base in self.bases:
-            answer = yield verbs.reap(base, limit=limit, by=by)
-            lost, due, more = lost + answer[0], due + answer[1], more or answer[2]
-        return lost, due, more
+            done: Reaped = yield verbs.reap(base, limit=limit, by=by)
+            ended, queued, pools = ended + done.ended, queued + done.queued, pools + done.pools
+            more, come = more or done.more, come or done.come
+        return Reaped(ended, queued, more, come, pools)
 
     def see_to(self, by: str) -> Plan[None]:
         """Do a share of the upkeep where something is overdue; where nothing is, nothing is written."""

@@ -18,13 +18,14 @@ from jobs.errors import REFUSALS, Invalid, JobsError, OutOfMemory, QueueFull, Un
 
 T = TypeVar("T")
 
-LIBRARIES = ("lib", "queue", "life")
+LIBRARIES = ("lib", "queue", "life", "due")
 """The files put in front of each script, in this order."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
     "cancel", "retry", "promote", "reap", "prune", "watch", "pause", "resume", "configure",
     "note", "enlist", "drain", "reconcile",
+    "schedule", "pick", "fire", "pool", "summon", "complain",
 )  # fmt: skip
 """All verbs; each is one file in `lua/`."""
 
@@ -87,7 +88,7 @@ def source(name: str) -> str:
 
 @cache
 def script(name: str) -> Script:
-    """One verb's script, assembled; `cat lua/{lib,queue,life,<name>}.lua | sha1sum` gives the same SHA."""
+    """One verb's script, assembled; `cat lua/{lib,queue,life,due,<name>}.lua | sha1sum` gives the same SHA."""
     own = source(name)
     text = "".join(source(library) for library in LIBRARIES) + own
     repeated = _REPEATED.search(own)

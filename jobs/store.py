@@ -1,17 +1,13 @@
 """Jobs in Redis, for code on an event loop: the `JobSource` of workers and producers, and the plans of operators."""
 
 import asyncio
-import logging
-import secrets
-import time
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from jobs import roster, verbs
+from jobs.claims import Asked, Claims
 from jobs.config import Settings
-from jobs.errors import JobsError, NoNamespace
-from jobs.markers import Markers
+from jobs.errors import JobsError
 from jobs.model import (
     Beat,
     Card,
@@ -34,29 +30,6 @@ from jobs.transport import Plan, Transport, follow
 from jobs.waiter import Endings
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Asked:
-    """What a claim asks for, each time that it asks."""
-
-    worker: str
-    queues: Sequence[str]
-    n: int
-    lease: float
-    claim_id: str | None
-    spent: bool = False
-    """Has its id brought jobs, now or before? Then it brings no others."""
-
-    def heard(self, call: Call[Claimed]) -> Call[Claimed]:
-        """The same call, whose reply tells that."""
-
-        def read(reply: Any) -> Claimed:
-            self.spent = self.spent or reply[0] != b""  # a token, also when none of its jobs is held any more
-            return call.read(reply)
-
-        return replace(call, read=read)
 
 
 class Store:
@@ -70,14 +43,15 @@ class Store:
         self.layout = Layout(settings)
         self._transport = Transport(settings, client)
         self._blocking = blocking
-        self._markers: Markers | None = None
         self._endings: Endings | None = None
         self._tail: Tail | None = None
-        self._unclaimed: set[asyncio.Future[None]] = set()
         self._ready = False
         self._preparing: asyncio.Future[None] | None = None
         self.hurried = asyncio.Event()
         """Nobody is to wait any more."""
+        self._claims = Claims(settings, self.layout, self.run, self._anew, self.prepare, self.settle, self.hurried, blocking)
+        self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
+        """Hears into which queues jobs were submitted (see `jobs.summoner`)."""
 
     async def prepare(self) -> None:
         """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
@@ -98,17 +72,26 @@ class Store:
             await self.prepare()
         return await self._transport.run(call)
 
+    async def _anew(self, call: Call[T]) -> T:
+        """Send one call again that was told that there is no namespace: it is made."""
+        self._ready = False
+        return await self.run(call)
+
     async def follow(self, plan: Plan[T]) -> T:
         """Carry out a plan of `self.layout`."""
         return await follow(self.run, plan)
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store jobs, as many as there are. Raises Invalid, Refused or Unavailable; sending the same again is safe."""
-        return await self.follow(self.layout.submit(jobs))
+        stored = await self.follow(self.layout.submit(jobs))
+        self.nudge([job.queue for job in jobs])
+        return stored
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
         """Store jobs, each on its own: per job what became of it, or why it was refused. Raises Unavailable."""
-        return await self.follow(self.layout.submit_each(jobs))
+        answers = await self.follow(self.layout.submit_each(jobs))
+        self.nudge([job.queue for job in jobs])
+        return answers
 
     async def claim(
         self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0, claim_id: str | None = None
@@ -119,96 +102,14 @@ class Store:
         gives what of its jobs is still held, and waits for no others. If the caller is cancelled, at whatever moment, what the
         claim took is released at once; a caller that has the answer and cannot use it calls `give_back`.
         """
-        until = time.monotonic() + wait
-        asked = _Asked(worker, queues, n, lease, claim_id)
-        claimed = await self._claim_once(asked)
-        if self._markers:
-            self._markers.look_in(claimed.next_in)
-        if claimed.leases or asked.spent or n <= 0 or wait <= 0 or self.hurried.is_set():
-            return claimed
-        markers = self._markers = self._markers or Markers(self.settings, self.run, self.layout.bases[0], self._blocking)
-        with markers.waiting([(self.layout.of_queue(queue), queue) for queue in queues], claimed.next_in) as waiter:
-            while not self.hurried.is_set() and await markers.wait(waiter, until - time.monotonic()):
-                claimed = await self._claim_once(asked)
-                if asked.spent and not claimed.leases:
-                    return claimed  # somebody else has used its id: it was told of that, and nobody has looked for a job
-                waiter.followed()
-                markers.look_in(claimed.next_in)
-                if claimed.leases:
-                    return claimed
-            return Claimed([], markers.next_in)
-
-    async def _claim_once(self, asked: "_Asked") -> Claimed:
-        by_base: dict[str, list[str]] = {}
-        for queue in asked.queues:
-            by_base.setdefault(self.layout.of_queue(queue), []).append(queue)
-        if asked.claim_id and len(by_base) > 1:  # sent again, it must not take from a partition where it found nothing before
-            before = replace(asked, n=0)
-            claimed = await self._claim_each(by_base, before)
-            asked.spent = before.spent
-            held = {self.layout.of_id(lease.id) for lease in claimed.leases}
-            if asked.spent and held and asked.n > 0:  # once more there, for jobs: that marks the claim as asked for again
-                by_base = {base: own for base, own in by_base.items() if base in held}
-                return await self._claim_each(by_base, replace(asked, n=len(claimed.leases) + 1))
-            if asked.spent:
-                return claimed
-        return await self._claim_each(by_base, asked)
-
-    async def _claim_each(self, by_base: Mapping[str, Sequence[str]], asked: "_Asked") -> Claimed:
-        leases: list[Lease] = []
-        next_in = 2.0
-        for base, own in by_base.items():
-            try:
-                claimed = await self._claim_safely(base, own, asked, leases)
-            except JobsError:
-                if leases:  # what was taken elsewhere must not be lost; whoever asks again hears of the error
-                    return Claimed(leases, 0.0)
-                raise
-            leases += claimed.leases
-            next_in = min(next_in, claimed.next_in)
-        return Claimed(leases, next_in)
-
-    async def _claim_safely(self, base: str, queues: Sequence[str], asked: "_Asked", leases: Sequence[Lease]) -> Claimed:
-        """Claim in one partition. If the caller is cancelled, what it has taken so far is given back."""
-        room = max(0, min(asked.n - len(leases), verbs.CLAIM_MAX))
-        request: dict[str, Any] = dict(worker=asked.worker, lease=asked.lease, queues=queues)
-        request["claim_id"] = asked.claim_id or secrets.token_urlsafe(16)
-        call = asked.heard(verbs.claim(base, n=room, **request))
-        await self.prepare()  # who leaves before it was asked has nothing to give back
-        try:
-            try:
-                return await self.run(call)
-            except NoNamespace:
-                self._ready = False
-                return await self.run(call)
-        except asyncio.CancelledError:
-            self._abandon(self._give_back(verbs.claim(base, n=0, **request), leases))
-            raise
-
-    async def _give_back(self, again: Call[Claimed], leases: Sequence[Lease]) -> None:
-        """Ask once more what a claim has brought, which its id tells for 10 s, and release that and some more leases."""
-        try:
-            claimed = await self.run(again)
-            await self.give_back((*leases, *claimed.leases), "abandoned: the claimer left")
-        except JobsError as error:
-            log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", error)
+        return await self._claims.claim(Asked(worker, queues, n, lease, claim_id), wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release leases that their claimer will never hear of: at once, and also if whoever asks for it is cancelled.
 
         Raises Unavailable: the jobs come back when their leases end, then.
         """
-        await asyncio.shield(self._abandon(self._release(leases, reason)))
-
-    async def _release(self, leases: Sequence[Lease], reason: str) -> None:
-        await self.settle([Release(lease, 0, reason) for lease in leases])
-
-    def _abandon(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Give something back, whoever has left: closing waits for it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._unclaimed.add(task)
-        task.add_done_callback(self._unclaimed.discard)
-        return task
+        await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
         """Extend leases, any number. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
@@ -273,8 +174,7 @@ class Store:
     def hurry(self) -> None:
         """Have nobody wait any more: claims, watches and listeners that do are answered now, and later ones at once."""
         self.hurried.set()
-        if self._markers:
-            self._markers.hurry()
+        self._claims.hurry()
         if self._endings:
             self._endings.hurry()
         if self._tail:
@@ -288,11 +188,9 @@ class Store:
 
     async def aclose(self) -> None:
         """Give back what abandoned claims brought, and let go of all connections."""
-        under_way = [*self._unclaimed, *([self._preparing] if self._preparing else [])]
-        if under_way:
-            await asyncio.wait(under_way)
-        if self._markers:
-            await self._markers.aclose()
+        await self._claims.aclose()
+        if self._preparing:
+            await asyncio.wait([self._preparing])
         if self._endings:
             await self._endings.aclose()
         if self._tail:

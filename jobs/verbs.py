@@ -16,6 +16,7 @@ from jobs.model import (
     Failure,
     Lease,
     Note,
+    Reaped,
     Release,
     Standing,
     State,
@@ -94,7 +95,7 @@ def claim(base: str, *, claim_id: str, worker: str, lease: float, n: int, queues
 
 def _claimed(reply: list[Any]) -> Claimed:
     token, wait = reply[0].decode(), int(reply[1]) / 1000
-    return Claimed([_lease(token, *reply[i : i + 6]) for i in range(2, len(reply), 6)], wait)
+    return Claimed([_lease(token, *reply[i : i + 6]) for i in range(3, len(reply), 6)], wait, bool(reply[2]))
 
 
 def _lease(token: str, job_id: bytes, attempt: Any, expires: Any, spec: bytes, payload: bytes, before: bytes) -> Lease:
@@ -166,7 +167,7 @@ def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
 
 def enlist(base: str, card: Card) -> Call[str]:
     """A worker's sign of life. `work`, or `drain` when it was asked to finish and go."""
-    return script("enlist").call(base, bytes.decode, worker=card.worker, life=card.life, place=card.place, about=card.about)
+    return script("enlist").call(base, bytes.decode, **card._asdict())
 
 
 def drain(base: str, worker: str, life: str) -> Call[str]:
@@ -209,9 +210,14 @@ def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 
 
-def reap(base: str, *, limit: int, by: str) -> Call[tuple[int, int, bool]]:
-    """Do what time has decided. Leases ended, jobs queued, and whether there may be more."""
-    return script("reap").call(base, lambda reply: (int(reply[0]), int(reply[1]), bool(reply[2])), limit=limit, by=by)
+def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
+    """Do what time has decided, at most `limit` (≤ 200) moves."""
+
+    def read(reply: list[Any]) -> Reaped:
+        ended, queued, more, come, pools = map(int, reply)
+        return Reaped(ended, queued, bool(more), bool(come), pools)
+
+    return script("reap").call(base, read, limit=limit, by=by)
 
 
 def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:

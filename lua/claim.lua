@@ -6,9 +6,9 @@
 -- ARGV  lease        ms the worker may stay silent
 -- ARGV  n            jobs wanted, at most 100; 0 does the upkeep alone, and leaves no mark
 -- ARGV  queue …      the queues, at most 32, the first one first
--- REPLY array        [token, ms until this worker should claim again (at most 2000), then per job:
---                    id, attempt, lease's end, spec, payload ("" when it is in spec), how the last attempt ended or "",
---                    and, where one left a checkpoint, a newline and the checkpoint]
+-- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 when a schedule's slot has come (see pick),
+--                    then per job: id, attempt, lease's end, spec, payload ("" when it is in spec), how the last attempt ended
+--                    or "", and, where one left a checkpoint, a newline and the checkpoint]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local CAP, MEMO, BYTES = 2000, 10000, 1048576   -- ms until the next look; ms a claim is remembered; bytes in a reply
@@ -18,7 +18,7 @@ if refused_because then return refused_because end
 local unfit = not are_names(ARGV, 5) or not is_name(worker) or not is_name(claim_id) or #claim_id < 22 or #claim_id > 64 or not lease
 if unfit then return refusal('INVALID', 'claim_id is 22 to 64, names are 1 to 128 of A-Z a-z 0-9 _ . : -, lease a number of ms') end
 
-local reply, leases, taken, waits, left, lost, bytes = {'', CAP}, {}, {}, {}, false, 0, 0
+local reply, leases, taken, waits, left, lost, bytes = {'', CAP, 0}, {}, {}, {}, false, 0, 0
 local function answer(id, attempt, expires, spec)
   local payload = not string.find(spec, '\n', 1, true) and call('HGET', key('job:' .. id), 'payload') or ''
   local last, kept = unpack(attempt > 1 and call('HMGET', key('job:' .. id), 'attempt:' .. attempt - 1, 'checkpoint') or {})
@@ -76,5 +76,5 @@ if #taken > 0 then
   call('SET', key('claim:' .. claim_id), reply[1] .. ' ' .. table.concat(taken, ' '), 'PX', MEMO)
 end
 if left then pass_on(ARGV, 5) end
-reply[2] = appointment(worker, CAP, alarm)
+reply[2], reply[3] = appointment(worker, CAP, alarm)
 return reply

@@ -5,20 +5,26 @@
 -- ARGV  life         a word of its own choice, another one each time it starts
 -- ARGV  place        the exclusive place it holds, "" for none
 -- ARGV  about        what it says of itself, opaque, at most 4 KiB
--- REPLY string       "work", or "drain" when an operator has asked it to finish and go
+-- ARGV  pool         the pool whose work it does, "" for none
+-- ARGV  summons      what it was summoned by (see summon), "" if it came by itself
+-- REPLY string       "work", or "drain": an operator has asked it to finish and go, or it was summoned and nobody waits for it any more
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
 
 local FORGOTTEN, ABOUT_MAX = 86400000, 4096 -- ms after which a worker that is not heard of is struck off; bytes
-local worker, life, place_held, about = unpack(ARGV)
+local worker, life, place_held, about, pool, summons = unpack(ARGV)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local named = is_name(worker) and is_name(life) and (place_held == '' or is_name(place_held))
-if not named or not about or #about > ABOUT_MAX then
+  and (pool == '' or is_name(pool)) and (summons == '' or pool ~= '' and is_name(summons))
+if not named or #about > ABOUT_MAX then
   return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -, about is at most ' .. ABOUT_MAX .. ' bytes')
 end
 local card = key('worker:' .. worker)
-local before, orders = unpack(call('HMGET', card, 'life', 'drain'))
+local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))
 call('ZCARD', key('workers'))
+local awaited = summons == '' or call('ZSCORE', key('summons:' .. pool), summons) or before == life and crew == pool
+local needed = awaited and pool ~= '' and call('HEXISTS', key('pools'), pool) == 1
+if pool ~= '' then call('ZCARD', key('crew:' .. pool)) end
 
 begin()
 call('ZADD', key('workers'), now, worker)
@@ -28,4 +34,10 @@ if #silent > 0 then call('ZREM', key('workers'), unpack(silent)) end
 if before ~= life then call('DEL', card) end
 call('HSET', card, 'life', life, 'place', place_held, 'about', about)
 call('HSETNX', card, 'enlisted_at', stamp)
-return before == life and orders and 'drain' or 'work'
+if needed then
+  call('HSET', card, 'pool', pool)
+  call('ZADD', key('crew:' .. pool), stamp, worker)
+  call('ZREMRANGEBYSCORE', key('crew:' .. pool), '-inf', now - FORGOTTEN)
+  if summons ~= '' and call('ZREM', key('summons:' .. pool), summons) == 1 then add(key('pool:' .. pool), 'arrived', 1) end
+end
+return (before == life and orders or summons ~= '' and not needed) and 'drain' or 'work'

@@ -85,6 +85,26 @@ local function read_header(spec)
   return job
 end
 
+-- The word among a job's rules that is none of `known`, comes twice or says what cannot be; nil when all are well.
+local shapes
+local function unfit_rule(rules, known)
+  if not shapes then
+    local more, hex = string.rep('%d?', 13), string.rep('%x', 16)   -- 14 digits in all reach the year 5138; a short digest's digits
+    local number, some = '^%d' .. more .. '$', '^[1-9]' .. more .. '$'
+    shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some, timeout = number,
+      retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$', key = '^[!-~]+$', trace = '^%x[%x-]+$',
+      digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$'}
+  end
+  local given = {}
+  for word in string.gmatch(rules == '' and rules or rules .. ' ', '([^ ]*) ') do
+    local name, value = string.match(word, '^(%w+)=(.+)$')
+    local allowed = name and not given[name] and #value <= 128 and (not known or string.find(known, ' ' .. name .. ' ', 1, true))
+    local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')
+    if not fits or name == 'priority' and math.abs(value) > 100 then return string.sub(word, 1, 80) end
+    given[name] = true
+  end
+end
+
 -- A job by its id: its stored fields, and its header's words under `rules`. Read once a script: what the script does to a
 -- job is seen when the job is named again. What is no job has no state, as if nothing were there.
 local loaded = {}

@@ -24,12 +24,22 @@ local function backoff(job, n)
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
 
--- A job has ended: tell its waiters, and let go of its key. (What else may lie there does not name this job.)
+-- The fields of a job that never change: its header and, up to 1 KiB, its payload in one. A longer payload is a field of its own,
+-- read by claim alone.
+local function as_spec(header, payload)
+  if #payload <= 1024 then return 'spec', header .. '\n' .. payload end
+  return 'spec', header, 'payload', payload
+end
+
+-- A job has ended: tell its waiters, let go of its key, and of its schedule's next slot if that waits for it. (What else may lie
+-- there does not name this job.)
 local function ended(job)
   local rules = job.rules
   if job.watched then call('PUBLISH', key('ended'), job.id) end
   local lock = rules.key and not rules.window and key('key:' .. rules.queue .. '|' .. rules.key)
   if lock and peek('GET', lock) == job.id then call('DEL', lock) end
+  local waits = rules.schedule and peek('HGET', key('schedule:' .. rules.schedule), 'held') == job.id
+  if waits then peek('ZADD', key('schedules'), 'XX', stamp, rules.schedule) end
 end
 
 local first_due                             -- the head of `scheduled`, once a script has looked
@@ -97,62 +107,5 @@ local function lose(job, verb, code, message)
   local n = in_a_row(job, 'lease_expired')
   local ending = {verb = verb, code = code, message = message, detail = '', streak = 'lease_expired ' .. n}
   return try_again(job, ending, n == 1 and 0 or nil)
-end
-
--- The ids of a structure whose moment has come, at most `limit`.
-local function overdue(structure, limit)
-  return sizes[structure] > 0 and call('ZRANGE', key(structure), '-inf', stamp, 'BYSCORE', 'LIMIT', 0, limit) or {}
-end
-
--- What time has decided, at most `limit` moves: leases that ended go back (the first in a row to its old place,
--- later ones after a backoff), jobs that fell due are queued. Answers how many of each.
-local function upkeep(limit, by)
-  local lost = overdue('running', limit)
-  local due = overdue('scheduled', limit - #lost)
-  if #lost + #due == 0 then return 0, 0 end
-  for _, ids in ipairs({lost, due}) do for _, id in ipairs(ids) do load_movable(id) end end
-  begin()
-  call('HSET', base, 'upkeep', stamp .. ' ' .. by)
-  for _, id in ipairs(lost) do
-    local job = load(id)
-    if job.state == 'running' then lose(job, 'reap', 'lease_expired') else call('ZREM', key('running'), id) end
-  end
-  for _, id in ipairs(due) do
-    local job = load(id)
-    call('ZREM', key('scheduled'), id)
-    if job.state == 'scheduled' then place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'due') end
-  end
-  sum_up()
-  count('expired', #lost)
-  return #lost, #due
-end
-
--- Forget at most `limit` finished jobs that are past their time, or too many. Answers how many.
-local function forget(limit)
-  local gone, keep = 0, tonumber(setting(partition, 'completed') or KEEP_COMPLETED)
-  for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
-    local old, extra = overdue(state, limit - gone), state == 'completed' and sizes.completed - keep or 0
-    if #old == 0 and math.min(extra, limit) > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
-    for _, id in ipairs(old) do call('DEL', key('job:' .. id)) end
-    if #old > 0 then call('ZREM', key(state), unpack(old)) end
-    gone = gone + #old
-  end
-  return gone
-end
-
--- The next moment that something falls due is given to one worker at a time, as an alarm; the others look again
--- after `cap` ms. `alarm` is who has it now. Answers the ms that `worker` may wait. The end of a lease is nobody's appointment
--- who holds that lease: it would die with its keeper.
-local function appointment(worker, cap, alarm)
-  local due = (sizes.scheduled > 0 or first_due) and call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2] or nil
-  local id, ends = unpack(call('ZRANGE', key('running'), 0, 0, 'WITHSCORES'))
-  if ends and tonumber(ends) < now + cap and peek('HGET', key('job:' .. id), 'worker') == worker then ends = nil end
-  local moment = math.min(tonumber(due or ends or now + cap), tonumber(ends or due or now + cap))
-  local at, owner = string.match(alarm or '', '^(%d+) (.+)$')
-  if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then return cap end
-  local wait = math.max(0, math.ceil(moment - now))
-  begin()
-  call('SET', key('alarm'), string.format('%.0f ', moment) .. worker, 'PX', wait + 50)
-  return wait
 end
 -- luacheck: pop

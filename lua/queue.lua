@@ -76,6 +76,18 @@ local function tally(name, what, seen)
   for class, n in pairs(seen) do add(counts, name .. ' ' .. what .. ' ' .. class, n) end
 end
 
+-- What became of a queue's jobs since the beginning: how many are finished, how many attempts have ended, and the ms these took.
+local function past(name)
+  local fields = {name .. ' dead jobs', name .. ' cancelled jobs', name .. ' completed ms', name .. ' failed ms'}
+  for class in string.gmatch('5 20 100 500 1000 2000 5000 15000 60000 300000 900000 3600000 inf', '%S+') do
+    fields[#fields + 1], fields[#fields + 2] = name .. ' completed ' .. class, name .. ' failed ' .. class
+  end
+  local counted, completed, failed = call('HMGET', key('counts'), unpack(fields)), 0, 0
+  for i = 1, #fields do counted[i] = tonumber(counted[i] or 0) or 0 end
+  for i = 5, #fields, 2 do completed, failed = completed + counted[i], failed + counted[i + 1] end
+  return completed + counted[1] + counted[2], completed + failed, counted[3] + counted[4]
+end
+
 -- What this call changes in a queue's numbers, one job after the other; `sum_up` writes it down, once for each number.
 local changes = {}
 local function change(name, what, by)

@@ -3,7 +3,8 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        moves at most, up to 200
 -- ARGV  by           the caller's name
--- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not]
+-- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not, 1 when a schedule's slot has come (see
+--                    pick) and 0 when not, how many pools there are (see summon)]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local limit, by = tonumber(ARGV[1]), ARGV[2]
@@ -13,4 +14,6 @@ if not is_name(by) then return refusal('INVALID', 'by is a name: 1 to 128 of A-Z
 local lost, due = upkeep(limit, by)
 begin()
 call('HSET', base, 'upkeep', stamp .. ' ' .. by)
-return {lost, due, lost + due == limit and 1 or 0}
+local slot, pools = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2], peek('HLEN', key('pools'))
+local come = slot and tonumber(slot) <= now
+return {lost, due, lost + due == limit and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0}

@@ -12,7 +12,7 @@ local refused_because = refused((#ARGV - 2) / 2, 200)
 if refused_because then return refused_because end
 if not is_name(worker) or not is_name(life) then return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -') end
 call('ZCARD', key('workers'))
-local known = call('HGET', key('worker:' .. worker), 'life')
+local known, crew = unpack(call('HMGET', key('worker:' .. worker), 'life', 'pool'))
 for i = 3, #ARGV, 2 do load_movable(ARGV[i]) end
 
 begin()
@@ -38,5 +38,6 @@ count('expired', lost)
 if #answers == 0 and known == life then
   call('ZREM', key('workers'), worker)
   call('DEL', key('worker:' .. worker))
+  if crew then peek('ZREM', key('crew:' .. crew), worker) end
 end
 return answers

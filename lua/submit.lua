@@ -4,15 +4,9 @@
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
 --                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms  trace=traceparent  digest=hexadecimal
+--                    schedule=name
 -- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …" or "INVALID …"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
-
-local SPEC_MAX = 1024                       -- a longer payload is a field of its own, read by claim alone
-local D, X = string.rep('%d?', 13), string.rep('%x', 16)  -- more digits, 14 in all reach the year 5138; those of a short digest
-local NUMBER, COUNT = '^%d' .. D .. '$', '^[1-9]' .. D .. '$'
-local SHAPES = {priority = '^%-?%d%d?%d?$', delay = NUMBER, at = NUMBER, window = COUNT, tries = COUNT, timeout = NUMBER,
-  retention = NUMBER, backoff = '^%d' .. D .. ':%d+%.?%d*:%d' .. D .. '$', key = '^[!-~]+$', trace = '^%x[%x-]+$',
-  digest = '^' .. X .. '%x*$'}
 
 local refused_because = refused(#ARGV / 5, 200)
 if refused_because then return refused_because end
@@ -23,14 +17,8 @@ local function examine(id, queue, task, rules, payload)
   if #id > 64 or not (is_name(id) and is_name(queue) and is_name(task)) then
     return 'INVALID names are 1 to 128 (ids: to 64) of A-Z a-z 0-9 _ . : -'
   end
-  local given = {}
-  for word in string.gmatch(rules == '' and rules or rules .. ' ', '([^ ]*) ') do
-    local name, value = string.match(word, '^(%w+)=(.+)$')
-    local shape = name and not given[name] and #value <= 128 and (SHAPES[name] or '^$')
-    local fits = shape and (string.find(value, shape) or word == 'timeout=none')
-    if not fits or name == 'priority' and math.abs(value) > 100 then return 'INVALID rule ' .. string.sub(word, 1, 80) end
-    given[name] = true
-  end
+  local unfit = unfit_rule(rules)
+  if unfit then return 'INVALID rule ' .. unfit end
   if seen[id] or call('EXISTS', key('job:' .. id)) == 1 then return 'exists ' .. id end
   local job = read_header(queue .. ' ' .. task .. ' ' .. stamp .. (rules == '' and '' or ' ' .. rules))
   if job.key then
@@ -57,9 +45,7 @@ local seq = next_seq(#jobs) - #jobs
 for i, job in ipairs(jobs) do
   local state = job.due > now and 'scheduled' or 'queued'
   local structure = state == 'queued' and 'queue:' .. job.queue or state
-  local spec = #job.payload <= SPEC_MAX and job.header .. '\n' .. job.payload or job.header
-  call('HSET', key('job:' .. job.id), 'state', state, 'spec', spec)
-  if spec == job.header then call('HSET', key('job:' .. job.id), 'payload', job.payload) end
+  call('HSET', key('job:' .. job.id), 'state', state, as_spec(job.header, job.payload))
   if job.lock then call('SET', job.lock, job.id, unpack(job.window and {'PX', job.window} or {})) end
   local members, ids = places[structure] or {}, moved[state] or {}
   ids[#ids + 1], moved[state] = job.id, ids

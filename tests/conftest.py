@@ -244,7 +244,7 @@ class Desk:
         return int(jobs or 0), int(size or 0)
 
     async def reap(self, limit: int = 200) -> tuple[int, int, bool]:
-        return await self.run(verbs.reap(self.base, limit=limit, by="tick"))
+        return (await self.run(verbs.reap(self.base, limit=limit, by="tick")))[:3]
 
     async def prune(self, limit: int = 200) -> tuple[int, bool]:
         return await self.run(verbs.prune(self.base, limit=limit))

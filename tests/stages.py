@@ -135,7 +135,7 @@ async def reap(desk: Any) -> Stage:
     await running(desk, "lost", lease=MINUTE)
     await desk.submit("due", rules="delay=60000")
     desk.elapse(2 * MINUTE)
-    nothing = (0, 0, False)
+    nothing = (0, 0, False, False, 0)
     return Stage(verbs.reap(desk.base, limit=10, by="tick"), nothing, lambda _: take(desk, "lost"), nothing)
 
 

@@ -42,7 +42,7 @@ async def test_a_moment_has_come_at_its_very_ms(desk):
     for moment, lost in ((end - 1, 0), (end, 1)):
         text = call.text.replace("call('TIME')", f"{{{moment // 1000}, {moment % 1000 * 1000}}}")
         assert text != call.text
-        assert await desk.run(Call((("EVAL", text, *call.commands[0][2:]),), call.read)) == (lost, 0, False)
+        assert (await desk.run(Call((("EVAL", text, *call.commands[0][2:]),), call.read)))[:3] == (lost, 0, False)
 
 
 async def test_the_first_lost_lease_in_a_row_sends_the_job_to_its_old_place(desk):
@@ -167,4 +167,4 @@ async def test_ids_that_point_nowhere_are_dropped(desk):
 async def test_a_store_reaps_and_tells(desk, store):
     await desk.running("a")
     desk.elapse(30)
-    assert await store.follow(store.layout.reap("tick")) == (1, 0, False)
+    assert (await store.follow(store.layout.reap("tick")))[:3] == (1, 0, False)

@@ -32,4 +32,4 @@ def tick(args: Namespace) -> int:
 
 def _words(done: Ticked, before: Ticked | None = None) -> str:
     since = before or Ticked()
-    return " · ".join(f"{name} {getattr(done, name) - getattr(since, name)}" for name in ("reaped", "promoted", "pruned"))
+    return " · ".join(f"{name} {getattr(done, name) - getattr(since, name)}" for name in ("reaped", "promoted", "pruned", "fired"))

@@ -1,0 +1,148 @@
+"""Schedules as they are kept in Redis, without I/O: the calls of their scripts, and the plan that fires what has come."""
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jobs.schedule import Recurrence, firing
+from jobs.scripts import Call, script
+from jobs.transport import Plan
+
+log = logging.getLogger(__name__)
+
+PICKED = 50
+"""Schedules that one call picks, or fires."""
+SLOTS = 100
+"""Slots that one call gives jobs."""
+ROUNDS = 200
+"""Calls that one firing makes at most; whoever comes next goes on."""
+
+
+class Pick(NamedTuple):
+    """A schedule whose slot has come, and which is this caller's for 2 s."""
+
+    name: str
+    revision: str
+    slot: int
+    plan: bytes
+    overlap: str
+
+
+class Picked(NamedTuple):
+    """What was picked, the moment (ms) by the server's clock, and whether there may be more."""
+
+    now: int
+    more: bool
+    picks: list[Pick]
+
+
+class Shot(NamedTuple):
+    """What to do about a schedule that was picked."""
+
+    pick: Pick
+    slots: Sequence[int]
+    """The slots that get a job, oldest first."""
+    missed: int
+    """How many slots are left out."""
+    next: int | None
+    """The slot after these."""
+    due: int | None
+    """When that is to be fired."""
+
+
+class Fired(NamedTuple):
+    """What a firing did: jobs that are there now, and slots that wait, as their queue is full or an earlier job is not over."""
+
+    jobs: int
+    waiting: int
+
+
+def schedule(
+    base: str, name: str, revision: int, *, plan: bytes, queue: str, task: str, rules: str, overlap: str, paused: bool,
+    slot: int | None, due: int | None, payload: bytes,
+) -> Call[str]:  # fmt: skip
+    """Put a schedule, at the revision that was seen. `created` or `changed`; raises Changed."""
+    moments = {"slot": "" if slot is None else slot, "due": "" if due is None else due}
+    return script("schedule").call(
+        base, bytes.decode, name=name, revision=revision, plan=plan, queue=queue, task=task, rules=rules, overlap=overlap,
+        paused=int(paused), **moments, payload=payload,
+    )  # fmt: skip
+
+
+def unschedule(base: str, name: str, revision: int) -> Call[str]:
+    """Remove a schedule, at the revision that was seen. `removed`; raises Changed or NotFound."""
+    return script("schedule").call(
+        base, bytes.decode, name=name, revision=revision, plan="", queue="", task="", rules="", overlap="", paused="", slot="",
+        due="", payload="",
+    )  # fmt: skip
+
+
+def pick(base: str, limit: int = PICKED) -> Call[Picked]:
+    """Take up to `limit` (≤ 50) schedules whose slot has come; nobody else is given them for 2 s."""
+
+    def read(reply: list[Any]) -> Picked:
+        rows = [reply[i : i + 5] for i in range(2, len(reply), 5)]
+        picks = [Pick(n.decode(), revision.decode(), int(slot), plan, o.decode()) for n, revision, slot, plan, o in rows]
+        return Picked(int(reply[0]), bool(reply[1]), picks)
+
+    return script("pick").call(base, read, limit=limit)
+
+
+def fire(base: str, by: str, shots: Sequence[Shot]) -> Call[list[str]]:
+    """Give slots their jobs, for up to 50 schedules and 100 slots. Per schedule what became of it."""
+    rest: list[Any] = []
+    for (name, revision, slot, _, _), slots, missed, after, due in shots:
+        rest += [
+            name,
+            revision,
+            slot,
+            " ".join(map(str, slots)),
+            missed,
+            "" if after is None else after,
+            "" if due is None else due,
+        ]
+    return script("fire").call(base, lambda reply: [word.decode() for word in reply], rest, by=by)
+
+
+def fire_due(bases: Sequence[str], by: str) -> Plan[Fired]:
+    """Fire what has come, in every partition. Any number may do so at once."""
+    jobs = waiting = 0
+    for base in bases:
+        for _ in range(ROUNDS):
+            picked: Picked = yield pick(base)
+            shots = [shot for one in picked.picks if (shot := _shot(one, picked.now))]
+            waiting += len(picked.picks) - len(shots)
+            for some in _calls(shots):
+                answers: list[str] = yield fire(base, by, some)
+                words = [answer.partition(" ") for answer in answers]
+                jobs += sum(int(n) for word, _, n in words if word in ("fired", "skipped"))
+                waiting += sum(word in ("held", "QUEUE_FULL") for word, _, _ in words)
+            if not picked.more:
+                break
+    return Fired(jobs, waiting)
+
+
+def _shot(pick: Pick, now: int) -> Shot | None:
+    """What the plan of a schedule says to a slot that has come. None where this code cannot read it: newer code may."""
+    try:
+        recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
+    except (ValueError, KeyError, TypeError):
+        log.warning("schedule %s cannot be read by this version of the code, and is left to others", pick.name)
+        return None
+    found = firing(recurrence, pick.name, pick.slot, now)
+    after = found.next
+    return Shot(pick, found.slots, found.missed, after.slot if after else None, after.due if after else None)
+
+
+def _calls(shots: Sequence[Shot]) -> list[list[Shot]]:
+    """The shots in calls of at most 100 slots."""
+    calls: list[list[Shot]] = []
+    room = 0
+    for shot in shots:
+        if not calls or len(shot.slots) > room:
+            calls.append([])
+            room = SLOTS
+        calls[-1].append(shot)
+        room -= len(shot.slots)
+    return calls

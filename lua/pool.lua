@@ -1,0 +1,62 @@
+-- pool: have workers summoned for some queues; or, without settings, no more.
+--
+-- KEYS  base         the hash of partition 0, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  pool         its name
+-- ARGV  revision     what the caller saw: how often this pool was put, 0 for one that is not there
+-- ARGV  settings     all that shall hold, as words, each once; "" removes the pool:
+--                    queues=a,b (at most 32)  invoker=process|http|lambda|none  min=N max=N (workers; 0 and 10)
+--                    wait=ms (that a job should wait at most; 5000)  slots=N (jobs a worker runs at a time; 10)
+--                    linger=ms (that an idle worker stays; 5000)  arrive=ms (that a summoned one is waited for; 15000)
+-- ARGV  target       whom the invoker calls: opaque, at most 1 KiB
+-- REPLY string       "created", "changed" or "removed"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
+
+local NUMBERS = {min = true, max = true, wait = true, slots = true, linger = true, arrive = true}
+local INVOKERS = {process = true, http = true, lambda = true, none = true}
+local name, revision, settings, target = unpack(ARGV)
+local refused_because = refused(1, 1)
+if refused_because then return refused_because end
+if not is_name(name) or not target or #target > 1024 or string.find(target, '%c') then
+  return refusal('INVALID', 'a pool is 1 to 128 of A-Z a-z 0-9 _ . : -, a target at most 1024 bytes and one line')
+end
+
+-- Are these the names of queues, each once?
+local function are_queues(text)
+  local n, seen = 0, {}
+  for queue in string.gmatch(text .. ',', '([^,]*),') do
+    if not is_name(queue) or seen[queue] then return false end
+    n, seen[queue] = n + 1, true
+  end
+  return n <= 32
+end
+
+local words, given = '', {}
+for word in string.gmatch(settings, '%S+') do
+  local what, value = string.match(word, '^(%l+)=(.+)$')
+  local fits = what == 'queues' and are_queues(value) or what == 'invoker' and INVOKERS[value] or NUMBERS[what] and ms(value)
+  if not what or given[what] or not fits then return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80) .. ' of a pool') end
+  given[what], words = value, words .. ' ' .. word
+end
+local known = call('HGET', key('pools'), name)
+local held = string.match(known or '', '^%d+(.*)$')
+local current = string.match(known or '0', '^%d+')
+local seen = string.match(revision, '^%d+$') or '-1'
+local moved = refusal('CHANGED', 'pool ' .. name .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
+
+if words == '' then                         -- gone already: the same order, sent again
+  if not known then return revision == '0' and refusal('NOT_FOUND', 'no pool ' .. name) or 'removed' end
+  if current ~= revision then return moved end
+  begin()
+  call('HDEL', key('pools'), name)
+  call('DEL', key('pool:' .. name), key('crew:' .. name), key('summons:' .. name))
+  return 'removed'
+end
+local fits = given.queues and given.invoker and tonumber(given.min or 0) <= tonumber(given.max or 10)
+if not fits or tonumber(given.wait or 1) < 1 or tonumber(given.slots or 1) < 1 or tonumber(given.max or 10) > 1000 then
+  return refusal('INVALID', 'a pool has queues and an invoker, min up to max up to 1000, wait and slots from 1')
+end
+local answer = seen == '0' and 'created' or 'changed'
+if held == words .. '\n' .. target and tonumber(current) == seen + 1 then return answer end
+if current ~= revision then return moved end
+call('HSET', key('pools'), name, string.format('%.0f', seen + 1) .. words .. '\n' .. target)
+return answer

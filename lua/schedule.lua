@@ -1,0 +1,58 @@
+-- schedule: have a job submitted at every slot of a plan; or, without a plan, no more.
+--
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- ARGV  name         the schedule's name, at most 40 characters
+-- ARGV  revision     what the caller saw: how often this schedule was put, 0 for one that is not there
+-- ARGV  plan         when it fires: opaque, at most 4 KiB; "" removes the schedule
+-- ARGV  queue        where its jobs go
+-- ARGV  task         what they are
+-- ARGV  rules        their rules as submit has them: priority tries timeout retention backoff
+-- ARGV  overlap      what a slot does while the job of an earlier one is not over: allow (both run), skip, queue (it waits)
+-- ARGV  paused       1 or 0
+-- ARGV  slot         ms, the next slot; "" when there is none to come
+-- ARGV  due          ms, when that is to be fired: the slot, or a little later
+-- ARGV  payload      that of its jobs, at most 256 KiB
+-- REPLY string       "created", "changed" or "removed"
+-- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
+
+local KNOWN, OVERLAPS = ' priority tries timeout retention backoff ', {allow = true, skip = true, queue = true}
+local name, revision, plan, queue, task, rules, overlap, paused, slot, due, payload = unpack(ARGV)
+local refused_because = refused(1, 1)
+if refused_because then return refused_because end
+if not is_name(name) or #name > 40 then return refusal('INVALID', 'a schedule has a name of 1 to 40 of A-Z a-z 0-9 _ . : -') end
+local hash = key('schedule:' .. name)
+local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload')
+call('ZCARD', key('schedules'))
+local current = known[1] or '0'
+
+if plan == '' then                          -- gone already: the same order, sent again
+  if not known[1] and revision == '0' then return refusal('NOT_FOUND', 'no schedule ' .. name) end
+  if known[1] and current ~= revision then
+    return refusal('CHANGED', 'schedule ' .. name .. ' is at revision ' .. current .. ', not ' .. tostring(revision) .. ': look again')
+  end
+  begin()
+  call('DEL', hash)
+  call('ZREM', key('schedules'), name)
+  return 'removed'
+end
+
+local moments = payload and (slot == '' or ms(slot) and ms(due))
+if not moments or #plan > 4096 or #payload > 262144 or not OVERLAPS[overlap] or paused ~= '0' and paused ~= '1' then
+  return refusal('INVALID', 'plan is at most 4096 bytes, payload 262144, overlap allow, skip or queue, paused 0 or 1, moments are ms')
+end
+if not (is_name(queue) and is_name(task)) then return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -') end
+local unfit = unfit_rule(rules, KNOWN)
+if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule has' .. KNOWN) end
+
+local seen = string.match(revision, '^%d+$') or '-1'
+local same = true
+for i, value in ipairs({plan, queue, task, rules, overlap, paused, payload}) do same = same and known[i + 1] == value end
+if same and tonumber(current) == seen + 1 then return seen == '0' and 'created' or 'changed' end
+if current ~= revision then
+  return refusal('CHANGED', 'schedule ' .. name .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
+end
+call('HSET', hash, 'revision', string.format('%.0f', seen + 1), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
+  'overlap', overlap, 'paused', paused, 'slot', slot, 'payload', payload, 'held', '', 'changed_at', stamp)
+call('HSETNX', hash, 'made_at', stamp)
+call('ZADD', key('schedules'), (paused == '1' or slot == '') and NEVER or due, name)
+return seen == '0' and 'created' or 'changed'
