@@ -10,7 +10,7 @@
 -- REPLY string       "work", or "drain": an operator has asked it to finish and go, or it was summoned and nobody waits for it any more
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
 
-local FORGOTTEN, ABOUT_MAX = 86400000, 4096 -- ms after which a worker that is not heard of is struck off; bytes
+local FORGOTTEN, SILENT, ABOUT_MAX = 86400000, 12000, 4096 -- ms after which a silent worker is struck off, or is no crew; bytes
 local worker, life, place_held, about, pool, summons = unpack(ARGV)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
@@ -22,7 +22,9 @@ end
 local card = key('worker:' .. worker)
 local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))
 call('ZCARD', key('workers'))
-local awaited = summons == '' or call('ZSCORE', key('summons:' .. pool), summons) or before == life and crew == pool
+local wanted = pool ~= '' and tonumber(call('HGET', key('pool:' .. pool), 'wanted') or 0) or 0
+local short = summons ~= '' and call('ZCOUNT', key('crew:' .. pool), now - SILENT, '+inf') < wanted -- who comes late is as good as another
+local awaited = summons == '' or call('ZSCORE', key('summons:' .. pool), summons) or before == life and crew == pool or short
 local needed = awaited and pool ~= '' and call('HEXISTS', key('pools'), pool) == 1
 if pool ~= '' then call('ZCARD', key('crew:' .. pool)) end
 
@@ -38,6 +40,9 @@ if needed then
   call('HSET', card, 'pool', pool)
   call('ZADD', key('crew:' .. pool), stamp, worker)
   call('ZREMRANGEBYSCORE', key('crew:' .. pool), '-inf', now - FORGOTTEN)
-  if summons ~= '' and call('ZREM', key('summons:' .. pool), summons) == 1 then add(key('pool:' .. pool), 'arrived', 1) end
+  if summons ~= '' and (before ~= life or crew ~= pool) then
+    if call('ZREM', key('summons:' .. pool), summons) == 0 then call('ZPOPMAX', key('summons:' .. pool)) end
+    add(key('pool:' .. pool), 'arrived', 1)
+  end
 end
 return (before == life and orders or summons ~= '' and not needed) and 'drain' or 'work'
