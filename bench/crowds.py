@@ -106,8 +106,9 @@ async def _tick(site: Site, stop: asyncio.Event, moved: list[int]) -> None:
     until = time.monotonic() + LONGEST
     more = True
     while more and not stop.is_set() and time.monotonic() < until:
-        lost, due, more = await site.store.run(verbs.reap(site.base, limit=verbs.BATCH, by="bench"))
-        moved[0] += lost + due
+        reaped = await site.store.run(verbs.reap(site.base, limit=verbs.BATCH, by="bench"))
+        more = reaped.more
+        moved[0] += reaped.ended + reaped.queued
 
 
 async def _while_drained(site: Site, jobs: int) -> Row:

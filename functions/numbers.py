@@ -27,6 +27,8 @@ class Numbers:
     workers: int
     upkeep_age: float | None
     """Seconds since somebody last saw to what was due; None if nobody ever had to."""
+    upkeep_by: str | None
+    """Who that was."""
 
 
 async def look(store: Store, names: Sequence[str] = ()) -> Numbers:
@@ -40,7 +42,7 @@ async def look(store: Store, names: Sequence[str] = ()) -> Numbers:
     parts = await asyncio.gather(*(_queues(store, base, own, surveys[base].now) for base, own in chosen.items()))
     found = [queue for part, _ in parts for queue in part]
     own = sorted((queue for queue in found if queue.name != counts.OTHERS), key=lambda queue: queue.name)
-    upkeeps = [survey.upkeep_at for survey in surveys.values() if survey.upkeep_at is not None]
+    upkeeps = [(survey.upkeep_at, survey.upkeep_by) for survey in surveys.values() if survey.upkeep_at is not None]
     return Numbers(
         sizes=_sum([survey.sizes for survey in surveys.values()]),
         totals=_sum([survey.totals for survey in surveys.values()]),
@@ -48,7 +50,8 @@ async def look(store: Store, names: Sequence[str] = ()) -> Numbers:
         oldest={name: age for _, ages in parts for name, age in ages.items()},
         left_out=0 if names else max(0, sum(survey.known for survey in surveys.values()) - len(own)),
         workers=await store.run(counts.here(bases[0], surveys[bases[0]].now)),
-        upkeep_age=max(0, now - max(upkeeps)) / 1000 if upkeeps else None,
+        upkeep_age=max(0, now - max(upkeeps)[0]) / 1000 if upkeeps else None,
+        upkeep_by=max(upkeeps)[1] if upkeeps else None,
     )
 
 

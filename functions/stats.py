@@ -39,6 +39,7 @@ class Numbered(Answer):
     queue_full_total: int | None = Field(description="Jobs refused as their queue was full. Null of a single queue.")
     workers: int = Field(description="Workers that were heard of in the last minute, whatever queues they serve.")
     upkeep_age_seconds: float | None = Field(description="Since what was due was last moved, or a tick looked. Null: never yet.")
+    upkeep_by: str | None = Field(description="Who that was. Null: never yet.")
     queues_left_out: int = Field(description="Queues that are not in these sums: only the thousand busiest are looked at.")
 
 
@@ -80,5 +81,6 @@ def numbered(found: Numbers, whole: bool) -> Numbered:
         queue_full_total=totals.get("queue_full"),
         workers=found.workers,
         upkeep_age_seconds=found.upkeep_age,
+        upkeep_by=found.upkeep_by,
         queues_left_out=found.left_out,
     )

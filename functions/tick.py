@@ -57,7 +57,7 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
     until = time.monotonic() + asked.seconds
     while True:
         began = time.monotonic()
-        await call.store.follow(_round(call.store.layout, "http", done))
+        await call.store.follow(_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
         pause = max(began + asked.every - time.monotonic(), 0)
         if time.monotonic() + pause > until or call.store.hurried.is_set():
             return json_reply(asdict(done))
@@ -67,7 +67,7 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
 
 
 def _round(layout: Layout, by: str, done: Ticked) -> Plan[bool]:
-    """One round, but for the summoning. Tells whether there are pools. What makes no job comes first: it works on a full server."""
+    """One round, but for the summoning: are there pools? What makes no job comes first, for that works on a full server, too."""
     done.rounds += 1
     come = False
     for _ in range(ROUNDS):
@@ -81,7 +81,5 @@ def _round(layout: Layout, by: str, done: Ticked) -> Plan[bool]:
         if not more:
             break
     if come:
-        from jobs.schedules import fire_due  # the calendar is of no use to a tick without schedules
-
-        done.fired += (yield from fire_due(layout.bases, by)).jobs
+        done.fired += yield from layout.fire(by)
     return reaped.pools > 0

@@ -107,10 +107,8 @@ class Claims:
         return self._firing
 
     async def _fire_due(self, by: str) -> None:
-        from jobs.schedules import fire_due  # the calendar is of no use to who has no schedules
-
         try:
-            await follow(self._run, fire_due(self._layout.bases, by))
+            await follow(self._run, self._layout.fire(by))
             self._outage.over()
         except JobsError as error:  # the next claim or tick tries again, and no claim fails for it
             self._outage.failed("fire the slots of schedules", error)
@@ -154,9 +152,10 @@ class Claims:
         await self._prepare()  # who leaves before it was asked has nothing to give back
         try:
             try:
-                return await self._run(call)
+                claimed: Claimed = await self._run(call)
             except NoNamespace:
-                return await self._anew(call)
+                claimed = await self._anew(call)
+            return claimed
         except asyncio.CancelledError:
             self._abandon(self._give_back(verbs.claim(base, n=0, **request), leases))
             raise

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from jobs.config import Settings
 from jobs.errors import Invalid, JobCancelled, JobFailed, NotFound
-from jobs.model import FINISHED, Job, Page, Queue, Standing, State, Stats, Submission, Submitted, WorkerInfo
+from jobs.model import FINISHED, Job, Page, Queue, Reaped, Standing, State, Stats, Submission, Submitted, WorkerInfo
 from jobs.options import Options
 from jobs.plans import Layout
 from jobs.reads import attempt_from
@@ -226,8 +226,8 @@ class SyncClient:
         """The namespace in numbers, one entry a partition."""
         return self.follow(self.layout.stats())
 
-    def reap(self, by: str) -> tuple[int, int, bool]:
-        """Do what time has decided: leases ended, jobs queued, whether there may be more."""
+    def reap(self, by: str) -> Reaped:
+        """Do what time has decided: leases that ended go back, jobs that fell due are queued."""
         return self.follow(self.layout.reap(by))
 
     def prune(self) -> tuple[int, bool]:

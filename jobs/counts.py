@@ -73,6 +73,8 @@ class Survey:
     """How many jobs are in each of the partition's own structures."""
     totals: dict[str, int]
     upkeep_at: int | None
+    upkeep_by: str
+    """Who saw to what was due then; empty if nobody ever had to."""
     known: int
     """How many queues there are."""
     busy: dict[str, int]
@@ -88,12 +90,13 @@ def survey(base: str) -> Call[Survey]:
         time, fields, lines, known, backlog, queues, *sizes = reply
         totals, (_, scanned), (_, names) = pairs(fields) if fields else {}, backlog, queues
         jobs = {name[:-5]: _whole(value) for name, value in pairs(scanned).items() if name.endswith(" jobs")}
-        upkeep = totals.get("upkeep", b"").partition(b" ")[0]
+        upkeep, _, by = totals.get("upkeep", b"").partition(b" ")
         return Survey(
             now=int(time[0]) * 1000 + int(time[1]) // 1000,
             sizes=dict(zip(keys.STRUCTURES, map(int, sizes), strict=True)),
             totals={name: _whole(totals.get(name)) for name in TOTALS},
             upkeep_at=int(upkeep) if upkeep else None,
+            upkeep_by=by.decode("utf-8", "replace"),
             known=int(lines) - int(known),
             busy={name: count for name, count in jobs.items() if count > 0},
             others=frozenset(pairs(names)) - {OTHERS},

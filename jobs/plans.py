@@ -8,9 +8,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 
-from jobs import keys, reads, roster, verbs
+from jobs import keys, reads, roster, upkeep, verbs
 from jobs.config import Settings
 from jobs.errors import Changed, Invalid, JobsError, NoNamespace, Unfit
 from jobs.model import Job, Page, Queue, Reaped, State, Stats, Submission, Submitted, WorkerInfo
@@ -191,31 +190,21 @@ class Layout:
                         raise
         return answer
 
-    def reap(self, by: str, limit: int = verbs.BATCH) -> Plan[Reaped]:
+    def reap(self, by: str) -> Plan[Reaped]:
         """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of."""
-        ended = queued = pools = 0
-        more = come = False
-        for base in self.bases:
-            done: Reaped = yield verbs.reap(base, limit=limit, by=by)
-            ended, queued, pools = ended + done.ended, queued + done.queued, pools + done.pools
-            more, come = more or done.more, come or done.come
-        return Reaped(ended, queued, more, come, pools)
+        return upkeep.reap(self.bases, by)
+
+    def fire(self, by: str) -> Plan[int]:
+        """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once."""
+        return upkeep.fire(self.bases, by)
 
     def see_to(self, by: str) -> Plan[None]:
         """Do a share of the upkeep where something is overdue; where nothing is, nothing is written."""
-        for base in self.bases:
-            now: datetime = yield reads.clock()
-            overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
-            if overdue:
-                yield verbs.reap(base, limit=verbs.BATCH, by=by)
+        return upkeep.see_to(self.bases, by)
 
-    def prune(self, limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
+    def prune(self) -> Plan[tuple[int, bool]]:
         """Forget what is past its time, in every partition: jobs forgotten, whether there may be more."""
-        gone, more = 0, False
-        for base in self.bases:
-            answer = yield verbs.prune(base, limit=limit)
-            gone, more = gone + answer[0], more or answer[1]
-        return gone, more
+        return upkeep.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
         """All workers on the register, with what they hold; the latest heard of first."""

@@ -223,14 +223,14 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """How many leases had ended and jobs fallen due by this moment and nobody has seen to it yet, and since when."""
+    """How many leases had ended, and jobs and slots of schedules come, by this moment, and nobody has seen to it; since when."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
-        count = int(reply[0]) + int(reply[2])
+        count = sum(map(int, reply[::2]))
         return count, moment(min(float(first[1]) for first in reply[1::2] if first)) if count else None
 
     commands: list[tuple[Any, ...]] = []
-    for key in (keys.structure(base, "running"), keys.structure(base, "scheduled")):
+    for key in (keys.structure(base, "running"), keys.structure(base, "scheduled"), keys.schedules(base)):
         commands += [("ZCOUNT", key, "-inf", until_ms), ("ZRANGE", key, 0, 0, "WITHSCORES")]
     return together(commands, read)
 
@@ -239,6 +239,7 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
     """The keys of a partition, and of these queues, that are of a wrong type: whoever wrote them was not one of us."""
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
+    wanted |= {keys.schedules(base): "zset", keys.pools(base): "hash"}
     wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
     for name in names:
         wanted |= {keys.queue(base, name): "zset", keys.wake(base, name): "list"}

@@ -63,10 +63,9 @@ def schedule(
     slot: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
     """Put a schedule, at the revision that was seen. `created` or `changed`; raises Changed."""
-    moments = {"slot": "" if slot is None else slot, "due": "" if due is None else due}
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, plan=plan, queue=queue, task=task, rules=rules, overlap=overlap,
-        paused=int(paused), **moments, payload=payload,
+        paused=int(paused), slot=_said(slot), due=_said(due), payload=payload,
     )  # fmt: skip
 
 
@@ -93,16 +92,12 @@ def fire(base: str, by: str, shots: Sequence[Shot]) -> Call[list[str]]:
     """Give slots their jobs, for up to 50 schedules and 100 slots. Per schedule what became of it."""
     rest: list[Any] = []
     for (name, revision, slot, _, _), slots, missed, after, due in shots:
-        rest += [
-            name,
-            revision,
-            slot,
-            " ".join(map(str, slots)),
-            missed,
-            "" if after is None else after,
-            "" if due is None else due,
-        ]
+        rest += [name, revision, slot, " ".join(map(str, slots)), missed, _said(after), _said(due)]
     return script("fire").call(base, lambda reply: [word.decode() for word in reply], rest, by=by)
+
+
+def _said(moment: int | None) -> str:
+    return "" if moment is None else str(moment)
 
 
 def fire_due(bases: Sequence[str], by: str) -> Plan[Fired]:

@@ -87,7 +87,7 @@ class Sandbox:
         server.advance(goal)
         client = self._client()
         for _ in range(ROUNDS):
-            if not client.reap("sandbox")[2]:
+            if not client.reap("sandbox").more:
                 break
         for _ in range(ROUNDS):
             if not client.prune()[1]:

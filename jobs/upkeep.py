@@ -1,0 +1,46 @@
+"""What whoever touches a queue does in passing, and a tick does for its own sake: plans over all partitions, without I/O."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from jobs import reads, verbs
+from jobs.model import Reaped
+from jobs.transport import Plan
+
+
+def reap(bases: Sequence[str], by: str, limit: int = verbs.BATCH) -> Plan[Reaped]:
+    """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of."""
+    ended = queued = pools = 0
+    more = come = False
+    for base in bases:
+        done: Reaped = yield verbs.reap(base, limit=limit, by=by)
+        ended, queued, pools = ended + done.ended, queued + done.queued, pools + done.pools
+        more, come = more or done.more, come or done.come
+    return Reaped(ended, queued, more, come, pools)
+
+
+def fire(bases: Sequence[str], by: str) -> Plan[int]:
+    """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once."""
+    from jobs.schedules import fire_due  # the calendar is of no use to who has no schedules
+
+    return (yield from fire_due(bases, by)).jobs
+
+
+def see_to(bases: Sequence[str], by: str) -> Plan[None]:
+    """Do a share of the upkeep where something is overdue; where nothing is, nothing is written."""
+    come = False
+    for base in bases:
+        now: datetime = yield reads.clock()
+        overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
+        come = (overdue > 0 and (yield verbs.reap(base, limit=verbs.BATCH, by=by)).come) or come
+    if come:
+        yield from fire(bases, by)
+
+
+def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
+    """Forget what is past its time, in every partition: jobs forgotten, whether there may be more."""
+    gone, more = 0, False
+    for base in bases:
+        answer = yield verbs.prune(base, limit=limit)
+        gone, more = gone + answer[0], more or answer[1]
+    return gone, more
