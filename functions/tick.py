@@ -41,7 +41,7 @@ def run_tick(
     until, done = time.monotonic() + seconds, Ticked()
     while True:
         began = time.monotonic()
-        client.follow(_round(client.layout, by, done))
+        client.follow(one_round(client.layout, by, done))
         report(done)
         pause = began + every - time.monotonic()
         if time.monotonic() + max(pause, 0) > until:
@@ -57,7 +57,7 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
     until = time.monotonic() + asked.seconds
     while True:
         began = time.monotonic()
-        await call.store.follow(_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
+        await call.store.follow(one_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
         pause = max(began + asked.every - time.monotonic(), 0)
         if time.monotonic() + pause > until or call.store.hurried.is_set():
             return json_reply(asdict(done))
@@ -66,7 +66,7 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
                 await call.store.hurried.wait()
 
 
-def _round(layout: Layout, by: str, done: Ticked) -> Plan[bool]:
+def one_round(layout: Layout, by: str, done: Ticked) -> Plan[bool]:
     """One round, but for the summoning: are there pools? What makes no job comes first, for that works on a full server, too."""
     done.rounds += 1
     come = False

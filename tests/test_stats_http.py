@@ -38,7 +38,7 @@ async def test_the_numbers_of_the_namespace(desk, ask):
         "queue_full": 1,
     }  # fmt: skip
     assert (found["workers"], found["queues_left_out"]) == (1, 0)
-    assert (found["upkeep_age_seconds"] < 60, found["upkeep_by"]) == (True, "stats")
+    assert (found["upkeep_age_seconds"] < 60, found["upkeep_by"]) == (True, "tick")
     assert found["oldest_queued_seconds"] < 60
 
 
