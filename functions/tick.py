@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobs.transport import Plan
 
 ROUNDS = 1000
-"""Calls of 200 items that one round makes at most."""
+"""Calls that one round makes at most, of each kind."""
 
 
 @dataclass

@@ -8,7 +8,11 @@ from jobs.model import Reaped
 from jobs.transport import Plan
 
 
-def reap(bases: Sequence[str], by: str, limit: int = verbs.BATCH) -> Plan[Reaped]:
+MOVES = 100
+"""What one call moves: as many as a script may would hold Redis for too long, as each move is a job's whole change of state."""
+
+
+def reap(bases: Sequence[str], by: str, limit: int = MOVES) -> Plan[Reaped]:
     """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of."""
     ended = queued = pools = 0
     more = come = False
@@ -32,7 +36,7 @@ def see_to(bases: Sequence[str], by: str) -> Plan[None]:
     for base in bases:
         now: datetime = yield reads.clock()
         overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
-        come = (overdue > 0 and (yield verbs.reap(base, limit=verbs.BATCH, by=by)).come) or come
+        come = (overdue > 0 and (yield verbs.reap(base, limit=MOVES, by=by)).come) or come
     if come:
         yield from fire(bases, by)
 

@@ -15,13 +15,15 @@ import jobs
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")])
 LAYERS = [
+    {"jobs.cron", "jobs.moments"},
+    {"jobs.slots"},
+    {"jobs.schedule"},
     {"jobs.errors", "jobs.keys", "jobs.bootstrap", "jobs.orphans"},
     {"jobs.model", "jobs.options", "jobs.config", "jobs.line", "jobs.keeper", "jobs.host", "jobs.outage"},
     {"jobs.scripts", "jobs.context", "jobs.program", "jobs.wire"},
     {"jobs.verbs", "jobs.reads", "jobs.embedded", "jobs.tracing", "jobs.endpoint"},
     {"jobs.transport"},
     {"jobs.roster", "jobs.counts"},
-    {"jobs.schedule", "jobs.cron", "jobs.slots", "jobs.moments"},
     {"jobs.schedules", "jobs.pools"},
     {"jobs.upkeep"},
     {"jobs.plans", "jobs.waiter", "jobs.markers", "jobs.source", "jobs.arguments", "jobs.command", "jobs.tail", "jobs.http"},
@@ -79,6 +81,7 @@ DOORS = {
     "prometheus_client": {"functions.metrics"},
     "rich": {"jobs.demo"},
     "fakeredis": {"jobs.testing"},
+    "cronsim": {"jobs.cron"},
     "pytest": {"jobs.testing"},
     "opentelemetry": {"jobs.tracing"},
 }

@@ -1,0 +1,190 @@
+"""How late the jobs of schedules are, and the empty namespace for it. Used by `schedules.py`, which says what is measured."""
+
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jobs import App, keys, reads, schedules
+from jobs.config import Settings, connect_sync
+from jobs.moments import EPOCH, MS
+from jobs.schedule import Recurrence, first
+from jobs.scripts import Call
+from jobs.store import Store
+
+ROOT = Path(__file__).parent.parent
+EVERY = 20
+"""Schedules whose lateness is watched."""
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+PATIENCE = 60.0
+"""Seconds until a process that is not ready, or does not end, is given up."""
+SPREAD = 50
+"""Calls in flight."""
+NOTED = 50
+"""µs from which the slow log notes a call: less, and it would also note each command within a script."""
+
+app = App()
+
+
+@app.task(queue="slots")
+async def noop() -> None:
+    """What a slot gives a job for."""
+
+
+@app.task(queue="short", timeout=None)
+async def pause(seconds: float) -> None:
+    """Take a slot of the worker for a while."""
+    await asyncio.sleep(seconds)
+
+
+class Site:
+    """An empty namespace on a server."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.settings = Settings(redis_url=url, namespace=namespace, timeout=30)
+        self.raw, self.store = connect_sync(self.settings), Store(self.settings)
+        self.base = self.store.layout.bases[0]
+
+    async def __aenter__(self) -> "Site":
+        await self.store.prepare()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.raw.flushall()
+        self.raw.close()
+        await self.store.aclose()
+
+    def now(self) -> int:
+        """The server's clock, in ms."""
+        seconds, micros = self.raw.time()
+        return int(seconds * 1000 + micros // 1000)
+
+    async def put(self, names: list[str], recurrence: Recurrence, slot: int | None) -> None:
+        """Schedules with one rule; their first slot is this one, or the next."""
+        plan = json.dumps({"when": recurrence.model_dump(mode="json", exclude_defaults=True)}).encode()
+        calls = []
+        for name in names:
+            found = first(recurrence, name, (slot or self.now()) - 1)
+            assert found, "it has no end"
+            rest: dict[str, Any] = dict(queue="slots", task="noop", rules="", overlap="allow", paused=False, payload=b"{}")
+            due = slot or found.due
+            calls.append(schedules.schedule(self.base, name, 0, plan=plan, slot=slot or found.slot, due=due, **rest))
+        await self.run_all(calls)
+
+    async def run_all(self, calls: list[Call[Any]]) -> list[Any]:
+        """Run calls, some at a time."""
+        answers: list[Any] = []
+        for i in range(0, len(calls), SPREAD):
+            answers += await asyncio.gather(*(self.store.run(call) for call in calls[i : i + SPREAD]))
+        return answers
+
+    def measure(self) -> None:
+        """Count from now on."""
+        self.raw.config_set("slowlog-log-slower-than", NOTED)
+        self.raw.config_set("slowlog-max-len", 100_000)
+        self.raw.config_resetstat()
+        self.raw.slowlog_reset()
+
+    def longest(self, name: str) -> dict[str, float]:
+        """ms that the longest script since `measure` took, and the tenth longest."""
+        scripts = [one["duration"] / 1000 for one in self.raw.slowlog_get(100_000) if bytes(one["command"]).startswith(b"EVAL")]
+        longest = sorted([*scripts, *[0.0] * 10])[::-1]
+        return {f"{name}_longest_ms": longest[0], f"{name}_tenth_ms": longest[9]}
+
+    def spent(self) -> float:
+        """ms that Redis has spent on scripts since `measure`."""
+        stats = self.raw.info("commandstats")
+        return float(sum(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("eval", "evalsha"))) / 1000
+
+
+async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
+    """Watch schedules of a second for a while. Raises NotFound where a slot has no job."""
+    await site.store.follow(site.store.layout.configure("*", completed=10_000_000))  # or the first ones would be forgotten
+    if kind in ("busy", "full"):
+        jobs, length = (seconds * 8000, 0.02) if kind == "busy" else (100, seconds + PATIENCE)
+        payload = json.dumps({"seconds": length}).encode()
+        await site.store.submit([site.store.layout.submission("pause", payload, "short", "timeout=none") for _ in range(jobs)])
+    apart = 1000 // EVERY if kind == "ticks" else 0  # ms: a tick comes at one moment of the second, and slots at all of them
+    with _process(site, kind, seconds):
+        for i in range(EVERY):
+            await site.put([f"every-{i}"], Recurrence(every=1, missed="all", start=LONG_AGO + i * apart * MS), None)
+        begin = site.now() // 1000 + 4  # that they are there is known to everybody by then
+        await asyncio.sleep(seconds + 6)
+        ids = [f"0-every-{i}:{(begin + second) * 1000 + i * apart}" for second in range(seconds) for i in range(EVERY)]
+        found = await site.run_all([reads.get(site.base, job_id) for job_id in ids])
+        left = site.raw.zcard(keys.queue(site.base, "short"))
+    assert kind != "busy" or left, "it had nothing to do any more"
+    fired = [_late(job.id, job.submitted_at) for job in found]
+    row = _spread(f"late_{kind}_fired_ms", fired)
+    if kind in ("idle", "busy"):
+        started = [_late(job.id, job.attempts[0].claimed_at) for job in found]
+        row |= _spread(f"late_{kind}_started_ms", started)
+    return row
+
+
+async def lateness_of_the_new(site: Site) -> dict[str, float]:
+    """Put a schedule shortly before its first slot, again and again."""
+    late = []
+    with _process(site, "idle", 0):
+        for i in range(10):
+            await asyncio.sleep(2.1 + i / 10)  # the worker has looked, and waits
+            slot = (site.now() // 1000 + 1) * 1000
+            await site.put([f"new-{i}"], Recurrence(every=3600, start=EPOCH + slot * MS), slot)
+            await asyncio.sleep((slot - site.now()) / 1000 + 2.5)
+            job = await site.store.run(reads.get(site.base, f"0-new-{i}:{slot}"))
+            late.append(_late(job.id, job.submitted_at))
+    return _spread("late_new_fired_ms", late)
+
+
+def _late(job_id: str, at: datetime) -> float:
+    """ms from a slot, which is in the job's id, to a moment."""
+    return at.timestamp() * 1000 - int(job_id.rpartition(":")[2])
+
+
+@contextlib.contextmanager
+def _process(site: Site, kind: str, seconds: int) -> Iterator[None]:
+    """The one who is to see to the schedules."""
+    work = ["work", "bench.lateness:app", "--queues", "slots,short", "--slots", "100", "--grace", "1s"]
+    words = ["tick", "--for", f"{seconds + 60}s", "--every", "1s"] if kind == "ticks" else work
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "SUBLET_REDIS_URL": site.settings.redis_url,
+        "SUBLET_NAMESPACE": site.settings.namespace,
+    }
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([sys.executable, "-m", "jobs", *words], cwd=ROOT, env=env, stdout=said, stderr=said)
+        try:
+            until = time.monotonic() + PATIENCE
+            while kind != "ticks" and "ready" not in _text(said):
+                assert process.poll() is None, _text(said)
+                assert time.monotonic() < until, _text(said)
+                time.sleep(0.05)
+            yield
+            assert process.poll() is None, _text(said)
+        finally:
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _text(said: Any) -> str:
+    said.seek(0)
+    return str(said.read())
+
+
+def _spread(name: str, taken: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(taken, n=100, method="inclusive")
+    return {f"{name}_p50": cuts[49], f"{name}_p99": cuts[98], f"{name}_max": max(taken)}
