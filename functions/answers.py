@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.model import Job, Queue, WorkerInfo
+from jobs.pool import Pool
 
 
 class Answer(BaseModel):
@@ -48,6 +49,7 @@ class Leased(Answer):
     timeout: float | None = Field(description="Seconds that the attempt may take; null for no limit.")
     recovered: str = Field(description="How the attempt before this one ended, as a code; empty on the first.")
     trace: str | None = None
+    slot: datetime | None = Field(None, description="The slot that a schedule made the job for.")
     checkpoint: Any = Field(None, description="What an earlier attempt has left.")
 
 
@@ -118,10 +120,22 @@ class Enlisted(Answer):
     drain: bool
 
 
+class Retired(Answer):
+    """Whether the worker may go: it counts no more from this moment, and must take nothing more."""
+
+    leave: bool
+
+
 class Reconciled(Answer):
     """How many leases were ended."""
 
     ended: int
+
+
+class Pools(Answer):
+    """All pools, by name, and the sum behind each one's number of workers."""
+
+    pools: list[Pool]
 
 
 class Ticked(Answer):
@@ -131,6 +145,8 @@ class Ticked(Answer):
     promoted: int
     pruned: int
     fired: int
+    summoned: int
+    unreached: int
     rounds: int
 
 

@@ -25,20 +25,34 @@ from functions.look import get_job, list_jobs
 from functions.metrics import metrics
 from functions.note import note, note_batch
 from functions.openapi import document
+from functions.pool_bodies import PoolWish
+from functions.pools import delete_pool, get_pool, list_pools, put_pool
 from functions.promote import promote
 from functions.queues import change_queue, get_queue, list_queues
 from functions.reading import BATCH_BODY_MAX, BODY_MAX, body, check, query
 from functions.release import release, release_batch
 from functions.reply import JSON, Problem, encode, problem_of
 from functions.retry import retry
+from functions.schedules import (
+    get_schedule,
+    list_schedules,
+    pause_schedule,
+    put_schedule,
+    remove_schedule,
+    resume_schedule,
+    run_schedule,
+)
 from functions.stats import Numbered, StatsQuery, stats
 from functions.submit import submit, submit_batch
 from functions.tick import tick
+from functions.timetable import NewSchedule, RunNow, SchedulesPage
 from functions.tokens import Principal, Role, Tokens
-from functions.workers import drain, enlist, leave, list_workers, reconcile
+from functions.workers import drain, enlist, leave, list_workers, reconcile, retire
 from jobs.errors import Busy, JobsError, Unavailable
 from jobs.model import Job, Queue
 from jobs.outage import Outage
+from jobs.pool import Pool
+from jobs.recurring import Schedule
 from jobs.store import Store
 
 log = logging.getLogger(__name__)
@@ -52,6 +66,7 @@ SUBMIT, WORK, READ, TICK, ADMIN = (frozenset({role}) for role in (Role.SUBMIT, R
 NOBODY = Principal("", frozenset())
 """Whoever asks for what is for everybody."""
 NEW_PROBLEMS = ("idempotency-mismatch", "oom")
+GONE = ("not-found",)
 LEASE_PROBLEMS = ("not-found", "lease-lost")
 ORDER_PROBLEMS = ("not-found", "wrong-state", "changed")
 
@@ -126,11 +141,24 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/queues", READ, list_queues, NO, q.PageQuery, {200: a.QueuesPage}, headers=PAGED),
     Route("GET", "/queues/{queue}", READ, get_queue, NO, NO, {200: Queue}),
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueueChange, NO, {200: Queue}, ("changed",)),
+    Route("GET", "/schedules", READ, list_schedules, NO, q.PageQuery, {200: SchedulesPage}, headers=PAGED),
+    Route("GET", "/schedules/{name}", READ, get_schedule, NO, NO, {200: Schedule}, GONE),
+    Route("PUT", "/schedules/{name}", ADMIN, put_schedule, NewSchedule, NO, {200: Schedule, 201: Schedule}, (*GONE, "changed")),
+    Route("DELETE", "/schedules/{name}", ADMIN, remove_schedule, NO, NO, {204: NONE}, ("changed",)),
+    Route("POST", "/schedules/{name}/pause", ADMIN, pause_schedule, NO, NO, {200: Schedule}, (*GONE, "changed")),
+    Route("POST", "/schedules/{name}/resume", ADMIN, resume_schedule, NO, NO, {200: Schedule}, (*GONE, "changed")),
+    Route("POST", "/schedules/{name}/run", ADMIN, run_schedule, RunNow, NO, {201: a.Made, 200: a.Made},
+          (*GONE, *NEW_PROBLEMS, "queue-full"), headers=IDEMPOTENT),
     Route("GET", "/workers", READ | WORK, list_workers, NO, q.WorkersQuery, {200: a.Workers}),
     Route("PUT", "/workers/{name}", WORK, enlist, b.Card, NO, {200: a.Enlisted}),
     Route("DELETE", "/workers/{name}", WORK, leave, NO, q.LifeQuery, {204: NONE}),
     Route("POST", "/workers/{name}/reconcile", WORK, reconcile, b.Gone, NO, {200: a.Reconciled}),
+    Route("POST", "/workers/{name}/retire", WORK, retire, b.Retiring, NO, {200: a.Retired}),
     Route("POST", "/workers/{name}/drain", ADMIN, drain, NO, NO, {202: a.Enlisted}, ("not-found",)),
+    Route("GET", "/pools", READ, list_pools, NO, NO, {200: a.Pools}),
+    Route("GET", "/pools/{name}", READ, get_pool, NO, NO, {200: Pool}, ("not-found",)),
+    Route("PUT", "/pools/{name}", ADMIN, put_pool, PoolWish, NO, {201: Pool, 200: Pool}, ("changed",)),
+    Route("DELETE", "/pools/{name}", ADMIN, delete_pool, NO, NO, {204: NONE}),
     Route("GET", "/events", READ, events, NO, EventsQuery, {200: (EventsPage, EVENT_STREAM)}, ("busy",),
           headers=("Last-Event-ID",)),
     Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),

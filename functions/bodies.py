@@ -255,9 +255,18 @@ class Card(Body):
         "", description="The exclusive place that it holds."
     )
     about: dict[str, Any] = Field({}, description="Host, pid, platform, what it has done …; at most 4 KiB.")
+    pool: Place = Field("", description="The pool whose work it does.")
+    summons: Place = Field("", description="What it was summoned by; it comes with a pool.")
 
 
 class Gone(Body):
     """A worker that is gone for good."""
 
     life: Name
+
+
+class Retiring(Body):
+    """An idle worker that asks to go."""
+
+    life: Name
+    pool: Name

@@ -39,7 +39,7 @@ and asks for none.
 - `work`: claim jobs, and all else that a worker needs
 - `read`: see everything but the leases' tokens
 - `tick`: the upkeep, from a cron
-- `admin`: everything, such as cancel, retry, promote, pause, limit and drain"""
+- `admin`: everything, such as cancel, retry, promote, pause, limit, schedule and drain"""
 
 ALWAYS = ("bad-request", "forbidden", "uri-too-long", "invalid", "too-many-headers", "internal", "busy")
 """Problems that any route may have."""
@@ -86,6 +86,7 @@ OF_PROBLEMS = ("Retry-After", "WWW-Authenticate")
 TAGS = {
     "jobs": "Store jobs, take them, end them, look at them, steer them.",
     "queues": "What waits where, what may wait, and whether it is handed out.",
+    "schedules": "What is submitted by the clock, at every slot exactly once.",
     "workers": "The register of those who run jobs.",
     "tick": "The upkeep, for where no worker does it.",
     "server": "What this server is, how it is, and what it has seen.",

@@ -23,7 +23,7 @@ class Words(Query):
 
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` stands for the whole namespace.")
-    name: Name | None = Field(None, description="The worker's name.")
+    name: Name | None = Field(None, description="The name of the worker, the pool, or the schedule (40 characters at most).")
 
 
 class NextQuery(Query):

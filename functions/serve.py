@@ -15,7 +15,9 @@ from functions.gate import Limits
 from functions.listening import listen, make_room, url_of
 from functions.tokens import Tokens
 from jobs.config import Settings
+from jobs.invokers import invokers_of
 from jobs.store import Store
+from jobs.summoner import Summoner
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,8 @@ async def serve(
     tokens, limits = tokens or Tokens(), limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)
     store = Store(quick(settings))
+    summoner = store.summoner = Summoner(store, invokers_of())
+    store.nudge = summoner.nudge
     api = Api(store, tokens)
     front = Front(api, replace(limits, connections=make_room(limits.connections)))
     try:
@@ -75,6 +79,7 @@ async def serve(
             one.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
+                await summoner.aclose(CLOSING / 2)
                 await store.aclose()
 
 

@@ -30,7 +30,7 @@ async def submit(call: Call[NewJob, Nothing]) -> Reply:
     (answer,) = await call.store.submit_each([job])
     if isinstance(answer, JobsError):
         raise answer
-    replayed = given is not None and not answer.created and answer.id == job.id and await _is_the_same(call, job)
+    replayed = given is not None and not answer.created and answer.id == job.id and await is_the_same(call, job)
     headers = {"Location": f"/jobs/{answer.id}"} | ({"Idempotent-Replayed": "true"} if replayed else {})
     return json_reply({"id": answer.id}, 201 if answer.created else 200, headers)
 
@@ -44,7 +44,7 @@ async def submit_batch(call: Call[NewJobs, Nothing]) -> Reply:
     for job, answer in zip(jobs, answers, strict=True):
         try:
             if given is not None and isinstance(answer, Submitted) and not answer.created and answer.id == job.id:
-                await _is_the_same(call, job)
+                await is_the_same(call, job)
             lines.append(_line(job, answer))
         except Problem as mismatch:
             lines.append(item(job.id, mismatch))
@@ -80,9 +80,14 @@ def submission(call: Call[Any, Any], job: NewJob, key: str | None, at: int | Non
         rules = _rules(job)
         own = job.id
         if key is not None:
-            own = "i." + hashlib.sha256(json.dumps([call.who.name, key, at]).encode()).hexdigest()[:40]
+            own = keyed_id(call, key, at)
             rules = f"{rules} digest={_digest(job)}".strip()
         return call.store.layout.submission(job.task, payload, job.queue, rules, own)
+
+
+def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
+    """The id of the job that an Idempotency-Key stands for: made of that, of who sent it, and of its place in a batch."""
+    return "i." + hashlib.sha256(json.dumps([call.who.name, key, at]).encode()).hexdigest()[:40]
 
 
 def _rules(job: NewJob) -> str:
@@ -110,7 +115,7 @@ def _digest(job: NewJob) -> str:
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-async def _is_the_same(call: Call[Any, Any], job: Submission) -> bool:
+async def is_the_same(call: Call[Any, Any], job: Submission) -> bool:
     """Did the job that is there come from the same body? Raises Problem if not."""
     digest = await call.store.run(reads.digest(call.store.layout.of_id(job.id), job.id))
     if digest is None:

@@ -1,4 +1,4 @@
-"""The tick: do what time has decided, forget what is past its time, fire schedules. Any number may run at once, from any cron."""
+"""The tick: sees to what time has decided, to schedules, and to workers that are owed. Any number may run, from any cron."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from functions.queries import Nothing, TickQuery
     from jobs.client import SyncClient
     from jobs.plans import Layout
+    from jobs.summoner import Summoned
     from jobs.transport import Plan
 
 ROUNDS = 1000
@@ -22,13 +23,20 @@ ROUNDS = 1000
 
 @dataclass
 class Ticked:
-    """What the rounds of a tick did: leases that ended, jobs that fell due, finished jobs forgotten, jobs that schedules made."""
+    """What the rounds of a tick did: leases that ended, jobs that fell due, finished jobs forgotten, jobs that schedules made,
+    workers that were summoned, and those that could not be invoked."""
 
     reaped: int = 0
     promoted: int = 0
     pruned: int = 0
     fired: int = 0
+    summoned: int = 0
+    unreached: int = 0
     rounds: int = 0
+
+    def heard(self, summoned: Summoned) -> None:
+        """Add what the summoning of a round came to."""
+        self.summoned, self.unreached = self.summoned + summoned.summoned, self.unreached + summoned.failed
 
 
 def run_tick(
@@ -41,7 +49,10 @@ def run_tick(
     until, done = time.monotonic() + seconds, Ticked()
     while True:
         began = time.monotonic()
-        client.follow(one_round(client.layout, by, done))
+        if client.follow(one_round(client.layout, by, done)):
+            from jobs.summons import summon_once  # a tick without pools has no need of it
+
+            done.heard(summon_once(client.layout.settings, transport=client.transport))
         report(done)
         pause = began + every - time.monotonic()
         if time.monotonic() + max(pause, 0) > until:
@@ -57,7 +68,9 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
     until = time.monotonic() + asked.seconds
     while True:
         began = time.monotonic()
-        await call.store.follow(one_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
+        pools = await call.store.follow(one_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
+        if pools and call.store.summoner:
+            done.heard(await call.store.summoner.summon())
         pause = max(began + asked.every - time.monotonic(), 0)
         if time.monotonic() + pause > until or call.store.hurried.is_set():
             return json_reply(asdict(done))

@@ -5,14 +5,20 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from jobs.context import KeepLog
+from jobs.invokers import Invoker, invokers_of
 from jobs.registry import App
 from jobs.runner import NO_LIMITS, Limits
 from jobs.source import JobSource
 from jobs.store import Store
+from jobs.summoner import CLOSING, Summoner
 from jobs.worker import Report, Summary, Worker
+
+LAST = 0.5
+"""Seconds that a worker whose time is up has to have others summoned."""
 
 
 async def work(
@@ -32,6 +38,10 @@ async def work(
     max_jobs: int | None = None,
     name: str | None = None,
     place: str | None = None,
+    pool: str = "",
+    summons: str = "",
+    linger: float = 0.0,
+    invokers: Mapping[str, Invoker] | None = None,
     report: Report = lambda event, lease, words: None,
 ) -> Summary:
     """Run one worker in this process, on the app's Redis or on another `source`, and say what it did.
@@ -39,6 +49,9 @@ async def work(
     `seconds` is the time that the platform has left for this invocation: the worker is gone by then, takes no job that could
     not be finished in time (a task needs its `timeout`, if that is shorter), and gives back what is not finished. The other
     options are those of `Worker`; `place` is SUBLET_SLOT unless given.
+
+    A worker of a `pool` that drains goes when it has had nothing to do for `linger` seconds and the pool can spare it. One that
+    ends otherwise has others summoned for what it leaves behind, by `invokers` (those that the environment allows, unless given).
 
     SIGTERM, SIGINT and SIGHUP stop it: it takes no more jobs, lets the running ones finish for `grace` seconds, and gives the
     rest back without burning a try; a second signal hurries. Raises Unavailable when the source does not answer at the start,
@@ -51,11 +64,13 @@ async def work(
         async with _answering(app, source) as there:
             worker = Worker(
                 app, there, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
-                commands=commands, name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, report=report,
+                commands=commands, name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, pool=pool,
+                summons=summons, report=report,
             )  # fmt: skip
             _obey_signals(worker)
             report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
-            return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs)
+            async with _carrying_on(there, invokers, worker, seconds):
+                return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs, linger=linger)
     finally:
         logging.getLogger().removeHandler(keep_log)
 
@@ -73,6 +88,24 @@ async def _answering(app: App, source: JobSource | None) -> AsyncIterator[JobSou
         yield store
     finally:
         await store.aclose()
+
+
+@contextlib.asynccontextmanager
+async def _carrying_on(
+    source: JobSource, invokers: Mapping[str, Invoker] | None, worker: Worker, seconds: float | None
+) -> AsyncIterator[None]:
+    """Have others summoned for what a worker leaves behind. (Over HTTP, the API sees to that.)"""
+    ends = time.monotonic() + (float("inf") if seconds is None else seconds)
+    if not isinstance(source, Store):
+        yield
+        return
+    summoner = Summoner(source, invokers_of() if invokers is None else invokers)
+    try:
+        yield
+        if not worker.summary.dismissed:
+            summoner.nudge(worker.queues)
+    finally:
+        await summoner.aclose(max(LAST, min(CLOSING, ends - time.monotonic())))
 
 
 def _obey_signals(worker: Worker) -> None:

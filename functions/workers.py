@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from functions.bodies import Card, Gone
+from functions.bodies import Card, Gone, Retiring
 from functions.call import Call, Reply
 from functions.queries import LifeQuery, Nothing, WorkersQuery
 from functions.reading import written
 from functions.reply import Problem, json_reply
 from functions.tokens import Role
-from jobs import model, roster
+from jobs import model, pools, roster
 from jobs.errors import NotFound
 
 ABOUT_MAX = 4096
@@ -24,24 +24,35 @@ async def list_workers(call: Call[Nothing, WorkersQuery]) -> Reply:
 async def enlist(call: Call[Card, Nothing]) -> Reply:
     """A worker's sign of life. Answers whether it has been asked to finish and go."""
     said = call.body
-    await _is_own(call, call.words["name"], said.life)  # nobody takes a name that came with another token
+    await _own(call, call.words["name"], said.life)  # nobody takes a name that came with another token
     about = written({**said.about, "principal": call.who.name}, ABOUT_MAX, "body", "about")
-    drain = await call.store.enlist(model.Card(call.words["name"], said.life, said.place, about))
+    drain = await call.store.enlist(model.Card(call.words["name"], said.life, said.place, about, said.pool, said.summons))
     return json_reply({"drain": drain})
 
 
 async def leave(call: Call[Nothing, LifeQuery]) -> Reply:
     """Strike off a worker that holds nothing any more. The same again, or another life by then: nothing happens."""
     name, life = call.words["name"], call.query.life
-    if await _is_own(call, name, life):
+    worker = await _own(call, name, life)
+    if worker:
         await call.store.leave(model.Card(name, life, "", b""))
+        call.store.nudge(_queues(worker))  # what it leaves behind may need others
     return Reply(204)
+
+
+async def retire(call: Call[Retiring, Nothing]) -> Reply:
+    """May an idle worker of a pool go? If so it counts no more from this moment, and must take nothing more."""
+    name, said = call.words["name"], call.body
+    bases = call.store.layout.bases
+    if not await _own(call, name, said.life):  # another has come by its name
+        return json_reply({"leave": True})
+    return json_reply({"leave": await call.store.follow(pools.may_leave(bases, said.pool, name))})
 
 
 async def reconcile(call: Call[Gone, Nothing]) -> Reply:
     """Strike off a worker that is gone for good, and end its leases now. Only where it came with a token of the same name."""
     name, life = call.words["name"], call.body.life
-    ended = await call.store.reconcile({name: life}) if await _is_own(call, name, life) else 0
+    ended = await call.store.reconcile({name: life}) if await _own(call, name, life) else 0
     return json_reply({"ended": ended})
 
 
@@ -51,12 +62,18 @@ async def drain(call: Call[Nothing, Nothing]) -> Reply:
     return json_reply({"drain": True}, 202)
 
 
-async def _is_own(call: Call[Any, Any], name: str, life: str) -> bool:
-    """Is this life of a worker on the register? Raises Problem if it came with a token of another name."""
+async def _own(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
+    """This life of a worker, if it is on the register. Raises Problem if it came with a token of another name."""
     try:
         worker = await call.store.follow(roster.worker(call.store.layout.bases, name))
     except NotFound:
-        return False
+        return None
     if worker.about.get("principal") != call.who.name and Role.ADMIN not in call.who.roles:
         raise Problem("forbidden", f"worker {name} did not come with this token: only its own may speak for it")
-    return worker.life == life
+    return worker if worker.life == life else None
+
+
+def _queues(worker: model.WorkerInfo) -> list[str]:
+    """The queues that a worker says it takes jobs from."""
+    said = worker.about.get("queues")
+    return [name for name in said if isinstance(name, str)] if isinstance(said, list) else []

@@ -2,7 +2,8 @@
 appointments for what falls due, even when every slot is taken and nothing else would make us ask."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 
 from jobs.budget import Budget
 from jobs.errors import Unavailable, Unfit
@@ -16,6 +17,29 @@ LOOPS = 2
 """Claims of one line that may be under way at once."""
 IDLE = 10.0
 """Seconds that one claim may wait for a job."""
+LOOK = 1.0
+"""Seconds, at least, that a worker waits whose pool could not spare it, before it asks again."""
+
+
+class Stay:
+    """How long a worker that drains stays when there is nothing to do, and whether it may go then."""
+
+    def __init__(self, seconds: float, may_go: Callable[[], Awaitable[bool]]) -> None:
+        self.seconds, self._may_go = seconds, may_go
+        self.since = time.monotonic()
+        """When it last had something to do, or was told to stay."""
+        self.dismissed = False
+        """It may go, and takes nothing more."""
+
+    @property
+    def left(self) -> float:
+        """Seconds until it may ask."""
+        return self.since + self.seconds - time.monotonic()
+
+    async def ask(self) -> None:
+        """Ask whether it may go. Raises Unavailable."""
+        self.dismissed = await self._may_go()
+        self.since = time.monotonic() + max(0.0, LOOK - self.seconds)
 
 
 class Claiming:
@@ -34,17 +58,20 @@ class Claiming:
         unfinished: Callable[[], int],
         outage: Outage,
         over: asyncio.Event,
+        stay: Stay | None = None,
     ) -> None:
         self._source, self._worker, self._queues, self._lease = source, worker, queues, lease
         self._room, self._budget, self._start, self._unfinished, self._outage = room, budget, start, unfinished, outage
-        self._over = over
+        self._over, self._stay = over, stay
         self._lines = lines
         self._one_waits = asyncio.Lock()
+        self._open = asyncio.Event()
+        self._open.set()
         self._appointment: asyncio.TimerHandle | None = None
         self._errand: asyncio.Task[None] | None = None
 
     def loops(self, drain: bool) -> list["asyncio.Task[None]"]:
-        """Begin. Each ends when there is nothing more to take: with `drain` when its queues are dry."""
+        """Begin. Each ends when there is nothing more to take: with `drain` when its queues are dry (and the stay is over)."""
         return [asyncio.create_task(self._claim_forever(line, drain)) for line in self._lines for _ in range(LOOPS)]
 
     def stop(self) -> list["asyncio.Task[None]"]:
@@ -59,7 +86,7 @@ class Claiming:
 
     async def _claim_forever(self, line: Line, drain: bool) -> None:
         dry = False
-        while not self._over.is_set():
+        while not (self._over.is_set() or self._dismissed):
             await self._room.until(lambda: self._room.free(line) > 0 or self._closed(line))
             if self._closed(line):
                 await self._room.until(lambda: not self._unfinished())
@@ -69,7 +96,10 @@ class Claiming:
                 dry = n > 0 and await self._claim(self._budget.open(line.queues), n, line.plain, 0) < n
             elif not drain:
                 async with self._one_waits:
-                    dry = await self._wait()
+                    dry = await self._wait(IDLE)
+            elif self._stay and (self._stay.seconds or not self._is_at_work):
+                async with self._one_waits:
+                    dry = self._dismissed or await self._linger(self._stay)
             elif self._unfinished() or self._room.asking:  # what runs may fail, and be back; what is not settled may be lost
                 before = (self._unfinished(), self._room.asking)
                 await self._room.until(lambda: (self._unfinished(), self._room.asking) != before)  # noqa: B023  # not called later
@@ -77,7 +107,32 @@ class Claiming:
             else:
                 return
 
-    async def _wait(self) -> bool:
+    @property
+    def _dismissed(self) -> bool:
+        return self._stay is not None and self._stay.dismissed
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Does anything run, or may anything come of what was asked for?"""
+        return bool(self._unfinished() or self._room.asking)
+
+    async def _linger(self, stay: Stay) -> bool:
+        """Wait for a job, or when the stay is over ask to go; nobody claims meanwhile. True when there was nothing to do."""
+        if self._is_at_work:
+            return await self._wait(min(IDLE, max(stay.seconds, LOOK)))
+        if stay.left > 0:
+            return await self._wait(min(IDLE, stay.left))
+        self._open.clear()
+        try:
+            await stay.ask()
+        except Unavailable as error:
+            self._outage.failed("ask whether to go", error)
+            await asyncio.sleep(REST)
+        finally:
+            self._open.set()
+        return True
+
+    async def _wait(self, seconds: float) -> bool:
         """Wait for a job from any queue for which there is room. True when there was less than was asked for."""
         able = [line for line in self._lines if self._room.free(line) > 0 and not self._closed(line)]
         if not able:
@@ -85,8 +140,8 @@ class Claiming:
         n, plain = min(self._room.share(line) for line in able), any(line.plain for line in able)
         queues = self._budget.open([queue for queue in self._queues if any(queue in line.queues for line in able)])
         if len(able) == len(self._lines):
-            return await self._claim(queues, n, plain, IDLE) < n
-        claiming = asyncio.create_task(self._claim(queues, n, plain, IDLE))
+            return await self._claim(queues, n, plain, seconds) < n
+        claiming = asyncio.create_task(self._claim(queues, n, plain, seconds))
         watching = asyncio.create_task(self._room.until(lambda: self._room.has_child))  # then wait for plain functions, too
         try:
             await asyncio.wait([claiming, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -98,6 +153,9 @@ class Claiming:
 
     async def _claim(self, queues: Sequence[str], n: int, plain: bool, wait: float) -> int:
         """Claim `n` jobs and start them. How many there were; as many as were asked for, if nobody has said so."""
+        await self._open.wait()
+        if self._dismissed:
+            return 0
         with self._room.asked(n, plain):
             try:
                 return await self._claim_from(queues, n, wait)

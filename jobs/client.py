@@ -2,41 +2,30 @@
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.config import Settings
-from jobs.errors import Invalid, JobCancelled, JobFailed, NotFound
+from jobs.errors import JobCancelled, JobFailed, NotFound
+from jobs.handle import Handle, SyncHandle
 from jobs.model import FINISHED, Job, Page, Queue, Reaped, Standing, State, Stats, Submission, Submitted, WorkerInfo
 from jobs.options import Options
+from jobs.payload import payload_of
 from jobs.plans import Layout
 from jobs.reads import attempt_from
 from jobs.store import Store
 from jobs.transport import Plan, SyncTransport, follow_sync
 from jobs.waiter import watch_sync
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from jobs.planner import Schedules, SyncSchedules
+    from jobs.registry import App
+    from jobs.summoner import Summoner
+    from jobs.summons import SyncSummoner
+    from jobs.timetable import Synced
+
 T = TypeVar("T")
 
 DEFAULT = Options()
-
-
-def payload_of(value: Any) -> bytes:
-    """A payload from an object of arguments by name, or from its JSON. Raises Invalid for anything else."""
-    if isinstance(value, (bytes, str)):
-        try:
-            value = json.loads(value, parse_constant=_refuse)
-        except (ValueError, RecursionError) as error:
-            raise Invalid(f"payload is not JSON: {error}") from None
-    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise Invalid("payload: use one JSON object, the task's arguments by name")
-    try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid(f"payload cannot be written as JSON: {error}") from None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _loads(result: bytes) -> Any:
@@ -58,15 +47,31 @@ def outcome(job_id: str, standing: Standing, decode: Callable[[bytes], T], waite
     raise JobFailed(job_id, last.code if last else "dead", message, detail)
 
 
+def _summoner(store: Store) -> "Summoner":
+    from jobs.invokers import invokers_of  # who summons nobody has no need of it
+    from jobs.summoner import Summoner
+
+    summoner = Summoner(store, invokers_of())
+    store.nudge = summoner.nudge
+    return summoner
+
+
+def _sync_summoner(settings: Settings) -> "SyncSummoner":
+    from jobs.summons import SyncSummoner
+
+    return SyncSummoner(settings)
+
+
 class Client:
     """Submits, looks at and steers jobs from an event loop. Connects on first use; `async with` closes it."""
 
     def __init__(self, settings: Settings | None = None, store: Store | None = None) -> None:
         self.store = store or Store(settings or Settings.read())
+        self._summoner = _summoner(self.store) if self.store.settings.summon else None
 
     async def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
-    ) -> "Handle[Any]":
+    ) -> Handle[Any]:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
         job = self.store.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)
         (submitted,) = await self.store.submit([job])
@@ -128,12 +133,25 @@ class Client:
         """Ask a worker to finish and go. Raises NotFound for one that is not on the register."""
         return await self.store.follow(self.store.layout.drain(worker))
 
+    @property
+    def schedules(self) -> "Schedules":
+        """The schedules: put, look, pause, resume, run, remove."""
+        from jobs.planner import Schedules  # who has none has no use for the calendar
+
+        return Schedules(self.store.layout, self.store.follow)
+
+    async def sync(self, app: "App", source: str = "app", *, remove: bool = False) -> "Sequence[Synced]":
+        """Have the schedules be as the app declares them; the same again writes nothing (see `Schedules.sync`)."""
+        return await self.schedules.sync(app.schedules.all(), source, remove=remove)
+
     async def stats(self) -> list[Stats]:
         """The namespace in numbers, one entry a partition."""
         return await self.store.follow(self.store.layout.stats())
 
     async def aclose(self) -> None:
         """Let go of all connections."""
+        if self._summoner:
+            await self._summoner.aclose()
         await self.store.aclose()
 
     async def __aenter__(self) -> "Client":
@@ -149,6 +167,7 @@ class SyncClient:
     def __init__(self, settings: Settings | None = None, transport: SyncTransport | None = None) -> None:
         self.transport = transport or SyncTransport(settings or Settings.read())
         self.layout = Layout(self.transport.settings)
+        self._summoner = _sync_summoner(self.transport.settings) if self.transport.settings.summon else None
         self._ready = False
 
     def follow(self, plan: Plan[T]) -> T:
@@ -158,9 +177,7 @@ class SyncClient:
             self._ready = True
         return follow_sync(self.transport.run, plan)
 
-    def submit(
-        self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
-    ) -> "SyncHandle[Any]":
+    def submit(self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None) -> SyncHandle[Any]:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
         job = self.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)
         (submitted,) = self.submit_all([job])
@@ -168,7 +185,10 @@ class SyncClient:
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit many jobs in few calls; `Task.job(…)` makes them."""
-        return self.follow(self.layout.submit(jobs))
+        stored = self.follow(self.layout.submit(jobs))
+        if self._summoner:
+            self._summoner.nudge([job.queue for job in jobs])
+        return stored
 
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = _loads) -> T:
         """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
@@ -222,6 +242,17 @@ class SyncClient:
         """Ask a worker to finish and go. Raises NotFound for one that is not on the register."""
         return self.follow(self.layout.drain(worker))
 
+    @property
+    def schedules(self) -> "SyncSchedules":
+        """The schedules: put, look, pause, resume, run, remove."""
+        from jobs.planner import SyncSchedules  # who has none has no use for the calendar
+
+        return SyncSchedules(self.layout, self.follow)
+
+    def sync(self, app: "App", source: str = "app", *, remove: bool = False) -> "Sequence[Synced]":
+        """Have the schedules be as the app declares them; the same again writes nothing (see `SyncSchedules.sync`)."""
+        return self.schedules.sync(app.schedules.all(), source, remove=remove)
+
     def stats(self) -> list[Stats]:
         """The namespace in numbers, one entry a partition."""
         return self.follow(self.layout.stats())
@@ -235,7 +266,9 @@ class SyncClient:
         return self.follow(self.layout.prune())
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Let go of all connections; where workers are to be summoned, that is seen to first."""
+        if self._summoner:
+            self._summoner.close()
         self.transport.close()
 
     def __enter__(self) -> "SyncClient":
@@ -243,47 +276,3 @@ class SyncClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Handle(Generic[R]):
-    """A job that was submitted, and where to ask about it."""
-
-    def __init__(self, client: Client, job_id: str, created: bool, decode: Callable[[bytes], R]) -> None:
-        self.id = job_id
-        self.created = created
-        """False when a job with the same id or key was there already, and this is it."""
-        self._client, self._decode = client, decode
-
-    async def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on then."""
-        return await self._client.result(self.id, timeout, self._decode)
-
-    async def get(self) -> Job:
-        """The job as it stands."""
-        return await self._client.get(self.id)
-
-    async def cancel(self) -> str:
-        """Call it off: `cancelled`, or `requested` when it runs."""
-        return await self._client.cancel(self.id)
-
-
-class SyncHandle(Generic[R]):
-    """The same for code without an event loop."""
-
-    def __init__(self, client: SyncClient, job_id: str, created: bool, decode: Callable[[bytes], R]) -> None:
-        self.id = job_id
-        self.created = created
-        """False when a job with the same id or key was there already, and this is it."""
-        self._client, self._decode = client, decode
-
-    def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on then."""
-        return self._client.result(self.id, timeout, self._decode)
-
-    def get(self) -> Job:
-        """The job as it stands."""
-        return self._client.get(self.id)
-
-    def cancel(self) -> str:
-        """Call it off: `cancelled`, or `requested` when it runs."""
-        return self._client.cancel(self.id)

@@ -47,6 +47,8 @@ class Settings:
     """Seconds after which a call without an answer is not sent again: Redis remembers a claim for 10."""
     allow_eviction: bool = False
     """Work on a server that is set to evict keys, and so may lose jobs."""
+    summon: bool = False
+    """Whoever submits jobs also has workers summoned for them, where pools say so (`docs/scaling.md`)."""
     door: Door | None = field(default=None, repr=False)
     """Makes the clients, instead of the URL."""
 
@@ -60,6 +62,7 @@ class Settings:
             partitions=_number("SUBLET_PARTITIONS", usual.partitions, int),
             timeout=_number("SUBLET_TIMEOUT", usual.timeout, float),
             allow_eviction=env.get("SUBLET_ALLOW_EVICTION", "") not in ("", "0"),
+            summon=env.get("SUBLET_SUMMON", "") not in ("", "0"),
         )
         if not is_name(found.namespace):
             raise Invalid(f"namespace {found.namespace!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")

@@ -102,6 +102,11 @@ class Context:
         return self._lease.trace
 
     @property
+    def slot(self) -> datetime | None:
+        """The slot that a schedule made the job for, in UTC; None for any other job. It is the same at every attempt."""
+        return None if self._lease.slot_ms is None else datetime.fromtimestamp(self._lease.slot_ms / 1000, UTC)
+
+    @property
     def cancelled(self) -> bool:
         """True once the attempt is being ended (cancelled, out of time, its lease lost): clean up and return."""
         return bool(self.ending)

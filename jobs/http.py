@@ -127,7 +127,8 @@ class HttpSource:
         except Invalid as error:
             ending = endings[0]
             if len(endings) > 1:
-                return await _by_halves(endings, self._settle)
+                half = len(endings) // 2  # find out which
+                return await self._settle(endings[:half]) + await self._settle(endings[half:])
             if not isinstance(ending, model.Completion):
                 raise
             return await self._settle([model.Failure(ending.lease, "invalid_result", str(error), again=False)])
@@ -141,7 +142,7 @@ class HttpSource:
             return await self._lines("/jobs/note", notes, wire.note, wire.noted)
         except Invalid as error:
             if len(notes) > 1:
-                return await _by_halves(notes, self._note)
+                return await self._note(notes[: len(notes) // 2]) + await self._note(notes[len(notes) // 2 :])
             if not notes[0].checkpoint:
                 raise
             log.warning("a checkpoint of job %s is not kept: %s", notes[0].lease.id, error)
@@ -168,6 +169,11 @@ class HttpSource:
             except Denied as error:
                 log.warning("what worker %s held comes back when its leases end: %s", name, error)
         return ended
+
+    async def retire(self, card: model.Card) -> bool:
+        """May an idle worker of a pool go? True: it counts no more from this moment, and must take nothing more."""
+        path, said = f"/workers/{wire.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
+        return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), said)
 
     async def leave(self, card: model.Card) -> None:
         """Strike off a worker that holds nothing any more."""
@@ -290,9 +296,3 @@ async def _side_by_side(items: Sequence[Any], send: Callable[[Sequence[Any]], Aw
     if len(batches) == 1:
         return await send(batches[0])
     return [answer for answers in await asyncio.gather(*map(send, batches)) for answer in answers]
-
-
-async def _by_halves(items: Sequence[Item], send: Callable[[Sequence[Item]], Awaitable[list[T]]]) -> list[T]:
-    """One of them was not taken: find out which."""
-    half = len(items) // 2
-    return await send(items[:half]) + await send(items[half:])

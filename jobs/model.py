@@ -80,6 +80,8 @@ class Lease(NamedTuple):
     """The submitter's `traceparent`, if it had one (W3C Trace Context)."""
     checkpoint: bytes = b""
     """What an earlier attempt has left for this one (JSON); empty if none did."""
+    slot_ms: int | None = None
+    """The slot that a schedule made the job for; None for any other job."""
 
     @property
     def fence(self) -> int:
@@ -234,6 +236,10 @@ class Job(_Frozen):
     """The last lines that the running attempt has logged."""
     trace: str | None = None
     """The submitter's `traceparent`."""
+    schedule: str | None = None
+    """The schedule that made it."""
+    run_at: datetime | None = None
+    """The moment that it was made for: the schedule's slot, or what its submitter asked for."""
     cancel_requested_at: datetime | None = None
     attempts: tuple[Attempt, ...] = ()
     result: Any = None

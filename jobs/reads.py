@@ -91,6 +91,8 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
         checkpoint=json_of(fields.get("checkpoint")),
         log=_log(fields, attempt) if fields["state"] == b"running" else (),
         trace=rules.get("trace"),
+        schedule=rules.get("schedule"),
+        run_at=moment(rules.get("at")),
         cancel_requested_at=moment(fields.get("cancel_requested_at")),
         attempts=tuple(_story(fields)),
         result=json_of(fields.get("result")),

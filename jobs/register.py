@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
+import os
 import secrets
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -16,19 +18,34 @@ log = logging.getLogger("jobs.worker")
 
 ABOUT_MAX = 4096
 """Bytes that a worker may say of itself."""
-
-
 PATIENCE = 2.0
 """Seconds that leaving may take."""
+
+
+def worker_name() -> str:
+    """Who this process is: host, pid, and chance, so that no two are the same."""
+    host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "_.-")[:64] or "host"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 class Register:
     """One worker on the register, from its start to its end."""
 
     def __init__(
-        self, source: JobSource, worker: str, place: str, says: Callable[[], dict[str, Any]], named: bool = True
+        self,
+        source: JobSource,
+        worker: str,
+        place: str,
+        says: Callable[[], dict[str, Any]],
+        named: bool = True,
+        pool: str = "",
+        summons: str = "",
     ) -> None:
         self._source, self._says = source, says
+        self._pool, self._summons = pool, summons
+        self._turn = asyncio.Lock()
+        self.unwanted = False
+        """Was it told at once to go? Nobody waits for its summons any more, or its pool is no more."""
         self._me = host.identity()
         self._exclusive = bool(place) or named
         """Could there be another in its place, or (where somebody has given it) of its name?"""
@@ -39,7 +56,7 @@ class Register:
         said = json.dumps(about).encode()
         if len(said) > ABOUT_MAX:  # the names of many queues, no doubt
             said = json.dumps({word: value for word, value in about.items() if word != "queues"}).encode()
-        return Card(self._worker, self._life, self._place, said)
+        return Card(self._worker, self._life, self._place, said, self._pool, self._summons)
 
     async def enlist(self) -> int:
         """Come: give back what predecessors held that are gone, before anything is claimed. How many leases that were.
@@ -59,7 +76,7 @@ class Register:
             if host.is_gone(other.about, self._me) or (self._place and other.place == self._place)
         }
         given_back = await self._source.reconcile(gone) if gone else 0
-        await self._source.enlist(self._card())
+        self.unwanted = await self._source.enlist(self._card())
         return given_back
 
     async def seen(self) -> bool:
@@ -68,9 +85,24 @@ class Register:
             if self._exclusive and await self._is_succeeded():
                 log.warning("another worker has taken this one's %s: finishing", "place" if self._place else "name")
                 return True
-            return await self._source.enlist(self._card())
+            async with self._turn:
+                return await self._source.enlist(self._card())
         except NoNamespace:  # the data was flushed: the next claim makes it anew
             return False
+
+    async def retire(self) -> bool:
+        """Ask whether this worker, which is idle, may go. True: its pool counts it no more, and it must take nothing more."""
+        async with self._turn:  # a sign of life that came later would have it counted again
+            if not self._pool:
+                return True
+            may_go = await self._source.retire(self._card())
+            if may_go:
+                self.stand_down()
+            return may_go
+
+    def stand_down(self) -> None:
+        """Count no more among the workers of its pool, from the next sign of life on."""
+        self._pool = self._summons = ""
 
     async def _is_succeeded(self) -> bool:
         """Has another worker come into this one's place, or by its name, since? Whoever did so last has it."""

@@ -3,23 +3,26 @@
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from jobs import command
 from jobs.arguments import Arguments
 from jobs.context import Context
+from jobs.declared import Declared, wish
 from jobs.errors import Invalid
 from jobs.keys import is_name
 from jobs.model import Submission
-from jobs.options import Options
+from jobs.options import Options, Seconds
 from jobs.program import Output
 
 if TYPE_CHECKING:
     import asyncio
 
-    from jobs.client import Client, Handle, SyncClient, SyncHandle
+    from jobs.client import Client, SyncClient
     from jobs.config import Settings
+    from jobs.handle import Handle, SyncHandle
     from jobs.plans import Layout
 
 P = ParamSpec("P")
@@ -28,6 +31,7 @@ R = TypeVar("R")
 Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 """A middleware: called with the attempt's context, gives what is entered around it."""
 H = TypeVar("H", bound=Hook)
+S = TypeVar("S", bound=Callable[..., Any])
 Producing = Callable[[Submission, str], AbstractContextManager[Submission]]
 """What is entered around a submit: called with the job to be and `send` or `create`, gives the job that is sent."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
@@ -74,7 +78,7 @@ class Task(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Have a worker run this. Raises Invalid when the arguments do not fit, Refused or Unavailable from Redis."""
-        from jobs.client import Handle
+        from jobs.handle import Handle
 
         with self.app.producing(self._job(None, args, kwargs), "send") as job:
             client = self.app.client
@@ -83,7 +87,7 @@ class Task(Generic[P, R]):
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
         """The same for code without an event loop."""
-        from jobs.client import SyncHandle
+        from jobs.handle import SyncHandle
 
         with self.app.producing(self._job(None, args, kwargs), "send") as job:
             client = self.app.sync
@@ -101,6 +105,8 @@ class App:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
         """What `middleware` has added, the outermost first."""
+        self.schedules = Declared()
+        """What `schedule` has declared; `client.sync` puts it where the jobs live."""
         self.producing: Producing = lambda job, how: nullcontext(job)
         """Entered around each submit of a task ("send") and each `Task.job` ("create"); the job that it gives is sent."""
         self._given = (redis_url, namespace)
@@ -194,7 +200,33 @@ class App:
         if (run in ("loop", "command")) is not is_async:
             raise Invalid(f"task {name}: an async function runs on the loop, a plain one in a process or a thread, not {run!r}")
         self.tasks[name] = Task(self, name, function, Options().but(**options), run)
+        self.schedules.settle(self.tasks[name])
         return self.tasks[name]
+
+    def schedule(
+        self, cron: str | None = None, /, *, every: Seconds | None = None, tz: str = "UTC", name: str = "",
+        payload: Mapping[str, Any] | None = None, start: datetime | None = None, end: datetime | None = None, jitter: Seconds = 0,
+        missed: Literal["latest", "skip", "all"] = "latest", late: Seconds = 300, most: int = 24,
+        overlap: Literal["allow", "skip", "queue"] = "allow",
+    ) -> Callable[[S], S]:  # fmt: skip
+        """Have a task submitted by a cron line, or every so many seconds; above or below `@app.task`, as often as you like.
+
+        `name` is the task's by default; `payload` has its arguments by name; the task's options hold. Nothing happens before
+        `client.sync(app)`, `sublet schedules sync` or `sublet work`. The rest is in docs/schedules.md. Raises Invalid.
+        """
+        when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
+        wished = wish(name, payload, **when, jitter=jitter, missed=missed, late=late, most=most, overlap=overlap)
+
+        def declare(target: S) -> S:
+            if isinstance(target, Task) and target.app is not self:
+                raise Invalid(f"task {target.name} is of another app: have that one schedule it")
+            if isinstance(target, Task):
+                self.schedules.add(target, wished)
+            else:
+                self.schedules.wait(target, wished)
+            return target
+
+        return declare
 
     def middleware(self, hook: H) -> H:
         """Enter `hook(context)`, a context manager, around every attempt, where its task runs; the first one added is outermost.

@@ -69,10 +69,10 @@ def schedule(
     )  # fmt: skip
 
 
-def unschedule(base: str, name: str, revision: int) -> Call[str]:
-    """Remove a schedule, at the revision that was seen. `removed`; raises Changed or NotFound."""
+def unschedule(base: str, name: str, revision: int, slot: str = "") -> Call[str]:
+    """Remove a schedule, at the revision, and with the next slot, that was seen. `removed`; raises Changed or NotFound."""
     return script("schedule").call(
-        base, bytes.decode, name=name, revision=revision, plan="", queue="", task="", rules="", overlap="", paused="", slot="",
+        base, bytes.decode, name=name, revision=revision, plan="", queue="", task="", rules="", overlap="", paused="", slot=slot,
         due="", payload="",
     )  # fmt: skip
 

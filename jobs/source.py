@@ -44,6 +44,10 @@ class JobSource(Protocol):
         """Strike off workers (name → life) that are gone for good and end their leases. How many those were."""
         ...
 
+    async def retire(self, card: Card) -> bool:
+        """May an idle worker of a pool go? True: it counts no more from this moment, and must take nothing more."""
+        ...
+
     async def leave(self, card: Card) -> None:
         """Strike off a worker that holds nothing any more."""
         ...

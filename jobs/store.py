@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs import roster, verbs
 from jobs.claims import Asked, Claims
@@ -29,6 +29,9 @@ from jobs.tail import Tail
 from jobs.transport import Plan, Transport, follow
 from jobs.waiter import Endings
 
+if TYPE_CHECKING:
+    from jobs.summoner import Summoner
+
 T = TypeVar("T")
 
 
@@ -52,6 +55,8 @@ class Store:
         self._claims = Claims(settings, self.layout, self.run, self._anew, self.prepare, self.settle, self.hurried, blocking)
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
         """Hears into which queues jobs were submitted (see `jobs.summoner`)."""
+        self.summoner: Summoner | None = None
+        """Who has workers invoked for pools, where this process may do so: a tick asks it."""
 
     async def prepare(self) -> None:
         """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
@@ -148,6 +153,12 @@ class Store:
     async def reconcile(self, gone: Mapping[str, str]) -> int:
         """Strike off workers (name → life) that are gone for good and end their leases. How many those were."""
         return await self.follow(roster.reconcile(self.layout.bases, gone))
+
+    async def retire(self, card: Card) -> bool:
+        """May an idle worker of a pool go? True: it counts no more from this moment, and must take nothing more."""
+        from jobs.pools import may_leave  # who has no pool has no need of it
+
+        return await self.follow(may_leave(self.layout.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
         """Strike off a worker that holds nothing any more."""

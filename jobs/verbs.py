@@ -102,23 +102,27 @@ def _lease(token: str, job_id: bytes, attempt: Any, expires: Any, spec: bytes, p
     header, _, inline = spec.partition(b"\n")
     queue, task, *rules = header.decode("utf-8", "replace").split(" ")
     recovered, _, checkpoint = before.partition(b"\n")
-    timeout, trace = _rules(rules)
+    timeout, trace, slot = _rules(rules)
     return Lease(
         job_id.decode(), token, int(attempt), int(expires), queue, task, timeout, inline or payload,
-        recovered.decode("utf-8", "replace"), trace, checkpoint,
+        recovered.decode("utf-8", "replace"), trace, checkpoint, slot,
     )  # fmt: skip
 
 
-def _rules(rules: list[str]) -> tuple[int | None, str]:
-    """The timeout in ms and the traceparent that a header's words speak of."""
+def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
+    """The timeout in ms, the traceparent, and a schedule's slot in ms that a header's words speak of."""
     timeout: int | None = 300_000
-    trace = ""
+    trace, at, scheduled = "", None, False
     for rule in rules[1:]:
         if rule.startswith("timeout="):
             timeout = None if rule == "timeout=none" else int(rule[8:])
         elif rule.startswith("trace="):
             trace = rule[6:]
-    return timeout, trace
+        elif rule.startswith("at="):
+            at = int(rule[3:])
+        elif rule.startswith("schedule="):
+            scheduled = True
+    return timeout, trace, at if scheduled else None
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:

@@ -156,7 +156,7 @@ def claimed(answer: Answer) -> Claimed:
         lease = Lease(
             job["id"], job["token"], job["attempt"], ends[end], job["queue"], job["task"],
             None if seconds is None else round(seconds * 1000), _bytes_of(job["payload"]), job["recovered"],
-            job.get("trace") or "", b"" if kept is None else _bytes_of(kept),
+            job.get("trace") or "", b"" if kept is None else _bytes_of(kept), moment_ms(job["slot"]) if job.get("slot") else None,
         )  # fmt: skip
         leases.append(lease)
     return Claimed(leases, float(answer.headers["Sublet-Next-In"]))
@@ -232,7 +232,8 @@ def card(card: Card) -> dict[str, Any]:
     about = json.loads(card.about or b"{}")
     if len(card.about) > ABOUT_MAX:
         about.pop("queues", None)
-    return {"life": card.life, "place": card.place, "about": about}
+    of_pool = {name: said for name, said in (("pool", card.pool), ("summons", card.summons)) if said}
+    return {"life": card.life, "place": card.place, "about": about, **of_pool}
 
 
 # watch

@@ -9,8 +9,6 @@ round trip. The worker knows nothing of Redis.
 import asyncio
 import logging
 import os
-import secrets
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,12 +17,12 @@ from typing import Any
 
 from jobs.attempt import Attempt, Why
 from jobs.budget import Budget
-from jobs.claiming import Claiming
+from jobs.claiming import Claiming, Stay
 from jobs.errors import Unavailable
 from jobs.model import Completion, Ending, Failure, Lease, Release
 from jobs.outage import Outage
 from jobs.pulse import Pulse
-from jobs.register import Register
+from jobs.register import Register, worker_name
 from jobs.registry import App, builtin
 from jobs.room import Room, lines_of
 from jobs.runner import NO_LIMITS, Limits, Runner
@@ -56,16 +54,12 @@ class Summary:
     released: int = 0
     refused: int = 0
     seconds: float = 0.0
+    dismissed: bool = False
+    """Its pool could spare it; else, whatever is left is for others who are to be summoned."""
     stalled: bool = False
     """It had work, and finished none for too long: its platform should replace it."""
     stuck: int = 0
     """Tasks that would not end though they were told to: an orderly exit of this process would wait for them for ever."""
-
-
-def worker_name() -> str:
-    """Who this process is: host, pid, and chance, so that no two are the same."""
-    host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "_.-")[:64] or "host"
-    return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 class Worker:
@@ -73,8 +67,9 @@ class Worker:
 
     Every job takes a slot; a plain function also takes one of `processes` children, each of them under `limits`. No job is
     claimed that has no room. With `stall`, a worker that has work and finishes none for so many seconds gives up. `place` names
-    an exclusive place: who held it before is taken for gone. A worker may be killed at any line: what it held comes back when
-    the leases end, or when its successor on the same machine starts.
+    an exclusive place: who held it before is taken for gone. A worker of a `pool` counts as one that it has; if it was summoned,
+    it says so by its `summons`. A worker may be killed at any line: what it held comes back when the leases end, or when its
+    successor on the same machine starts.
     """
 
     def __init__(
@@ -92,9 +87,11 @@ class Worker:
         commands: bool = False,
         name: str | None = None,
         place: str = "",
+        pool: str = "",
+        summons: str = "",
         report: Report = lambda event, lease, words: None,
     ) -> None:
-        self.source, self.report = source, report
+        self.source, self.report, self.pool = source, report, pool
         self.tasks = app.tasks | builtin(app) if commands else app.tasks
         self.queues = list(queues or app.queues())
         self.processes = processes or os.cpu_count() or 1
@@ -108,9 +105,9 @@ class Worker:
         self._over = asyncio.Event()
         self._grace_ends, self._draining = 0.0, False
         self._progressed_at = time.monotonic()
-        self._outage = Outage()
-        self._budget = Budget(None, grace, {})
-        self._register = Register(source, self.name, place, self._about, named=name is not None)
+        self._outage, self._budget = Outage(), Budget(None, grace, {})
+        self._register = Register(source, self.name, place, self._about, name is not None, pool, summons)
+        self._stay = Stay(0.0, self._may_go)
         self._pulse = Pulse(source, self._attempts, lease, self._seen, self._outage)
         self._settling = Settling(source, self._settled, self._outage)
 
@@ -129,23 +126,28 @@ class Worker:
             self._leave(float("inf"))
 
     def _leave(self, grace: float) -> None:
+        self._register.stand_down()
         self._grace_ends = time.monotonic() + min(grace, max(0.0, self._budget.left - CLEAN_UP))
         self._over.set()
         self._room.changed.set()
 
-    async def run(self, *, drain: bool = False, seconds: float | None = None, max_jobs: int | None = None) -> Summary:
+    async def run(
+        self, *, drain: bool = False, seconds: float | None = None, max_jobs: int | None = None, linger: float = 0.0
+    ) -> Summary:
         """Work until stopped; with `drain` until there is nothing to claim; with `max_jobs` until so many were run.
 
         With `seconds` it is gone by then: it takes no job that could not be finished in time, and gives back what is not.
+        `linger` is how many seconds one that drains waits for more to come. If it has a pool, it goes when that can spare it.
         """
-        started, stall = time.monotonic(), self.stall
+        started = self._stay.since = time.monotonic()
+        stall, self._stay.seconds = self.stall, linger
         self._budget, self._room.most = Budget(seconds, self.grace, self.tasks), max_jobs
         await self._enlist()
         watchdog = Watchdog(self._name_of, self.stall)
         watchdog.start()
         asking = Claiming(
             self.source, self.name, self.queues, lines_of(self.queues, self.tasks.values()), self.lease, self._room, self._budget,
-            self._start, lambda: len(self._attempts), self._outage, self._over,
+            self._start, lambda: len(self._attempts), self._outage, self._over, self._stay if linger or self.pool else None,
         )  # fmt: skip
         claiming = asking.loops(drain)
         beside = [asyncio.create_task(self._settling.run()) for _ in range(SETTLEMENTS)]
@@ -176,6 +178,17 @@ class Worker:
             return
         if given_back:
             self.report("reconciled", None, f"jobs given back for predecessors: {given_back}")
+        if self._register.unwanted:
+            self.report("unwanted", None, f"nobody waits for this summons any more, or there is no pool {self.pool}")
+            self.drain()
+
+    async def _may_go(self) -> bool:
+        """May this idle worker go? Raises Unavailable."""
+        self.summary.dismissed = await self._register.retire()
+        if self.summary.dismissed:
+            idle = f"nothing to do for {self._stay.seconds:g} s"
+            self.report("leaving", None, idle + (f", and pool {self.pool} can spare it" if self.pool else ""))
+        return self.summary.dismissed
 
     async def _seen(self) -> None:
         self._runner.keeper.check()
@@ -209,7 +222,7 @@ class Worker:
 
     def _ended(self, attempt: Attempt, in_child: bool, _: object) -> None:
         self._room.leave(in_child)
-        self._progressed_at = time.monotonic()
+        self._progressed_at = self._stay.since = time.monotonic()
         if attempt.timer:
             attempt.timer.cancel()
         ending = attempt.ending()
@@ -223,6 +236,7 @@ class Worker:
     def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
         """Count an ending, and say it."""
         self._attempts.discard(attempt)
+        self._stay.since = time.monotonic()
         event = "refused" if answer in ("LEASE_LOST", "NOT_FOUND") else _EVENTS[type(ending)]
         setattr(self.summary, event, getattr(self.summary, event) + 1)
         self.report(event, ending.lease, answer if isinstance(ending, Completion) else f"{_why(ending)}: {answer}")

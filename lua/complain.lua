@@ -1,8 +1,8 @@
 -- complain: a worker that was summoned could not be invoked. Count it, and keep why; its summons expires in its time.
 --
--- KEYS  base         the hash of partition 0, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
--- ARGV  summons      one of the summonses; the same one again is not counted again
+-- ARGV  summons      one of the summonses; the last one again is not counted again
 -- ARGV  n            how many summonses this is about, at most 100
 -- ARGV  words        why, at most 300 bytes
 -- REPLY string       "noted"
@@ -11,8 +11,10 @@
 local name, summons, n, words = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local refused_because = refused(n, 100)
 if refused_because then return refused_because end
-if not words or #words > 300 then return refusal('INVALID', 'words are at most 300 bytes') end
-if call('HEXISTS', key('pools'), name) == 0 then return refusal('NOT_FOUND', 'no pool ' .. tostring(name)) end
+if not words or #words > 300 or not (is_name(name) and is_name(summons)) then
+  return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -, words at most 300 bytes')
+end
+if call('HEXISTS', key('pools'), name) == 0 then return refusal('NOT_FOUND', 'no pool ' .. name) end
 local memory = key('pool:' .. name)
 if call('HGET', memory, 'complained') == summons then return 'noted' end
 

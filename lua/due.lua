@@ -66,9 +66,9 @@ end
 -- for the caller to see to, at once.
 local function appointment(worker, cap, alarm)
   local due = (sizes.scheduled > 0 or first_due) and call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2] or nil
-  local id, ends = unpack(call('ZRANGE', key('running'), 0, 0, 'WITHSCORES'))
+  local id, ends = unpack(sizes.running > 0 and call('ZRANGE', key('running'), 0, 0, 'WITHSCORES') or {})  -- else they are its own
   if ends and tonumber(ends) < now + cap and peek('HGET', key('job:' .. id), 'worker') == worker then ends = nil end
-  local slot = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
+  local slot = peek('ZCARD', key('schedules')) ~= 0 and peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
   local come = slot and tonumber(slot) <= now
   local moment = math.min(tonumber(due or math.huge), tonumber(ends or math.huge), not come and tonumber(slot) or math.huge)
   local at, owner = string.match(alarm or '', '^(%d+) (.+)$')

@@ -5,7 +5,7 @@
 -- ARGV  life         a word of its own choice, another one each time it starts
 -- ARGV  place        the exclusive place it holds, "" for none
 -- ARGV  about        what it says of itself, opaque, at most 4 KiB
--- ARGV  pool         the pool whose work it does, "" for none
+-- ARGV  pool         the pool whose work it does, "" for none, or none any more
 -- ARGV  summons      what it was summoned by (see summon), "" if it came by itself
 -- REPLY string       "work", or "drain": an operator has asked it to finish and go, or it was summoned and nobody waits for it any more
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
@@ -44,5 +44,9 @@ if needed then
     if call('ZREM', key('summons:' .. pool), summons) == 0 then call('ZPOPMAX', key('summons:' .. pool)) end
     add(key('pool:' .. pool), 'arrived', 1)
   end
+end
+if pool == '' and crew and before == life then      -- it takes nothing more, and must not be counted on while it finishes
+  peek('ZREM', key('crew:' .. crew), worker)
+  call('HDEL', card, 'pool')
 end
 return (before == life and orders or summons ~= '' and not needed) and 'drain' or 'work'

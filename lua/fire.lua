@@ -3,49 +3,59 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  by           the caller's name
 -- ARGV  name revision slot slots missed next due …   the schedules, in sevens: as pick gave the first three; the slots that get a job
---                    (ms, oldest first, with blanks between, at most 100 in a call); how many slots are left out; the slot
---                    after them ("" for none), and when that is to be fired (ms)
--- REPLY array        one per schedule: "fired <n>" (jobs that are there now), "skipped <n>" (fired n, others were left out: overlap),
---                    "held" (overlap: the first slot without a job waits), "QUEUE_FULL …", "INVALID …", "CHANGED" or "NOT_FOUND"
+--                    (ms, from that slot on, oldest first, blanks between, at most 100 in a call); how many slots are left
+--                    out; the slot after them ("" for none), and when that is to be fired (ms)
+-- REPLY array        one per schedule: "fired <n>" (jobs that are there now), "skipped <n>" (n; overlap: others were left out), "held"
+--                    (overlap), "later" (a call has at most 1 MiB of payloads), "QUEUE_FULL …", "INVALID …", "CHANGED" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
-local AGAIN, LOOK, SLOTS = 5000, 60000, 100 -- ms until a full queue is tried again, and until a held slot is looked at anyway
-local by, total = ARGV[1], 0
+local AGAIN, LOOK = 5000, 60000             -- ms until a full queue is tried again, and until a held slot is looked at anyway
+local SLOTS, BYTES = 100, 1048576           -- in a call: slots, and bytes of payloads
+local by, total, bytes = ARGV[1], 0, 0
 local refused_because = refused((#ARGV - 1) / 7, 50)
 if refused_because then return refused_because end
-for i = 5, #ARGV, 7 do for _ in string.gmatch(ARGV[i], '%S+') do total = total + 1 end end
+for i = 2, #ARGV, 7 do for _ in string.gmatch(ARGV[i + 3], '%S+') do total = total + 1 end end
 if not is_name(by) or total > SLOTS then return refusal('INVALID', 'by is a name, and a call has at most ' .. SLOTS .. ' slots') end
 call('ZCARD', key('schedules'))
 
-local schedules = {}
+local schedules, seen = {}, {}
 for i = 2, #ARGV, 7 do                      -- look at all before anything is written
   local name, revision, slot, slots, missed, next_slot, due = unpack(ARGV, i, i + 6)
-  local v = peek('HMGET', key('schedule:' .. name), 'revision', 'slot', 'queue', 'task', 'rules', 'overlap', 'payload', 'last_id', 'answer')
-  local one = {name = name, queue = v[3], task = v[4], rules = v[5], overlap = v[6], payload = v[7], last = v[8], fired = 0, new = 0,
-    skipped = 0, asked = revision .. ' ' .. slot .. ' ', slots = {}, missed = ms(missed), slot = next_slot,
+  local last = (ms(slot) or 0) - 1
+  local v = peek('HMGET', key('schedule:' .. name), 'revision', 'slot', 'queue', 'task', 'rules', 'overlap', 'last_id', 'answer',
+    'paused')
+  local one = {name = name, queue = v[3], task = v[4], rules = v[5] or '', overlap = v[6], last = v[7], fired = 0, new = 0, skipped = 0,
+    asked = table.concat({by, revision, slot, ''}, ' '), slots = {}, missed = ms(missed), slot = next_slot,
     due = next_slot == '' and NEVER or due}
-  for moment in string.gmatch(slots, '%S+') do one.slots[#one.slots + 1] = moment end
-  for _, moment in ipairs(one.slots) do if not ms(moment) or tonumber(moment) > now then one.answer = 'INVALID slot ' .. moment end end
-  if not one.missed or not ms(one.due) or next_slot ~= '' and not ms(next_slot) then one.answer = 'INVALID numbers are ms, or a count' end
-  if v[1] ~= revision or v[2] ~= slot then  -- sent again, it is answered as before
-    one.answer = v[9] and string.sub(v[9], 1, #one.asked) == one.asked and string.sub(v[9], #one.asked + 1) or 'CHANGED'
+  for moment in string.gmatch(slots, '%S+') do
+    local at = ms(moment)
+    if not at or at > now or at <= last then one.answer = 'INVALID slot ' .. string.sub(moment, 1, 80) end
+    one.slots[#one.slots + 1], last = moment, at or last
   end
-  if not v[1] then one.answer = 'NOT_FOUND' end
-  if not one.answer then look_at(one.queue) load(one.last) end
+  local onward = ms(slot) and ms(one.due) and (next_slot == '' or (ms(next_slot) or 0) > math.max(last, slot))
+  if not one.missed or not onward then one.answer = 'INVALID numbers are ms, or a count, and slots go on' end
+  if v[1] ~= revision or v[2] ~= slot or v[9] == '1' then  -- sent again, it is answered as before
+    one.answer = v[8] and string.sub(v[8], 1, #one.asked) == one.asked and string.sub(v[8], #one.asked + 1) or 'CHANGED'
+  elseif seen[name] then one.answer = 'CHANGED' end
+  if not (v[1] and v[3] and v[4]) then one.answer = 'NOT_FOUND' end
+  if not one.answer then look_at(one.queue) load(one.last) seen[name] = true end
   schedules[#schedules + 1] = one
 end
 
 local OPEN = {scheduled = true, queued = true, running = true}
 local function fire(one)
   for _, slot in ipairs(one.slots) do
-    local busy, why = one.overlap ~= 'allow' and one.last and OPEN[load(one.last).state], nil
-    if busy and one.overlap == 'skip' then
-      one.skipped = one.skipped + 1
+    local busy, why, wait = one.overlap ~= 'allow' and one.last and OPEN[load(one.last).state], nil, LOOK
+    if busy and one.overlap == 'skip' then one.skipped = one.skipped + 1
+    elseif busy then why, one.held = 'held', one.last
+    elseif bytes > 0 and bytes + call('HSTRLEN', key('schedule:' .. one.name), 'payload') > BYTES then why, wait = 'later', 0
     else
-      if busy then why = 'held' else why = submit_slot(one, slot) end
+      one.payload = one.payload or call('HGET', key('schedule:' .. one.name), 'payload') or '' bytes = bytes + #one.payload
+      why, wait = submit_slot(one, slot), AGAIN
+      one.held = why
     end
     if why then                             -- this slot is the next one, still
-      one.slot, one.due, one.held = slot, string.format('%.0f', now + (busy and LOOK or AGAIN)), busy and one.last or why
+      one.slot, one.due = slot, string.format('%.0f', now + wait)
       return why
     end
   end

@@ -1,5 +1,5 @@
 -- lib: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
--- lib.lua, queue.lua and life.lua are put in front of each script by plain concatenation.
+-- lib.lua, queue.lua, life.lua and due.lua are put in front of each script by plain concatenation.
 -- luacheck: push ignore 211
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms a worker has, after a timeout, to say so
@@ -32,7 +32,7 @@ local function ms(text) return text and #text <= 14 and string.find(text, '^%d+$
 
 -- The refusal of what is not a whole number of items up to `limit`; nil for what is.
 local function beyond(n, limit)
-  if n and n >= 0 and n <= limit and n % 1 == 0 then return nil end
+  if n and n >= 0 and 1 / n > 0 and n <= limit and n % 1 == 0 then return nil end   -- -0 is none
   return refusal('TOO_MANY', tostring(n) .. ' items, a call takes 0 to ' .. limit)
 end
 
@@ -88,6 +88,7 @@ end
 -- The word among a job's rules that is none of `known`, comes twice or says what cannot be; nil when all are well.
 local shapes
 local function unfit_rule(rules, known)
+  if rules == '' then return nil end
   if not shapes then
     local more, hex = string.rep('%d?', 13), string.rep('%x', 16)   -- 14 digits in all reach the year 5138; a short digest's digits
     local number, some = '^%d' .. more .. '$', '^[1-9]' .. more .. '$'
@@ -96,7 +97,7 @@ local function unfit_rule(rules, known)
       digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$'}
   end
   local given = {}
-  for word in string.gmatch(rules == '' and rules or rules .. ' ', '([^ ]*) ') do
+  for word in string.gmatch(rules .. ' ', '([^ ]*) ') do
     local name, value = string.match(word, '^(%w+)=(.+)$')
     local allowed = name and not given[name] and #value <= 128 and (not known or string.find(known, ' ' .. name .. ' ', 1, true))
     local fits = allowed and (string.find(value, shapes[name] or '^$') or word == 'timeout=none')

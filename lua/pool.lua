@@ -1,6 +1,6 @@
 -- pool: have workers summoned for some queues; or, without settings, no more.
 --
--- KEYS  base         the hash of partition 0, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
 -- ARGV  revision     what the caller saw: how often this pool was put, 0 for one that is not there
 -- ARGV  settings     all that shall hold, as words, each once; "" removes the pool:
@@ -52,11 +52,13 @@ if words == '' then                         -- gone already: the same order, sen
   return 'removed'
 end
 local fits = given.queues and given.invoker and tonumber(given.min or 0) <= tonumber(given.max or 10)
-if not fits or tonumber(given.wait or 1) < 1 or tonumber(given.slots or 1) < 1 or tonumber(given.max or 10) > 1000 then
-  return refusal('INVALID', 'a pool has queues and an invoker, min up to max up to 1000, wait and slots from 1')
+for _, what in ipairs({'wait', 'slots', 'arrive'}) do fits = fits and tonumber(given[what] or 1) >= 1 end
+if not fits or tonumber(given.max or 10) > 1000 then
+  return refusal('INVALID', 'a pool has queues and an invoker, min up to max up to 1000, wait, slots and arrive from 1')
 end
 local answer = seen == '0' and 'created' or 'changed'
 if held == words .. '\n' .. target and tonumber(current) == seen + 1 then return answer end
 if current ~= revision then return moved end
+begin()
 call('HSET', key('pools'), name, string.format('%.0f', seen + 1) .. words .. '\n' .. target)
 return answer

@@ -9,7 +9,7 @@
 -- ARGV  rules        their rules as submit has them: priority tries timeout retention backoff
 -- ARGV  overlap      what a slot does while the job of an earlier one is not over: allow (both run), skip, queue (it waits)
 -- ARGV  paused       1 or 0
--- ARGV  slot         ms, the next slot; "" when there is none to come
+-- ARGV  slot         ms, the next slot; "" when there is none to come. To remove: the one that was seen, "" whatever it is
 -- ARGV  due          ms, when that is to be fired: the slot, or a little later
 -- ARGV  payload      that of its jobs, at most 256 KiB
 -- REPLY string       "created", "changed" or "removed"
@@ -21,7 +21,7 @@ local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or #name > 40 then return refusal('INVALID', 'a schedule has a name of 1 to 40 of A-Z a-z 0-9 _ . : -') end
 local hash = key('schedule:' .. name)
-local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload')
+local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'slot')
 call('ZCARD', key('schedules'))
 local current = known[1] or '0'
 
@@ -29,6 +29,9 @@ if plan == '' then                          -- gone already: the same order, sen
   if not known[1] and revision == '0' then return refusal('NOT_FOUND', 'no schedule ' .. name) end
   if known[1] and current ~= revision then
     return refusal('CHANGED', 'schedule ' .. name .. ' is at revision ' .. current .. ', not ' .. tostring(revision) .. ': look again')
+  end
+  if known[1] and slot and slot ~= '' and known[9] ~= slot then
+    return refusal('CHANGED', 'schedule ' .. name .. ' has fired since: look again')
   end
   begin()
   call('DEL', hash)
@@ -42,7 +45,7 @@ if not moments or #plan > 4096 or #payload > 262144 or not OVERLAPS[overlap] or 
 end
 if not (is_name(queue) and is_name(task)) then return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -') end
 local unfit = unfit_rule(rules, KNOWN)
-if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule has' .. KNOWN) end
+if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule has' .. string.sub(KNOWN, 1, -2)) end
 
 local seen = string.match(revision, '^%d+$') or '-1'
 local same = true
@@ -51,8 +54,10 @@ if same and tonumber(current) == seen + 1 then return seen == '0' and 'created' 
 if current ~= revision then
   return refusal('CHANGED', 'schedule ' .. name .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
 end
+look_at(queue)
 call('HSET', hash, 'revision', string.format('%.0f', seen + 1), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
   'overlap', overlap, 'paused', paused, 'slot', slot, 'payload', payload, 'held', '', 'changed_at', stamp)
 call('HSETNX', hash, 'made_at', stamp)
 call('ZADD', key('schedules'), (paused == '1' or slot == '') and NEVER or due, name)
+if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end  -- whoever waits, waits for a later moment
 return seen == '0' and 'created' or 'changed'

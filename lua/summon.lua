@@ -1,12 +1,12 @@
 -- summon: how many workers is a pool owed? Hand out summonses for them: whoever gets some has to invoke so many workers.
 --
--- KEYS  base         the hash of partition 0, e.g. {sublet:0}; every other key is base .. ":" .. name
+-- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
 -- ARGV  summons      22 to 64 random characters; the summonses are <summons>.1, <summons>.2 and so on
 -- ARGV  n            workers that the caller can invoke now, at most 100; 0 looks, and writes nothing (where nobody leaves)
 -- ARGV  leaver       a worker of the pool that is idle and asks to go, or ""
--- ARGV  queue ready running finished ended took …  those of its queues that live in other partitions: jobs that wait and that run
---                    now; jobs finished, attempts ended, and the ms these took, since the beginning
+-- ARGV  queue ready running finished ended took …  those of its queues that live in other partitions: jobs that wait and run now;
+--                    jobs finished, attempts ended, and the ms these took, since the beginning
 -- REPLY array        [summonses handed out; "leave" (it is on the crew no more), "stay", or "" where nobody asked; settings; target;
 --                    names and numbers of the sum: ready running rate (in 1000 s) run (ms an attempt takes) wanted crew summoned owed]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID NOT_FOUND
@@ -16,45 +16,46 @@ local START, SPARE, UNKNOWN = 1, 0.05, 1000 -- s a worker takes to start; of a w
 local pool, summons, n, leaver = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local refused_because = refused(n, 100) or beyond((#ARGV - 4) / 6, 32)
 if refused_because then return refused_because end
-local unfit = not is_name(pool) or not is_name(summons) or #summons < 22 or #summons > 64 or not leaver
-if unfit then return refusal('INVALID', 'names are of A-Z a-z 0-9 _ . : -, summons of 22 to 64') end
+local elsewhere, fit = {}, is_name(pool) and is_name(summons) and #summons >= 22 and #summons <= 64 and (leaver == '' or is_name(leaver))
+for i = 5, #ARGV, 6 do elsewhere[ARGV[i]] = i for j = i + 1, i + 5 do fit = fit and ms(ARGV[j]) end end
+if not fit then return refusal('INVALID', 'names are of A-Z a-z 0-9 _ . : -, summons of 22 to 64, numbers have up to 14 digits') end
 local settings, target = string.match(call('HGET', key('pools'), pool) or '', '^%d+( [^\n]*)\n(.*)$')
-if not settings then return leaver ~= '' and {0, 'leave', '', ''} or refusal('NOT_FOUND', 'no pool ' .. tostring(pool)) end
+local names = string.match(settings or '', ' queues=(%S+)')
+if not names then return leaver ~= '' and {0, 'leave', '', ''} or refusal('NOT_FOUND', 'no pool ' .. pool) end
 local function number(what, usual) return tonumber(setting(settings, what) or usual) end
 local memory, crew_key, summons_key = key('pool:' .. pool), key('crew:' .. pool), key('summons:' .. pool)
 local ready, running, finished, ended_now, took = 0, 0, 0, 0, 0
 local function include(a, b, c, d, e)
   ready, running, finished, ended_now, took = ready + a, running + math.max(0, b), finished + c, ended_now + d, took + e
 end
-local elsewhere = {}
-for i = 5, #ARGV, 6 do elsewhere[ARGV[i]] = true include(unpack(ARGV, i + 1, i + 5)) end
-for name in string.gmatch(string.match(settings, ' queues=(%S+)'), '[^,]+') do
+for name in string.gmatch(names, '[^,]+') do
   local queue, runs = look_at(name), tonumber(call('HGET', key('backlog'), name .. ' running') or 0) or 0
-  if not elsewhere[name] then include(setting(queue.settings, 'paused') and 0 or queue.length, runs, past(name)) end
+  if elsewhere[name] then include(unpack(ARGV, elsewhere[name] + 1, elsewhere[name] + 5))
+  else include(setting(queue.settings, 'paused') and 0 or queue.length, runs, past(name)) end
 end
 
 -- What was seen before, and the averages that follow: jobs that come in a second, the ms that an attempt takes, the ms for which
 -- jobs have run of late, and how many attempts ended in them: what runs for long and does not end counts as long.
 local before = call('HMGET', memory, 'at', 'came', 'ended', 'took', 'rate', 'run', 'ran', 'over', 'running', 'came_at')
-local function seen(i, usual) return tonumber(before[i] or usual) end
+local function seen(i, usual) return tonumber(before[i] or usual) or usual end
 local wait, slots, linger = number('wait', 5000), number('slots', 10), number('linger', 5000)
 local passed, came, span = now - seen(1, now), finished + ready + running, math.max(MEMORY, 2 * wait)
-local rate, mean, ran, over, fresh = seen(5, 0), tonumber(before[6] or nil), seen(7, 0), seen(8, 0), not before[1] or passed >= LEAST
-local came_at = (ready > 0 or came ~= seen(2, -1)) and now or seen(10, now)
-if before[1] and fresh then
-  local keep, more = math.exp(-passed / span), math.max(0, ended_now - seen(3, 0))
+local rate, mean, ran, over = seen(5, 0), tonumber(before[6] or nil), seen(7, 0), seen(8, 0)
+local fresh = not before[1] or passed >= LEAST or passed < 0     -- the clock was set back: begin anew
+local came_at = (ready > 0 or came ~= seen(2, -1)) and now or math.min(now, seen(10, now))
+if before[1] and passed >= LEAST then
+  local keep, more = math.exp(-passed / span), math.max(0, ended_now - seen(3, ended_now))
   rate = rate * keep + math.max(0, came - seen(2, came)) * 1000 / passed * (1 - keep)
-  local lasted = more > 0 and math.max(0, took - seen(4, 0)) / more
+  local lasted = more > 0 and math.max(0, took - seen(4, took)) / more
   mean = lasted and (mean and mean + (lasted - mean) * (1 - math.exp(-more / RUNS)) or lasted) or mean
   ran, over = ran * keep + (seen(9, 0) + running) / 2 * span * (1 - keep), over * keep + more
 end
 
 local crew, out = call('ZCOUNT', crew_key, now - SILENT, '+inf'), call('ZCOUNT', summons_key, '(' .. stamp, '+inf')
-local quiet, typical = now - came_at, math.max(mean or UNKNOWN, (ran + (mean or UNKNOWN)) / (over + 1))
-local lately = quiet > linger and math.min(rate, 3000 / quiet) or rate      -- an average outlives what it is of
-local need = math.min(lately * typical / 1000 + ready * typical / wait, ready + running + lately * START)
-local wanted = math.max(math.ceil(need / slots - SPARE), ready > 0 and 1 or 0)
-wanted = math.min(number('max', 10), math.max(number('min', 0), wanted))
+local quiet, typical = now - came_at, math.max(mean or UNKNOWN, (ran + 5 * (mean or UNKNOWN)) / (over + 5))
+local lately = quiet <= linger and rate or running > 0 and math.min(rate, 3000 / quiet) or 0   -- an average outlives its jobs
+local need = math.max(running, math.min(lately * typical / 1000 + ready * typical / wait, ready + running + lately * START))
+local wanted = math.min(number('max', 10), math.max(number('min', 0), math.ceil(need / slots - SPARE), ready > 0 and 1 or 0))
 local owed, word, given = math.max(0, wanted - crew - out), '', 0
 local says = {'ready', ready, 'running', running, 'rate', math.floor(lately * 1000), 'run', math.floor(typical),
   'wanted', wanted, 'crew', crew, 'summoned', out, 'owed', owed}
@@ -64,8 +65,7 @@ begin()
 local averages = {'at', stamp, 'came', came, 'ended', ended_now, 'took', took, 'rate', rate, 'run', mean or '', 'ran', ran, 'over', over}
 call('HSET', memory, 'came_at', came_at, 'wanted', wanted, 'running', running, unpack(fresh and averages or {}))
 if leaver ~= '' then                        -- the others must have room, and some to spare; the last one goes when all is quiet
-  local room = need + math.max(0.3 * slots, math.sqrt(need)) <= (crew - 1) * slots
-  local idle = crew == 1 and running == 0 and quiet >= linger
+  local room, idle = need + math.max(0.3 * slots, math.sqrt(need)) <= (crew - 1) * slots, crew == 1 and running == 0 and quiet >= linger
   word = (not call('ZSCORE', crew_key, leaver) or crew > wanted and (room or idle)) and 'leave' or 'stay'
   if word == 'leave' then call('ZREM', crew_key, leaver) end
 end

@@ -37,7 +37,7 @@ def connect(deadline=LEASE / 3000):
 
 
 def text(verb):
-    return "".join((LUA / f"{part}.lua").read_text() for part in ("lib", "queue", "life", verb))
+    return "".join((LUA / f"{part}.lua").read_text() for part in ("lib", "queue", "life", "due", verb))
 
 
 def call(client, verb, *words, renew=None):
@@ -172,7 +172,7 @@ def claim(client, free):
             claim_id = hashlib.sha256(b"%d" % time.time()).hexdigest()[:32]
         return claim_id, name, lease, free, *queues
 
-    token, wait, *jobs = call(client, "claim", *words(), renew=words if DEFECT == "forgets-its-claim" else None)
+    token, wait, _, *jobs = call(client, "claim", *words(), renew=words if DEFECT == "forgets-its-claim" else None)
     return token, int(wait), [jobs[i : i + 6] for i in range(0, len(jobs), 6)]
 
 

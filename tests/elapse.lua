@@ -7,6 +7,9 @@ for _, state in ipairs({'scheduled', 'running', 'completed', 'dead', 'cancelled'
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ms, id) end
 end
 for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
+  if string.find(key, ':schedules$') or string.find(key, ':crew:', 1, true) or string.find(key, ':summons:', 1, true) then
+    for _, name in ipairs(redis.call('ZRANGE', key, '-inf', '(99999999999999', 'BYSCORE')) do redis.call('ZINCRBY', key, -ms, name) end
+  end
   local ttl = redis.call('PTTL', key)
   if key == base .. ':alarm' then
     local at, rest = string.match(redis.call('GET', key), '^(%d+)( .*)$')
@@ -14,10 +17,12 @@ for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
   end
   if ttl >= 0 and ttl <= ms then redis.call('DEL', key) end
   if ttl > ms then redis.call('PEXPIRE', key, ttl - ms) end
-  if string.find(key, ':job:', 1, true) or string.find(key, ':worker:', 1, true) then
-    for _, field in ipairs({'claimed_at', 'heartbeat_at', 'finished_at', 'cancel_requested_at', 'enlisted_at', 'drain'}) do
-      local at = redis.call('HGET', key, field)
-      if at then redis.call('HSET', key, field, earlier(at)) end
+  local kind = string.sub(key, #base + 1)
+  if string.find(kind, '^:job:') or string.find(kind, '^:worker:') or string.find(kind, '^:schedule:') or string.find(kind, '^:pool:') then
+    for _, field in ipairs({'claimed_at', 'heartbeat_at', 'finished_at', 'cancel_requested_at', 'enlisted_at', 'drain', 'slot', 'at',
+      'came_at', 'fired_at', 'failed_at', 'changed_at', 'made_at'}) do
+      local at = tonumber(redis.call('HGET', key, field) or nil)
+      if at and at > 10 ^ 12 then redis.call('HSET', key, field, earlier(at)) end
     end
   end
 end

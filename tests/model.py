@@ -62,6 +62,18 @@ class Worker:
 
 
 @dataclass
+class Schedule:
+    """What the model knows of a schedule. `answer` is what its last firing was about, and was answered."""
+
+    revision: int
+    slot: int
+    overlap: str
+    queue: str
+    last: str = ""
+    answer: tuple = ()
+
+
+@dataclass
 class Model:
     """The life of all jobs, in plain Python."""
 
@@ -71,6 +83,7 @@ class Model:
     locks: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(queue, what) → how often it happened there."""
 
@@ -110,6 +123,32 @@ class Model:
         self.jobs[job_id] = job
         self.count("submitted")
         return None
+
+    def fire(self, name, by, revision, slot, slots, then):
+        """What firing slots of a schedule is answered: each has its job once, in order, as overlap and room allow."""
+        one, asked = self.schedules[name], (by, revision, slot)
+        if (revision, slot) != (one.revision, one.slot):
+            return one.answer[1] if one.answer[:1] == (asked,) else "CHANGED"
+        fired, skipped, stopped, one.slot = 0, 0, "", then
+        for moment in slots:
+            before = self.jobs.get(one.last)
+            if one.overlap != "allow" and before and before.state in WAITING:
+                if one.overlap == "queue":
+                    stopped, one.slot = "held", moment
+                    break
+                skipped += 1
+                continue
+            job_id, job = f"0-{name}:{moment}", Job(one.queue, 2, 0, None, None, 300, 3)
+            if job_id not in self.jobs and self.full(job):
+                self.count("queue_full")
+                stopped, one.slot = FULL, moment
+                break
+            if job_id not in self.jobs:
+                self.jobs[job_id] = job
+                self.count("submitted")
+            one.last, fired = job_id, fired + 1
+        one.answer = (asked, stopped or f"{'skipped' if skipped else 'fired'} {fired}")
+        return one.answer[1]
 
     def finish(self, job_id, state, keep):
         job = self.jobs[job_id]

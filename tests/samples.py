@@ -66,10 +66,22 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("GET", "/queues"): Sample("/queues"),
     ("GET", "/queues/{queue}"): Sample("/queues/ready"),
     ("PATCH", "/queues/{queue}"): Sample("/queues/ready", {"paused": True, "limits": {"jobs": 5}}),
+    ("GET", "/schedules"): Sample("/schedules"),
+    ("GET", "/schedules/{name}"): Sample("/schedules/yearly"),
+    ("PUT", "/schedules/{name}"): Sample("/schedules/fresh", {"task": "t", "cron": "0 0 1 1 *"}, 201),
+    ("DELETE", "/schedules/{name}"): Sample("/schedules/yearly", None, 204, 204),
+    ("POST", "/schedules/{name}/pause"): Sample("/schedules/yearly/pause"),
+    ("POST", "/schedules/{name}/resume"): Sample("/schedules/yearly/resume"),
+    ("POST", "/schedules/{name}/run"): Sample("/schedules/yearly/run", {"id": "mine"}, 201),
     ("GET", "/workers"): Sample("/workers"),
     ("PUT", "/workers/{name}"): Sample("/workers/mill", {"life": "1"}),
     ("DELETE", "/workers/{name}"): Sample("/workers/mill?life=1", None, 204, 204),
     ("POST", "/workers/{name}/reconcile"): Sample("/workers/mill/reconcile", {"life": "1"}),
+    ("POST", "/workers/{name}/retire"): Sample("/workers/mill/retire", {"life": "1", "pool": "images"}),
+    ("GET", "/pools"): Sample("/pools"),
+    ("GET", "/pools/{name}"): Sample("/pools/images"),
+    ("PUT", "/pools/{name}"): Sample("/pools/mail", {"queues": ["mail"], "max": 3}, 201),
+    ("DELETE", "/pools/{name}"): Sample("/pools/images", None, 204, 204),
     ("POST", "/workers/{name}/drain"): Sample("/workers/mill/drain", None, 202, 202),
     ("POST", "/tick"): Sample("/tick"),
     ("GET", "/tick"): Sample("/tick"),
@@ -114,7 +126,9 @@ async def prepared(asked: Ask) -> dict[str, str]:
     (lease,) = (await asked("POST", "/jobs/claim", {"queues": ["held"], "worker": "mill"})).json()["jobs"]
     assert lease["id"] == running
     await asked("POST", f"/jobs/{cancelled}/cancel")
-    await asked("PUT", "/workers/mill", {"life": "1"})
+    await asked("PUT", "/pools/images", {"queues": ["images"], "min": 1})
+    await asked("PUT", "/workers/mill", {"life": "1", "pool": "images"})
+    await asked("PUT", "/schedules/yearly", {"task": "t", "cron": "0 0 1 1 *", "tz": "Europe/Berlin"})
     return {"RUNNING": running, "TOKEN": lease["token"], "SCHEDULED": scheduled, "CANCELLED": cancelled}
 
 

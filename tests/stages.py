@@ -11,9 +11,25 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs import keys, verbs
-from jobs.errors import Changed
-from jobs.model import Beat, Card, Claimed, Completion, Failure, Lease, Note, Release, Standing, State, Submission, Submitted
+from jobs import keys, pools, schedules, verbs
+from jobs.errors import Changed, NotFound
+from jobs.model import (
+    Beat,
+    Card,
+    Claimed,
+    Completion,
+    Failure,
+    Lease,
+    Note,
+    Reaped,
+    Release,
+    Standing,
+    State,
+    Submission,
+    Submitted,
+)
+from jobs.pools import Summoning
+from jobs.schedules import Picked, Shot
 from jobs.scripts import Call
 
 MINUTE = 60
@@ -135,7 +151,7 @@ async def reap(desk: Any) -> Stage:
     await running(desk, "lost", lease=MINUTE)
     await desk.submit("due", rules="delay=60000")
     desk.elapse(2 * MINUTE)
-    nothing = (0, 0, False, False, 0)
+    nothing = Reaped(0, 0, False, False, 0)
     return Stage(verbs.reap(desk.base, limit=10, by="tick"), nothing, lambda _: take(desk, "lost"), nothing)
 
 
@@ -202,11 +218,76 @@ async def reconcile(desk: Any) -> Stage:
     )  # fmt: skip
 
 
+async def overdue(desk: Any) -> int:
+    """A schedule whose slot came a minute ago: that slot."""
+    slot: int = desk.now() - MINUTE * 1000
+    await desk.put("sched", slot=slot, overlap="queue", rules="tries=2", payload=b"x" * 2000)
+    return slot
+
+
+async def schedule(desk: Any) -> Stage:
+    slot = desk.now() + 10 * MINUTE * 1000
+    what = dict(
+        plan=b"{}", queue="q", task="t", rules="tries=2", overlap="skip", paused=False, slot=slot, due=slot, payload=b"{}"
+    )
+    return Stage(
+        schedules.schedule(desk.base, "sched", 0, **what), None, lambda _: desk.put("sched", 1, slot=slot, task="other"), Changed
+    )  # fmt: skip
+
+
+async def pick(desk: Any) -> Stage:
+    slot = await overdue(desk)
+    nothing = Picked(desk.now(), False, [])
+
+    async def moves(picked: Picked) -> None:
+        assert await desk.fire(picked.picks[0], slot, then=slot + 600 * MINUTE * 1000) == "fired 1"
+
+    return Stage(schedules.pick(desk.base), nothing, moves, nothing)
+
+
+async def fire(desk: Any) -> Stage:
+    slot = await overdue(desk)
+    later = slot + 600 * MINUTE * 1000
+    shot = Shot((await desk.pick()).picks[0], [slot], 3, later, later)
+    return Stage(
+        schedules.fire(desk.base, "tick", [shot]), None, lambda _: desk.put("sched", 1, slot=later, task="other"), ["CHANGED"]
+    )  # fmt: skip
+
+
+async def pool(desk: Any) -> Stage:
+    call = pools.pool(desk.base, "p", 0, "queues=q,r invoker=http max=3", "https://example.org/work")
+    return Stage(call, None, lambda _: desk.pool("p", 1, "queues=q invoker=none"), Changed)
+
+
+async def summon(desk: Any) -> Stage:
+    settings = "queues=q invoker=none slots=1 arrive=600000"
+    await desk.pool("p", 0, settings, "there")
+    await desk.submit(*(f"j{i}" for i in range(30)))
+    numbers = {"ready": 30, "running": 0, "rate": 0, "run": 1000, "wanted": 6, "crew": 0, "summoned": 3, "owed": 3}
+
+    async def moves(_: Any) -> None:
+        for i in range(1, 4):
+            await desk.join(f"w{i}", f"{claim_id('p')}.{i}")
+        await desk.summon(3, summons=claim_id("more"))
+
+    late = numbers | {"crew": 3, "summoned": 3, "owed": 0}
+    return Stage(
+        pools.summon(desk.base, "p", summons=claim_id("p"), n=3), Summoning(3, "", settings, "there", numbers), moves,
+        Summoning(0, "", settings, "there", late),
+    )  # fmt: skip
+
+
+async def complain(desk: Any) -> Stage:
+    await desk.pool()
+    call = pools.complain(desk.base, "p", summons=claim_id("p"), n=2, words="it answers 503")
+    return Stage(call, None, lambda _: desk.pool("p", 1, ""), NotFound)
+
+
 STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reap, prune, watch,
-        pause, resume, configure, note, enlist, drain, reconcile,
+        pause, resume, configure, note, enlist, drain, reconcile, schedule, pick, fire, pool, summon, complain,
     )
 }  # fmt: skip
 
@@ -229,6 +310,7 @@ def elsewhere(desk: Any, base: str = "") -> Any:
 def plain(value: Any, desk: Any, since: int) -> str:
     """What was answered or stored, in words that are the same in every run: moments become minutes since `since`."""
     text = repr(value).replace(desk.base, "BASE")
+    text = re.sub(r"\b\d-(?=sched:)", "0-", text)  # a slot's job has its partition in its id
     text = re.sub(r"\b(1\d{12})(?:\.0)?\b", lambda moment: f"<{round((int(moment[1]) - since) / 60_000)}>", text)
     text = re.sub(r"\b\d{16}(?=\.[a-z])|(?<='fence': ')\d{16}", "FENCE", text)
     return re.sub(r"'\d{13}-\d+'|'<-?\d+>-\d+'", "ENTRY", text)

@@ -290,7 +290,7 @@ async def test_an_empty_claim_writes_nothing(desk):
     await desk.submit("a", rules="delay=60000")
     await desk.running("b")
     before = desk.everything()
-    assert (await desk.ask(5)) == ([], 2.0)
+    assert (await desk.ask(5)) == ([], 2.0, False)
     assert desk.everything() == before
 
 

@@ -215,7 +215,7 @@ def test_a_refusal_among_several_ids_is_said_and_the_others_are_done(shell):
 def test_a_tick_says_what_it_did(shell):
     shell.ok("submit", "add", "--delay", "1ms")
     assert shell.ok("tick") == "reaped 0 · promoted 1 · pruned 0 · fired 0"
-    assert shell.json("tick") == {"reaped": 0, "promoted": 0, "pruned": 0, "fired": 0, "rounds": 1}
+    assert shell.json("tick") == {"reaped": 0, "promoted": 0, "pruned": 0, "fired": 0, "summoned": 0, "unreached": 0, "rounds": 1}
     assert shell.ok("tick", "--for", "500ms", "--every", "10ms").endswith(" rounds")
     assert re.search(r"^last upkeep .+ ago, by tick-", shell.ok("stats"), re.MULTILINE)
 

@@ -103,3 +103,29 @@ async def test_enlisting_touches_no_job(desk):
     await desk.enlist("w")
     await desk.enlist("w", "2")
     assert {key: value for key, value in desk.everything().items() if ":worker" not in key} == before
+
+
+async def test_a_worker_of_no_pool_is_on_no_crew(desk):
+    await desk.pool()
+    await desk.enlist("w")
+    assert not desk.raw.exists(keys.crew(desk.base, "p"))
+    assert "pool" not in desk.card("w")
+
+
+async def test_a_worker_of_a_pool_that_is_not_there_works_on_without_a_crew(desk):
+    assert await desk.join("w") == "work"
+    assert not desk.raw.exists(keys.crew(desk.base, "p"))
+
+
+async def test_a_crew_forgets_who_was_not_heard_of_for_a_day(desk):
+    await desk.pool()
+    await desk.join("old")
+    desk.elapse(86_401)
+    await desk.join("new")
+    assert desk.raw.zrange(keys.crew(desk.base, "p"), 0, -1) == ["new"]
+
+
+async def test_a_summons_without_a_pool_makes_no_sense(desk):
+    with pytest.raises(Invalid):
+        await desk.join("w", "s" * 22 + ".1", pool="")
+    assert desk.enlisted() == []

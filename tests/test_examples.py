@@ -101,6 +101,14 @@ def test_convert(run, tmp_path):
     assert run("-m", "examples.convert", str(tmp_path / "a.txt")) == f"{tmp_path / 'a.txt'} ['2', 'b', '1', 'a']\n"
 
 
+def test_on_time(run):
+    report, probe, *probes = run("-m", "examples.on_time").splitlines()
+    assert report == "report: created, At 09:00 on Monday through Friday (Europe/Berlin), not if more than 1 hour late"
+    assert probe == "probe: created, Every second, not while the job before is not over"
+    assert len(probes) == len(set(probes)) == 3
+    assert [line.rpartition(" ")[0] for line in probes] == ["probe of"] * 3
+
+
 def test_the_tests_that_examples_bring_along():
     command = [sys.executable, "-m", "pytest", "examples", "-q", "-p", "no:cacheprovider"]
     env = {**os.environ, "SUBLET_REDIS_URL": "redis://127.0.0.1:1"}

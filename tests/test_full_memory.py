@@ -27,7 +27,7 @@ ROOM = 2 << 20
 """Bytes that a test may fill."""
 BEYOND = 512 << 10
 """Bytes by which the server is over its limit then: more than what clients' buffers come and go by."""
-REFUSED = {"submit"}
+REFUSED = {"submit", "schedule", "fire"}
 """The verbs that only take room; `init` is one where there is no namespace yet."""
 
 

@@ -42,7 +42,7 @@ def test_the_table_gives_the_roles_that_the_design_has():
     verbs = [f"/jobs{part}/{verb}" for part in ("", "/{id}") for verb in ("heartbeat", "complete", "fail", "release", "note")]
     assert may[Role.WORK] == {
         *("GET /jobs/next", "POST /jobs/claim", "GET /jobs/{id}", "GET /workers", *[f"POST {path}" for path in verbs]),
-        *("PUT /workers/{name}", "DELETE /workers/{name}", "POST /workers/{name}/reconcile"),
+        *("PUT /workers/{name}", "DELETE /workers/{name}", "POST /workers/{name}/reconcile", "POST /workers/{name}/retire"),
     }
     assert {named(r) for r in ROUTES if not r.roles} == {"GET /", "GET /healthz", "GET /readyz", "GET /openapi.json"}
 

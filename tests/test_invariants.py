@@ -16,17 +16,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from jobs import keys, verbs
+from jobs import keys, schedules, verbs
 from jobs.errors import Changed, NotFound
 from jobs.model import Beat, Card, Completion, Failure, Note, Release, Submission, Submitted
+from jobs.schedules import Pick, Shot
 from jobs.scripts import Call
 from jobs.transport import SyncTransport
-from tests.model import FORTNIGHT, FROM, FULL, Job, Model
+from tests.model import FORTNIGHT, FROM, FULL, Job, Model, Schedule
 from tests.stages import how_often
 
 ELAPSE = (Path(__file__).parent / "elapse.lua").read_text()
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 IDS, QUEUES, KEYS, WORKERS = [f"j{i}" for i in range(12)], ("q1", "q2"), ("k1", "k2"), ("w1", "w2")
+SCHEDULES, SLOT_RULES = ("n1", "n2"), "tries=2 backoff=20000:1:20000 retention=1000"
 SETTLE = [
     ("heartbeat", 30), ("heartbeat", 70), ("complete",), ("complete",), ("fail", True), ("fail", True), ("fail", False),
     ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"), ("note",), ("note",),
@@ -68,10 +70,11 @@ class Verbs(RuleBasedStateMachine):
 
     def look(self):
         """State, score and the fields that matter of every job, in one round trip."""
+        ids = [*IDS, *(job_id for job_id in self.model.jobs if job_id not in IDS)]
         with self.raw.pipeline(transaction=False) as pipe:
             for name in (*STRUCTURES, *(f"queue:{queue}" for queue in QUEUES)):
                 pipe.zrange(f"{self.base}:{name}", 0, -1, withscores=True)
-            for job_id in IDS:
+            for job_id in ids:
                 pipe.hgetall(keys.job(self.base, job_id))
             for queue in QUEUES:
                 pipe.llen(keys.wake(self.base, queue))
@@ -85,7 +88,7 @@ class Verbs(RuleBasedStateMachine):
                 pipe.hmget(keys.worker(self.base, worker), "life", "drain")
             replies = iter(pipe.execute())
         shelves = {name: dict(next(replies)) for name in (*STRUCTURES, *QUEUES)}
-        hashes = {job_id: next(replies) for job_id in IDS}
+        hashes = {job_id: next(replies) for job_id in ids}
         markers = {queue: next(replies) for queue in QUEUES}
         locks = {pair: next(replies) for pair in itertools.product(QUEUES, KEYS)}
         backlog = [int(number or 0) for number in next(replies)]
@@ -186,6 +189,36 @@ class Verbs(RuleBasedStateMachine):
         return [FULL if isinstance(word, str) and word.startswith(FULL) else word for word in answers]
 
     @rule(
+        name=st.sampled_from(SCHEDULES),
+        put=SELDOM,
+        overlap=st.sampled_from(["allow", "skip", "queue"]),
+        queue=st.sampled_from(QUEUES),
+        n=st.integers(0, 3),
+        stale=SELDOM,
+        by=st.sampled_from(WORKERS),
+    )
+    def schedule(self, name, put, overlap, queue, n, stale, by):
+        """Put a schedule, or fire some of its slots, twice: none has two jobs, and none is left out but by overlap."""
+        one = self.model.schedules.get(name)
+        if one is None or put:
+            seen, slot, last = (one.revision, one.slot, one.last) if one else (0, 1, "")
+            what = dict(plan=b"{}", queue=queue, task="t", rules=SLOT_RULES, overlap=overlap, paused=False, payload=b"123")
+            call = schedules.schedule(self.base, name, seen, **what, slot=slot, due=slot)
+            assert self.twice(call) == ("changed" if one else "created")
+            self.model.schedules[name] = Schedule(seen + 1, slot, overlap, queue, last, one.answer if one else ())
+            return
+        n = n if one.slot < 8 else 0  # enough jobs: a step should not take long
+        revision, slot, slots, then = one.revision - stale, one.slot, range(one.slot, one.slot + n), one.slot + n + 1
+        call = schedules.fire(self.base, by, [Shot(Pick(name, str(revision), slot, b"", ""), slots, 0, then, then)])
+        for _ in range(2):
+            expected = self.model.fire(name, by, revision, slot, slots, then)
+            (answer,) = self.run(call)
+            assert (FULL if answer.startswith(FULL) else answer) == expected
+        stored = self.raw.hmget(keys.schedule(self.base, name), "slot", "last_id")
+        assert stored == [str(one.slot), one.last or None]
+        self.observe()
+
+    @rule(
         verb=st.sampled_from(["pause", "resume", "resume", "configure", "configure"]),
         queue=st.sampled_from(QUEUES),
         limits=st.sampled_from([{}, {}, {"jobs": 4}, {"bytes": 15}, {"jobs": 2, "bytes": 100}]),
@@ -254,7 +287,7 @@ class Verbs(RuleBasedStateMachine):
         )
         self.model.counts[job.queue, "wait"] += job.attempt == 1
         job.due = self.model.now + min(seconds, job.timeout + 5)
-        assert (lease.attempt, lease.payload) == (job.attempt, json.dumps(lease.id).encode())
+        assert (lease.attempt, lease.payload) == (job.attempt, b"123" if ":" in lease.id else json.dumps(lease.id).encode())
         assert (lease.id, lease.token) not in self.tokens
         self.tokens.add((lease.id, lease.token))
         stored = self.raw.hgetall(keys.job(self.base, lease.id))

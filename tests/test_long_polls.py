@@ -31,6 +31,7 @@ class Counting(Store):
     def __init__(self, settings):
         super().__init__(settings)
         self.claimed: Counter[str] = Counter()
+        self._once, self._claims._claim_once = self._claims._claim_once, self._claim_once
 
     @property
     def claims(self):
@@ -38,7 +39,7 @@ class Counting(Store):
 
     async def _claim_once(self, asked):
         self.claimed[" ".join(asked.queues)] += 1
-        return await super()._claim_once(asked)
+        return await self._once(asked)
 
 
 class Woken(Counting):
@@ -100,12 +101,12 @@ async def until(condition, seconds=30.0):
 
 def waiting(store) -> int:
     """How many wait, ready to be called."""
-    return sum(waiter.idle for waiter in store._markers._waiters) if store._markers else 0
+    return sum(waiter.idle for waiter in store._claims._markers._waiters) if store._claims._markers else 0
 
 
 def heard(store) -> frozenset[str]:
     """The keys that the blocking read under way names."""
-    return store._markers._named if store._markers and store._markers._reading else frozenset()
+    return store._claims._markers._named if store._claims._markers and store._claims._markers._reading else frozenset()
 
 
 def blocked(raw) -> int:
@@ -166,11 +167,11 @@ async def test_an_interruption_that_came_too_late_leaves_nothing_behind(open_sto
     """The blocking read had ended by then: nobody takes what was put there."""
     store = await open_store()
     await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.001)
-    own = store._markers._own
+    own = store._claims._markers._own
     assert own.startswith(keys.wake(base, "|")), "no queue's name has a bar in it"
     raw.lpush(own, "1")  # ends the read
-    await until(lambda: not store._markers._reading)
-    await store._markers._wake_oneself()
+    await until(lambda: not store._claims._markers._reading)
+    await store._claims._markers._wake_oneself()
     assert 0 < raw.pttl(own) <= 10_000
 
 
@@ -192,17 +193,17 @@ async def test_a_busy_queue_does_not_drown_the_others(open_store, wait_for, base
     store, producer = await open_store(Woken), await open_store()
     tasks = [wait_for(store, "busy"), wait_for(store, "busy"), wait_for(store, "calm")]
     await until(lambda: waiting(store) == 3)
-    assert store._markers._wanted() == [keys.wake(base, "busy"), keys.wake(base, "calm")]
+    assert store._claims._markers._wanted() == [keys.wake(base, "busy"), keys.wake(base, "calm")]
     await producer.submit([job("busy")])
     await answers(tasks[:1], 10)
-    assert store._markers._wanted() == [keys.wake(base, "calm"), keys.wake(base, "busy")]
+    assert store._claims._markers._wanted() == [keys.wake(base, "calm"), keys.wake(base, "busy")]
 
 
 async def test_a_waiter_that_is_called_when_its_time_is_over_claims(open_store, base):
     store = await open_store(Woken)
     await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.001)
-    with store._markers.waiting([(base, "q")], NEVER) as waiter:
-        called = asyncio.create_task(store._markers.wait(waiter, 0))
+    with store._claims._markers.waiting([(base, "q")], NEVER) as waiter:
+        called = asyncio.create_task(store._claims._markers.wait(waiter, 0))
         await asyncio.sleep(0)
         waiter.call("a marker")
         assert await called
@@ -229,7 +230,7 @@ async def test_a_waiter_that_leaves_with_a_marker_passes_it_on(open_store, wait_
 
 def cancel_when_called(store, task, which=0):
     """Cancel one of those who wait in the very moment in which it is called, before it hears of it."""
-    waiter = list(store._markers._waiters)[which]
+    waiter = list(store._claims._markers._waiters)[which]
     call = waiter.call
 
     def call_and_cancel(*marker):
@@ -277,7 +278,7 @@ async def test_a_claim_that_is_abandoned_wakes_another(open_store, wait_for, bas
             await asyncio.sleep(0)
         return answer
 
-    store.run = run_and_leave
+    store.run = store._claims._run = run_and_leave
     leaver, other = wait_for(store, "q"), wait_for(store, "q")
     await until(lambda: waiting(store) == 2)
     await producer.submit([job("q")])
@@ -300,7 +301,7 @@ async def test_the_same_claim_id_gives_what_is_still_held_and_waits_for_no_other
     await store.give_back(first.leases[1:], "nobody was there")
     async with asyncio.timeout(10):
         assert (await claim(wait=60)).leases == [], "it is used up: neither what was given back nor what came meanwhile"
-    assert store._markers is None, "nor has it waited"
+    assert store._claims._markers is None, "nor has it waited"
     assert len((await store.claim(worker="w", queues=["q"], n=9, lease=30)).leases) == 2
 
 
@@ -424,7 +425,7 @@ async def test_what_was_taken_in_one_partition_is_not_lost_when_another_fails(pl
             return await run(call)
         raise Unavailable("no answer")
 
-    store.run = run_and_fail
+    store.run = store._claims._run = run_and_fail
     claimed = await store.claim(worker="w", queues=queues, n=9, lease=30, wait=10)
     assert len(claimed.leases) == sum(store.layout.of_queue(queue) in seen for queue in queues)
     assert claimed.next_in == 0
@@ -472,7 +473,7 @@ async def test_a_message_about_a_job_that_runs_again_is_no_reason_to_look_for_ev
         looks["all"] += 1
         return await run(call)
 
-    store.run = run_and_count
+    store.run = store._claims._run = run_and_count
     watching = asyncio.create_task(store.watch(submitted.id, 0.5))
     await until(lambda: raw.hexists(keys.job(base, submitted.id), "watched"))
     raw.publish(keys.ended(base), submitted.id)

@@ -131,6 +131,8 @@ async def test_a_copy_that_arrives_when_the_world_has_moved_on_changes_nothing(d
             everything[desk.base].pop("upkeep")
         if verb == "enlist":  # it notes that somebody was heard of
             everything.pop(keys.workers(desk.base))
+        if verb == "summon":  # it notes what it saw
+            everything.pop(keys.pool(desk.base, "p"))
     assert after == before
 
 

@@ -16,8 +16,9 @@ local redis = {error_reply = given.error_reply, pcall = given.pcall, call = func
   return given.call(command, ...)
 end}
 """
-READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN"}
-OTHERS = [name for name in NAMES if name not in ("init", "submit")]
+READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN", "ZCOUNT",
+         "HEXISTS"}  # fmt: skip
+OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "fire")]
 """All verbs but those that make what was not there."""
 
 
@@ -28,6 +29,8 @@ async def prepare(desk):
     await desk.complete(await desk.running("done", rules="retention=60000"))
     await desk.running("lost")
     await desk.enlist("w")
+    await desk.put()
+    await desk.pool()
     await desk.submit("due", rules="delay=1000")
     await desk.submit("late", rules="delay=1000000")
     await desk.submit("waiting", payload=b"x" * 3000)

@@ -167,7 +167,8 @@ def test_every_key_is_in_the_catalogue_and_no_other():
         "base", keys.job("", "<id>"), keys.queue("", "<name>"), *(keys.structure("", name) for name in keys.STRUCTURES),
         keys.queues(""), keys.backlog(""), keys.lock("", "<queue>", "<key>"), keys.claim("", "<claim id>"),
         keys.wake("", "<queue>"), keys.alarm(""), keys.events(""), keys.ended(""), keys.workers(""), keys.worker("", "<name>"),
-        keys.counts(""),
+        keys.counts(""), keys.schedules(""), keys.schedule("", "<name>"), keys.pools(""), keys.pool("", "<name>"),
+        keys.crew("", "<pool>"), keys.summons("", "<pool>"),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
     told = [word.replace("\\|", "|") for word in first_words(rows)] + [row[0] for row in rows if row[0] == "base"]
@@ -197,9 +198,10 @@ def test_all_that_is_counted_is_told_and_no_more():
 def fields():
     """Every field of a job's hash that a script names."""
     named = "|".join((r"hash", r"key\('job:' \.\. [\w.]+\)"))
-    found = set()
-    for first, rest in re.findall(rf"'H(?:M?GET|SET|DEL|STRLEN)', (?:{named}), '([a-z_]+):?'((?:[^()]|\([^()]*\))*)", CODE):
+    found, code = set(), "\n".join(text for name, text in LUA.items() if name not in ("schedule", "fire"))  # whose hash is another
+    for first, rest in re.findall(rf"'H(?:M?GET|SET|DEL|STRLEN)', (?:{named}), '([a-z_]+):?'((?:[^()]|\([^()]*\))*)", code):
         found |= {first, *re.findall(r"(?<!\.\. )'([a-z_]+):?'(?! \.\. '\w)", rest)}
+    found |= {"spec", *re.findall(r"return 'spec', header, '(\w+)'", CODE)}
     ending = re.search(r"place\(job, state, score, ending\.code,(.*?)\n\s+job\.ended", CODE, re.DOTALL)[1]
     found |= set(re.findall(r"'([a-z_]+)'", ending))
     found |= set(re.findall(r"ipairs\(\{((?:'\w+'(?:, )?)+)\}\) do if job\[", CODE)[0].replace("'", "").split(", "))
@@ -215,12 +217,39 @@ def test_every_field_of_a_worker_is_told_and_no_other():
     calls = re.findall(r"'H(?:MGET|GET|SET|SETNX)', (?:card|key\('worker:' \.\. worker\)), ([^()]*)\)", CODE)
     found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
     assert (
-        found == set(first_words(table(section("The register"), "field"))) == {"life", "place", "about", "enlisted_at", "drain"}
+        found == set(first_words(table(section("The register"), "field"))) == {"life", "place", "about", "enlisted_at", "drain", "pool"}
     )
 
 
+def test_every_field_of_a_schedule_is_told_and_no_other():
+    code = LUA["schedule"] + LUA["fire"] + LUA["pick"]
+    calls = re.findall(r"(?:'H(?:MGET|GET|SET|SETNX|STRLEN)', (?:hash|key\('schedule:' \.\. [\w.]+\))), ((?:[^()]|\([^()]*\))*)", code)
+    found = {name for words in calls for name in re.findall(r"'(\w{2,})'", words)}
+    found |= set(re.findall(r"'(\w+)'", re.search(r"ipairs\(\{('fired'.*?)\}\)", LUA["fire"])[1]))
+    assert found == set(first_words(table(section("How schedules are fired"), "field")))
+
+
+def test_every_field_of_a_pool_is_told_and_no_other():
+    code = LUA["summon"] + LUA["complain"] + LUA["enlist"]
+    calls = re.findall(r"(?:'H(?:MGET|GET|SET)', |add\()(?:memory|key\('pool:' \.\. pool\)), ([^()]*)", code)
+    found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
+    found |= set(re.findall(r"'(\w+)'", re.search(r"averages = \{(.*?)\}", code)[1]))
+    assert found == set(first_words(table(section("How workers are summoned"), "field")))
+
+
+def test_every_setting_of_a_pool_is_told_with_its_default_and_no_other():
+    told = {words(name)[0]: default for name, default, _ in table(section("pool"), "setting")}
+    known = re.findall(r"(\w+) = true", re.search(r"NUMBERS = \{(.*?)\}", LUA["pool"])[1])
+    assert set(told) == {*known, "queues", "invoker"}
+    for name, default in re.findall(r"number\('(\w+)', (\d+)\)", LUA["summon"]):
+        assert told[name] == default
+    invokers = re.findall(r"(\w+) = true", re.search(r"INVOKERS = \{(.*?)\}", LUA["pool"])[1])
+    (row,) = [row for row in table(section("pool"), "setting") if words(row[0]) == ["invoker"]]
+    assert set(words(row[2])) == set(invokers)
+
+
 def test_every_rule_is_told_with_its_default_and_no_other():
-    shapes = re.search(r"SHAPES = \{(.*?)\}", LUA["submit"], re.DOTALL)[1]
+    shapes = re.search(r"shapes = \{(.*?)\}", LUA["lib"], re.DOTALL)[1]
     known = dict.fromkeys(re.findall(r"(\w+) = ", shapes), "")
     unsaid = re.search(r"RULES = \{__index = \{(.*?)\}\}", LUA["lib"], re.DOTALL)[1]
     known |= {name: value.strip("'") for name, value in re.findall(r"(\w+) = ([\w:']+)", unsaid)}
@@ -234,7 +263,7 @@ def test_every_setting_is_told_and_no_other():
     assert told == known
     stored = next(row for row in table(section("Keys"), "key", "type") if words(row[0]) == [":queues"])[2]
     assert set(re.findall(r"\[(\w+)=", stored)) == {*known, "paused"}
-    assert set(re.findall(r"setting\([\w.]+, '(\w+)'\)", CODE)) <= {*known, "paused"}
+    assert set(re.findall(r"setting\([\w.]+, '(\w+)'\)", CODE)) <= {*known, "paused"}  # a pool's are told elsewhere
 
 
 def test_the_codes_of_the_story_are_ours():
@@ -252,6 +281,7 @@ def test_the_codes_of_the_story_are_ours():
 def test_the_codes_of_events_are_those_of_the_scripts():
     told = {word for code, *_ in table(section("Events"), "code") for word in words(code)}
     moves = set(re.findall(r"(?:place\(.*|event\(\w+, [\w']+), '(\w+)'\)", CODE))
+    moves |= set(re.findall(r"next_seq\(1\)\), '(\w+)', as_spec", CODE))
     assert moves <= told
     assert told - moves == {"lease_expired", "crashed", "released", "unknown_task"}
     assert first_words(table(section("Events"), "field")) == re.findall(r"'(\w+)', (?:table|state|code)", LUA["lib"])

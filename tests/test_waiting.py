@@ -134,13 +134,13 @@ async def test_one_submit_wakes_one_of_many(place, raw, client):
     stores = [Store(place.settings, place.client(), place.client()) for _ in range(50)]
     claims = {"n": 0}
     for one in stores:
-        once = one._claim_once
+        once = one._claims._claim_once
 
         async def counted(*words, once=once):
             claims["n"] += 1
             return await once(*words)
 
-        one._claim_once = counted
+        one._claims._claim_once = counted
     waiting = [
         asyncio.create_task(s.claim(worker=f"w{i}", queues=["default"], n=1, lease=30, wait=60)) for i, s in enumerate(stores)
     ]
@@ -164,7 +164,7 @@ async def test_a_marker_that_nobody_waits_for_is_put_back(store, raw, base):
     assert (await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.01)).leases == []
     raw.lpush(wake, "1")
     async with asyncio.timeout(20):
-        while store._markers._reading or not raw.llen(wake):
+        while store._claims._markers._reading or not raw.llen(wake):
             await asyncio.sleep(0.005)
     assert raw.llen(wake) == 1
 

@@ -4,12 +4,16 @@ import re
 
 import pytest
 
-from jobs import NotFound, Unfit, keys, reads, verbs
+from jobs import NotFound, Unfit, keys, pools, reads, schedules, verbs
 from jobs.model import Beat, Card, Completion, Failure, Note, Release, Submission
+from jobs.schedules import Shot
 from jobs.scripts import NAMES, Call
+from tests.conftest import SCHEDULE
 
-VERBS = [*(name for name in NAMES if name != "init"), "strike"]
-"""What `reconcile` does without a lease, `strike`, is told apart: it touches other keys."""
+VERBS = [*(name for name in NAMES if name != "init"), "strike", "unschedule", "unpool"]
+"""What `reconcile` does without a lease, `strike`, is told apart: it touches other keys. So is a removal."""
+UNNOTICED = {"": ":(job|key|claim|worker:silent|schedule:)", "reap": ":(schedules|pools)", "strike": ":crew", "unpool": ":(pool|crew|summons):"}
+"""Keys of a wrong type that are passed over: by every verb, and by some."""
 
 
 async def scene(desk):
@@ -20,6 +24,16 @@ async def scene(desk):
     held = [await desk.running(job_id, "key=" + job_id, lease=1000, worker="w") for job_id in ("held", "also")]
     await desk.submit("third", queue="r", rules="key=third")
     held += await desk.claim(queues=("r",), lease=1000)
+    for name in ("one", "two"):
+        await desk.put(name, overlap="queue", payload=b"x" * 2000)
+    one, two = (await desk.pick()).picks
+    await desk.fire(one, 1000, then=2000)
+    held += await desk.claim(lease=1000)
+    (one,) = (await desk.pick()).picks
+    assert await desk.fire(one, 2000, then=3000) == "held"
+    desk.raw.zadd(keys.schedules(desk.base), {"one": 1, "two": 1})
+    await desk.pool("p", 0, "queues=q,r invoker=none slots=1")
+    desk.raw.zadd(keys.summons(desk.base, "p"), {"s" * 22 + ".9": desk.now() + 10**6, "old": 1})
     await desk.submit("late", rules="delay=1900")
     await desk.ask(0, queues=("none",), worker="other", claim_id="m" * 22)
     await desk.running("lost", lease=1)
@@ -30,7 +44,7 @@ async def scene(desk):
     await desk.watch("held")
     await desk.enlist("silent")
     desk.raw.zadd(keys.workers(desk.base), {"silent": 1})
-    await desk.enlist("w")
+    await desk.join("w")
     submissions = [Submission("new", "q", "t", "key=new", b"{}"), Submission("newer", "r", "t", "delay=1", b"x" * 2000)]
     return {
         "submit": verbs.submit(desk.base, submissions),
@@ -49,10 +63,18 @@ async def scene(desk):
         "resume": verbs.resume(desk.base, "q", 0),
         "configure": verbs.configure(desk.base, "q", 0, "jobs=5"),
         "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
-        "enlist": verbs.enlist(desk.base, Card("w", "2", "place", b"{}")),
+        "enlist": verbs.enlist(desk.base, Card("w", "2", "place", b"{}", "p", "s" * 22 + ".9")),
         "drain": verbs.drain(desk.base, "w", "1"),
         "reconcile": verbs.reconcile(desk.base, "w", "1", [(lease.id, lease.attempt) for lease in held]),
         "strike": verbs.reconcile(desk.base, "w", "1", []),
+        "schedule": schedules.schedule(desk.base, "one", 1, **SCHEDULE, slot=5, due=5),
+        "unschedule": schedules.unschedule(desk.base, "one", 1),
+        "pick": schedules.pick(desk.base),
+        "fire": schedules.fire(desk.base, "tick", [Shot(one, [], 3, 9000, 9000), Shot(two, [1000], 0, None, None)]),
+        "pool": pools.pool(desk.base, "p", 1, "queues=q invoker=http", "there"),
+        "unpool": pools.pool(desk.base, "p", 1, "", ""),
+        "summon": pools.summon(desk.base, "p", summons="z" * 22, n=5, leaver="w"),
+        "complain": pools.complain(desk.base, "p", summons="s" * 22 + ".9", n=1, words="it is away"),
     }
 
 
@@ -109,8 +131,15 @@ async def test_a_key_of_a_wrong_type_leaves_nothing_half_written(desk, verb):
             assert isinstance(error, NotFound) or "(WRONGTYPE)" in str(error), (name, error)
             assert everything(desk) == before, f"{verb} wrote something before it found {name} of a wrong type"
         else:
-            assert re.match(":(job|key|claim|worker:silent)", name), f"{verb} did not notice that {name} is of a wrong type"
+            assert re.match(UNNOTICED[""], name) or re.match(passed_over(verb), name), f"{verb} did not notice that {name} is of a wrong type"
             assert_whole(desk, name)
+
+
+def passed_over(verb):
+    """What a verb does not need, beside what is nobody's."""
+    if verb in ("claim", "complete", "fail", "release", "cancel", "reconcile"):
+        return ":schedules"  # what it has to say of a schedule goes nowhere
+    return UNNOTICED.get(verb) or "$"
 
 
 async def raised(desk, call):
@@ -132,7 +161,7 @@ def everything(desk):
 
 def assert_whole(desk, spoiled):
     """Every job that is left is in the one structure that its state names, and the backlog is what waits and runs."""
-    ids = [key.rpartition(":")[2] for key in desk.raw.scan_iter(match=f"{desk.base}:job:*") if desk.raw.type(key) == "hash"]
+    ids = [key.partition(":job:")[2] for key in desk.raw.scan_iter(match=f"{desk.base}:job:*") if desk.raw.type(key) == "hash"]
     states = {job_id: desk.state(job_id) for job_id in ids}
     assert all(states.values())
     for queue in ("q", "r", "s"):
@@ -165,8 +194,12 @@ async def test_a_counter_that_is_no_number_stops_nobody(desk, verb):
         desk.raw.hset(keys.backlog(desk.base), mapping={f"{queue} {what}": "spoiled" for what in ("jobs", "bytes", "running")})
     for name in desk.raw.hkeys(keys.counts(desk.base)):
         desk.raw.hset(keys.counts(desk.base), name, "1.5")
+    for name in ("at", "came", "ended", "took", "rate", "run", "ran", "over", "running", "came_at", "failed", "arrived"):
+        desk.raw.hset(keys.pool(desk.base, "p"), name, "spoiled")
+    for name in ("fired", "skipped", "missed"):
+        desk.raw.hset(keys.schedule(desk.base, "one"), name, "spoiled")
     await desk.run(call)
-    ids = [key.rpartition(":")[2] for key in desk.raw.scan_iter(match=f"{desk.base}:job:*")]
+    ids = [key.partition(":job:")[2] for key in desk.raw.scan_iter(match=f"{desk.base}:job:*")]
     assert all([desk.state(job_id) for job_id in ids])
     assert verb == "claim" or [lease.id for lease in await desk.claim(1, queues=("r",))]
 

@@ -86,7 +86,10 @@ def _work(parser: Parser) -> None:
     parser.word("app", "MODULE:APP", "where the tasks are: tasks:app for `app = App()` in tasks.py (SUBLET_APP)",
                 nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
     option = parser.option
-    option("--drain", "", "stop when the queues are dry", default=False)
+    option("--drain", "", "stop when the queues are dry; with --linger 5s, once nothing came for so long", default=False)
+    option("--linger", "5s", "", type=values.seconds, default=0.0)
+    option("--pool", "NAME", "", default="")
+    option("--summons", "ID", "", default="")
     option("--for", "50s", "be gone by then: what cannot finish in time is given back", type=values.some_seconds,
            default=None, dest="seconds")  # fmt: skip
     option("--max-jobs", "N", "stop after so many jobs", type=values.positive, default=None)
@@ -101,7 +104,7 @@ def _work(parser: Parser) -> None:
     option("--stall", "5m", "exit 1 after so long with jobs and none finished, to be replaced", type=values.some_seconds,
            default=None)  # fmt: skip
     option("--commands", "", "also run the task `command`: any program that a submitter names", default=False)
-    option("--name", "NAME", "the worker's name (host, pid and chance)", default=None)
+    option("--name", "NAME", "the worker's name (host, pid and chance); --pool NAME: the pool it is one of", default=None)
     option("--quiet", "", "no line per event, only the summary", default=False)
 
 
@@ -115,6 +118,54 @@ def _serve(parser: Parser) -> None:
 def _workers(parser: Parser) -> None:
     parser.word("words", "drain NAME…", "have these finish what they run, and go; the beginning or end of a name will do",
                 nargs="*")  # fmt: skip
+
+
+def _pools(parser: Parser) -> None:
+    parser.word("words", "set NAME | remove NAME…", "set one, of which what is not said stays; or remove some", nargs="*")
+    option = parser.option
+    option("--queues", "A,B", "the queues it is for", type=values.names)
+    option("--invoker", "KIND", "who starts workers: http, lambda, process, or none (none)")
+    option("--target", "TARGET", "whom it calls: for http a URL, for lambda a function's name or ARN")
+    option("--min", "N", "workers that are kept even when there is nothing to do (0)", type=values.number)
+    option("--max", "N", "workers at most (10)", type=values.number)
+    option("--wait", "5s", "how long a job should wait at most (5s)", type=values.some_seconds)
+    option("--slots", "N", "jobs that one worker runs at a time (10)", type=values.positive)
+    option("--linger", "5s", "how long an idle worker stays (5s)", type=values.seconds)
+    option("--arrive", "15s", "how long a summoned worker is waited for (15s)", type=values.some_seconds)
+
+
+def _scale(parser: Parser) -> None:
+    parser.word("pool", "POOL", "only this one", nargs="?", default="")
+
+
+def _schedules(parser: Parser) -> None:
+    parser.summary += (
+        "\n\n  list, show NAME          all of them; all about one, with its next five runs"
+        "\n  add NAME TASK [JSON]     have one be like this; the same again changes nothing"
+        "\n  pause, resume, run, remove NAME…"
+        "\n  sync MODULE:APP          have them be as the code declares: safe at every deploy (SUBLET_APP)"
+    )
+    parser.word("words", "VERB …", "one of these", nargs="*")
+    option = parser.option
+    option("--cron", "LINE", "add: minute, hour, day, month, weekday: '0 9 * * MON-FRI'; in --tz ZONE (UTC)")
+    option("--tz", "VALUE", "")
+    option("--every", "30s", "add: from slot to slot, instead of --cron", type=values.some_seconds)
+    option("--start", "RFC3339", "add: no slot before it, and none after --end", type=values.moment)
+    option("--end", "VALUE", "", type=values.moment)
+    option("--jitter", "30s", "add: let each job come up to so much later than its slot", type=values.seconds)
+    option("--missed", "POLICY", "add: of missed slots: latest, all (--most 24), or skip late ones (--late 5m)")
+    option("--late", "VALUE", "", type=values.seconds)
+    option("--most", "VALUE", "", type=values.positive)
+    option("--overlap", "POLICY", "add: while the job before is not over: allow, skip or queue the next one")
+    option("--queue", "NAME", "add: also --priority --max-attempts --timeout --retention, as of submit")
+    for flag, kind in (("priority", values.number), ("max-attempts", values.positive), ("retention", values.seconds)):
+        option(f"--{flag}", "VALUE", "", type=kind)
+    option("--timeout", "VALUE", "", type=values.limit)
+    option("--app", "MODULE:APP", "add: check task and arguments against this app, use its options (SUBLET_APP)")
+    option("--id", "ID", "run: an id of your own; the same id again answers with the same job")
+    option("--remove", "", "sync: also remove those that this app once had and has no more")
+    option("--limit", "N", "list: schedules per page (100), those after --cursor NAME", type=values.positive)
+    option("--cursor", "VALUE", "")
 
 
 def _tick(parser: Parser) -> None:
@@ -180,6 +231,13 @@ _TABLE = (
             "serve.serve", _serve, groups=("http",)),
     Command("workers", "[drain NAME…]", "The workers: where each runs, what it holds, and when it was last heard of.",
             "workers.workers", _workers),
+    Command("pools", "[set NAME [options] | remove NAME…]",
+            "For which queues workers are summoned, how many there are, and what went wrong.",
+            "pools.show_pools", _pools),
+    Command("scale", "[POOL]", "How many workers a pool should have: the sum behind the number. Nobody is summoned by looking.",
+            "pools.scale", _scale),
+    Command("schedules", "[VERB …] [options]", "What is submitted by the clock: when it runs next, and how it stands.",
+            "schedules.schedules", _schedules),
     Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, forget what is old.",
             "tick.tick", _tick),
     Command("scripts", "[--load]", "The Lua scripts, their SHA-1, and whether the server knows them.",

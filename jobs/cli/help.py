@@ -20,13 +20,13 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
   list                 jobs by state, queue and task
   queues   stats       how many jobs wait, run, are done
   cancel   ID…         call jobs off
-  retry    ID…         revive dead or cancelled jobs
-  promote  ID…         queue scheduled jobs now
+  retry    promote     revive dead or cancelled jobs; queue scheduled ones now
   pause    QUEUE…      hand out no more jobs of these queues, until resume QUEUE…
   configure QUEUE      set how many jobs, or bytes, a queue may hold
+  schedules            what the clock submits: show add remove pause resume run sync
 
   work MODULE:APP      run a worker: until a signal, or dry queues, or for a time
-  workers              who works, on what; drain NAME… has one finish and go
+  workers  pools       who works, on what; whom to summon when there is more (scale: how many)
   serve                answer HTTP: the whole API;  tick  upkeep, from any cron
   doctor   scripts     is this server fit? does it know the Lua scripts?
 

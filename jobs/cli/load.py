@@ -37,6 +37,14 @@ def load_app(place: str) -> App:
     return found
 
 
+def target_of(place: str) -> str:
+    """The whole name of the app at MODULE[:APP], once it is loaded: whose its schedules are."""
+    name, _, attribute = place.partition(":")
+    if attribute:
+        return place
+    return f"{name}:{next(key for key, value in vars(sys.modules[name]).items() if isinstance(value, App))}"
+
+
 def _beside(apps: list[str]) -> str:
     return f" (there is {', '.join(apps)})" if apps else ""
 

@@ -47,8 +47,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(dest, metavar=shown, **how)
 
     def option(self, flag: str, shown: str, text: str, **how: Any) -> None:
-        """Take an option, with a value unless `shown` is empty. Absent, it leaves no trace unless it has a `default`."""
-        self._options.append((f"{flag} {shown}".rstrip(), text))
+        """Take an option, with a value unless `shown` is empty. Absent, it leaves no trace unless it has a `default`.
+
+        Without a `text` it has no line of its own in the help: that of another one tells of it.
+        """
+        if text:
+            self._options.append((f"{flag} {shown}".rstrip(), text))
         how.setdefault("default", argparse.SUPPRESS)
         if not shown:
             how["action"] = "store_true"

@@ -55,6 +55,8 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "task", job.task
     yield "queue", job.queue + (f"   priority {job.priority}" if job.priority else "")
     yield "submitted", ago(job.submitted_at)
+    if job.schedule:
+        yield "schedule", job.schedule + (f"   for {moment(job.run_at)}" if job.run_at else "   run by hand")
     if job.key:
         yield "key", job.key
     if job.due_at:

@@ -8,10 +8,11 @@ from jobs.cli.output import document, note, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, settings_for
 from jobs.cli.values import instead
-from jobs.client import SyncClient, payload_of
+from jobs.client import SyncClient
 from jobs.errors import Invalid, Unavailable, Unfit
 from jobs.model import State, Submission, Submitted
 from jobs.options import Options
+from jobs.payload import payload_of
 from jobs.plans import Layout
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def submit(args: Namespace) -> int:
     """Submit one job; print its id, or with --wait its result."""
     app = _app(args.app)
     settings = settings_for(args, app)
-    payload = payload_of(_text(args.payload))
-    options = (_checked(app, args, payload) if app else Options()).but(**_given(args))
+    payload = payload_of(text_of(args.payload))
+    options = (checked_options(app, args.app, args.task, payload) if app else Options()).but(**_given(args))
     job_id: str | None = getattr(args, "id", None)
     job = Layout(settings).submission(args.task, payload, options.queue, options.rules(), job_id)
     with client_of(settings) as client:
@@ -55,7 +56,7 @@ def submit(args: Namespace) -> int:
     return 0
 
 
-def _text(said: str) -> bytes | str:
+def text_of(said: str) -> bytes | str:
     """The JSON itself, from stdin, or from a file."""
     if said == "-":
         return sys.stdin.buffer.read()
@@ -85,16 +86,16 @@ def _app(place: str | None) -> "App | None":
     return load_app(place)
 
 
-def _checked(app: "App", args: Namespace, payload: bytes) -> Options:
+def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
     """The task's own options. Raises Invalid when the app has no such task, or the arguments do not fit it."""
-    if args.task not in app.tasks:
-        near = instead(args.task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
-        raise Invalid(f"{args.app} has no task {args.task!r}{near}")
+    if task not in app.tasks:
+        near = instead(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
+        raise Invalid(f"{place} has no task {task!r}{near}")
     try:
-        app.tasks[args.task].arguments.load(payload)
+        app.tasks[task].arguments.load(payload)
     except Invalid as error:
-        raise Invalid(f"task {args.task}: {error}") from None
-    return app.tasks[args.task].defaults
+        raise Invalid(f"task {task}: {error}") from None
+    return app.tasks[task].defaults
 
 
 def _same(job: Submission, there: str) -> str:

@@ -9,6 +9,9 @@ from functions.tick import Ticked, run_tick
 from jobs.cli.output import document, write
 from jobs.cli.session import caller, client_of, settings_of
 
+ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
+"""What is said of a tick; the latter only where there was any."""
+
 
 def tick(args: Namespace) -> int:
     """Do one round, or rounds for a while, and say what they did."""
@@ -32,4 +35,5 @@ def tick(args: Namespace) -> int:
 
 def _words(done: Ticked, before: Ticked | None = None) -> str:
     since = before or Ticked()
-    return " · ".join(f"{name} {getattr(done, name) - getattr(since, name)}" for name in ("reaped", "promoted", "pruned", "fired"))
+    counts = [(name, getattr(done, name) - getattr(since, name)) for name in ALWAYS + SOMETIMES]
+    return " · ".join(f"{name} {count}" for name, count in counts if count or name in ALWAYS)

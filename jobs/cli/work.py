@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functions.work import work as run_worker
 from jobs.bootstrap import ensure
 from jobs.cli.events import Events, log_to_stderr
-from jobs.cli.load import load_app
+from jobs.cli.load import load_app, target_of
 from jobs.cli.loops import loop_factory
 from jobs.cli.session import client_of, look, settings_for
 from jobs.cli.values import instead
-from jobs.errors import Invalid
+from jobs.errors import Invalid, Refused
 from jobs.keys import is_name
 from jobs.model import Lease
 from jobs.registry import App
@@ -39,7 +39,8 @@ def work(args: Namespace) -> int:
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
     place = os.environ.get("SUBLET_SLOT", "")
-    _check_names("name", *(args.queues or []), *([args.name] if args.name else []))
+    _check_names("name", *(args.queues or []), *filter(None, (args.name, args.pool, args.summons)))
+    _check_pool(args)
     _check_names("SUBLET_SLOT", *([place] if place else []))
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
@@ -47,7 +48,7 @@ def work(args: Namespace) -> int:
     app = load_app(args.app)
     app.settings = settings_for(args, app)
     url = _source_url(args)
-    unknown = "" if url else _unknown(app, args.queues or [])
+    unknown = "" if url else "; ".join(filter(None, [_unknown(app, args.queues or []), _schedules(app, args.app)]))
     log_to_stderr(args.json)
     source = _over_http(url, app) if url else None
     events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
@@ -84,6 +85,9 @@ async def _run(args: Namespace, app: App, place: str, events: Events, unknown: s
             max_jobs=args.max_jobs,
             name=args.name,
             place=place,
+            pool=args.pool,
+            summons=args.summons,
+            linger=args.linger,
             report=report,
         )
     finally:
@@ -117,6 +121,14 @@ def _check_names(what: str, *names: str) -> None:
             raise Invalid(f"{what} {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
 
+def _check_pool(args: Namespace) -> None:
+    """Raise Invalid for words about a pool that make no sense together."""
+    if args.summons and not args.pool:
+        raise Invalid("--summons: a worker is summoned for a pool: say which, by --pool")
+    if args.linger and not args.drain:
+        raise Invalid("--linger is for a worker that goes when there is nothing to do: add --drain")
+
+
 def _unknown(app: App, queues: list[str]) -> str:
     """What to say of named queues that neither the app nor the server knows: they may be typed wrongly. Empty for none."""
     with client_of(app.settings) as client:  # a URL that cannot be is refused here
@@ -128,6 +140,19 @@ def _unknown(app: App, queues: list[str]) -> str:
         for queue in dict.fromkeys(queues)
         if queue not in known
     )
+
+
+def _schedules(app: App, place: str) -> str:
+    """Have the schedules be as the app declares them; what to say of it. Over HTTP its token may not, and nobody tries."""
+    if not app.schedules:
+        return ""
+    with client_of(app.settings) as client:
+        try:
+            done = client.sync(app, target_of(place))
+        except Refused as error:  # say, Redis is full: it takes workers to empty it
+            return f"the app's schedules are not brought up to date: {error}"
+    taken = [f"{one.name} ({one.before or 'put by hand'})" for one in done if one.is_taken]
+    return f"the app's code has taken over schedules: {', '.join(taken)}" if taken else ""
 
 
 def _leave_what_runs_on(stuck: int, code: int) -> None:

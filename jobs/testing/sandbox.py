@@ -77,8 +77,8 @@ class Sandbox:
     def travel(self, by: Seconds = 0, *, to: datetime | None = None) -> datetime:
         """Let time pass, by a duration or up to a moment, and let happen what falls due. Answers the new moment.
 
-        Delays, backoffs and windows pass, leases end, what is past its retention is forgotten. What is queued by that
-        waits for a worker: for `drain`. Raises Invalid for a moment in the past.
+        Delays, backoffs and windows pass, leases end, what is past its retention is forgotten, and schedules fire as if nobody
+        had looked meanwhile. What is queued by that waits for a worker: for `drain`. Raises Invalid for a moment in the past.
         """
         server = self._here()
         goal = to if to is not None else server.now + _duration(by)
@@ -87,8 +87,11 @@ class Sandbox:
         server.advance(goal)
         client = self._client()
         for _ in range(ROUNDS):
-            if not client.reap("sandbox").more:
+            done = client.reap("sandbox")
+            if not done.more:
                 break
+        if done.come:
+            client.follow(client.layout.fire("sandbox"))
         for _ in range(ROUNDS):
             if not client.prune()[1]:
                 break

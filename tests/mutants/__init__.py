@@ -1,6 +1,6 @@
 """Small defects, made on purpose in copies of the code: each must be noticed by a test. See `docs/mutants.md`."""
 
-from tests.mutants import clients, counts, endings, hooks, leases, queues, roll, upkeep, workers
+from tests.mutants import clients, counts, endings, hooks, leases, pools, queues, roll, slots, upkeep, workers
 
 MUTANTS = (
     *leases.MUTANTS,
@@ -12,4 +12,6 @@ MUTANTS = (
     *workers.MUTANTS,
     *hooks.MUTANTS,
     *counts.MUTANTS,
+    *slots.MUTANTS,
+    *pools.MUTANTS,
 )

@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the upkeep changed is not written down",
-        "lua/life.lua",
+        "lua/due.lua",
         "  sum_up()\n  count('expired', #lost)",
         "  count('expired', #lost)",
         "each lost lease leaves one more job that seems to run",
@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a claim itself puts off is nobody's appointment",
-        "lua/life.lua",
+        "lua/due.lua",
         "(sizes.scheduled > 0 or first_due) and",
         "sizes.scheduled > 0 and",
         "a job that lost its lease twice is up to 2 s late",
@@ -245,8 +245,8 @@ MUTANTS = (
     ),
     Mutant(
         "a digest may have any length",
-        "lua/submit.lua",
-        "'^' .. X .. '%x*$'",
+        "lua/lib.lua",
+        "'^' .. hex .. '%x*$'",
         "'^%x+$'",
         "two requests under one key are taken for the same",
         "test_counts.py::test_a_digest_is_16_to_128_hexadecimal_digits[fakeredis-000000000000000]",

@@ -149,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         "a caller who was cancelled is no reason to look for the mark",
-        "jobs/store.py",
+        "jobs/claims.py",
         '"abandoned: the claimer left"',
         '"the claimer left"',
         "a claim that is sent again to another server is answered with leases that are given away",
@@ -261,7 +261,7 @@ MUTANTS = (
     ),
     Mutant(
         "the alarm is stolen",
-        "lua/life.lua",
+        "lua/due.lua",
         "if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then",
         "if moment >= now + cap then",
         "every idle worker wakes for every job that falls due",
@@ -269,7 +269,7 @@ MUTANTS = (
     ),
     Mutant(
         "the alarm never expires",
-        "lua/life.lua",
+        "lua/due.lua",
         "worker, 'PX', wait + 50)",
         "worker)",
         "when the one who had it died, what falls due is late for all",

@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "reap does not look whether the job still runs",
-        "lua/life.lua",
+        "lua/due.lua",
         "if job.state == 'running' then lose(",
         "if job.state then lose(",
         "one id left there by mistake makes every claim raise, in the middle of its writes",
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is due is queued without a look at its state",
-        "lua/life.lua",
+        "lua/due.lua",
         "if job.state == 'scheduled' then place(",
         "if job.state then place(",
         "a job that runs is queued, and runs twice",
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "reap has no limit",
-        "lua/life.lua",
+        "lua/due.lua",
         "overdue('running', limit)",
         "overdue('running', 1000000)",
         "after an outage one call holds Redis while it moves a hundred thousand jobs",
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases and due jobs have a limit each",
-        "lua/life.lua",
+        "lua/due.lua",
         "overdue('scheduled', limit - #lost)",
         "overdue('scheduled', limit)",
         "a call does twice what it may",
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease outlives its very end",
-        "lua/life.lua",
+        "lua/due.lua",
         "key(structure), '-inf', stamp,",
         "key(structure), '-inf', '(' .. stamp,",
         "who keeps the appointment at that very moment finds nothing to do",

@@ -3,13 +3,16 @@
 They make their requests with `jobs.verbs` and `jobs.plans`, and read the answers as the library does.
 """
 
+import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from jobs import roster, verbs
 from jobs.config import Settings
 from jobs.errors import Refused, Unavailable
 from jobs.model import Submission
 from jobs.plans import Layout
+from jobs.schedules import fire_due, schedule
 from jobs.settling import REST
 from tests.simulation.history import answer_to_order
 from tests.simulation.invariants import ORDERS
@@ -75,6 +78,60 @@ class Producer(Process):
                 if standing.state == "completed" and life and life.state == "completed":
                     must(standing.result == life.result.encode(), f"{i}: {self.name} was told another result")
             yield Sleep(1.0)
+
+
+class Planner(Process):
+    """Puts a schedule of a few slots, each of which must have its job in the end; sometimes twice, as every deploy does."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.plan())
+
+    def plan(self) -> Strand[None]:
+        """Put it until that is acknowledged."""
+        every = self.pick("every", (3, 1, 8))
+        first = (self.world.clock.now // 1000 + self.pick("first in", (2, 1, 6))) * 1000
+        slots = [first + every * 1000 * n for n in range(self.pick("slots", (4, 1, 10)))]
+        overlap, queue = self.pick("overlap", ("allow", "queue", "skip"), 0.6), self.pick("queue", QUEUES[::-1], 0.3)
+        when = {
+            "every": every, "missed": "all", "most": 100, "overlap": overlap,
+            "start": datetime.fromtimestamp(first / 1000, UTC).isoformat(),
+            "end": datetime.fromtimestamp(slots[-1] / 1000, UTC).isoformat(),
+        }  # fmt: skip
+        call = schedule(
+            BASE, self.name, 0, plan=json.dumps({"when": when}).encode(), queue=queue, task="t", rules="backoff=200:1:200",
+            overlap=overlap, paused=False, slot=first, due=first, payload=b"{}",
+        )  # fmt: skip
+        for again in range(1 + self.pick("puts it again", (0, 2), 0.3)):
+            while True:
+                try:
+                    yield from self.ask(call)
+                    break
+                except Unavailable:
+                    yield Sleep(REST)
+            if overlap != "skip" and queue != QUEUES[0]:  # which may have room for none
+                self.world.checker.promised.update({f"0-{self.name}:{slot}": f"slot {slot} of {self.name}" for slot in slots})
+            if again == 0:
+                yield Sleep(self.pick("pause before it is put again", (1.0, 9.0)))
+
+
+class Trigger(Process):
+    """Fires what has come, every now and then: as claims and ticks do, by the same plan."""
+
+    endless = True
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.trigger(self.pick("every", (1.0, 0.3, 5.0))))
+
+    def trigger(self, every: float) -> Strand[None]:
+        """Fire for ever."""
+        while True:
+            try:
+                yield from self.follow(fire_due([BASE], self.name))
+            except Unavailable:
+                pass
+            yield Sleep(every)
 
 
 class Operator(Process):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 LEGAL = {
     "submit": {None: {"queued", "scheduled"}},
+    "fire": {None: {"queued"}},
     "due": {"scheduled": {"queued"}},
     "promote": {"scheduled": {"queued"}},
     "claim": {"queued": {"running"}},
@@ -73,7 +74,7 @@ def follow(job: Life, move: Move) -> str:
         return f"{move.cause} with a token that is not the lease's"
     if move.cause == "claim" and move.token in job.tokens:
         return "a token was given twice"
-    if move.cause in ("submit", "retry"):
+    if move.cause in ("submit", "fire", "retry"):
         job.left, job.token, job.ended = job.tries, "", ("", "")
     elif move.cause == "claim":
         job.attempt, job.left, job.token = job.attempt + 1, job.left - 1, move.token

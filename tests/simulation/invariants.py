@@ -28,7 +28,7 @@ from tests.simulation.server import Look, Redis
 FINISHED = ("completed", "dead", "cancelled")
 ORDERS = ("cancel", "retry", "promote")
 ARRANGEMENTS = ("pause", "resume", "configure")
-COUNTED = {"submit": "submitted", "fail": "failed", "release": "released", "expire": "expired", "reconcile": "expired"}
+COUNTED = {"submit": "submitted", "fire": "submitted", "fail": "failed", "release": "released", "expire": "expired", "reconcile": "expired"}
 GRACE, MEMO, CAP = 5000, 10_000, 2000
 """ms: what a lease outlives its timeout, a claim is remembered, and a worker may be told to wait at most."""
 
@@ -48,6 +48,8 @@ class Checker:
         self.takers: dict[str, tuple[Any, int]] = {}
         self.register: dict[str, tuple[str, bool]] = {}
         """Worker → its life, and whether it was asked to go."""
+        self.promised: dict[str, str] = {}
+        """The job of each slot that must be fired in the end → what is said of it when it is not."""
 
     def save(self) -> tuple[Any, ...]:
         """What is known, to compare, and to come back to."""
@@ -78,6 +80,7 @@ class Checker:
         self.forgotten(request, before)
         self.answered(request, reply, wanted, moved, before)
         self.stored()
+        self.schedules(before)
         self.queues(process, request)
 
     # what was answered
@@ -193,7 +196,7 @@ class Checker:
 
     def claimed(self, request: Request, reply: Any, moved: dict[str, str], before: Look) -> None:
         """A claim gives what it took; the same claim again, what is left of that; and never one token twice."""
-        token, wait, ids = reply[0].decode(), int(reply[1]), {i.decode() for i in reply[2::6]}
+        token, wait, ids = reply[0].decode(), int(reply[1]), {i.decode() for i in reply[3::6]}
         must(0 <= wait <= CAP, f"a worker was told to wait {wait} ms")
         claim_id, taken = request.one["claim_id"], {i for i, state in moved.items() if state == "running"}
         at, first, had = self.claims.get(claim_id, (0, "", frozenset()))
@@ -207,7 +210,7 @@ class Checker:
             must(int(fence) > self.fence and rest == claim_id, f"{token} follows fence {self.fence}")
             self.fence = int(fence)
             self.claims[claim_id] = (self.look.now, token, frozenset(taken))
-        for i, before_it in zip(reply[2::6], reply[7::6], strict=True):
+        for i, before_it in zip(reply[3::6], reply[8::6], strict=True):
             kept = before_it.decode().partition("\n")[2]
             must(
                 kept == self.lives[i.decode()].checkpoint,
@@ -222,6 +225,8 @@ class Checker:
 
     def known(self, request: Request, reply: Any, before: Look) -> None:
         """New jobs begin their lives; a known id or key begins none."""
+        if request.verb == "fire":
+            self.fired(reply, before)
         if request.verb != "submit":
             return
         new: Counter[str] = Counter()
@@ -245,6 +250,30 @@ class Checker:
                 window = int(rules.get("window", 0))
                 self.lives[i] = Life(i, queue, int(rules.get("tries", 3)), lock, window, len(payload.encode()))
                 new[queue] += 1
+
+    def fired(self, reply: Any, before: Look) -> None:
+        """A slot's job begins its life once, however often its slot is fired."""
+        self.totals["queue_full"] += sum(answer.startswith(b"QUEUE_FULL") for answer in reply)
+        for i in self.look.jobs.keys() - before.jobs.keys():
+            must(i not in self.lives, f"{i} was fired before")
+            spec = self.look.jobs[i]["spec"]
+            rules, queue = rules_of(spec), spec.split(" ")[0]
+            slot = int(rules["at"])
+            must(i == f"0-{rules['schedule']}:{slot}" and slot <= self.look.now, f"{i} is no job of a slot that has come")
+            self.lives[i] = Life(i, queue, int(rules.get("tries", 3)), size=len(spec.partition("\n")[2].encode()))
+
+    def schedules(self, before: Look) -> None:
+        """Each schedule is there whole; its next slot is fired once, and only goes on."""
+        look = self.look
+        must(look.schedules.keys() == look.slots.keys(), f"of schedules, {look.schedules.keys() ^ look.slots.keys()} are half there")
+        for name, stored in look.schedules.items():
+            old = before.schedules.get(name, {}).get("slot")
+            on = old is None or not stored["slot"] or old and int(stored["slot"]) >= int(old)
+            must(on, f"schedule {name} went back from slot {old} to {stored['slot']}")
+            must(not stored["slot"] or f"0-{name}:{stored['slot']}" not in self.lives, f"{name} will fire {stored['slot']} again")
+        done = sum(int(stored.get("fired", 0)) for stored in look.schedules.values())
+        made = sum("schedule" in rules_of(job["spec"]) for job in look.jobs.values())
+        must(done >= made, f"{made} slots have a job, and {done} were fired")
 
     def paused(self, queue: str) -> bool:
         return self.settings.get(queue, Settings()).paused

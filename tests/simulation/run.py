@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from jobs import verbs
 from jobs.scripts import NAMES, script
-from tests.simulation.actors import BASE, Opener, Operator, Producer, Tick, Weather
+from tests.simulation.actors import BASE, Opener, Operator, Planner, Producer, Tick, Trigger, Weather
 from tests.simulation.choices import Choices, Deviations
 from tests.simulation.crew import Worker
 from tests.simulation.invariants import FINISHED
@@ -65,6 +65,8 @@ def _live(world: World, outcome: Outcome) -> None:
     cast: list[Process] = [Producer(world, f"producer{n}") for n in range(1, 1 + choices.pick("producers", (1, 2, 3)))]
     cast += [Operator(world, f"operator{n}") for n in range(1, 1 + choices.pick("operators", (0, 1, 2)))]
     cast += [Tick(world, f"tick{n}") for n in range(1, 1 + choices.pick("ticks", (0, 1, 2)))]
+    cast += [Planner(world, f"planner{n}") for n in range(1, 1 + choices.pick("planners", (0, 1, 2)))]
+    cast += [Trigger(world, f"trigger{n}") for n in range(1, 1 + choices.pick("triggers", (0, 1, 3)))]
     cast.append(Weather(world))
     crew = [Worker(world, f"worker{n}") for n in range(1, 1 + choices.pick("workers", (1, 2, 3)))]
     for worker in crew:
@@ -74,9 +76,12 @@ def _live(world: World, outcome: Outcome) -> None:
     world.tell("from here on nothing goes wrong")
     Worker(world, "worker-last")
     Opener(world, "operator-last")
+    Trigger(world, "trigger-last")
     world.run(world.now + PATIENCE, lambda: world.quiet() and _all_ended(world))
     late = [f"{life.id} is {life.state}" for life in world.checker.lives.values() if life.state and life.state not in FINISHED]
     must(not late, f"nothing has gone wrong for {PATIENCE:g} s, and {', '.join(late)}")
+    missing = [words for i, words in world.checker.promised.items() if i not in world.checker.lives]
+    must(not missing, f"nothing has gone wrong for {PATIENCE:g} s, and never fired were {', '.join(missing)}")
     outcome.ends.update(life.state or "forgotten" for life in world.checker.lives.values())
     _forget(world)
 
@@ -90,7 +95,8 @@ def _replace(world: World, worker: Worker) -> None:
 
 
 def _all_ended(world: World) -> bool:
-    return all(life.state in (*FINISHED, None) for life in world.checker.lives.values())
+    ended = all(life.state in (*FINISHED, None) for life in world.checker.lives.values())
+    return ended and world.checker.promised.keys() <= world.checker.lives.keys()
 
 
 def _forget(world: World) -> None:

@@ -20,6 +20,10 @@ def told(request: Request) -> str:
         return f"{words} " + ", ".join(f"{_lease(*group)}{_ENDINGS[words](*group[2:])}" for group in groups)
     if words == "reconcile":
         return f"reconcile {one['worker']}: " + (", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "it leaves")
+    if words == "fire":
+        return "fire " + ", ".join(f"{name}: {slots or 'no slot'}, next {after or 'none'}" for name, _, _, slots, _, after, _ in groups)
+    if words == "schedule":
+        return f"schedule {one['name']} from {one['slot']}"
     if "worker" in one:
         return f"{words} {one['worker']}"
     if "id" in one:
@@ -44,7 +48,7 @@ def answered(request: Request, reply: Any) -> str:
     if request.verb != "claim":
         words = reply if isinstance(reply, list) else [reply]
         return ", ".join(word.decode().removeprefix("0-") if isinstance(word, bytes) else str(word) for word in words)
-    wait, leases = int(reply[1]) / 1000, [reply[i : i + 6] for i in range(2, len(reply) - 5, 6)]
+    wait, leases = int(reply[1]) / 1000, [reply[i : i + 6] for i in range(3, len(reply) - 5, 6)]
     got = [f"{i.decode()[2:]}, attempt {attempt}{f' (before: {why.decode()})' * bool(why)}" for i, attempt, *_, why in leases]
     return f"{'; '.join(got) or 'nothing'}; to look again within {wait:g} s"
 

@@ -1,0 +1,120 @@
+"""Summoning for code without an event loop: the one place where a loop is started for it, if anybody is to be summoned.
+
+A submit has been acknowledged by then: nothing here can hold it up or make it fail.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from jobs import pools
+from jobs.config import Settings
+from jobs.errors import JobsError, NotFound
+from jobs.invokers import Invoker, invokers_of
+from jobs.plans import Layout
+from jobs.store import Store
+from jobs.summoner import Order, Summoned, Summoner, owed
+from jobs.transport import SyncTransport, follow_sync
+
+log = logging.getLogger(__name__)
+
+Invokers = Callable[[], Mapping[str, Invoker]]
+"""Makes invokers, for one event loop."""
+PAUSE = 0.05
+"""Seconds for which the thread waits for more to do."""
+SECONDS = 20.0
+"""Seconds that the thread may take for one round: what does not answer ends by itself before."""
+
+
+def summon_once(settings: Settings, invokers: Invokers = invokers_of, transport: SyncTransport | None = None) -> Summoned:
+    """Ask about all pools once, and have invoked what they are owed. Raises Unavailable when Redis does not answer.
+
+    An event loop is started only where some pool is owed a worker.
+    """
+    own, hired = transport or SyncTransport(settings), invokers()
+    try:
+        bases, asked, orders = Layout(settings).bases, 0, list[Order]()
+        for pool in follow_sync(own.run, pools.known(bases)):
+            with contextlib.suppress(NotFound):  # removed by now
+                if pool.invoker == "none":
+                    follow_sync(own.run, pools.sample(bases, pool.name, pool.queues))
+                elif pool.invoker in hired:
+                    asked += 1
+                    orders += follow_sync(own.run, owed(bases, pool))
+    finally:
+        if transport is None:
+            own.close()
+    done = asyncio.run(_carry_out(settings, hired, orders)) if orders else Summoned()
+    return replace(done, pools=asked)
+
+
+async def _carry_out(settings: Settings, invokers: Mapping[str, Invoker], orders: Sequence[Order]) -> Summoned:
+    store = Store(settings)
+    summoner = Summoner(store, invokers)
+    try:
+        return await summoner.carry_out(orders)
+    finally:
+        await summoner.aclose()
+        await store.aclose()
+
+
+class SyncSummoner:
+    """A `Summoner` for code without an event loop: nudges are seen to by a thread, which lives as long as there are any.
+
+    Its process waits for that thread before it ends, for some seconds at most.
+    """
+
+    def __init__(self, settings: Settings, invokers: Invokers = invokers_of) -> None:
+        self._settings, self._invokers = settings, invokers
+        self._lock = threading.Lock()
+        self._queues: set[str] = set()
+        self._thread: threading.Thread | None = None
+
+    def nudge(self, queues: Iterable[str]) -> None:
+        """Something was put into these queues. Returns at once; what comes of it is seen to beside. Safe from any thread."""
+        with self._lock:
+            self._queues.update(queues)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="sublet-summons")
+                self._thread.start()
+
+    def close(self) -> None:
+        """Wait until what was nudged is seen to."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._see_to_all())
+        except (JobsError, TimeoutError) as error:
+            log.warning("cannot summon workers: %s", str(error) or f"no end in {SECONDS:g} s")
+        finally:
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._thread, self._queues = None, set()
+
+    def _done(self) -> bool:
+        """Is there nothing more to do? Then this thread ends, and the next nudge has another one."""
+        with self._lock:
+            if not self._queues:
+                self._thread = None
+            return not self._queues
+
+    async def _see_to_all(self) -> None:
+        store = Store(self._settings)
+        summoner = Summoner(store, self._invokers())
+        try:
+            while not self._done():
+                async with asyncio.timeout(SECONDS):
+                    with self._lock:
+                        queues, self._queues = self._queues, set()
+                    summoner.nudge(queues)
+                    await summoner.settle()
+                    await asyncio.sleep(PAUSE)
+        finally:
+            await summoner.aclose()
+            await store.aclose()

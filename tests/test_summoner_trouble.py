@@ -1,0 +1,128 @@
+"""What may go wrong when workers are asked for: nothing of it makes a submit wait or fail."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from jobs import pools, summoner
+from jobs.errors import Unavailable
+from jobs.invokers import InvocationFailed
+from jobs.store import Store
+from jobs.summoner import Summoned, Summoner
+from tests.summoning import Recorder, jobs
+
+pytest_plugins = ["tests.sources", "tests.hiring"]
+ONE_BACKEND = True
+
+
+async def test_a_submit_does_not_wait_for_an_invoker_that_hangs_and_the_failure_is_counted(
+    store, put, hire, look, monkeypatch, caplog
+):
+    monkeypatch.setattr(summoner, "PATIENCE", 0.1)
+    await put()
+    invoker = Recorder()
+    invoker.open.clear()
+    who = hire(invoker)
+    (stored,) = await store.submit(jobs(1))
+    assert stored.created
+    await who.settle()
+    found = await look()
+    assert (found.failures, found.failure) == (1, "no answer for 0.1 s")
+    assert found.sum.summoned == 1, "it may have got through: it is waited for"
+    assert "pool p: 1 of its workers could not be invoked (http): no answer for 0.1 s" in caplog.text
+
+
+def refusing(some=slice(None)):
+    def refuse(request):
+        raise InvocationFailed("the function answered 500", request.summons[some])
+
+    return refuse
+
+
+async def test_a_failure_is_counted_for_whom_it_is_about_and_logged_once_a_minute(put, hire, look, caplog):
+    caplog.set_level(logging.WARNING)
+    await put(min=4)
+    who = hire(Recorder(refusing(slice(2, None))))
+    assert await who.summon() == Summoned(1, 2, 2)
+    assert (await look()).failures == 2
+    await put(min=8)
+    assert await who.summon() == Summoned(1, 2, 2)
+    found = await look()
+    assert (found.failures, found.failure) == (4, "the function answered 500")
+    assert len(caplog.records) == 1
+
+
+async def test_what_an_invoker_has_not_foreseen_is_counted_without_its_words(put, hire, look, caplog):
+    def break_down(request):
+        raise RuntimeError("https://workers.example.com/?code=secret")
+
+    await put(min=1)
+    assert (await hire(Recorder(break_down)).summon()).failed == 1
+    assert (await look()).failure == "RuntimeError in the invoker"
+    assert "secret" not in caplog.text
+
+
+async def test_a_pool_that_is_given_another_invoker_in_this_moment_is_said_to(store, put, hire, look):
+    await put()
+    who = hire(Recorder())
+    await who.summon()
+    await put(min=1, invoker="lambda", target="resize")
+    who.nudge(["q"])
+    await who.settle()
+    assert (await look()).failure == "who asked has no invoker lambda"
+
+
+async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, put, hire, caplog):
+    await put(min=1)
+    invoker = Recorder()
+    who = hire(invoker)
+    await who._know()
+    await store.follow(pools.remove(store.layout.bases, "p"))
+    who.nudge(["q"])
+    await who.settle()
+    assert (invoker.requests, caplog.records) == ([], [])
+
+
+async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place, hire, caplog):
+    caplog.set_level(logging.WARNING)
+    away = Store(replace(place.settings, redis_url="redis://127.0.0.1:1", timeout=0.2, patience=0.1))
+    who = hire(Recorder(), of=away)
+    for _ in range(3):
+        who.nudge(["q"])
+        await who.settle()
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["cannot look which pools need workers"]
+    with pytest.raises(Unavailable):
+        await who.summon()
+    await who.aclose()
+    await away.aclose()
+
+
+async def test_closing_sees_to_what_was_nudged_and_leaves_no_task_behind(store, put):
+    await put()
+    before = asyncio.all_tasks()
+    invoker = Recorder()
+    who = Summoner(store, {"http": invoker})
+    store.nudge = who.nudge
+    await store.submit(jobs(1))
+    await who.aclose()
+    assert (len(invoker.summons), invoker.closed) == (1, True)
+    store.nudge(["q"])
+    assert asyncio.all_tasks() == before
+    assert len(invoker.summons) == 1
+
+
+async def test_closing_does_not_wait_for_ever(put, hire, caplog):
+    await put(min=1)
+    invoker = Recorder()
+    invoker.open.clear()
+    before = asyncio.all_tasks()
+    who = hire(invoker)
+    who.nudge(["q"])
+    async with asyncio.timeout(30):
+        while not invoker.requests:
+            await asyncio.sleep(0.01)
+    await who.aclose(0.05)
+    assert "left 1 summonses that would not get through" in caplog.text
+    assert asyncio.all_tasks() == before
