@@ -49,6 +49,8 @@ PICTURES = {
     ),
 }
 WORKERS, WAITING = "#0072B2", "#E69F00"
+POINTS = 160
+"""Moments that a panel shows at most."""
 
 
 def table(found: dict[str, list[Trace]]) -> str:
@@ -116,17 +118,26 @@ def _panel(axes: "Axes", name: str, trace: Trace) -> None:
     axes.patch.set_visible(False)
     axes.set_ylim(0, max(max(row.wanted for row in trace.rows), trace.most) * 1.15)
     waiting.set_ylim(0, max(5, max(row.ready for row in trace.rows)) * 1.15)
-    axes.set_xlim(max(0, trace.scenario.jobs[0].at / 1000 - 5), max(row.at for row in trace.rows if row.living) / 1000 + 5)
+    axes.set_xlim(_first(trace), _last(trace))
     axes.set_title(f"{name}: {trace.cost / trace.ideal:.1f} × the ideal\n{trace.scenario.title}")
 
 
 def _steps(trace: Trace, figure: Callable[[Row], int]) -> tuple[list[float], list[int]]:
-    """Where a figure changes, and its last: what lies between needs no points. Of long runs, the highest in each second."""
-    n = 1 if trace.scenario.seconds < 100 else 4
-    rows = [max(trace.rows[i : i + n], key=figure) for i in range(0, len(trace.rows), n)]
+    """Where a figure changes, and its last: what lies between needs no points. Of what is too fine to be seen, the highest."""
+    seen = [row for row in trace.rows if _first(trace) <= row.at / 1000 <= _last(trace)]
+    n = -(-len(seen) // POINTS)
+    rows = [max(seen[i : i + n], key=figure) for i in range(0, len(seen), n)]
     changes = [next(same) for _, same in groupby(((row.at / 1000, figure(row)) for row in rows), key=lambda point: point[1])]
-    changes.append((trace.scenario.seconds, figure(trace.rows[-1])))
+    changes.append((_last(trace), figure(rows[-1])))
     return [at for at, _ in changes], [value for _, value in changes]
+
+
+def _first(trace: Trace) -> float:
+    return max(0, min(job.at for job in trace.scenario.jobs) / 1000 - 5)
+
+
+def _last(trace: Trace) -> float:
+    return max(row.at for row in trace.rows if row.living) / 1000 + 5
 
 
 def main() -> None:

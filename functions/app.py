@@ -21,6 +21,7 @@ from functions.events import EVENT_STREAM, EventsPage, EventsQuery, events
 from functions.fail import fail, fail_batch
 from functions.health import healthz, index, readyz
 from functions.heartbeat import heartbeat, heartbeat_batch
+from functions.invoked import Worked, WorkQuery, Workshop, recognise, work
 from functions.look import get_job, list_jobs
 from functions.metrics import metrics
 from functions.note import note, note_batch
@@ -44,6 +45,7 @@ from functions.schedules import (
 )
 from functions.stats import Numbered, StatsQuery, stats
 from functions.submit import submit, submit_batch
+from functions.summons import Summons
 from functions.tick import tick
 from functions.timetable import NewSchedule, RunNow, SchedulesPage
 from functions.tokens import Principal, Role, Tokens
@@ -53,6 +55,7 @@ from jobs.model import Job, Queue
 from jobs.outage import Outage
 from jobs.pool import Pool
 from jobs.recurring import Schedule
+from jobs.signing import Secrets
 from jobs.store import Store
 
 log = logging.getLogger(__name__)
@@ -100,6 +103,8 @@ class Route(Generic[B, Q]):
     """Bytes that the body may have."""
     headers: tuple[str, ...] = ()
     """Those of its own that a request or an answer may have; `functions.openapi` says what each means."""
+    signed: bool = False
+    """Is a signature as good as a token?"""
 
 
 async def openapi(call: Call[q.Nothing, q.Nothing]) -> Reply:
@@ -163,6 +168,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
           headers=("Last-Event-ID",)),
     Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
     Route("GET", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
+    Route("POST", "/work", WORK, work, Summons, WorkQuery, {200: Worked}, ("not-found", "at-work"), signed=True),
     Route("GET", "/stats", READ, stats, NO, StatsQuery, {200: Numbered}),
     Route("GET", "/metrics", READ, metrics, NO, NO, {200: "text/plain"}),
     Route("GET", "/", ALL, index, NO, NO, {200: (a.Links, "text/html")}, headers=("Vary",)),
@@ -183,6 +189,10 @@ class Api:
     store: Store
     tokens: Tokens
     routes: tuple[Route[Any, Any], ...] = ROUTES
+    workshop: Workshop | None = None
+    """Where jobs are run, if this server has an app."""
+    secrets: Secrets = field(default_factory=Secrets)
+    """What summonses are signed with."""
     _outage: Outage = field(default_factory=Outage, init=False)
     _exact: dict[str, dict[str, Route[Any, Any]]] = field(default_factory=dict, init=False)
     _shaped: dict[int, list[tuple[tuple[str, ...], Route[Any, Any]]]] = field(default_factory=dict, init=False)
@@ -217,11 +227,14 @@ class Api:
 
     async def _answer(self, request: Request) -> Reply:
         route, words = self.find(request)
-        who = self.admit(request, route.roles)
+        if route.signed and "webhook-signature" in request.headers:
+            request, who = await recognise(request, self.tokens, self.secrets)
+        else:
+            who = self.admit(request, route.roles)
         check(words)
         asked = query(request, route.query)
         sent = await body(request, route.body, route.most) if route.body is not NO else NO()
-        reply = await route.handler(Call(self.store, who, request, sent, asked, words))
+        reply = await route.handler(Call(self.store, who, request, sent, asked, words, self.workshop))
         if route.roles:  # the others say nothing about Redis
             self._outage.over()
         if request.method == "HEAD":

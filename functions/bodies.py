@@ -5,9 +5,9 @@ nobody knows is a fault, for it was meant to do something.
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 WAIT_MAX = 20
 """Seconds that one request may wait: gateways cut at about 30."""
@@ -54,6 +54,7 @@ Cursor = Annotated[str, Field(max_length=1024, description="Where the page befor
 
 
 _GIVEN: dict[str, Any] = {"not": {"type": "null"}}
+_SAID: dict[str, Any] = {"minLength": 1}
 _WITH_KEY: dict[str, Any] = {"required": ["key"], "properties": {"key": _GIVEN}}
 
 
@@ -247,7 +248,28 @@ class QueueChange(Body):
     )
 
 
-class Card(Body):
+class Called(Body):
+    """Who comes to work, perhaps as it was summoned."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"if": {"required": ["summons"], "properties": {"summons": _SAID}},
+                           "then": {"required": ["pool"], "properties": {"pool": _SAID}}}
+    )  # fmt: skip
+
+    pool: Place = Field("", description="The pool whose work it does.")
+    summons: Place = Field(
+        "",
+        description="What it was summoned by: comes with a pool. Where nobody waits for it any more, it is to go at once.",
+    )
+
+    @model_validator(mode="after")
+    def _comes_with_a_pool(self) -> Self:
+        if self.summons and not self.pool:
+            raise ValueError("a summons comes with a pool: say which")
+        return self
+
+
+class Card(Called):
     """What a worker says of itself."""
 
     life: Name = Field(description="A word of its own choice, another one each time it starts.")
@@ -255,8 +277,6 @@ class Card(Body):
         "", description="The exclusive place that it holds."
     )
     about: dict[str, Any] = Field({}, description="Host, pid, platform, what it has done …; at most 4 KiB.")
-    pool: Place = Field("", description="The pool whose work it does.")
-    summons: Place = Field("", description="What it was summoned by; it comes with a pool.")
 
 
 class Gone(Body):

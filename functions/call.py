@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from functions.invoked import Workshop
     from functions.tokens import Principal
     from jobs.store import Store
 
@@ -41,6 +42,8 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     unsent: Callable[[], Awaitable[None]] | None = None
     """What to do when the caller had hung up before this could be sent: a claim gives back what it took."""
+    finishes: bool = False
+    """Do the pieces come to an end by themselves when the server stops? Others are cut short at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +57,5 @@ class Call(Generic[B, Q]):
     query: Q
     words: Mapping[str, str]
     """The parts of the path that its template names."""
+    workshop: Workshop | None = None
+    """Where jobs are run, if this server has an app."""

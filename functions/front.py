@@ -171,7 +171,7 @@ class Front(web.Server):
         chunked = request.version >= (1, 1)
         keep = chunked and request.keep_alive and request.content.is_eof()
         await outlet.write(head(reply, keep=keep, chunked=chunked))
-        await outlet.stream(pieces, self._ends, chunked=chunked)
+        await outlet.stream(pieces, Ends() if reply.finishes else self._ends, chunked=chunked)
         return KEEP if keep and not self._stopping else CLOSE
 
     def _undo(self, reply: Reply) -> None:

@@ -25,13 +25,19 @@ _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=Fa
 M = TypeVar("M", bound=BaseModel)
 
 
-async def body(request: Request, model: type[M], most: int) -> M:
-    """The body as its model. Raises Problem for one that is too large, of another type, no JSON, or says what cannot be."""
+async def raw_body(request: Request, most: int) -> bytes:
+    """The bytes of a body. Raises Problem for one that is too large, or compressed."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-media-type", "send the body as it is, not compressed")
     raw = await request.read(most) if request.read else request.body
     if len(raw) > most:
         raise Problem("too-large", f"the body has {len(raw):,} bytes: at most {most:,}")
+    return raw
+
+
+async def body(request: Request, model: type[M], most: int) -> M:
+    """The body as its model. Raises Problem for one that is too large, of another type, no JSON, or says what cannot be."""
+    raw = await raw_body(request, most)
     if not raw and not any(field.is_required() for field in model.model_fields.values()):
         raw = b"{}"
     else:

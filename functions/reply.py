@@ -54,6 +54,7 @@ KINDS: dict[str, Kind] = {
     "too-many": Kind(422, "More items than one call takes"),
     "idempotency-mismatch": Kind(422, "This Idempotency-Key was used with another body"),
     "queue-full": Kind(429, "The queue is full", 5),
+    "at-work": Kind(429, "This process works already", 5),
     "too-many-headers": Kind(431, "The headers are too large"),
     "internal": Kind(500, "This is a defect of the server"),
     "wrong-layout": Kind(503, "The data belongs to another version", 60),

@@ -12,10 +12,12 @@ from functions.app import Api
 from functions.call import Request
 from functions.front import Front
 from functions.gate import Limits
+from functions.invoked import Workshop
 from functions.listening import listen, make_room, url_of
 from functions.tokens import Tokens
 from jobs.config import Settings
 from jobs.invokers import invokers_of
+from jobs.signing import Secrets
 from jobs.store import Store
 from jobs.summoner import Summoner
 
@@ -51,11 +53,14 @@ async def serve(
     *,
     limits: Limits | None = None,
     stop: Stop | None = None,
+    workshop: Workshop | None = None,
+    secrets: Secrets | None = None,
 ) -> None:
     """Serve the API until a signal comes (SIGTERM, SIGINT, SIGHUP), or, if there is a `stop`, until that is asked.
 
     `report` is told the URL once it is up. Without `tokens` only loopback addresses are served. Redis need not be there: who
-    asks meanwhile is told 503. At the end, no more requests are taken, who waits is answered, and the others have 8 s; a second
+    asks meanwhile is told 503. With a `workshop`, `POST /work` runs jobs in it, for who has a token or one of the `secrets`. At
+    the end, no more requests are taken, who waits is answered, workers finish or give back, and the others have 8 s; a second
     signal hurries. Raises Invalid for an address that cannot be served, and JobsError for a port that is taken.
     """
     tokens, limits = tokens or Tokens(), limits or Limits()
@@ -63,7 +68,7 @@ async def serve(
     store = Store(quick(settings))
     summoner = store.summoner = Summoner(store, invokers_of())
     store.nudge = summoner.nudge
-    api = Api(store, tokens)
+    api = Api(store, tokens, workshop=workshop, secrets=secrets or Secrets())
     front = Front(api, replace(limits, connections=make_room(limits.connections)))
     try:
         with _asked(stop) as stop:
@@ -73,8 +78,11 @@ async def serve(
             await stop.asked.wait()
             looking.cancel()  # it was for the log: is Redis there?
             store.hurry()
-            await front.stop(GRACE, stop.hurried)
+            ending = [workshop.finish(GRACE, stop.hurried)] if workshop else []
+            await asyncio.gather(front.stop(GRACE, stop.hurried), *ending)
     finally:
+        if workshop:
+            await workshop.aclose()
         for one in sockets:
             one.close()
         with contextlib.suppress(TimeoutError):

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from jobs.context import KeepLog
 from jobs.invokers import Invoker, invokers_of
@@ -43,6 +43,7 @@ async def work(
     linger: float = 0.0,
     invokers: Mapping[str, Invoker] | None = None,
     report: Report = lambda event, lease, words: None,
+    obey: Callable[[Worker], None] | None = None,
 ) -> Summary:
     """Run one worker in this process, on the app's Redis or on another `source`, and say what it did.
 
@@ -54,9 +55,9 @@ async def work(
     ends otherwise has others summoned for what it leaves behind, by `invokers` (those that the environment allows, unless given).
 
     SIGTERM, SIGINT and SIGHUP stop it: it takes no more jobs, lets the running ones finish for `grace` seconds, and gives the
-    rest back without burning a try; a second signal hurries. Raises Unavailable when the source does not answer at the start,
-    Denied when it does not know us, and Invalid for options that cannot be; later outages are ridden out. A `source` (say, a
-    `jobs.http.HttpSource`) stays open.
+    rest back without burning a try; a second signal hurries. Where the signals are somebody else's, `obey` is given the worker,
+    to `stop()` it. Raises Unavailable when the source does not answer at the start, Denied when it does not know us, and Invalid
+    for options that cannot be; later outages are ridden out. A `source` (say, a `jobs.http.HttpSource`) stays open.
     """
     keep_log = KeepLog(logging.INFO)
     logging.getLogger().addHandler(keep_log)
@@ -67,7 +68,7 @@ async def work(
                 commands=commands, name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, pool=pool,
                 summons=summons, report=report,
             )  # fmt: skip
-            _obey_signals(worker)
+            (obey or _obey_signals)(worker)
             report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
             async with _carrying_on(there, invokers, worker, seconds):
                 return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs, linger=linger)

@@ -200,8 +200,9 @@ class KeepLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep one line."""
         context = current.get()
-        if context is None:
+        if context is None or record.__dict__.get("sublet_kept"):
             return
+        record.__dict__["sublet_kept"] = True  # several workers in one process listen, each with one of these
         try:
             context.log(f"{record.levelname.lower()} {self.format(record)}")
         except Exception:  # noqa: BLE001  # a broken log line must not fail the task; logging's own way of saying so

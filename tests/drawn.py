@@ -17,6 +17,7 @@ URL, TOKEN, SEEN = (os.environ.get(f"DRAWN_{name}", "") for name in ("URL", "TOK
 WAIT = 0.02
 """Seconds that a request may wait here, which may be drawn as a minute."""
 WAITS = {"wait": 20.0, "for": 55.0}
+TARGETS = {"http": "https://example.com/work", "lambda": "resize"}
 SETTLING = tuple(f"/jobs/{verb}" for verb in ("heartbeat", "complete", "fail", "release", "note"))
 EVERYWHERE = {
     *("cache-control", "connection", "content-length", "content-security-policy", "content-type", "date"),
@@ -70,6 +71,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             job.pop("id", None)
     if case.operation.path.startswith("/schedules/"):
         plan(case, body)
+    elif case.operation.path == "/pools/{name}" and body:
+        body |= {"min": min(body.get("min", 0), body.get("max", 10)), "revision": None}
+        body |= {"queues": list(dict.fromkeys(body["queues"])), "target": TARGETS.get(body.get("invoker", "none"), "")}
     elif case.operation.path == "/queues/{queue}" and body:
         fit(case, body)
     elif next(numbers) % 3:

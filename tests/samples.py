@@ -85,6 +85,7 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/workers/{name}/drain"): Sample("/workers/mill/drain", None, 202, 202),
     ("POST", "/tick"): Sample("/tick"),
     ("GET", "/tick"): Sample("/tick"),
+    ("POST", "/work"): Sample("/work", {"queues": ["ready"]}, 404, 404),
     ("GET", "/stats"): Sample("/stats"),
     ("GET", "/metrics"): Sample("/metrics"),
     ("GET", "/events"): Sample("/events?after=0"),

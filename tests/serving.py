@@ -37,13 +37,16 @@ ADMIN = f"boss:admin:{SECRET}"
 
 @contextlib.asynccontextmanager
 async def serving(
-    settings: Settings, *, tokens: str | Tokens = "", limits: Limits | None = None, stop: Stop | None = None
+    settings: Settings, *, tokens: str | Tokens = "", limits: Limits | None = None, stop: Stop | None = None, **more: Any
 ) -> AsyncIterator[str]:
-    """The API of these settings, served on this loop and a free port; gives its URL. `stop.ask()` ends it sooner."""
+    """The API of these settings, served on this loop and a free port; gives its URL. `stop.ask()` ends it sooner.
+
+    `more` is for the worker function: a `workshop`, `secrets`.
+    """
     stop = stop or Stop()
     up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     valid = Tokens(tokens) if isinstance(tokens, str) else tokens
-    task = asyncio.create_task(serve(settings, "127.0.0.1", 0, valid, up.set_result, limits=limits, stop=stop))
+    task = asyncio.create_task(serve(settings, "127.0.0.1", 0, valid, up.set_result, limits=limits, stop=stop, **more))
     try:
         async with asyncio.timeout(SECONDS):
             await asyncio.wait([task, up], return_when=asyncio.FIRST_COMPLETED)

@@ -23,7 +23,8 @@ MARK = "DEMO_TEST_MARK"
 """An environment variable by which everything that a demo starts can be found."""
 SMALL = """
 import sys
-from jobs.demo import api, show
+from jobs.demo import show
+from jobs.dev import api
 from jobs.demo.corpus import Corpus
 found = Corpus.find()
 show.Corpus.find = lambda: Corpus(found.files[:400], 400, found.roots)
@@ -100,6 +101,7 @@ def test_a_worker_dies_a_ghost_is_refused_and_nothing_is_lost(demo: Callable[...
     assert (found["lost"], found["completed_twice"]) == (0, 0)
     assert min(found["recovered"], found["refused"]) >= 1
     assert "\x1b" not in story
+    assert "worker 4 is here: it was summoned" in story  # in the place of the one that was killed
     for words in ("SIGKILL", "SIGSTOP", "attempt 2", "SIGCONT", "LEASE_LOST", "rm -r .sublet/demo", "lines of code"):
         assert words in story
 

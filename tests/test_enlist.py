@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs import Invalid, verbs
+from jobs import Invalid, keys, verbs
 from jobs.model import Card
 
 DAY = 86_400

@@ -19,11 +19,12 @@ LAYERS = [
     {"jobs.slots"},
     {"jobs.schedule"},
     {"jobs.errors", "jobs.keys", "jobs.bootstrap", "jobs.orphans"},
+    {"jobs.signing"},
     {"jobs.model", "jobs.options", "jobs.config", "jobs.line", "jobs.keeper", "jobs.host", "jobs.outage"},
     {"jobs.pool", "jobs.payload"},
     {"jobs.scripts", "jobs.context", "jobs.program", "jobs.wire"},
     {"jobs.verbs", "jobs.reads", "jobs.embedded", "jobs.tracing", "jobs.endpoint"},
-    {"jobs.transport"},
+    {"jobs.transport", "jobs.invokers"},
     {"jobs.roster", "jobs.counts"},
     {"jobs.schedules", "jobs.pools", "jobs.recurring"},
     {"jobs.upkeep"},
@@ -42,7 +43,7 @@ LAYERS = [
     {"jobs.claiming"},
     {"jobs.worker"},
     {"functions.work", "functions.call", "functions.bodies"},
-    {"functions.pool_bodies"},
+    {"functions.summons", "functions.pool_bodies"},
     {"functions.queries", "functions.answers", "functions.reply", "functions.tokens"},
     {"functions.reading", "functions.cursor", "functions.gate", "functions.outlet", "functions.listening", "functions.timetable"},
     {"functions.held", "functions.numbers", "functions.examples"},
@@ -67,6 +68,7 @@ LAYERS = [
         "functions.metrics",
         "functions.events",
         "functions.openapi",
+        "functions.invoked",
     },
     {"functions.schedules"},
     {"functions.app"},
@@ -78,12 +80,14 @@ LAYERS = [
     {"jobs.__main__"},
 ]
 """From the ground up. A module imports from lower layers only; within one of the ROOMS it may look around."""
-ROOMS = ("jobs.cli", "jobs.demo", "jobs.conformance", "jobs.testing")
+ROOMS = ("jobs.cli", "jobs.demo", "jobs.conformance", "jobs.testing", "jobs.invokers")
 BUDGETS = {"function": 40, "python": 300, "script": 80, "library": 160}
 DOORS = {
     "redis": {"jobs.config", "jobs.line", "jobs.transport", "jobs.waiter", "jobs.embedded"},
     "hiredis": {"jobs.line"},
-    "aiohttp": {"functions.connection", "functions.front", "jobs.http"},
+    "aiohttp": {"functions.connection", "functions.front", "jobs.http", "jobs.invokers.http"},
+    "boto3": {"jobs.invokers.aws"},
+    "botocore": {"jobs.invokers.aws"},
     "prometheus_client": {"functions.metrics"},
     "rich": {"jobs.demo"},
     "fakeredis": {"jobs.testing"},

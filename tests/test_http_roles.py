@@ -43,6 +43,7 @@ def test_the_table_gives_the_roles_that_the_design_has():
     assert may[Role.WORK] == {
         *("GET /jobs/next", "POST /jobs/claim", "GET /jobs/{id}", "GET /workers", *[f"POST {path}" for path in verbs]),
         *("PUT /workers/{name}", "DELETE /workers/{name}", "POST /workers/{name}/reconcile", "POST /workers/{name}/retire"),
+        "POST /work",
     }
     assert {named(r) for r in ROUTES if not r.roles} == {"GET /", "GET /healthz", "GET /readyz", "GET /openapi.json"}
 

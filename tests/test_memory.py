@@ -16,8 +16,8 @@ local redis = {error_reply = given.error_reply, pcall = given.pcall, call = func
   return given.call(command, ...)
 end}
 """
-READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN", "ZCOUNT",
-         "HEXISTS"}  # fmt: skip
+READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN",
+         "ZCOUNT", "HEXISTS"}  # fmt: skip
 OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "fire")]
 """All verbs but those that make what was not there."""
 

@@ -107,7 +107,7 @@ async def test_settings_that_make_no_sense_are_refused_and_change_nothing(desk, 
     assert desk.everything() == before
 
 
-@pytest.mark.parametrize(("name", "target"), [("", ""), ("a b", ""), ("p" * 129, ""), ("p", "x" * 1025), ("p", "a\nb"), ("p", "a\0")])
+@pytest.mark.parametrize(("name", "target"), [("", ""), ("a b", ""), ("p" * 129, ""), ("p", "x" * 1025), ("p", "a\nb")])
 async def test_a_name_is_a_name_and_a_target_one_line(desk, name, target):
     with pytest.raises(Invalid, match="a pool is 1 to 128 of"):
         await desk.pool(name, 0, "queues=q invoker=none", target)

@@ -22,7 +22,7 @@ from jobs.pool import Pool
 from jobs.store import Store
 from jobs.summoner import Summoner
 from tests import dying_tasks as tasks
-from tests.processes import children_of, is_alive, on_linux
+from tests.processes import children_of, on_linux
 from tests.programs import bearing
 
 pytest_plugins = ["tests.dying"]
@@ -40,6 +40,11 @@ def is_frozen(pid):
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T"
     return False
+
+
+def send(pid, number):
+    with contextlib.suppress(ProcessLookupError):  # it ended by itself
+        os.kill(pid, number)
 
 
 class Show:
@@ -108,12 +113,12 @@ class Show:
             what = deeds.pop(0) if deeds else self.random.choice(["kill", "kill a child", *["freeze"] * (not late)])
             children = set(children_of(victim)) & {note.pid for note in self.stage.notes("began")}
             if what == "kill a child" and children:
-                os.kill(self.random.choice(sorted(children)), signal.SIGKILL)
+                send(self.random.choice(sorted(children)), signal.SIGKILL)
             elif what == "freeze":
                 self.frozen.append(victim)
-                os.kill(victim, signal.SIGSTOP)
+                send(victim, signal.SIGSTOP)
             else:
-                os.kill(victim, signal.SIGKILL)
+                send(victim, signal.SIGKILL)
                 await self.until(lambda: victim not in self.at_work(), "its end")  # noqa: B023  # called at once
             await asyncio.sleep(self.random.uniform(0.5, 2))
 
@@ -123,8 +128,7 @@ class Show:
 
     def thaw(self):
         for pid in self.frozen:
-            if is_alive(pid):
-                os.kill(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
 
     async def close(self):
         self.pouring = False

@@ -8,7 +8,9 @@ import json
 import os
 import sys
 
+from functions.invoked import Workshop
 from tests.serving import ADMIN, ROOT, SECRET, ask, serving
+from tests.tasks import app
 
 pytest_plugins = ["tests.served"]
 
@@ -35,7 +37,12 @@ def tightened(described, tokens):
 
 async def hold(settings, folder, *words, tokens="", drawn="1"):
     """Run schemathesis against a server; which answers each operation gave."""
-    async with serving(settings, tokens=tokens) as url:
+    with app.elsewhere(settings):
+        return await _hold(settings, folder, *words, tokens=tokens, drawn=drawn)
+
+
+async def _hold(settings, folder, *words, tokens, drawn):
+    async with serving(settings, tokens=tokens, workshop=Workshop(app, seconds=1)) as url:
         described = tightened((await ask(url, "GET", "/openapi.json")).json(), tokens)
         (folder / "api.json").write_text(json.dumps(described))
         (folder / "config.toml").write_text(CONFIG)

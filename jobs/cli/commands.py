@@ -112,6 +112,7 @@ def _serve(parser: Parser) -> None:
     option = parser.option
     option("--host", "ADDRESS", "where to listen (SUBLET_HOST, 127.0.0.1); everywhere: 0.0.0.0", default=None)
     option("--port", "PORT", "the port (SUBLET_PORT, PORT, 8377); 0 finds a free one", type=values.port, default=None)
+    option("--app", "MODULE:APP", "be a worker function, too: POST /work runs the jobs of this app", default=None)
     option("--tokens-file", "FILE", "lines of NAME:ROLES:SECRET, beside SUBLET_TOKENS (SUBLET_TOKENS_FILE)", default=None)
 
 
@@ -226,7 +227,7 @@ _TABLE = (
             "steer.configure", _configure),
     Command("work", "MODULE:APP [options]", "Run a worker: take jobs and run them until a signal comes.",
             "work.work", _work),
-    Command("serve", "[--host ADDRESS] [--port PORT] [--tokens-file FILE]",
+    Command("serve", "[options]",
             "Answer HTTP: the whole API, for curl and for workers. Away from loopback it takes tokens.",
             "serve.serve", _serve, groups=("http",)),
     Command("workers", "[drain NAME…]", "The workers: where each runs, what it holds, and when it was last heard of.",

@@ -5,14 +5,21 @@ import logging
 import os
 import sys
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from functions.tokens import Tokens
 from jobs.bootstrap import missing
 from jobs.cli.events import log_to_stderr
+from jobs.cli.load import load_app
 from jobs.cli.loops import loop_factory
 from jobs.cli.output import document, write
-from jobs.cli.session import client_of, settings_of
+from jobs.cli.session import client_of, settings_for, settings_of
 from jobs.errors import Invalid
+from jobs.signing import Secrets
+
+if TYPE_CHECKING:
+    from jobs.registry import App
 
 HOST, PORT = "127.0.0.1", 8377
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
@@ -24,15 +31,21 @@ def serve(args: Namespace) -> int:
     lacking = missing(NEEDED)
     if lacking:
         raise Invalid(f"serving HTTP takes {' and '.join(lacking)}: pip install 'sublet[http]' (from a checkout: '.[http]')")
-    settings = settings_of(args)
+    app = _app(args)
+    settings = app.settings if app else settings_of(args)
     with client_of(settings):  # a URL that cannot be is refused here
         pass
-    tokens = Tokens.read(args.tokens_file)
+    tokens, secrets = Tokens.read(args.tokens_file), Secrets.read()
     host = args.host or os.environ.get("SUBLET_HOST") or HOST
     port = _port() if args.port is None else args.port
     log_to_stderr(args.json)
     logging.getLogger("functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
+    from functions.invoked import Workshop
     from functions.serve import serve as run  # it needs what may be lacking
+    from jobs.cli.work import leave_what_runs_on
+
+    workshop = Workshop(app, seconds=Workshop.seconds_of()) if app else None
+    threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
 
     def report(url: str) -> None:
         if args.json:
@@ -42,8 +55,25 @@ def serve(args: Namespace) -> int:
         sys.stdout.flush()
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run(settings, host, port, tokens, report))
+        if workshop:
+            runner.get_loop().set_default_executor(threads)
+        runner.run(run(settings, host, port, tokens, report, workshop=workshop, secrets=secrets))
+        if workshop:
+            threads.shutdown(wait=False, cancel_futures=True)
+            leave_what_runs_on(workshop.stuck, 0)
     return 0
+
+
+def _app(args: Namespace) -> "App | None":
+    """The app whose jobs are run here, if one is named: it and the API have their jobs in one place. Raises Invalid."""
+    if not args.app:
+        return None
+    for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
+        if getattr(args, flag):
+            os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
+    app = load_app(args.app)
+    app.settings = settings_for(args, app)
+    return app
 
 
 def _port() -> int:

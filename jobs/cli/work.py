@@ -48,7 +48,7 @@ def work(args: Namespace) -> int:
     app = load_app(args.app)
     app.settings = settings_for(args, app)
     url = _source_url(args)
-    unknown = "" if url else "; ".join(filter(None, [_unknown(app, args.queues or []), _schedules(app, args.app)]))
+    unknown = "" if url else "; ".join(filter(None, [_unknown(app, [] if args.summons else args.queues or []), _schedules(app, args.app)]))
     log_to_stderr(args.json)
     source = _over_http(url, app) if url else None
     events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
@@ -58,7 +58,7 @@ def work(args: Namespace) -> int:
         summary = runner.run(_run(args, app, place, events, unknown, source))
         events.sum_up(summary)
         pool.shutdown(wait=False, cancel_futures=True)
-        _leave_what_runs_on(summary.stuck, int(summary.stalled))
+        leave_what_runs_on(summary.stuck, int(summary.stalled))
     return int(summary.stalled)
 
 
@@ -155,7 +155,7 @@ def _schedules(app: App, place: str) -> str:
     return f"the app's code has taken over schedules: {', '.join(taken)}" if taken else ""
 
 
-def _leave_what_runs_on(stuck: int, code: int) -> None:
+def leave_what_runs_on(stuck: int, code: int) -> None:
     """End this process here if tasks will not end, or what they run in threads: Python would wait for them for ever."""
     until = time.monotonic() + PATIENCE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]

@@ -50,7 +50,7 @@ class Seen:
     def given(self) -> list[str]:
         """The ids of the jobs that a claim's reply brings."""
         many = self.verb == "claim" and isinstance(self.reply, list)
-        return [text(self.reply[i]) for i in range(2, len(self.reply), 6)] if many else []
+        return [text(self.reply[i]) for i in range(3, len(self.reply), 6)] if many else []
 
     def token(self) -> str:
         """The token that a claim's reply brings."""

@@ -54,7 +54,7 @@ def kill(stage: Stage, at: float) -> Act:
     if caught:
         worker, held = caught
         worker.kill()
-        stage.tell("✗", f"killed {worker} (SIGKILL) while it held {_jobs(held)}; the leases end within {LEASE:g} s")
+        stage.tell("✗", f"killed {worker} (SIGKILL) while it held {_jobs(held)}")
         yield from _taken_over(stage, worker, held)
 
 
@@ -112,24 +112,24 @@ def _held(stage: Stage, worker: WorkerProcess) -> dict[str, int]:
 
 def _taken_over(stage: Stage, worker: WorkerProcess, held: dict[str, int]) -> Act:
     """See, in Redis, that leases ended and who runs the jobs now. Raises Stuck if that does not come to be."""
-    since, heirs = stage.seconds, set[str]()
+    since, heirs, codes = stage.seconds, set[str](), set[str]()
     waiting = dict(held)
 
     def look() -> bool:
         for job_id, attempt in list(waiting.items()):
-            heir = _heir(_get(stage, job_id), attempt)
+            job = _get(stage, job_id)
+            heir = _heir(job, attempt)
             if heir:
                 heirs.add(stage.cast.named(heir))
+                codes.update(past.code for past in job.attempts if past.number == attempt)
                 del waiting[job_id]
         return not waiting
 
     if not (yield from _until(look, TAKEOVER_SECONDS)):
         raise Stuck(f"nobody took over {_jobs(waiting)} of {worker} in {TAKEOVER_SECONDS:g} s")
     after, attempt = stage.seconds - since, max(held.values()) + 1
-    heir = " and ".join(sorted(heirs))
-    stage.tell(
-        "↻", f"{heir} took over {_jobs(held)} of {worker} when the leases had ended, {after:.1f} s later: attempt {attempt}"
-    )
+    why = "when the leases had ended" if codes != {"crashed"} else "for its process was seen to be gone"
+    stage.tell("↻", f"{_and(heirs)} took over {_jobs(held)} of {worker}, {why}, {after:.1f} s later: attempt {attempt}")
 
 
 def _get(stage: Stage, job_id: str) -> Job:
@@ -144,6 +144,12 @@ def _heir(job: Job, attempt: int) -> str | None:
     if job.attempt <= attempt:
         return None
     return job.worker or next((past.worker for past in job.attempts if past.number > attempt), None)
+
+
+def _and(names: set[str]) -> str:
+    """Some names in a sentence."""
+    *others, last = sorted(names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _jobs(jobs: dict[str, int]) -> str:

@@ -1,18 +1,21 @@
 """The workers of the demo together, and the ledger of what they said."""
 
-import time
+import contextlib
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 
-from jobs.demo.workers import Said, WorkerProcess
+from jobs.config import Settings
+from jobs.demo.wings import Wings
+from jobs.demo.workers import Said, WorkerProcess, read
 from jobs.errors import JobsError
+from jobs.pool import Pool
 
-READY_SECONDS = 30.0
-"""How long workers may take to start."""
-STOP_SECONDS = 4.0
-"""How long workers may take to give back what they hold before they are killed."""
+POOL, WORKERS, SLOTS = "demo", 3, 2
+"""The pool, how many workers it has at most, and how many jobs each runs at a time."""
+WAIT, LINGER = 0.5, 5.0
+"""Seconds that a job should wait at most, so that even little work is owed all of them; and that an idle worker stays."""
 
 
 class Stuck(JobsError):
@@ -44,13 +47,15 @@ class Ledger:
 
 
 class Cast:
-    """Some worker processes. A context manager that sees all of them gone."""
+    """The workers of the show, which a pool summons as it is owed them. A context manager that sees all of them gone."""
 
-    def __init__(self, arguments: Sequence[str], redis_url: str, log: Path) -> None:
+    def __init__(self, settings: Settings, queue: str, lease: float, log: Path) -> None:
         self.workers: list[WorkerProcess] = []
         self.ledger = Ledger()
-        self._arguments, self._redis_url = arguments, redis_url
-        self._log = open(log, "wb")  # noqa: SIM115  # closed by `close`
+        self._heard: SimpleQueue[tuple[int, str | int]] = SimpleQueue()
+        self._log = open(log, "w", errors="replace")  # noqa: SIM115  # closed by `close`
+        wish = Pool(name=POOL, queues=(queue,), invoker="process", max=WORKERS, slots=SLOTS, wait=WAIT, linger=LINGER)
+        self._wings = Wings(settings, wish, lease, lambda *said: self._heard.put(said), lambda *said: self._heard.put(said))
 
     def up(self) -> list[WorkerProcess]:
         """The workers to which nothing has happened."""
@@ -60,34 +65,44 @@ class Cast:
         """A worker as people call it, by its name in Redis."""
         return next((str(worker) for worker in self.workers if worker.name == name), str(name))
 
-    def fill(self, count: int) -> list[WorkerProcess]:
-        """Start workers until `count` are up, wait for them, and give the new ones. Raises Stuck."""
-        first = len(self.workers) + 1
-        for number in range(first, first + count - len(self.up())):
-            self.workers.append(WorkerProcess.start(number, self._arguments, self._redis_url, self._log))
-        new, deadline = self.workers[first - 1 :], time.monotonic() + READY_SECONDS
-        while not all(worker.name for worker in new):
-            self.listen()
-            if self.died() or time.monotonic() > deadline:
-                raise Stuck(f"the workers did not start in {READY_SECONDS:g} s{self._complaints()}")
-            time.sleep(0.01)
-        return new
-
     def listen(self) -> list[tuple[WorkerProcess, Said]]:
-        """What the workers have said since this was last asked; it is in the ledger, too."""
-        heard = [(worker, said) for worker in self.workers for said in worker.heard()]
-        for worker, said in heard:
-            self.ledger.note(worker, said)
+        """What the workers have said since this was last asked; it is in the ledger, too. Raises Stuck."""
+        if self._wings.error:
+            raise Stuck(f"nobody summons workers any more ({self._wings.error}){self._complaints()}")
+        heard = []
+        with contextlib.suppress(Empty):
+            while True:
+                pid, what = self._heard.get_nowait()
+                said = self._note(pid, what)
+                if said:
+                    heard.append(said)
         return heard
 
-    def died(self) -> list[WorkerProcess]:
-        """The workers that went by themselves since this was last asked. Raises Stuck when none is left."""
-        dead = [worker for worker in self.up() if worker.exit is not None]
-        for worker in dead:
-            worker.fate = "died"
-        if dead and not self.up():
-            raise Stuck(f"the last worker died ({dead[-1].exit}){self._complaints()}")
-        return dead
+    def _note(self, pid: int, what: str | int) -> tuple[WorkerProcess, Said] | None:
+        """Take note of a worker's line, or of its end."""
+        worker = next((worker for worker in reversed(self.workers) if worker.pid == pid), None)
+        if isinstance(what, int):
+            if worker:
+                worker.exit = what
+            return None
+        said = read(what)
+        if said is None:
+            self._log.write(f"{what}\n")
+            return None
+        if said.event == "ready":
+            worker = WorkerProcess(len(self.workers) + 1, pid, said.words.split()[0])
+            self.workers.append(worker)
+        if worker is None:
+            return None
+        self.ledger.note(worker, said)
+        return worker, said
+
+    def gone(self) -> list[WorkerProcess]:
+        """The workers that went by themselves since this was last asked: they died, or had nothing to do and left."""
+        gone = [worker for worker in self.up() if worker.exit is not None]
+        for worker in gone:
+            worker.fate = "died" if worker.exit else "left"
+        return gone
 
     def _complaints(self) -> str:
         self._log.flush()
@@ -96,18 +111,18 @@ class Cast:
 
     def close(self) -> None:
         """Stop all workers, and kill those that take too long. Interrupted, it kills the rest at once."""
-        deadline = time.monotonic() + STOP_SECONDS
-        try:
-            for worker in self.workers:
-                worker.stop()
-            for worker in self.workers:
-                worker.end(deadline - time.monotonic())
-        finally:
-            for worker in self.workers:
-                worker.end(0)
-            self._log.close()
+        for worker in self.workers:
+            if worker.fate == "frozen":
+                worker.wake()
+        self._wings.close()
+        self._log.close()
 
     def __enter__(self) -> "Cast":
+        try:
+            self._wings.open()
+        except BaseException:
+            self._log.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -9,18 +9,20 @@ from collections.abc import Sequence
 from rich.markup import escape
 
 from jobs.demo import FOLDER
-from jobs.demo.api import ApiProcess
 from jobs.demo.cast import Cast, Stuck
 from jobs.demo.corpus import Corpus
 from jobs.demo.screen import Screen
 from jobs.demo.tally import Tally
 from jobs.demo.tasks import Report
+from jobs.dev.api import ApiPiece
 from jobs.embedded import EmbeddedServer
 
 LARGEST = 5
 """Files in the table of the largest."""
 GLANCE = 0.2
 """Seconds between two looks at the workers while somebody plays."""
+SHOWN = ("ready", "completed", "failed", "released", "refused", "lost", "crashed")
+"""What of that is shown."""
 AT_ONCE = 8
 """Lines of the workers that are shown at one glance."""
 
@@ -51,16 +53,14 @@ def _totals(corpus: Corpus, reports: Sequence[Report]) -> list[str]:
     return [*words, f"{unread} not valid Python"] if unread else words
 
 
-def play(screen: Screen, server: EmbeddedServer, cast: Cast, api: ApiProcess, queue: str, call: str) -> None:
+def play(screen: Screen, server: EmbeddedServer, cast: Cast, api: ApiPiece, queue: str, call: str) -> None:
     """Leave everything up, say what to try, and show what the workers do; `call` is how to call this program.
 
     Ends by a signal alone. Raises Stuck when the server is gone.
     """
-    count = len([worker for worker in cast.workers if worker.fate in ("", "killed")])
-    cast.fill(count)
     api.start()
     screen.say()
-    screen.say(f"  The server, {count} workers and the HTTP API stay up. Try, in another terminal:")
+    screen.say("  The server and the HTTP API stay up; workers come when there is work, and go. Try, in another terminal:")
     for line in _by_http(api.url, queue):
         screen.say(f"    [bold]{escape(line)}[/]")
     screen.say("  The same with the command:")
@@ -68,7 +68,7 @@ def play(screen: Screen, server: EmbeddedServer, cast: Cast, api: ApiProcess, qu
         screen.say(f"    [bold]{escape(line)}[/]")
     screen.say("  Ctrl-C stops everything; the data stay.")
     while True:
-        _glance(screen, cast, count)
+        _glance(screen, cast)
         if not _is_alive(server.pid):
             raise Stuck(f"the server is gone; its log is {FOLDER / 'server.log'}")
         if api.exit is not None:
@@ -106,15 +106,16 @@ def _quoted(text: str) -> str:
     return json.dumps(text).replace("'", "'\\''")
 
 
-def _glance(screen: Screen, cast: Cast, count: int) -> None:
-    said = [(worker, line) for worker, line in cast.listen() if line.event not in ("ready", "started")]
+def _glance(screen: Screen, cast: Cast) -> None:
+    said = [(worker, line) for worker, line in cast.listen() if line.event in SHOWN]
     for worker, line in said[:AT_ONCE]:
-        screen.say(escape(f"  {time.strftime('%H:%M:%S')}  {worker} {line.event} {line.task} {line.job}, attempt {line.attempt}"))
+        what = f"{line.event} {line.task} {line.job}, attempt {line.attempt}" if line.job else "is here"
+        screen.say(escape(f"  {time.strftime('%H:%M:%S')}  {worker} {what}"))
     if len(said) > AT_ONCE:
         screen.say(f"  {time.strftime('%H:%M:%S')}  … and {len(said) - AT_ONCE:,} more")
-    for worker in cast.died():
-        screen.say(f"  {time.strftime('%H:%M:%S')}  {worker} died ({worker.exit}); another one starts")
-    cast.fill(count)
+    for worker in cast.gone():
+        why = f"died ({worker.exit}); another is summoned if one is owed" if worker.exit else "left: there is nothing to do"
+        screen.say(f"  {time.strftime('%H:%M:%S')}  {worker} {why}")
 
 
 def _is_alive(pid: int) -> bool:

@@ -18,7 +18,7 @@ EVERY = 2.0
 FRAME = 0.1
 """Seconds between two pictures of the bar."""
 
-COLOURS = {"✗": "red", "‖": "cyan", "↻": "green", "▶": "cyan", "⊘": "yellow", "!": "red", "●": "green"}
+COLOURS = {"✗": "red", "‖": "cyan", "↻": "green", "▶": "cyan", "⊘": "yellow", "!": "red", "●": "green", "+": "green", "·": "dim"}
 
 
 class Numbers(NamedTuple):

@@ -14,18 +14,17 @@ from typing import NoReturn
 from jobs.client import SyncClient
 from jobs.config import Settings
 from jobs.demo import FOLDER, acts
-from jobs.demo.api import ApiProcess
-from jobs.demo.cast import Cast, Stuck
+from jobs.demo.cast import SLOTS, WORKERS, Cast, Stuck
 from jobs.demo.corpus import Corpus
 from jobs.demo.ending import play, sums
 from jobs.demo.screen import Member, Numbers, Screen
 from jobs.demo.tally import Tally, count
 from jobs.demo.tasks import Report, analyse
+from jobs.dev.api import ApiPiece
 from jobs.embedded import EmbeddedServer
 from jobs.model import State
 from jobs.options import Options
 
-WORKERS, SLOTS = 3, 2
 KILL_AT, FREEZE_AT = 0.25, 0.4
 """Shares of the work after which a worker is killed, and another one frozen."""
 LOOK = 0.05
@@ -59,12 +58,23 @@ def run(once: bool, json: bool, call: str) -> int:
                 print(dumps(asdict(tally)), flush=True)  # noqa: T201  # the sums are the output
             code = 1 if tally.complaints() else 0
             if not once:
-                api = stack.enter_context(ApiProcess(server.url, FOLDER / "api.log"))
-                play(screen, server, stage.cast, api, stage.queue, call)
+                play(screen, server, stage.cast, _api(stack, server.url), stage.queue, call)
     except KeyboardInterrupt:
         screen.say(f"  stopped; the data stay in {FOLDER}")
         return 130 if code is None else code
     return code
+
+
+def _api(stack: ExitStack, redis_url: str) -> ApiPiece:
+    """The HTTP API, not yet started; it ends with the show."""
+    log = stack.enter_context((FOLDER / "api.log").open("ab"))
+
+    def hear(line: bytes) -> None:
+        log.write(line)
+
+    api = ApiPiece({"SUBLET_REDIS_URL": redis_url}, hear)
+    stack.callback(api.stop)
+    return api
 
 
 @contextmanager
@@ -97,14 +107,11 @@ def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedS
     screen.point("work", f"{corpus.words}, one job each")
     client = stack.enter_context(SyncClient(Settings.read(redis_url=server.url)))
     queue = _new_queue(client, screen)
-    began = time.monotonic()
-    arguments = ("--queues", queue, "--lease", f"{acts.LEASE:g}s", "--slots", str(SLOTS))
-    cast = stack.enter_context(Cast(arguments, server.url, FOLDER / "workers.log"))
-    cast.fill(WORKERS)
-    took = time.monotonic() - began
+    cast = stack.enter_context(Cast(Settings.read(redis_url=server.url), queue, acts.LEASE, FOLDER / "workers.log"))
     screen.point(
         "workers",
-        f"{WORKERS}, each runs {SLOTS} jobs at a time under leases of {acts.LEASE:g} s: short, for the show · {took:.1f} s",
+        f"up to {WORKERS}, summoned as the backlog owes them; each runs {SLOTS} jobs at a time under leases of {acts.LEASE:g} s: "
+        "short, for the show",
     )
     screen.say()
     return server, acts.Stage(client, cast, screen, queue)
@@ -137,7 +144,7 @@ def _perform(stage: acts.Stage, submitted: int, before: int) -> None:
     """Let the workers work and the acts go on until both are through. Raises Stuck when nothing gets done any more."""
     playing: list[acts.Act] = [acts.kill(stage, KILL_AT), acts.freeze(stage, FREEZE_AT)]
     seen: deque[tuple[float, int]] = deque([(stage.seconds, 0)], maxlen=40)
-    moved = stage.seconds
+    moved, came = stage.seconds, 0
     while True:
         ended, running = _ended(stage.client)
         ended -= before
@@ -145,8 +152,13 @@ def _perform(stage: acts.Stage, submitted: int, before: int) -> None:
         seen.append((stage.seconds, ended))
         stage.share = ended / submitted
         stage.cast.listen()
-        for worker in stage.cast.died():
-            stage.tell("!", f"{worker} died by itself ({worker.exit})")
+        for worker in stage.cast.workers[came:]:
+            stage.tell("+", f"{worker} is here: it was summoned, for the backlog owed one")
+        came = len(stage.cast.workers)
+        for worker in stage.cast.gone():
+            stage.tell(
+                "!" if worker.exit else "·", f"{worker} went by itself ({f'exit {worker.exit}' if worker.exit else 'idle'})"
+            )
         playing = [act for act in playing if _goes_on(act)]
         through = ended >= submitted and not playing
         then, ended_then = (0.0, 0) if through else seen[0]
@@ -175,7 +187,7 @@ def _ended(client: SyncClient) -> tuple[int, int]:
 
 
 def _members(stage: acts.Stage) -> list[Member]:
-    signs = {"": "●", "killed": "✗", "frozen": "‖", "died": "✗"}
+    signs = {"": "●", "killed": "✗", "frozen": "‖", "died": "✗", "left": "·"}
     done = stage.cast.ledger.completed
     return [
         Member(str(worker), signs[worker.fate], f"{done[worker.number]:,} {worker.fate or 'done'}")

@@ -9,6 +9,9 @@ from jobs.demo.tasks import Report
 from jobs.errors import NotFound
 from jobs.model import Job, State
 
+LOST = ("lease_expired", "crashed")
+"""The codes of attempts whose worker was not heard of again."""
+
 
 @dataclass
 class Tally:
@@ -20,7 +23,7 @@ class Tally:
     lost: int = 0
     """Jobs that Redis does not know, or whose accepted completion it does not have."""
     recovered: int = 0
-    """Jobs that were completed after a lease of theirs had ended."""
+    """Jobs that were completed after a worker that held them had gone silent, or was gone."""
     refused: int = 0
     """Endings and heartbeats of workers that no longer held the lease."""
     completed_twice: int = 0
@@ -65,7 +68,7 @@ def count(client: SyncClient, ids: Sequence[str], ledger: Ledger, seconds: float
             tally.dead += 1
         elif job.state is State.COMPLETED:
             tally.completed += 1
-            tally.recovered += any(attempt.code == "lease_expired" for attempt in job.attempts)
+            tally.recovered += any(attempt.code in LOST for attempt in job.attempts)
             reports.append(Report.model_validate(job.result))
     return tally, reports
 

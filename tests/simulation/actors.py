@@ -3,6 +3,7 @@
 They make their requests with `jobs.verbs` and `jobs.plans`, and read the answers as the library does.
 """
 
+import contextlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -127,10 +128,8 @@ class Trigger(Process):
     def trigger(self, every: float) -> Strand[None]:
         """Fire for ever."""
         while True:
-            try:
+            with contextlib.suppress(Unavailable):
                 yield from self.follow(fire_due([BASE], self.name))
-            except Unavailable:
-                pass
             yield Sleep(every)
 
 

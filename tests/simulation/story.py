@@ -21,7 +21,8 @@ def told(request: Request) -> str:
     if words == "reconcile":
         return f"reconcile {one['worker']}: " + (", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "it leaves")
     if words == "fire":
-        return "fire " + ", ".join(f"{name}: {slots or 'no slot'}, next {after or 'none'}" for name, _, _, slots, _, after, _ in groups)
+        shots = [(name, slots, after) for name, _, _, slots, _, after, _ in groups]
+        return "fire " + ", ".join(f"{name}: {slots or 'no slot'}, next {after or 'none'}" for name, slots, after in shots)
     if words == "schedule":
         return f"schedule {one['name']} from {one['slot']}"
     if "worker" in one:
