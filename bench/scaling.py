@@ -110,6 +110,8 @@ def _picture(title: str, traces: dict[str, Trace], path: Path) -> Path:
 
 
 def _panel(axes: "Axes", name: str, trace: Trace) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     waiting = axes.twinx()
     waiting.fill_between(*_steps(trace, lambda row: row.ready), color=WAITING, alpha=0.45, linewidth=0, step="post")
     axes.step(*_steps(trace, lambda row: row.wanted), where="post", color="#8C959F", linewidth=0.8)
@@ -119,6 +121,8 @@ def _panel(axes: "Axes", name: str, trace: Trace) -> None:
     axes.set_ylim(0, max(max(row.wanted for row in trace.rows), trace.most) * 1.15)
     waiting.set_ylim(0, max(5, max(row.ready for row in trace.rows)) * 1.15)
     axes.set_xlim(_first(trace), _last(trace))
+    for axis in (axes.xaxis, axes.yaxis, waiting.yaxis):
+        axis.set_major_locator(MaxNLocator(4, integer=True))
     axes.set_title(f"{name}: {trace.cost / trace.ideal:.1f} × the ideal\n{trace.scenario.title}")
 
 

@@ -49,7 +49,7 @@ async function ask(used, sha, how) {
 const scripts = new Map();
 function script(verb) {
   if (!scripts.has(verb)) {
-    const text = ['lib', 'queue', 'life', verb].map((part) => readFileSync(new URL(`${part}.lua`, lua), 'utf8')).join('');
+    const text = ['lib', 'queue', 'life', 'due', verb].map((part) => readFileSync(new URL(`${part}.lua`, lua), 'utf8')).join('');
     scripts.set(verb, { text, sha: createHash('sha1').update(text).digest('hex') });
   }
   return scripts.get(verb);
@@ -125,7 +125,7 @@ async function work() {
   beat();
   while (!stopping) {
     const free = slots - running.size;
-    const [token, next, ...jobs] = await call('claim', random(), name, lease, Math.min(free, 100), ...queues);
+    const [token, next, , ...jobs] = await call('claim', random(), name, lease, Math.min(free, 100), ...queues);
     for (let i = 0; i < jobs.length; i += 6) {
       perform(token, jobs[i], jobs[i + 3], jobs[i + 4]).catch((error) => console.error(error.message));
     }

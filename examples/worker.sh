@@ -13,7 +13,7 @@ task_echo() { cat; }
 task_sleep() { sleep "$(sed -n 's/.*"seconds" *: *\([0-9.]*\).*/\1/p')" && echo null; }
 task_boom() { sed -n 's/.*"message" *: *"\([^"]*\)".*/\1/p' >&2; return 1; }
 
-text() { cat "$lua"/{lib,queue,life,"$1"}.lua; }
+text() { cat "$lua"/{lib,queue,life,due,"$1"}.lua; }
 random() { head -c 18 /dev/urandom | base64 | tr '+/' '_-'; }
 seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }        # of ms
 # The parts of a reply are set apart by a byte that is in no JSON text. What has not answered in time is asked again.
@@ -67,7 +67,7 @@ work() {
   trap 'stop=yes; [[ $job ]] && kill -KILL -- "-$job"' TERM INT
   while [[ ! $stop ]]; do
     call claim "$(random)" "$name" "$lease" 1 "${queues[@]}" || { sleep 1; continue; }
-    if ((${#reply[@]} > 2)); then perform "${reply[0]}" "${reply[@]:2}"
+    if ((${#reply[@]} > 3)); then perform "${reply[0]}" "${reply[@]:3}"
     elif ((reply[1])); then patience=9000 redis BLPOP "${queues[@]/#/"$base:wake:"}" "$(seconds "${reply[1]}")" &>"$tmp/none"; fi
   done
 }

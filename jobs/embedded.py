@@ -121,9 +121,14 @@ class EmbeddedServer:
                 _end(process, at_once=True)
                 raise
 
-    def stop(self) -> None:
-        """Stop the server and wait until it is gone: politely, after 5 s with SIGKILL. Safe to call twice."""
-        _end(self._process)
+    @property
+    def exit(self) -> int | None:
+        """Its exit code, negative for a signal; None while it lives."""
+        return self._process.poll()
+
+    def stop(self, at_once: bool = False) -> None:
+        """Stop the server and wait until it is gone: politely, after 5 s or `at_once` with SIGKILL. Safe to call twice."""
+        _end(self._process, at_once=at_once)
 
     def __enter__(self) -> "EmbeddedServer":
         return self

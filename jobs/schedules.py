@@ -108,12 +108,14 @@ def fire_due(bases: Sequence[str], by: str) -> Plan[Fired]:
             picked: Picked = yield pick(base)
             shots = [shot for one in picked.picks if (shot := _shot(one, picked.now))]
             waiting += len(picked.picks) - len(shots)
+            more = picked.more
             for some in _calls(shots):
                 answers: list[str] = yield fire(base, by, some)
                 words = [answer.partition(" ") for answer in answers]
                 jobs += sum(int(n) for word, _, n in words if word in ("fired", "skipped"))
                 waiting += sum(word in ("held", "QUEUE_FULL") for word, _, _ in words)
-            if not picked.more:
+                more = more or any(word == "later" for word, _, _ in words)
+            if not more:
                 break
     return Fired(jobs, waiting)
 

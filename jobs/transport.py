@@ -95,8 +95,13 @@ class Transport:
         # A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12.
         reading = asyncio.ensure_future(self._pipe(call.commands))
         self._reading.add(reading)
-        reading.add_done_callback(self._reading.discard)
+        reading.add_done_callback(self._read_done)
         return await asyncio.shield(reading)
+
+    def _read_done(self, reading: "asyncio.Future[Any]") -> None:
+        self._reading.discard(reading)
+        if not reading.cancelled():
+            reading.exception()  # whoever asked may have left: then nobody else looks at it
 
     async def _pipe(self, commands: Sequence[tuple[Any, ...]]) -> Any:
         async with self.client.pipeline(transaction=False) as pipe:

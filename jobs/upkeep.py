@@ -7,7 +7,6 @@ from jobs import reads, verbs
 from jobs.model import Reaped
 from jobs.transport import Plan
 
-
 MOVES = 100
 """What one call moves: as many as a script may would hold Redis for too long, as each move is a job's whole change of state."""
 

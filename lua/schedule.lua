@@ -56,7 +56,7 @@ if current ~= revision then
 end
 look_at(queue)
 call('HSET', hash, 'revision', string.format('%.0f', seen + 1), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
-  'overlap', overlap, 'paused', paused, 'slot', slot, 'payload', payload, 'held', '', 'changed_at', stamp)
+  'overlap', overlap, 'paused', paused, 'slot', slot, 'payload', payload, 'held', '', 'answer', '', 'changed_at', stamp)
 call('HSETNX', hash, 'made_at', stamp)
 call('ZADD', key('schedules'), (paused == '1' or slot == '') and NEVER or due, name)
 if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end  -- whoever waits, waits for a later moment

@@ -58,6 +58,8 @@ class Trace:
     completed: int = 0
     beyond: int = 0
     """The most workers, here or on their way, above what was wanted."""
+    miscounted: int = 0
+    """By how many, at the most, Redis was wrong about those on their way."""
 
     @property
     def cost(self) -> float:
@@ -233,14 +235,18 @@ class Fleet:
                 self._at(self._now + self._random.randint(*self.scenario.cold), self._arrive, one)
         self.trace.given += [self._now] * len(ids)
         self._desk.complain(failed)
-        on_their_way = sum(until > self._now for until in self._owed.values())
         if ids:
-            self.trace.beyond = max(self.trace.beyond, found.sum["crew"] + on_their_way - found.sum["wanted"])
+            self.trace.beyond = max(self.trace.beyond, found.sum["crew"] + self._on_their_way - found.sum["wanted"])
+
+    @property
+    def _on_their_way(self) -> int:
+        return sum(until > self._now for until in self._owed.values())
 
     def _sample(self) -> None:
         _, found = self._desk.summon(n=0)
         ready, running, wanted, crew, summoned = (found.sum[name] for name in Row._fields[1:-1])
         self.trace.rows.append(Row(self._now, ready, running, wanted, crew, summoned, len(self._workers)))
+        self.trace.miscounted = max(self.trace.miscounted, abs(summoned - self._on_their_way))
         self._at(self._now + SAMPLE, self._sample)
 
     # workers
@@ -253,7 +259,7 @@ class Fleet:
             self.trace.sent_home += 1
             self._leave(worker)
             return
-        if not in_time and self._owed:  # it came in the place of another one, who will be the one that is late
+        if not in_time and self._on_their_way:  # it came in the place of another one, who will be the one that is late
             self._owed.pop(max(self._owed, key=lambda one: self._owed[one]))
         self._workers[worker.name] = worker
         self._at(self._now + LIFE, self._live, worker, summons)

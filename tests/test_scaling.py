@@ -92,6 +92,7 @@ def test_there_are_never_more_workers_than_the_pool_may_have(name):
 def test_no_worker_is_summoned_twice(name):
     """Whoever asks, and however many at once: those that are here and those on their way are never more than are wanted."""
     assert lived(name).beyond == 0
+    assert lived(name).miscounted == 0
 
 
 @pytest.mark.parametrize("name", WAITS)

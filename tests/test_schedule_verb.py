@@ -23,7 +23,7 @@ async def test_a_schedule_is_kept_as_it_was_put_and_comes_when_it_is_due(desk):
     made = {kept.pop(name) for name in ("made_at", "changed_at")}
     assert kept == {
         "revision": "1", "plan": "{}", "queue": "q", "task": "t", "rules": "tries=2 priority=-5", "overlap": "queue",
-        "paused": "0", "slot": "5000", "payload": "{}", "held": "",
+        "paused": "0", "slot": "5000", "payload": "{}", "held": "", "answer": "",
     }  # fmt: skip
     assert len(made) == 1
     assert due(desk) == 6000

@@ -10,6 +10,7 @@ from jobs.cli import values
 from jobs.cli.parser import Parser
 
 SLOTS = values.up_to(10_000, "each is a job whose lease one process must keep alive; start more workers for more")
+WORKERS = values.up_to(100, "each is a process of this machine")
 PROCESSES = values.up_to(1_000, "each is a Python of its own")
 
 
@@ -195,6 +196,20 @@ def _demo(parser: Parser) -> None:
     parser.option("--once", "", "run it once and exit: 0 if every job was done once, else 1", default=False)
 
 
+def _dev(parser: Parser) -> None:
+    parser.word("app", "MODULE:APP", "where the tasks are: tasks:app for `app = App()` in tasks.py (SUBLET_APP)",
+                nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
+    option = parser.option
+    option("--data", "DIR", "keep the server's data there, for the next time (a temporary folder)", default=None)
+    option("--port", "PORT", "the port of the API (8377, or the next that is free)", type=values.port, default=0)
+    option("--workers", "N", "workers at a time, at most (4)", type=WORKERS, default=4)
+    option("--slots", "N", "jobs that one of them runs at a time (10)", type=SLOTS, default=10)
+    option("--linger", "5s", "how long a worker stays that has nothing to do (5s)", type=values.some_seconds, default=5.0)
+    option("--lease", "30s", "how long one may be silent before its jobs are given on (30s)", type=values.lease, default=30.0)
+    option("--no-reload", "", "do not replace the workers when the app's source changes", default=False)
+    option("--check", "", "only import the app, and say what it has or why it cannot be loaded", default=False)
+
+
 def _simulate(parser: Parser) -> None:
     parser.option("--for", "10m", "go on for this long (1m)", type=values.some_seconds, default=None, dest="seconds")
     parser.option("--seed", "N", "the first seed, e.g. one that failed (the time of day)", type=values.number, default=None)
@@ -248,6 +263,8 @@ _TABLE = (
     Command("conformance", "[--only RULES] [--] CMD…",
             "Examine a client in any language: which rules of the protocol does it keep?",
             "conformance.conformance", _conformance, groups=("demo",)),
+    Command("dev", "MODULE:APP [options]", "Play the function platform here: server, API, workers that come and go as needed.",
+            "platform.dev", _dev, groups=("dev",)),
     Command("demo", "[--once]", "Run jobs on a server of its own, kill a worker, and show that nothing is lost.",
             "dev.demo", _demo, groups=("demo",)),
     Command("test", "[pytest's arguments]", "Run the project's tests; what follows is passed on to pytest.",

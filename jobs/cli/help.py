@@ -30,7 +30,7 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
   serve                answer HTTP: the whole API;  tick  upkeep, from any cron
   doctor   scripts     is this server fit? does it know the Lua scripts?
 
-  demo                 see it run, on a server of its own
+  dev MODULE:APP       server, API, and workers as they are needed, here;  demo  see it run
   conformance CMD…     which rules does a client in any language keep?
   simulate             search for faults by simulation;  test  the tests;  version
 

@@ -48,7 +48,11 @@ def work(args: Namespace) -> int:
     app = load_app(args.app)
     app.settings = settings_for(args, app)
     url = _source_url(args)
-    unknown = "" if url else "; ".join(filter(None, [_unknown(app, [] if args.summons else args.queues or []), _schedules(app, args.app)]))
+    unknown = (
+        ""
+        if url
+        else "; ".join(filter(None, [_unknown(app, [] if args.summons else args.queues or []), _schedules(app, args.app)]))
+    )
     log_to_stderr(args.json)
     source = _over_http(url, app) if url else None
     events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)

@@ -38,8 +38,8 @@ MUTANTS = (
     Mutant(
         "a changed schedule waits for the job that the old one waited for",
         "lua/schedule.lua",
-        "'payload', payload, 'held', '',",
-        "'payload', payload,",
+        "'held', '', 'answer', '',",
+        "'answer', '',",
         "the end of an old job fires a schedule that does not wait any more",
         "test_schedule_verb.py::test_a_change_keeps_what_was_counted_and_lets_go_of_what_it_waited_for[fakeredis]",
     ),

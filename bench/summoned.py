@@ -1,0 +1,80 @@
+"""From an empty fleet: how long from a submit until its task starts, where `sublet dev` summons a worker for it.
+
+Each round waits until no worker is left, submits one job with a plain call of the script, and reads in the job's result when its
+function began. One clock: all of it runs on this machine.
+
+    python3 bench/summoned.py [--rounds 20]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from jobs.client import SyncClient
+from jobs.config import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+TASKS = """
+import time
+from jobs import App
+
+app = App()
+
+@app.task
+async def on_loop() -> float:
+    return time.time()
+
+@app.task
+def in_child() -> float:
+    return time.time()
+"""
+SECONDS = 60.0
+"""How long one step may take."""
+
+
+def main() -> None:
+    """Measure, and print a line for each kind of task."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tasks.py").write_text(TASKS)
+        command = [sys.executable, "-m", "jobs", "dev", "tasks:app", "--json", "--linger", "100ms", "--no-reload"]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as platform:
+            try:
+                assert platform.stdout is not None
+                here = next(said for line in platform.stdout if (said := json.loads(line)).get("redis_url"))
+                threading.Thread(target=list, args=(platform.stdout,), daemon=True).start()  # it says more than a pipe holds
+                with SyncClient(Settings(redis_url=here["redis_url"])) as client:
+                    for task in ("on_loop", "in_child"):
+                        took = [_round(client, task) for _ in range(rounds)]
+                        print(f"{task:<10} median {statistics.median(took):.3f} s   most {max(took):.3f} s   {rounds} rounds")
+            finally:
+                platform.terminate()
+                platform.wait(SECONDS)
+
+
+def _round(client: SyncClient, task: str) -> float:
+    """Submit one job when nobody is there; the seconds until its function began."""
+    until = time.monotonic() + SECONDS
+    while client.workers():
+        if time.monotonic() > until:
+            raise SystemExit("the workers do not go")
+        time.sleep(0.05)
+    began = time.time()
+    started: float = client.submit(task).result(timeout=SECONDS)
+    return started - began
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The platform's Redis: the embedded server, on a folder that keeps its data from one start to the next."""
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from jobs import reads
+from jobs.config import Settings
+from jobs.embedded import EmbeddedServer
+from jobs.errors import JobsError, Unavailable
+from jobs.transport import Transport
+
+ANSWER_SECONDS = 1.5
+"""How long it may take to answer a question."""
+START_SECONDS, HURRY_SECONDS = 60.0, 1.0
+"""How long to wait for a start that is under way, to end what it has started; and how long when there is no time."""
+
+
+class ServerPiece:
+    """The embedded server on a folder. What it has acknowledged is there again when it is started anew, at the same URL."""
+
+    name = "server"
+
+    def __init__(self, folder: Path, temporary: bool) -> None:
+        self.folder, self._temporary = folder, temporary
+        self.url = ""
+        """Where it is, once it is up."""
+        self._server: EmbeddedServer | None = None
+        self._lock = threading.Lock()
+        self._over = False
+        self._transport: Transport | None = None
+
+    def start(self) -> str:
+        """Start it on its data. Raises Unavailable."""
+        began = time.monotonic()
+        with self._lock:
+            if self._over:
+                raise Unavailable("the platform is on its way out")
+            self._server = server = EmbeddedServer.start(self.folder)
+        self.url = server.url
+        kept = ", for this time alone (--data DIR keeps them)" if self._temporary else ""
+        return f"{server.version} · {time.monotonic() - began:.1f} s · data in {self.folder}{kept}"
+
+    @property
+    def exit(self) -> int | None:
+        """Its exit code; None while it lives."""
+        return self._server.exit if self._server else 0
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._server.pid if self._server else 0
+
+    async def answers(self) -> bool:
+        """Does it tell the time?"""
+        if self._transport is None:
+            settings = replace(Settings(redis_url=self.url), timeout=ANSWER_SECONDS, patience=ANSWER_SECONDS / 2)
+            self._transport = Transport(settings)
+        try:
+            await self._transport.run(reads.clock())
+        except JobsError:
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        """Let go of the connection that asks."""
+        if self._transport:
+            await self._transport.aclose()
+
+    def stop(self, at_once: bool = False) -> None:
+        """End it: it closes its files first, unless `at_once`. One that is about to start dies with this process."""
+        if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
+            try:
+                if self._server:
+                    self._server.stop(at_once)
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """Start it no more."""
+        self._over = True

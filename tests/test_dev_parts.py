@@ -1,0 +1,185 @@
+"""The parts of `sublet dev`: what it finds in an app, how its lines look, how it keeps a process, and what it says of a flood."""
+
+import asyncio
+import io
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs import App, Context
+from jobs.bootstrap import missing
+from jobs.cli import platform
+from jobs.dev import keeping, reload, sources
+from jobs.dev.checking import check
+from jobs.dev.keeping import Keeper
+from jobs.dev.reload import Reload
+from jobs.dev.saying import Said, Says
+from jobs.dev.sources import AppLook
+from jobs.dev.talk import AT_ONCE, Talk
+from jobs.errors import JobsError
+
+ROOT = Path(__file__).parent.parent
+
+
+class Ear:
+    """Hears all that is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[Said] = []
+        self.says = Says(self.lines.append)
+
+    def events(self) -> list[tuple[str, str]]:
+        return [(line.who, line.event) for line in self.lines]
+
+
+def test_an_app_is_looked_over_and_a_simple_task_is_the_one_to_try() -> None:
+    app = App()
+
+    @app.task
+    async def strange(what: Path) -> None: ...
+
+    @app.task(queue="mail")
+    async def send(ctx: Context, to: str, times: int, tags: list[str], loud: bool = False) -> None: ...
+
+    found = check("tasks:app", app)
+    assert (found.queues, found.tasks) == (["default", "mail"], ["send", "strange"])
+    assert found.example == {"task": "send", "queue": "mail", "payload": {"to": "hello", "times": 1, "tags": []}}
+    assert str(Path(__file__).parent) in found.folders  # this module is a person's own
+    assert not any("site-packages" in folder or folder == str(ROOT / "jobs") for folder in found.folders)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = stream()
+    monkeypatch.setattr(sys, "stdout", out)
+    lines = platform.Lines(as_json=False)
+    lines(Said("server", "died", "it \x1b[31mdied", {"pid": 3}))
+    lines(Said("job", "started", "for programs alone", {}))
+    lines(Said("dev", "try", "curl -s http://127.0.0.1", {}))
+    died, again = out.getvalue().splitlines()
+    assert ("\x1b[31m" in died) is out.isatty()
+    assert again.replace("\x1b[1m", "").replace("\x1b[0m", "").strip() == "curl -s http://127.0.0.1"
+
+
+def test_programs_get_one_document_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    platform.Lines(as_json=True)(Said("job", "started", "started  add", {"id": "0-1"}))
+    said = json.loads(out.getvalue())
+    assert (said["who"], said["event"], said["id"], said["at"][-1]) == ("job", "started", "0-1", "Z")
+
+
+class Sleeper:
+    """A piece that dies when it is told, and whose starts fail as often as one likes."""
+
+    name, pid = "piece", 1
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.starts, self.code, self.deaf = failures, 0, None, False
+
+    def start(self) -> str:
+        self.starts += 1
+        if self.starts > 1 and self.failures > 0:
+            self.failures -= 1
+            raise JobsError("no room")
+        self.code, self.deaf = None, False
+        return "here"
+
+    @property
+    def exit(self) -> int | None:
+        return self.code
+
+    async def answers(self) -> bool:
+        return not self.deaf
+
+    def stop(self, at_once: bool = False) -> None:
+        self.code = -9 if at_once else 0
+
+    def close(self) -> None: ...
+
+
+async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "ASK", 0.0)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def short(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(keeping.asyncio, "sleep", short)
+    ear, piece = Ear(), Sleeper(failures=3)
+    keeper = Keeper(piece, ear.says)
+    await keeper.start()
+    task = asyncio.ensure_future(keeper.run())
+    async with asyncio.timeout(30):
+        piece.code = 1
+        while piece.starts < 5:
+            await sleep(0.001)
+        piece.deaf = True
+        while piece.starts < 6:
+            await sleep(0.001)
+    task.cancel()
+    assert [pause for pause in pauses if pause >= keeping.PAUSE] == [0.2, 0.4, 0.8, 1.6]
+    words = [line.words for line in ear.lines if line.event == "died"]
+    assert words == ["died (exit 1); it is started anew", "did not answer any more and was killed; it is started anew"]
+    assert [event for _, event in ear.events()] == ["ready", "died", "failed", "failed", "failed", "ready", "died", "ready"]
+
+
+class Someone:
+    pid = 7
+
+
+def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
+    ear = Ear()
+    talk: Any = Talk(ear.says)
+    for i in range(1000):
+        for event in ("started", "completed"):
+            said = {"event": event, "at": "", "id": f"0-{i}", "task": "t", "queue": "q", "attempt": 1, "words": ""}
+            talk.hear(Someone, json.dumps(said))
+    assert [line.event for line in ear.lines].count("completed") == AT_ONCE
+    assert len(ear.lines) <= 2 * AT_ONCE + 1
+    talk = Talk(ear.says)
+    talk.hear(
+        Someone,
+        json.dumps(
+            {"event": "failed", "id": "0-1", "task": "t", "queue": "q", "attempt": 2, "words": "Boom: x", "state": "dead"}
+        ),
+    )
+    talk.hear(Someone, "what a task prints")
+    talk.hear(Someone, '{"event": "completed"} or so it says')
+    failed, printed, odd = ear.lines[-3:]
+    assert failed.words == "failed  t  0-1  attempt 2  Boom: x · dead"
+    assert (printed.who, printed.words) == ("worker", "7 │ what a task prints")
+    assert odd.event == "log"
+
+
+async def test_without_watchfiles_it_says_that_reload_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "missing", lambda needed: missing(needed, path=[]))
+    monkeypatch.setattr(reload, "can_watch", sources.can_watch)
+    ear, over = Ear(), asyncio.Event()
+    seen = AppLook(app="tasks:app", queues=["q"], tasks=[], folders=[])
+    task = asyncio.ensure_future(Reload("tasks:app", {}, seen, ear.says, take=None).run(over))  # type: ignore[arg-type]  # unused
+    async with asyncio.timeout(30):
+        while not ear.lines:
+            await asyncio.sleep(0.001)
+    over.set()
+    await task
+    assert "pip install 'sublet[dev]'" in ear.lines[0].words
+
+
+def test_an_installed_package_that_lacks_what_it_takes_says_what_to_install() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(platform.NEEDED) <= set(extras["http"])
+    assert set(sources.NEEDED) <= set(extras["dev"])
