@@ -32,7 +32,7 @@ def env(home, place):
 
 @pytest.mark.real_server
 def test_the_readmes_first_task_works_as_written(home, env, raw):
-    (_, console), _ = blocks("console", README)
+    (_, console), *_ = blocks("console", README)
     first, *others = steps(console)
     assert first.command.startswith("export SUBLET_REDIS_URL")
     for step, answer in zip(others, run(others, home, env), strict=True):
@@ -51,13 +51,21 @@ def test_the_readmes_words_on_http_are_true(home, env, raw):
     """A job by curl, a worker that reaches no Redis, and the result by curl."""
     pytest.importorskip("aiohttp")
     need_curl()
-    _, (_, console) = blocks("console", README)
+    _, (_, console), *_ = blocks("console", README)
     port = free_port()
     here = [step._replace(command=step.command.replace("8377", port)) for step in steps(console)]
     with served(home, env, port):
         answers = run(here, home, {name: value for name, value in env.items() if name != "SUBLET_REDIS_URL"})
     for step, answer in zip(here, answers, strict=True):
         check(step, *answer)
+
+
+@pytest.mark.real_server
+def test_the_readmes_words_on_schedules_and_pools_are_true(home, env, raw):
+    for _, console in blocks("console", README)[2:]:
+        here = steps(console)
+        for step, answer in zip(here, run(here, home, env), strict=True):
+            check(step, *answer)
 
 
 @pytest.mark.real_server

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.scripts import LIBRARIES
-
 import jobs
+from jobs.scripts import LIBRARIES
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted([*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")])
