@@ -63,7 +63,7 @@ def test_the_readmes_words_on_http_are_true(home, env, raw):
 @pytest.mark.real_server
 def test_the_readmes_words_on_schedules_and_pools_are_true(home, env, raw):
     for _, console in blocks("console", README)[2:]:
-        here = steps(console)
+        here = [*steps(console)]
         for step, answer in zip(here, run(here, home, env), strict=True):
             check(step, *answer)
 
