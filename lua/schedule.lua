@@ -55,6 +55,7 @@ if current ~= revision then
   return refusal('CHANGED', 'schedule ' .. name .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
 end
 look_at(queue)
+if known[1] then begin() end                -- one that is there can be paused on a full server, too
 call('HSET', hash, 'revision', string.format('%.0f', seen + 1), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
   'overlap', overlap, 'paused', paused, 'slot', slot, 'payload', payload, 'held', '', 'answer', '', 'changed_at', stamp)
 call('HSETNX', hash, 'made_at', stamp)
