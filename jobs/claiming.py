@@ -22,12 +22,16 @@ LOOK = 1.0
 
 
 class Stay:
-    """How long a worker that drains stays when there is nothing to do, and whether it may go then."""
+    """How long a worker that drains stays when there is nothing to do, and whether it may go then.
 
-    def __init__(self, seconds: float, may_go: Callable[[], Awaitable[bool]]) -> None:
-        self.seconds, self._may_go = seconds, may_go
+    With `others`, a pool's, it asks whenever it has nothing to do at the moment and has not asked for that long. For work goes
+    round: in a crew that is far too large everybody is given a job now and then, and nobody is ever idle for long.
+    """
+
+    def __init__(self, seconds: float, may_go: Callable[[], Awaitable[bool]], others: bool = False) -> None:
+        self.seconds, self._may_go, self.others = seconds, may_go, others
         self.since = time.monotonic()
-        """When it last had something to do, or was told to stay."""
+        """When it was told to stay, or came; without others also when it last had something to do."""
         self.dismissed = False
         """It may go, and takes nothing more."""
 
@@ -35,6 +39,11 @@ class Stay:
     def left(self) -> float:
         """Seconds until it may ask."""
         return self.since + self.seconds - time.monotonic()
+
+    def was_busy(self) -> None:
+        """Something was done."""
+        if not self.others:
+            self.since = time.monotonic()
 
     async def ask(self) -> None:
         """Ask whether it may go. Raises Unavailable."""
@@ -118,6 +127,8 @@ class Claiming:
 
     async def _linger(self, stay: Stay) -> bool:
         """Wait for a job, or when the stay is over ask to go; nobody claims meanwhile. True when there was nothing to do."""
+        if self._is_at_work and stay.others and stay.left <= 0:
+            return await self._wait_while_at_work()
         if self._is_at_work:
             return await self._wait(min(IDLE, max(stay.seconds, LOOK)))
         if stay.left > 0:
@@ -131,6 +142,18 @@ class Claiming:
         finally:
             self._open.set()
         return True
+
+    async def _wait_while_at_work(self) -> bool:
+        """Wait for a job, but no longer than anything runs. True when there was nothing to do."""
+        waiting = asyncio.create_task(self._wait(IDLE))
+        finishing = asyncio.create_task(self._room.until(lambda: not self._unfinished()))
+        try:
+            await asyncio.wait([waiting, finishing], return_when=asyncio.FIRST_COMPLETED)
+            return not waiting.done() or waiting.result()
+        finally:
+            for task in (waiting, finishing):
+                task.cancel()
+            await asyncio.wait([waiting, finishing])
 
     async def _wait(self, seconds: float) -> bool:
         """Wait for a job from any queue for which there is room. True when there was less than was asked for."""

@@ -19,8 +19,6 @@ KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
 """Who can be told to start a worker: this machine, a function behind a URL, AWS Lambda, or nobody (KEDA does, or a person)."""
 QUEUES_MAX, WORKERS_MAX, SLOTS_MAX, SECONDS_MAX, TARGET_MAX = 32, 1000, 10_000, 86_400.0, 1024
 """Of one pool: queues, workers, jobs that a worker runs at a time, seconds of any of its durations, bytes of its target."""
-START = 1.0
-"""Seconds that a worker takes to start: jobs that come meanwhile count as if they were there. `summon` has the same."""
 HIDDEN = "…"
 """Stands for what is not shown of a target."""
 
@@ -154,9 +152,8 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
     return Pool.model_validate({**said, "queues": tuple(said["queues"].split(",")), **counts, **failed, **how})
 
 
-def sum_from(numbers: Mapping[str, int], wait: float) -> Sum:
-    """The sum from the numbers that `summon` answers, of which `rate` and `run` are thousandths; `wait` is the pool's."""
-    ready, running, rate, run = numbers["ready"], numbers["running"], numbers["rate"] / 1000, numbers["run"] / 1000
-    need = min(rate * run + ready * run / wait, ready + running + rate * START)
-    whole = {name: numbers[name] for name in ("wanted", "crew", "summoned", "owed")}
-    return Sum(ready=ready, running=running, rate=rate, run=run, need=round(need, 3), **whole)
+def sum_from(numbers: Mapping[str, int]) -> Sum:
+    """The sum from the numbers that `summon` answers, of which `rate`, `run` and `need` are thousandths."""
+    parts = {name: numbers[name] / 1000 for name in ("rate", "run", "need")}
+    whole = {name: numbers[name] for name in ("ready", "running", "wanted", "crew", "summoned", "owed")}
+    return Sum.model_validate(parts | whole)

@@ -135,7 +135,7 @@ def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan
 def look(bases: Sequence[str], pool: Pool) -> Plan[Pool]:
     """The pool with its sum. Nothing is written. Raises NotFound."""
     found = yield from ask(bases, pool.name, pool.queues, summons=new_summons(), n=0)
-    return pool.model_copy(update={"sum": sum_from(found.sum, pool.wait)})
+    return pool.model_copy(update={"sum": sum_from(found.sum)})
 
 
 def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:

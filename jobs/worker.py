@@ -107,7 +107,7 @@ class Worker:
         self._progressed_at = time.monotonic()
         self._outage, self._budget = Outage(), Budget(None, grace, {})
         self._register = Register(source, self.name, place, self._about, name is not None, pool, summons)
-        self._stay = Stay(0.0, self._may_go)
+        self._stay = Stay(0.0, self._may_go, bool(pool))
         self._pulse = Pulse(source, self._attempts, lease, self._seen, self._outage)
         self._settling = Settling(source, self._settled, self._outage)
 
@@ -222,7 +222,7 @@ class Worker:
 
     def _ended(self, attempt: Attempt, in_child: bool, _: object) -> None:
         self._room.leave(in_child)
-        self._progressed_at = self._stay.since = time.monotonic()
+        self._progressed_at = time.monotonic()
         if attempt.timer:
             attempt.timer.cancel()
         ending = attempt.ending()
@@ -236,7 +236,7 @@ class Worker:
     def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
         """Count an ending, and say it."""
         self._attempts.discard(attempt)
-        self._stay.since = time.monotonic()
+        self._stay.was_busy()
         event = "refused" if answer in ("LEASE_LOST", "NOT_FOUND") else _EVENTS[type(ending)]
         setattr(self.summary, event, getattr(self.summary, event) + 1)
         self.report(event, ending.lease, answer if isinstance(ending, Completion) else f"{_why(ending)}: {answer}")

@@ -8,7 +8,7 @@
 -- ARGV  queue ready running finished ended took …  those of its queues that live in other partitions: jobs that wait and run now;
 --                    jobs finished, attempts ended, and the ms these took, since the beginning
 -- REPLY array        [summonses handed out; "leave" (it is on the crew no more), "stay", or "" where nobody asked; settings; target;
---                    names and numbers of the sum: ready running rate (in 1000 s) run (ms an attempt takes) wanted crew summoned owed]
+--                    names and numbers of the sum: ready running rate (in 1000 s) run (ms) need (thousandths) wanted crew summoned owed]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID NOT_FOUND
 
 local SILENT, MEMORY, RUNS, LEAST = 12000, 10000, 20, 250 -- ms; ms and attempts that averages look back, at least; ms between two looks
@@ -58,7 +58,7 @@ local need = math.max(running, math.min(lately * typical / 1000 + ready * typica
 local wanted = math.min(number('max', 10), math.max(number('min', 0), math.ceil(need / slots - SPARE), ready > 0 and 1 or 0))
 local owed, word, given = math.max(0, wanted - crew - out), '', 0
 local says = {'ready', ready, 'running', running, 'rate', math.floor(lately * 1000), 'run', math.floor(typical),
-  'wanted', wanted, 'crew', crew, 'summoned', out, 'owed', owed}
+  'need', math.floor(need * 1000 + 0.5), 'wanted', wanted, 'crew', crew, 'summoned', out, 'owed', owed}
 if n == 0 and leaver == '' then return {0, '', string.sub(settings, 2), target, unpack(says)} end
 
 begin()

@@ -263,7 +263,7 @@ async def summon(desk: Any) -> Stage:
     settings = "queues=q invoker=none slots=1 arrive=600000"
     await desk.pool("p", 0, settings, "there")
     await desk.submit(*(f"j{i}" for i in range(30)))
-    numbers = {"ready": 30, "running": 0, "rate": 0, "run": 1000, "wanted": 6, "crew": 0, "summoned": 3, "owed": 3}
+    numbers = {"ready": 30, "running": 0, "rate": 0, "run": 1000, "need": 6000, "wanted": 6, "crew": 0, "summoned": 3, "owed": 3}
 
     async def moves(_: Any) -> None:
         for i in range(1, 4):

@@ -166,11 +166,20 @@ def test_a_pool_is_stored_as_the_protocol_spells_it():
     assert least == Pool(name="p", queues=("a",), invoker="http", target="https://example.com", revision=1)
 
 
-def test_the_jobs_at_a_time_are_no_more_than_there_are():
-    numbers = {"ready": 2, "running": 1, "rate": 500, "run": 60_000, "wanted": 1, "crew": 0, "summoned": 0, "owed": 1}
-    assert sum_from(numbers, wait=1.0).need == 3.5
-    assert sum_from(numbers, wait=600.0).need == 3.5
-    assert sum_from(numbers | {"rate": 10}, wait=600.0).need == 0.8
+def test_a_sum_is_told_in_jobs_and_seconds():
+    numbers = {
+        "ready": 2,
+        "running": 1,
+        "rate": 500,
+        "run": 60_000,
+        "need": 3500,
+        "wanted": 1,
+        "crew": 0,
+        "summoned": 0,
+        "owed": 1,
+    }
+    told = sum_from(numbers)
+    assert (told.rate, told.run, told.need, told.wanted, told.owed) == (0.5, 60.0, 3.5, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,17 @@ async def test_where_nothing_is_to_do_nobody_is_owed(desk):
     await desk.pool("p", 0, "queues=q invoker=http max=3", "https://example.org")
     told = await desk.summon(5)
     assert (told.given, told.word, told.settings, told.target) == (0, "", "queues=q invoker=http max=3", "https://example.org")
-    assert told.sum == {"ready": 0, "running": 0, "rate": 0, "run": 1000, "wanted": 0, "crew": 0, "summoned": 0, "owed": 0}
+    assert told.sum == {
+        "ready": 0,
+        "running": 0,
+        "rate": 0,
+        "run": 1000,
+        "need": 0,
+        "wanted": 0,
+        "crew": 0,
+        "summoned": 0,
+        "owed": 0,
+    }
 
 
 async def test_one_job_is_owed_one_worker(desk):

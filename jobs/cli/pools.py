@@ -11,7 +11,7 @@ from jobs.cli.session import client_of, clock, look, settings_of
 from jobs.cli.values import instead
 from jobs.client import SyncClient
 from jobs.errors import Changed, Invalid, NotFound
-from jobs.pool import START, Pool, Sum
+from jobs.pool import Pool, Sum
 
 HEADS = ("POOL", "QUEUES", "INVOKER", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
 SPARE = ("QUEUES", "READY")
@@ -157,8 +157,9 @@ def scale(args: Namespace) -> int:
 def _tell(pool: Pool, sum: Sum) -> str:
     """A sum as a person reads it."""
     wait, run = duration(pool.wait), duration(sum.run)
-    by_load, there = sum.rate * sum.run + sum.ready * sum.run / pool.wait, sum.ready + sum.running + sum.rate * START
-    capped = f", but no more than there are: {there:.3g}" if there < by_load - 0.0005 else ""
+    by_load = sum.rate * sum.run + sum.ready * sum.run / pool.wait
+    words = "but no more than there are" if sum.need < by_load else "but at least what runs"
+    capped = f", {words}: {sum.need:.3g}" if abs(sum.need - by_load) > 0.01 else ""
     limits = f" (from {pool.min:,} to {pool.max:,})"
     return "\n".join(
         (
