@@ -188,7 +188,7 @@ def test_the_users_own_redis_gets_no_second_server(dev: Callable[..., Dev], serv
     url = server_url("valkey" if "valkey" in REAL else "redis")
     run = dev("--redis-url", url, "--namespace", "test-dev-own")
     assert run.up()["redis_url"] == url
-    assert "export SUBLET_NAMESPACE=test-dev-own" in [line["words"] for line in run.said("dev", "try")]
+    run.until("dev", "try", words="export SUBLET_NAMESPACE=test-dev-own")
     run.sublet("submit", "add", '{"a": 1}', "--namespace", "test-dev-own")
     done(run)
     assert run.said("server", "ready") == []

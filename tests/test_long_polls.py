@@ -503,10 +503,10 @@ async def test_who_leaves_before_redis_was_asked_has_nothing_to_give_back(monkey
         asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(store, "prepare", never)
+    monkeypatch.setattr(store._claims, "_prepare", never)
     claiming = asyncio.create_task(store.claim(worker="w", queues=["q"], n=1, lease=30, claim_id="c" * 22))
     await asked.wait()
     claiming.cancel()
     await asyncio.wait([claiming])
-    assert not store._unclaimed
+    assert not store._claims._unclaimed
     await store.aclose()
