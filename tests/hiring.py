@@ -8,27 +8,27 @@ from tests.summoning import POOL, Recorder
 
 
 @pytest.fixture
-def put(store):
+def have_pool(store):
     """Have a pool be so."""
 
-    async def put(**how):
+    async def have_pool(**how):
         await store.follow(pools.put(store.layout.bases, POOL.model_copy(update=how)))
 
-    return put
+    return have_pool
 
 
 @pytest.fixture
-async def hire(store):
+async def summoner_of(store):
     """A summoner that a store nudges; it is closed at the end."""
     hired = []
 
-    def hire(*invokers, of=store):
+    def summoner_of(*invokers, of=store):
         one = Summoner(of, {invoker.kind: invoker for invoker in invokers})
         of.nudge = one.nudge
         hired.append(one)
         return one
 
-    yield hire
+    yield summoner_of
     for one in hired:
         await one.aclose()
 
@@ -45,7 +45,7 @@ def look(store):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def lookups(monkeypatch):
     """How often anybody has looked which pools there are, and has asked about one."""
     counts = {"known": 0, "ask": 0}
 

@@ -22,7 +22,7 @@ def put(store):
 
 
 @pytest.fixture
-async def hire(source):
+async def start_worker(source):
     """Have a worker drain beside the test; at the end it is stopped."""
     hired = []
 

@@ -215,3 +215,13 @@ def test_lint_exceptions_carry_a_reason():
         for number, line in enumerate(path.read_text().splitlines(), 1):
             mark = re.search(r"# (noqa: [A-Z]+[0-9]+(?:, ?[A-Z]+[0-9]+)*|type: ignore\[[a-z-]+\])(.*)", line)
             assert not mark or mark[2].strip(" #"), f"{path.name}:{number} gives no reason"
+
+
+def test_the_fixtures_of_plugins_have_names_of_their_own():
+    """A plugin's fixtures are everybody's: one of the same name elsewhere would take its place in whoever runs later."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "tests").glob("*.py"):
+        if not path.stem.startswith("test_"):
+            for name in re.findall(r"@pytest\.fixture[^\n]*\n(?:async )?def (\w+)", path.read_text()):
+                found.setdefault(name, set()).add(path.name)
+    assert not {name: files for name, files in found.items() if len(files) > 1}

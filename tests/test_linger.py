@@ -23,8 +23,8 @@ OVER_REDIS = pytest.mark.parametrize("over", ["redis"])
 # it lingers
 
 
-async def test_a_worker_that_lingers_takes_what_comes_and_goes_when_nothing_comes(store, hire):
-    _, running, watched = hire(linger=0.5, pool="")
+async def test_a_worker_that_lingers_takes_what_comes_and_goes_when_nothing_comes(store, start_worker):
+    _, running, watched = start_worker(linger=0.5, pool="")
     await until(lambda: any(name == "claim" and how["wait"] for name, how in watched.calls))
     await store.submit([quick.job()])
     summary = await ended(running)
@@ -32,8 +32,8 @@ async def test_a_worker_that_lingers_takes_what_comes_and_goes_when_nothing_come
     assert watched.count("retire") == 0, "it has no pool to ask"
 
 
-async def test_while_it_lingers_it_waits_and_does_not_poll(store, hire):
-    worker, running, watched = hire(linger=600.0, pool="")
+async def test_while_it_lingers_it_waits_and_does_not_poll(store, start_worker):
+    worker, running, watched = start_worker(linger=600.0, pool="")
     for n in range(1, 4):
         await store.submit([quick.job()])
         await until(lambda n=n: worker.summary.completed == n)
@@ -43,16 +43,16 @@ async def test_while_it_lingers_it_waits_and_does_not_poll(store, hire):
     assert not running.done()
 
 
-async def test_a_worker_that_need_not_linger_goes_at_once_as_ever(store, hire):
+async def test_a_worker_that_need_not_linger_goes_at_once_as_ever(store, start_worker):
     await store.submit([quick.job() for _ in range(20)])
-    _, running, watched = hire(linger=0.0, pool="")
+    _, running, watched = start_worker(linger=0.0, pool="")
     assert (await ended(running)).completed == 20
     assert all(not how["wait"] for name, how in watched.calls if name == "claim")
 
 
-async def test_what_runs_keeps_a_lingering_worker_and_more_is_taken_beside_it(store, hire, gate):
+async def test_what_runs_keeps_a_lingering_worker_and_more_is_taken_beside_it(store, start_worker, gate):
     await store.submit([gated.job()])
-    worker, running, _ = hire(linger=0.05, pool="")
+    worker, running, _ = start_worker(linger=0.05, pool="")
     await until(gate["started"].is_set)
     await store.submit([quick.job()])
     await until(lambda: worker.summary.completed == 1)
@@ -61,8 +61,8 @@ async def test_what_runs_keeps_a_lingering_worker_and_more_is_taken_beside_it(st
     assert (await ended(running)).completed == 2
 
 
-async def test_one_with_queues_for_plain_functions_lingers_for_both(store, hire):
-    worker, running, watched = hire(linger=0.5, pool="", queues=["q", "plain"], processes=1)
+async def test_one_with_queues_for_plain_functions_lingers_for_both(store, start_worker):
+    worker, running, watched = start_worker(linger=0.5, pool="", queues=["q", "plain"], processes=1)
     await until(lambda: any(name == "claim" and how["wait"] for name, how in watched.calls))
     await store.submit([plain.job()])
     await until(lambda: worker.summary.completed == 1)
@@ -73,9 +73,9 @@ async def test_one_with_queues_for_plain_functions_lingers_for_both(store, hire)
 # its pool can spare it, or cannot
 
 
-async def test_two_idle_workers_that_ask_at_the_same_moment_do_not_both_leave(store, hire, put, raw, base):
+async def test_two_idle_workers_that_ask_at_the_same_moment_do_not_both_leave(store, start_worker, put, raw, base):
     await put(min=1)
-    both = [hire(), hire()]
+    both = [start_worker(), start_worker()]
     await until(lambda: any(running.done() for _, running, _ in both))
     ((stays, running, watched),) = [each for each in both if not each[1].done()]
     asked = watched.count("retire")
@@ -86,9 +86,9 @@ async def test_two_idle_workers_that_ask_at_the_same_moment_do_not_both_leave(st
     assert crew(raw, base) == []
 
 
-async def test_as_many_stay_as_the_pool_keeps(store, hire, put, raw, base):
+async def test_as_many_stay_as_the_pool_keeps(store, start_worker, put, raw, base):
     await put(min=2)
-    three = [hire() for _ in range(3)]
+    three = [start_worker() for _ in range(3)]
     await until(lambda: any(running.done() for _, running, _ in three))
     left = [each for each in three if not each[1].done()]
     before = [watched.count("retire") for _, _, watched in left]
@@ -97,9 +97,9 @@ async def test_as_many_stay_as_the_pool_keeps(store, hire, put, raw, base):
     assert sorted(crew(raw, base)) == sorted(worker.name for worker, _, _ in left)
 
 
-async def test_one_that_must_stay_still_works(store, hire, put):
+async def test_one_that_must_stay_still_works(store, start_worker, put):
     await put(min=1)
-    worker, running, watched = hire()
+    worker, running, watched = start_worker()
     await until(lambda: watched.count("retire") > 0)
     await store.submit([quick.job()])
     await until(lambda: worker.summary.completed == 1)
@@ -107,7 +107,7 @@ async def test_one_that_must_stay_still_works(store, hire, put):
 
 
 @OVER_REDIS
-async def test_between_the_answer_and_its_end_nothing_is_claimed(store, hire, put, raw, base):
+async def test_between_the_answer_and_its_end_nothing_is_claimed(store, start_worker, put, raw, base):
     """What comes in this very moment is not its own any more: the pool is owed another worker for it."""
     await put()
     left = []
@@ -118,7 +118,7 @@ async def test_between_the_answer_and_its_end_nothing_is_claimed(store, hire, pu
             watched.calls.append(("left", {}))
         return may_go
 
-    _, running, watched = hire(queues=["q", "plain"], processes=1)
+    _, running, watched = start_worker(queues=["q", "plain"], processes=1)
     watched.retired = something_comes
     summary = await ended(running)
     after = watched.calls[watched.calls.index(("left", {})) :]
@@ -154,7 +154,7 @@ async def test_no_sign_of_life_counts_it_again_once_it_may_go(store, put, raw, b
 
 
 @OVER_REDIS
-async def test_while_nobody_answers_it_stays(store, hire, put, caplog):
+async def test_while_nobody_answers_it_stays(store, start_worker, put, caplog):
     await put()
     failures = [Unavailable("no answer")] * 2
 
@@ -163,7 +163,7 @@ async def test_while_nobody_answers_it_stays(store, hire, put, caplog):
             raise failures.pop()
         return True
 
-    _, running, watched = hire()
+    _, running, watched = start_worker()
     watched.retired = fail
     assert (await ended(running)).dismissed
     assert watched.count("retire") == 3
@@ -171,11 +171,11 @@ async def test_while_nobody_answers_it_stays(store, hire, put, caplog):
 
 
 @OVER_REDIS
-async def test_one_that_was_told_to_go_counts_no_more_while_it_finishes(store, hire, put, gate, raw, base, monkeypatch):
+async def test_one_that_was_told_to_go_counts_no_more_while_it_finishes(store, start_worker, put, gate, raw, base, monkeypatch):
     monkeypatch.setattr(pulse, "SEEN", 0.0)
     await put()
     await store.submit([gated.job()])
-    worker, running, watched = hire(lease=0.3)
+    worker, running, watched = start_worker(lease=0.3)
     await until(gate["started"].is_set)
     worker.drain()
     asked = watched.count("enlist")

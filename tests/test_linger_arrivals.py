@@ -18,34 +18,35 @@ ONE_BACKEND = True
 # it was summoned
 
 
-async def test_one_that_was_summoned_arrives_and_is_waited_for_no_more(store, hire, put, raw, base):
+async def test_one_that_was_summoned_arrives_and_is_waited_for_no_more(store, start_worker, put, raw, base):
     await put(min=1)
     found = await store.follow(pools.ask(store.layout.bases, "p", ["q"], summons="s" * 22, n=5))
     assert found.given == 1
-    worker, _, watched = hire(summons="s" * 22 + ".1")
+    worker, _, watched = start_worker(summons="s" * 22 + ".1")
     await until(lambda: watched.count("claim") > 0)
     (pool,) = await store.follow(pools.look_at_all(store.layout.bases))
     assert (crew(raw, base), pool.arrived, pool.sum.summoned, pool.sum.owed) == ([worker.name], 1, 0, 0)
 
 
-async def test_one_for_whom_nobody_waits_any_more_takes_nothing_and_goes(store, hire, put):
+async def test_one_for_whom_nobody_waits_any_more_takes_nothing_and_goes(store, start_worker, put):
     await put()
     await store.submit([quick.job()])
     events = []
-    _, running, watched = hire(summons="s" * 22 + ".1", report=lambda event, lease, words: events.append((event, words)))
+    _, running, watched = start_worker(summons="s" * 22 + ".1", report=lambda event, lease, words: events.append((event, words)))
     assert (await ended(running)).completed == 0
     assert watched.count("claim") == 0
     assert events[0] == ("unwanted", "nobody waits for this summons any more, or there is no pool p")
 
 
-async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, hire, put, gate, monkeypatch):
+async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_worker, put, gate, monkeypatch):
     monkeypatch.setattr(pulse, "SEEN", 0.0)
     await put(min=2)
     await store.follow(pools.ask(store.layout.bases, "p", ["q"], summons="s" * 22, n=5))
     await store.submit([gated.job()])
     events = []
     both = [
-        hire(600.0, summons=f"{'s' * 22}.{n}", lease=0.6, report=lambda event, lease, words: events.append(event)) for n in (1, 2)
+        start_worker(600.0, summons=f"{'s' * 22}.{n}", lease=0.6, report=lambda event, lease, words: events.append(event))
+        for n in (1, 2)
     ]
     await until(gate["started"].is_set)
     await store.follow(pools.remove(store.layout.bases, "p"))

@@ -19,10 +19,10 @@ ONE_BACKEND = True
 # what is asked for
 
 
-async def test_a_submit_has_the_workers_invoked_that_its_pool_is_owed(store, put, hire):
-    await put(slots=2, linger=0.5)
+async def test_a_submit_has_the_workers_invoked_that_its_pool_is_owed(store, have_pool, summoner_of):
+    await have_pool(slots=2, linger=0.5)
     invoker = Recorder()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     await store.submit(jobs(6))
     await who.settle()
     (request,) = invoker.requests
@@ -35,8 +35,8 @@ async def test_a_submit_has_the_workers_invoked_that_its_pool_is_owed(store, put
     assert len(invoker.summons) == 4, "those who are on their way are not summoned again"
 
 
-async def test_fifty_submitters_at_once_summon_no_more_than_is_owed(place, put, look):
-    await put(max=7)
+async def test_fifty_submitters_at_once_summon_no_more_than_is_owed(place, have_pool, look):
+    await have_pool(max=7)
     invoker = Recorder()
 
     async def submitter():
@@ -55,20 +55,20 @@ async def test_fifty_submitters_at_once_summon_no_more_than_is_owed(place, put, 
     assert (found.ready, found.wanted, found.summoned, found.owed) == (200, 7, 7, 0)
 
 
-async def test_many_workers_are_invoked_a_few_at_a_time(put, hire):
-    await put(min=2 * HANDED + 50, max=1000)
+async def test_many_workers_are_invoked_a_few_at_a_time(have_pool, summoner_of):
+    await have_pool(min=2 * HANDED + 50, max=1000)
     invoker = Recorder()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     who.nudge(["q"])
     await who.settle()
     assert len(set(invoker.summons)) == 2 * HANDED + 50
     assert max(len(request.summons) for request in invoker.requests) == TOGETHER
 
 
-async def test_a_summons_that_nobody_obeys_expires_and_another_is_sent(put, hire):
-    await put(min=1, arrive=0.2)
+async def test_a_summons_that_nobody_obeys_expires_and_another_is_sent(have_pool, summoner_of):
+    await have_pool(min=1, arrive=0.2)
     invoker = Recorder()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     async with asyncio.timeout(30):
         while len(invoker.summons) < 2:
             await who.summon()
@@ -76,10 +76,10 @@ async def test_a_summons_that_nobody_obeys_expires_and_another_is_sent(put, hire
     assert len(set(invoker.summons)) == 2
 
 
-async def test_a_worker_that_is_not_heard_of_is_replaced(store, raw, put, hire):
-    await put(min=1)
+async def test_a_worker_that_is_not_heard_of_is_replaced(store, raw, have_pool, summoner_of):
+    await have_pool(min=1)
     invoker = Recorder()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     await who.summon()
     assert not await store.enlist(Card("w", "1", "", b"{}", "p", invoker.summons[0]))
     assert (await who.summon()).summoned == 0
@@ -87,32 +87,32 @@ async def test_a_worker_that_is_not_heard_of_is_replaced(store, raw, put, hire):
     assert (await who.summon()).summoned == 1
 
 
-async def test_a_worker_that_is_known_to_be_gone_is_replaced_at_once(store, put, hire):
-    await put(min=1)
-    who = hire(Recorder())
+async def test_a_worker_that_is_known_to_be_gone_is_replaced_at_once(store, have_pool, summoner_of):
+    await have_pool(min=1)
+    who = summoner_of(Recorder())
     await store.enlist(Card("w", "1", "", b"{}", "p"))
     assert (await who.summon()).summoned == 0
     await store.reconcile({"w": "1"})
     assert (await who.summon()).summoned == 1
 
 
-async def test_only_pools_whose_invoker_is_here_are_asked_about(store, put, hire, asked):
-    await put(name="a", invoker="none", target="", min=1)
-    await put(name="b", invoker="process", target="", min=1)
+async def test_only_pools_whose_invoker_is_here_are_asked_about(store, have_pool, summoner_of, lookups):
+    await have_pool(name="a", invoker="none", target="", min=1)
+    await have_pool(name="b", invoker="process", target="", min=1)
     invoker = Recorder()
-    assert await hire(invoker, Recorder(kind="none")).summon() == Summoned()
-    asked["ask"] = 0
+    assert await summoner_of(invoker, Recorder(kind="none")).summon() == Summoned()
+    lookups["ask"] = 0
     await store.submit(jobs(1))
-    assert (invoker.requests, asked["ask"]) == ([], 0)
+    assert (invoker.requests, lookups["ask"]) == ([], 0)
     assert [pool.sum.summoned for pool in await store.follow(pools.look_at_all(store.layout.bases))] == [0, 0]
-    await put(name="c", min=1)
-    assert await hire(invoker).summon() == Summoned(1, 1, 0)
+    await have_pool(name="c", min=1)
+    assert await summoner_of(invoker).summon() == Summoned(1, 1, 0)
 
 
 @pytest.mark.parametrize("without_a_loop", [False, True])
-async def test_a_tick_takes_the_averages_of_pools_that_others_scale(store, place, put, hire, raw, without_a_loop):
-    await put(invoker="none", target="")
-    who = hire(Recorder())
+async def test_a_tick_takes_the_averages_of_pools_that_others_scale(store, place, have_pool, summoner_of, raw, without_a_loop):
+    await have_pool(invoker="none", target="")
+    who = summoner_of(Recorder())
     for seconds in (0, 2):
         raw.hincrby(keys.pool(store.layout.bases[0], "p"), "at", -1000 * seconds)
         await (asyncio.to_thread(summon_once, place.settings, dict) if without_a_loop else who.summon())
@@ -121,12 +121,12 @@ async def test_a_tick_takes_the_averages_of_pools_that_others_scale(store, place
     assert (found.sum.rate > 1, found.sum.summoned, found.lost, found.sum.crew) == (True, 0, 0, 0)
 
 
-async def test_a_pool_that_has_changed_since_is_invoked_as_it_is_now(put, hire):
-    await put()
+async def test_a_pool_that_has_changed_since_is_invoked_as_it_is_now(have_pool, summoner_of):
+    await have_pool()
     invoker = Recorder()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     await who.summon()
-    await put(target=f"{HOST}/new", min=1)
+    await have_pool(target=f"{HOST}/new", min=1)
     who.nudge(["q"])
     await who.settle()
     assert [request.target for request in invoker.requests] == [f"{HOST}/new"]
@@ -151,46 +151,46 @@ async def test_the_queues_of_a_pool_may_live_in_other_partitions(place):
 # how often
 
 
-async def test_many_nudges_are_one_asking_and_the_last_one_is_heard(put, hire, asked):
-    await put()
-    who = hire(Recorder())
+async def test_many_nudges_are_one_asking_and_the_last_one_is_heard(have_pool, summoner_of, lookups):
+    await have_pool()
+    who = summoner_of(Recorder())
     for _ in range(100):
         who.nudge(["q"])
     await who.settle()
-    assert asked == {"known": 1, "ask": 1}
+    assert lookups == {"known": 1, "ask": 1}
     who.nudge(["q"])
     await asyncio.sleep(0)  # it is being asked about
     for _ in range(100):
         who.nudge(["q"])
     await who.settle()
-    assert asked == {"known": 1, "ask": 3}
+    assert lookups == {"known": 1, "ask": 3}
 
 
-async def test_where_there_are_no_pools_nobody_asks_and_the_list_is_read_now_and_then(store, hire, asked, monkeypatch):
+async def test_where_there_are_no_pools_nobody_asks_and_the_list_is_read_now_and_then(store, summoner_of, lookups, monkeypatch):
     monkeypatch.setattr(summoner, "KNOWN", 600.0)
-    who = hire(Recorder())
+    who = summoner_of(Recorder())
     for _ in range(20):
         await store.submit(jobs(1))
-    assert asked == {"known": 1, "ask": 0}
+    assert lookups == {"known": 1, "ask": 0}
     await who.aclose()
-    assert asked == {"known": 2, "ask": 0}
+    assert lookups == {"known": 2, "ask": 0}
 
 
-async def test_a_pool_that_came_after_the_look_is_found_by_the_next_one(store, put, hire, monkeypatch):
+async def test_a_pool_that_came_after_the_look_is_found_by_the_next_one(store, have_pool, summoner_of, monkeypatch):
     monkeypatch.setattr(summoner, "KNOWN", 0.3)
     invoker = Recorder()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     await store.submit(jobs(1))
     await who.settle()
-    await put()
+    await have_pool()
     await store.submit(jobs(1))  # the last one for a long time
     await who.settle()
     assert len(invoker.requests) == 1
 
 
-async def test_where_nobody_can_be_invoked_nothing_is_read(store, put, asked):
-    await put(min=1)
+async def test_where_nobody_can_be_invoked_nothing_is_read(store, have_pool, lookups):
+    await have_pool(min=1)
     who = Summoner(store, {"none": Recorder(kind="none")})
     who.nudge(["q"])
     await who.aclose()
-    assert asked == {"known": 0, "ask": 0}
+    assert lookups == {"known": 0, "ask": 0}

@@ -13,23 +13,23 @@ pytest_plugins = ["tests.sources", "tests.hiring"]
 ONE_BACKEND = True
 
 
-async def test_a_loop_is_started_only_where_somebody_is_owed(place, put, made, monkeypatch):
+async def test_a_loop_is_started_only_where_somebody_is_owed(place, have_pool, made, monkeypatch):
     def once():
         return summon_once(place.settings, made)
 
     loops, run = [], asyncio.run
     monkeypatch.setattr(asyncio, "run", lambda main: loops.append(1) or run(main))
     assert await asyncio.to_thread(once) == Summoned()
-    await put(min=2)
+    await have_pool(min=2)
     assert await asyncio.to_thread(once) == Summoned(1, 2, 0)
     assert await asyncio.to_thread(once) == Summoned(1, 0, 0)
     assert len(loops) == 1
     assert [len(each.summons) for each in made.made] == [0, 2, 0]
 
 
-async def test_a_sync_client_summons_if_it_is_told_to(place, put, made, monkeypatch):
+async def test_a_sync_client_summons_if_it_is_told_to(place, have_pool, made, monkeypatch):
     monkeypatch.setattr(SyncSummoner.__init__, "__defaults__", (made,))
-    await put()
+    await have_pool()
 
     def submit(settings):
         with SyncClient(settings) as client:
@@ -42,9 +42,9 @@ async def test_a_sync_client_summons_if_it_is_told_to(place, put, made, monkeypa
     assert not [thread for thread in threading.enumerate() if thread.name == "sublet-summons"]
 
 
-async def test_an_async_client_summons_if_it_is_told_to(place, put, made, monkeypatch):
+async def test_an_async_client_summons_if_it_is_told_to(place, have_pool, made, monkeypatch):
     monkeypatch.setattr("jobs.invokers.invokers_of", made)
-    await put()
+    await have_pool()
     async with Client(replace(place.settings, summon=True)) as client:
         await client.submit("t", {}, Options(queue="q"))
     assert [len(each.summons) for each in made.made] == [1]

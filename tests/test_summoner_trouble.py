@@ -18,13 +18,13 @@ ONE_BACKEND = True
 
 
 async def test_a_submit_does_not_wait_for_an_invoker_that_hangs_and_the_failure_is_counted(
-    store, put, hire, look, monkeypatch, caplog
+    store, have_pool, summoner_of, look, monkeypatch, caplog
 ):
     monkeypatch.setattr(summoner, "PATIENCE", 0.1)
-    await put()
+    await have_pool()
     invoker = Recorder()
     invoker.open.clear()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     (stored,) = await store.submit(jobs(1))
     assert stored.created
     await who.settle()
@@ -41,43 +41,43 @@ def refusing(some=slice(None)):
     return refuse
 
 
-async def test_a_failure_is_counted_for_whom_it_is_about_and_logged_once_a_minute(put, hire, look, caplog):
+async def test_a_failure_is_counted_for_whom_it_is_about_and_logged_once_a_minute(have_pool, summoner_of, look, caplog):
     caplog.set_level(logging.WARNING)
-    await put(min=4)
-    who = hire(Recorder(refusing(slice(2, None))))
+    await have_pool(min=4)
+    who = summoner_of(Recorder(refusing(slice(2, None))))
     assert await who.summon() == Summoned(1, 2, 2)
     assert (await look()).failures == 2
-    await put(min=8)
+    await have_pool(min=8)
     assert await who.summon() == Summoned(1, 2, 2)
     found = await look()
     assert (found.failures, found.failure) == (4, "the function answered 500")
     assert len(caplog.records) == 1
 
 
-async def test_what_an_invoker_has_not_foreseen_is_counted_without_its_words(put, hire, look, caplog):
+async def test_what_an_invoker_has_not_foreseen_is_counted_without_its_words(have_pool, summoner_of, look, caplog):
     def break_down(request):
         raise RuntimeError("https://workers.example.com/?code=secret")
 
-    await put(min=1)
-    assert (await hire(Recorder(break_down)).summon()).failed == 1
+    await have_pool(min=1)
+    assert (await summoner_of(Recorder(break_down)).summon()).failed == 1
     assert (await look()).failure == "RuntimeError in the invoker"
     assert "secret" not in caplog.text
 
 
-async def test_a_pool_that_is_given_another_invoker_in_this_moment_is_said_to(store, put, hire, look):
-    await put()
-    who = hire(Recorder())
+async def test_a_pool_that_is_given_another_invoker_in_this_moment_is_said_to(store, have_pool, summoner_of, look):
+    await have_pool()
+    who = summoner_of(Recorder())
     await who.summon()
-    await put(min=1, invoker="lambda", target="resize")
+    await have_pool(min=1, invoker="lambda", target="resize")
     who.nudge(["q"])
     await who.settle()
     assert (await look()).failure == "who asked has no invoker lambda"
 
 
-async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, put, hire, caplog):
-    await put(min=1)
+async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, have_pool, summoner_of, caplog):
+    await have_pool(min=1)
     invoker = Recorder()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     await who._know()
     await store.follow(pools.remove(store.layout.bases, "p"))
     who.nudge(["q"])
@@ -85,10 +85,10 @@ async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, put, hir
     assert (invoker.requests, caplog.records) == ([], [])
 
 
-async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place, hire, caplog):
+async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place, summoner_of, caplog):
     caplog.set_level(logging.WARNING)
     away = Store(replace(place.settings, redis_url="redis://127.0.0.1:1", timeout=0.2, patience=0.1))
-    who = hire(Recorder(), of=away)
+    who = summoner_of(Recorder(), of=away)
     for _ in range(3):
         who.nudge(["q"])
         await who.settle()
@@ -99,8 +99,8 @@ async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place,
     await away.aclose()
 
 
-async def test_closing_sees_to_what_was_nudged_and_leaves_no_task_behind(store, put):
-    await put()
+async def test_closing_sees_to_what_was_nudged_and_leaves_no_task_behind(store, have_pool):
+    await have_pool()
     before = asyncio.all_tasks()
     invoker = Recorder()
     who = Summoner(store, {"http": invoker})
@@ -113,12 +113,12 @@ async def test_closing_sees_to_what_was_nudged_and_leaves_no_task_behind(store, 
     assert len(invoker.summons) == 1
 
 
-async def test_closing_does_not_wait_for_ever(put, hire, caplog):
-    await put(min=1)
+async def test_closing_does_not_wait_for_ever(have_pool, summoner_of, caplog):
+    await have_pool(min=1)
     invoker = Recorder()
     invoker.open.clear()
     before = asyncio.all_tasks()
-    who = hire(invoker)
+    who = summoner_of(invoker)
     who.nudge(["q"])
     async with asyncio.timeout(30):
         while not invoker.requests:
