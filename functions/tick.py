@@ -7,7 +7,9 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from jobs.errors import JobsError
 
 if TYPE_CHECKING:
     from functions.call import Call, Reply
@@ -46,43 +48,61 @@ def run_tick(
 
     Raises Unavailable when Redis does not answer: the next tick is the retry.
     """
-    until, done = time.monotonic() + seconds, Ticked()
+    start, done = time.monotonic(), Ticked()
     while True:
-        began = time.monotonic()
-        if client.follow(one_round(client.layout, by, done)):
+        found = client.follow(one_round(client.layout, by, done))
+        if found.pools:
             from jobs.summons import summon_once  # a tick without pools has no need of it
 
             done.heard(summon_once(client.layout.settings, transport=client.transport))
+        if found.trouble:
+            raise found.trouble
         report(done)
-        pause = began + every - time.monotonic()
-        if time.monotonic() + max(pause, 0) > until:
+        pause = _pause(start, every, seconds)
+        if pause is None:
             return done
-        time.sleep(max(pause, 0))
+        time.sleep(pause)
 
 
 async def tick(call: Call[Nothing, TickQuery]) -> Reply:
     """Do one round of upkeep, and further ones `every` so many seconds until `for` is over. Any number may run at once."""
     from functions.reply import json_reply  # whoever ticks from a shell has no need of it
 
-    asked, done = call.query, Ticked()
-    until = time.monotonic() + asked.seconds
+    asked, done, start = call.query, Ticked(), time.monotonic()
     while True:
-        began = time.monotonic()
-        pools = await call.store.follow(one_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
-        if pools and call.store.summoner:
+        found = await call.store.follow(one_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
+        if found.pools and call.store.summoner:
             done.heard(await call.store.summoner.summon())
-        pause = max(began + asked.every - time.monotonic(), 0)
-        if time.monotonic() + pause > until or call.store.hurried.is_set():
+        if found.trouble:
+            raise found.trouble
+        pause = _pause(start, asked.every, asked.seconds)
+        if pause is None or call.store.hurried.is_set():
             return json_reply(asdict(done))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await call.store.hurried.wait()
 
 
-def one_round(layout: Layout, by: str, done: Ticked) -> Plan[bool]:
-    """One round, but for the summoning: are there pools? What makes no job comes first, for that works on a full server, too."""
+def _pause(start: float, every: float, seconds: float) -> float | None:
+    """Seconds until the next round: they begin every so often, from the first on, for so long. None when it was the last."""
+    passed = time.monotonic() - start
+    at = (passed // every + 1) * every
+    return at - passed if at <= seconds else None
+
+
+class Round(NamedTuple):
+    """What a round leaves to its caller."""
+
+    pools: bool
+    """Are there pools, which may be owed workers?"""
+    trouble: JobsError | None
+    """What came of the schedules, if they could not be fired: to be raised when all else is done."""
+
+
+def one_round(layout: Layout, by: str, done: Ticked) -> Plan[Round]:
+    """One round, but for the summoning. What makes no job comes first, for that works on a full server, too."""
     done.rounds += 1
-    come = False
+    come, trouble = False, None
     for _ in range(ROUNDS):
         reaped = yield from layout.reap(by)
         done.reaped, done.promoted, come = done.reaped + reaped.ended, done.promoted + reaped.queued, come or reaped.come
@@ -93,6 +113,8 @@ def one_round(layout: Layout, by: str, done: Ticked) -> Plan[bool]:
         done.pruned += pruned
         if not more:
             break
-    if come:
-        done.fired += yield from layout.fire(by)
-    return reaped.pools > 0
+    try:
+        done.fired += (yield from layout.fire(by)) if come else 0
+    except JobsError as error:  # a full server takes no new job: now, of all times, its workers must be called
+        trouble = error
+    return Round(reaped.pools > 0, trouble)

@@ -92,12 +92,14 @@ class Hands:
 
     async def _round(self, done: Ticked) -> None:
         try:
-            await self.store.follow(one_round(self.store.layout, "dev", done))
+            trouble = (await self.store.follow(one_round(self.store.layout, "dev", done))).trouble
         except NoNamespace:  # somebody has emptied the server
-            await self.store.follow(self.store.layout.prepare())
+            trouble = await self.store.follow(self.store.layout.prepare())
         await self.pool.see_to()
         if self._may():
             await self._summoner.summon()
+        if trouble:
+            raise trouble
 
     def _ended(self, summons: str, pid: int, code: int) -> None:
         """A worker has ended. What it held comes back, and another one is summoned if one is owed."""

@@ -1,0 +1,111 @@
+"""The tick: it sees to schedules and to pools beside what time has decided, whatever else goes wrong."""
+
+import time
+
+import pytest
+
+from functions import tick
+from functions.app import Api
+from functions.call import Request
+from functions.tick import Ticked, one_round, run_tick
+from functions.tokens import Tokens
+from jobs import pools, reads, summons
+from jobs.client import SyncClient
+from jobs.errors import OutOfMemory
+from jobs.model import State
+from jobs.schedules import schedule
+from jobs.summoner import Summoned, Summoner
+from tests.summoning import POOL, Recorder, jobs
+
+SECRET = "a-secret-of-sixteen"
+PLAN = b'{"when":{"every":3600}}'
+
+
+@pytest.fixture
+def due(store):
+    """Have a schedule's slot come, an hour ago or so."""
+
+    async def due():
+        await store.prepare()
+        now = round((await store.run(reads.clock())).timestamp() * 1000)
+        slot = now // 3_600_000 * 3_600_000
+        how = dict(queue="q", task="t", rules="", overlap="allow", paused=False, payload=b"{}")
+        await store.run(schedule(store.layout.bases[0], "hourly", 0, plan=PLAN, slot=slot, due=slot, **how))
+
+    return due
+
+
+async def queued(store):
+    return (await store.follow(store.layout.stats()))[0].states[State.QUEUED]
+
+
+async def test_a_round_fires_what_has_come_once(store, due):
+    await due()
+    done = Ticked()
+    for _ in range(2):
+        assert await store.follow(one_round(store.layout, "tick", done)) == (False, None)
+    assert (done.fired, done.rounds, await queued(store)) == (1, 2, 1)
+
+
+async def test_who_looks_at_the_numbers_fires_too(store, due):
+    await due()
+    await store.follow(store.layout.see_to("stats"))
+    assert await queued(store) == 1
+
+
+async def test_a_tick_over_http_fires_summons_and_says_who_it_was(store, due, monkeypatch):
+    monkeypatch.setenv("SUBLET_TOKENS", f"cron:tick,read:{SECRET}")
+    invoker = Recorder()
+    store.summoner = Summoner(store, {"http": invoker})
+    api = Api(store, Tokens.read())
+    await due()
+    await store.follow(pools.put(store.layout.bases, POOL))
+    headers = {"authorization": f"Bearer {SECRET}", "host": "localhost"}
+    reply = await api.answer(Request("POST", "/tick", headers=headers))
+    assert b'"fired":1,"summoned":1,"unreached":0,"rounds":1' in reply.body
+    assert len(invoker.summons) == 1
+    found = await api.answer(Request("GET", "/stats", headers=headers))
+    assert b'"upkeep_by":"http:cron"' in found.body
+    await store.summoner.aclose()
+
+
+async def test_where_no_job_can_be_made_workers_are_called_all_the_same(store, due, monkeypatch):
+    """A full server refuses the schedule's job: it is its workers who would empty it."""
+
+    def full(*_):
+        raise OutOfMemory("full")
+        yield
+
+    invoker = Recorder()
+    store.summoner = Summoner(store, {"http": invoker})
+    await due()
+    await store.submit(jobs(1))
+    await store.follow(pools.put(store.layout.bases, POOL))
+    monkeypatch.setattr(type(store.layout), "fire", full)
+    reply = await Api(store, Tokens()).answer(Request("POST", "/tick", headers={"host": "localhost"}))
+    assert (reply.status, len(invoker.summons)) == (503, 1)
+    await store.summoner.aclose()
+
+
+@pytest.mark.real_server
+def test_a_tick_from_a_shell_fires_and_summons(place, monkeypatch):
+    asked = []
+
+    def summon_once(settings, transport):
+        asked.append(settings)
+        return Summoned(pools=1, summoned=2, failed=1)
+
+    monkeypatch.setattr(summons, "summon_once", summon_once)
+    with SyncClient(place.settings) as client:
+        client.submit("t")
+        done = run_tick(client, by="tick")
+        assert (done.summoned, done.unreached, asked) == (0, 0, [])
+        client.follow(pools.put(client.layout.bases, POOL))
+        done = run_tick(client, by="tick")
+    assert (done.summoned, done.unreached, len(asked)) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(("passed", "pause"), [(0.1, 4.9), (49.99, 0.01), (50.1, 4.9), (7.0, 3.0), (55.1, None), (54.9, 0.1)])
+def test_rounds_begin_every_so_often_whatever_they_take_and_the_last_one_counts(monkeypatch, passed, pause):
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed)
+    assert tick._pause(1000.0, 5.0, 55.0) == (None if pause is None else pytest.approx(pause))
