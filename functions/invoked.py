@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -44,6 +45,12 @@ KEEP_ALIVE = 15.0
 """Seconds of silence after which the caller is sent a line break."""
 LAST_RESORT = 4.0
 """Seconds that workers have to give back everything, once they are hurried."""
+
+SAID = 60.0
+"""Seconds between two lines in the log about callers that are refused, at least."""
+
+_said_at: dict[int, float] = {}
+"""When a refusal of each status was last logged by this process."""
 
 SUMMONER = Principal("summons", frozenset({Role.WORK}))
 """Whoever has signed a request."""
@@ -92,7 +99,16 @@ async def recognise(request: Request, tokens: Tokens, secrets: Secrets) -> tuple
             return replace(request, body=raw, read=None), SUMMONER
         except Unsigned as error:
             why = str(error)
+    _refuse(401, why)
     raise Problem("unauthorized", why, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _refuse(status: int, why: str) -> None:
+    """Log that a call to be a worker is refused, now and then: whoever calls may do so often."""
+    now = time.monotonic()
+    if now - _said_at.get(status, float("-inf")) >= SAID:
+        _said_at[status] = now
+        log.warning("POST /work was refused with %d (said once a minute at most): %s", status, why)
 
 
 class Shift:
@@ -172,6 +188,7 @@ class Workshop:
         if self._over:
             raise Problem("busy", "this server is about to stop")
         if len(self._shifts) >= self._most:
+            _refuse(429, f"{self._most} may be at work here at a time")
             raise Problem("at-work", f"a worker is here already, and {self._most} may be at a time: call another server")
         shift = Shift()
         shift.task = asyncio.create_task(self._run(shift, wish, min(seconds or self._seconds, self._seconds)))
@@ -200,13 +217,17 @@ class Workshop:
 
     def _ended(self, shift: Shift, pool: str, task: asyncio.Task[Summary]) -> None:
         self._shifts.discard(shift)
+        whose = f" of pool {pool}" if pool else ""
         if task.cancelled():
             log.warning("a worker was cut short: its jobs come back when their leases end")
         elif (error := task.exception()) is None:
-            self.stuck += task.result().stuck
+            done = task.result()
+            self.stuck += done.stuck
+            counts = f"{done.completed:,} completed, {done.failed:,} failed, {done.released:,} released"
+            log.info("a worker%s came and went: %s in %.1f s", whose, counts, done.seconds)
         elif shift.ready.is_set():  # otherwise the caller is told
             words = f": {error}" if isinstance(error, JobsError) else ""
-            log.error("a worker%s ended by an error, %s%s", f" of pool {pool}" if pool else "", type(error).__name__, words)
+            log.error("a worker%s ended by an error, %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
         """Have all workers finish or give back, within so many seconds, or at once when `hurried` is set. No more are let in."""

@@ -38,7 +38,8 @@ async def put_schedule(call: Call[NewSchedule, Nothing]) -> Reply:
     when = Recurrence.model_construct(**{field: getattr(said, field) for field in Recurrence.model_fields})  # looked at already
     with telling("path", "name"):
         wanted = new_schedule(call.words["name"], when, said.task, payload, _options(said))
-    answer = await call.store.follow(timetable.put(call.store.layout, wanted))
+    with telling("body", "end"):  # all else was looked at above
+        answer = await call.store.follow(timetable.put(call.store.layout, wanted))
     return await _as_it_stands(call, 201 if answer == "created" else 200)
 
 

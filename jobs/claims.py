@@ -112,6 +112,8 @@ class Claims:
             self._outage.over()
         except JobsError as error:  # the next claim or tick tries again, and no claim fails for it
             self._outage.failed("fire the slots of schedules", error)
+        except Exception as error:  # noqa: BLE001  # nor for what nobody thought of; its words may have a payload in them
+            self._outage.failed("fire the slots of schedules", JobsError(type(error).__name__))
 
     async def _claim_once(self, asked: Asked) -> Claimed:
         by_base: dict[str, list[str]] = {}

@@ -45,7 +45,7 @@ class Register:
         self._pool, self._summons = pool, summons
         self._turn = asyncio.Lock()
         self.unwanted = False
-        """Was it told at once to go? Nobody waits for its summons any more, or its pool is no more."""
+        """Was it told at once to go? Nobody waits for its summons any more, or its pool is gone or has other queues."""
         self._me = host.identity()
         self._exclusive = bool(place) or named
         """Could there be another in its place, or (where somebody has given it) of its name?"""

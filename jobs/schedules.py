@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,25 @@ SLOTS = 100
 """Slots that one call gives jobs."""
 ROUNDS = 200
 """Calls that one firing makes at most; whoever comes next goes on."""
+
+
+ARRIVES = b',"arrives":true}'
+"""How the plan of a schedule ends that is moving here from another partition: nobody fires it before its move is finished."""
+AGAIN = 60.0
+"""Seconds between two words about a schedule that is left alone."""
+
+_told: dict[str, float] = {}
+
+
+def _leave(name: str, why: str) -> None:
+    """Say of a schedule that it is left alone: once a minute at most, and what is stored of it not at all."""
+    now = time.monotonic()
+    if now - _told.get(name, -AGAIN) < AGAIN:
+        return
+    if len(_told) >= 1000:
+        _told.clear()
+    _told[name] = now
+    log.warning("schedule %s %s, and is left alone", name, why)
 
 
 class Pick(NamedTuple):
@@ -56,6 +76,8 @@ class Fired(NamedTuple):
 
     jobs: int
     waiting: int
+    moving: tuple[str, ...] = ()
+    """Schedules whose slot has come, and whose move here is to be finished first."""
 
 
 def schedule(
@@ -81,11 +103,20 @@ def pick(base: str, limit: int = PICKED) -> Call[Picked]:
     """Take up to `limit` (≤ 50) schedules whose slot has come; nobody else is given them for 2 s."""
 
     def read(reply: list[Any]) -> Picked:
-        rows = [reply[i : i + 5] for i in range(2, len(reply), 5)]
-        picks = [Pick(n.decode(), revision.decode(), int(slot), plan, o.decode()) for n, revision, slot, plan, o in rows]
-        return Picked(int(reply[0]), bool(reply[1]), picks)
+        rows = [_row(reply[i : i + 5]) for i in range(2, len(reply), 5)]
+        return Picked(int(reply[0]), bool(reply[1]), [one for one in rows if one])
 
     return script("pick").call(base, read, limit=limit)
+
+
+def _row(row: Sequence[Any]) -> Pick | None:
+    """What was picked; None for one that somebody has spoiled: the others do not wait for it."""
+    name, revision, slot, plan, overlap = row
+    try:
+        return Pick(name.decode(), revision.decode(), int(slot), plan, overlap.decode())
+    except ValueError:
+        _leave(name[:80].decode("utf-8", "backslashreplace"), "is spoiled: its name, revision, slot or overlap is none")
+        return None
 
 
 def fire(base: str, by: str, shots: Sequence[Shot]) -> Call[list[str]]:
@@ -93,7 +124,7 @@ def fire(base: str, by: str, shots: Sequence[Shot]) -> Call[list[str]]:
     rest: list[Any] = []
     for (name, revision, slot, _, _), slots, missed, after, due in shots:
         rest += [name, revision, slot, " ".join(map(str, slots)), missed, _said(after), _said(due)]
-    return script("fire").call(base, lambda reply: [word.decode() for word in reply], rest, by=by)
+    return script("fire").call(base, lambda reply: [word.decode("utf-8", "backslashreplace") for word in reply], rest, by=by)
 
 
 def _said(moment: int | None) -> str:
@@ -103,31 +134,36 @@ def _said(moment: int | None) -> str:
 def fire_due(bases: Sequence[str], by: str) -> Plan[Fired]:
     """Fire what has come, in every partition. Any number may do so at once."""
     jobs = waiting = 0
+    moving: list[str] = []
     for base in bases:
         for _ in range(ROUNDS):
             picked: Picked = yield pick(base)
-            shots = [shot for one in picked.picks if (shot := _shot(one, picked.now))]
+            moving += [one.name for one in picked.picks if one.plan.endswith(ARRIVES)]
+            shots = [shot for one in picked.picks if not one.plan.endswith(ARRIVES) and (shot := _shot(one, picked.now))]
             waiting += len(picked.picks) - len(shots)
             more = picked.more
             for some in _calls(shots):
                 answers: list[str] = yield fire(base, by, some)
                 words = [answer.partition(" ") for answer in answers]
+                for shot, answer in zip(some, answers, strict=True):
+                    if answer.startswith("INVALID"):
+                        _leave(shot.pick.name, f"cannot be fired ({answer.partition(' ')[2]})")
                 jobs += sum(int(n) for word, _, n in words if word in ("fired", "skipped"))
-                waiting += sum(word in ("held", "QUEUE_FULL") for word, _, _ in words)
+                waiting += sum(word in ("held", "QUEUE_FULL", "INVALID") for word, _, _ in words)
                 more = more or any(word == "later" for word, _, _ in words)
             if not more:
                 break
-    return Fired(jobs, waiting)
+    return Fired(jobs, waiting, tuple(moving))
 
 
 def _shot(pick: Pick, now: int) -> Shot | None:
     """What the plan of a schedule says to a slot that has come. None where this code cannot read it: newer code may."""
     try:
         recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
-    except (ValueError, KeyError, TypeError):
-        log.warning("schedule %s cannot be read by this version of the code, and is left to others", pick.name)
+        found = firing(recurrence, pick.name, pick.slot, now)
+    except Exception as error:  # noqa: BLE001  # whatever it is: one that somebody has spoiled must not stop the others
+        _leave(pick.name, f"cannot be read by this version of the code ({type(error).__name__})")
         return None
-    found = firing(recurrence, pick.name, pick.slot, now)
     after = found.next
     return Shot(pick, found.slots, found.missed, after.slot if after else None, after.due if after else None)
 

@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from jobs import pools
-from jobs.errors import JobsError, NoNamespace, NotFound
+from jobs.errors import JobsError, NoNamespace, NotFound, Unavailable, Unfit
 from jobs.invokers import Invocation, InvocationFailed, Invoker
 from jobs.pool import Pool, pool_from
 from jobs.store import Store
@@ -70,6 +70,30 @@ async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
     return Summoned(summoned=sum(n for n, _ in invoking) - lost, failed=lost)
 
 
+class Troubles:
+    """Why pools could not be asked about, kept until the others are seen to."""
+
+    def __init__(self) -> None:
+        self.are_all = False
+        """Redis does not answer, so it is of no use to ask about another pool."""
+        self._first: JobsError | None = None
+
+    @contextlib.contextmanager
+    def of(self, pool: str) -> Iterator[None]:
+        """Keep what comes of asking about this pool."""
+        try:
+            yield
+        except JobsError as error:
+            log.warning("pool %s: cannot ask whether it needs workers: %s", pool, error)
+            self.are_all = isinstance(error, Unavailable) and not isinstance(error, Unfit)
+            self._first = self._first or error
+
+    def throw(self) -> None:
+        """Raise the first of them, if there are any."""
+        if self._first:
+            raise self._first
+
+
 def owed(bases: Sequence[str], pool: Pool) -> Plan[list[Order]]:
     """Ask for what a pool is owed: whoever gets orders has to carry them out. Raises NotFound."""
     summons = pools.new_summons()
@@ -84,11 +108,12 @@ def owed(bases: Sequence[str], pool: Pool) -> Plan[list[Order]]:
 class Summoner:
     """Asks what pools are owed, and has it invoked. Belongs to its store's event loop, and closes the invokers that it is given.
 
-    Only pools whose kind of invoker is among these are asked about. For those of `none`, a tick has the averages taken, no more.
+    Only pools whose kind of invoker is among these, and of them those that are `ours`, are asked about. For those of `none`, a
+    tick has the averages taken, no more.
     """
 
-    def __init__(self, store: Store, invokers: Mapping[str, Invoker]) -> None:
-        self._store = store
+    def __init__(self, store: Store, invokers: Mapping[str, Invoker], ours: Callable[[Pool], bool] = lambda pool: True) -> None:
+        self._store, self._ours = store, ours
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
         self._known: dict[str, Pool] = {}
         self._uncalled: list[Pool] = []
@@ -116,16 +141,25 @@ class Summoner:
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def summon(self) -> Summoned:
-        """Ask about all pools once, and wait for what is invoked. Raises Unavailable when Redis does not answer."""
+        """Ask about all pools once, and wait for what is invoked. Raises Unavailable when Redis does not answer.
+
+        A pool that cannot be asked about keeps nobody from the others: why it cannot is raised when those are seen to.
+        """
         await self._know()
         invoking: list[Invoking] = []
-        for pool in list(self._known.values()):
-            if len(self._under_way.get(pool.name, ())) < LANES:  # or else we are at it already
-                invoking += [self._start(order) for order in await self._ask(pool)]
-        for pool in self._uncalled:  # somebody may scale it by its sum
-            with contextlib.suppress(NotFound, NoNamespace):
-                await self._store.follow(pools.sample(self._store.layout.bases, pool.name, pool.queues))
-        return replace(await _outcome(invoking), pools=len(self._known))
+        troubles = Troubles()
+        for pool in (*self._known.values(), *self._uncalled):
+            with troubles.of(pool.name):
+                if pool.invoker == "none":  # somebody may scale it by its sum
+                    with contextlib.suppress(NotFound, NoNamespace):
+                        await self._store.follow(pools.sample(self._store.layout.bases, pool.name, pool.queues))
+                elif len(self._under_way.get(pool.name, ())) < LANES:  # or else we are at it already
+                    invoking += [self._start(order) for order in await self._ask(pool)]
+            if troubles.are_all:
+                break
+        done = replace(await _outcome(invoking), pools=len(self._known))
+        troubles.throw()
+        return done
 
     async def carry_out(self, orders: Sequence[Order]) -> Summoned:
         """Have invoked what was handed out, and wait for it."""
@@ -164,7 +198,7 @@ class Summoner:
     async def _know(self) -> None:
         """Read which pools there are."""
         found = await self._store.follow(pools.known(self._store.layout.bases))
-        self._known = {pool.name: pool for pool in found if pool.invoker in self._invokers}
+        self._known = {pool.name: pool for pool in found if pool.invoker in self._invokers and self._ours(pool)}
         self._uncalled = [pool for pool in found if pool.invoker == "none"]
         self._by_queue = {}
         for pool in self._known.values():

@@ -6,17 +6,20 @@ A submit has been acknowledged by then: nothing here can hold it up or make it f
 import asyncio
 import contextlib
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from jobs import pools
 from jobs.config import Settings
 from jobs.errors import JobsError, NotFound
-from jobs.invokers import Invoker, invokers_of
+from jobs.invokers import Invoker, invokers_of, lacking
 from jobs.plans import Layout
 from jobs.store import Store
-from jobs.summoner import Order, Summoned, Summoner, owed
+from jobs.summoner import AGAIN, Order, Summoned, Summoner, Troubles, owed
 from jobs.transport import SyncTransport, follow_sync
 
 log = logging.getLogger(__name__)
@@ -29,25 +32,58 @@ SECONDS = 20.0
 """Seconds that the thread may take for one round: what does not answer ends by itself before."""
 
 
+class Uncalled(NamedTuple):
+    """A pool that is owed workers which this process cannot call."""
+
+    pool: str
+    owed: int
+    why: str
+
+    @property
+    def words(self) -> str:
+        """In a line."""
+        return f"pool {self.pool}: {_workers(self.owed)} owed, not called from here: {self.why}"
+
+
+def uncalled(settings: Settings, transport: SyncTransport, invokers: Invokers = invokers_of) -> list[Uncalled]:
+    """The pools that are owed workers by an invoker that is not here. A look: nothing is written. Raises Unavailable."""
+    bases, hired, found = Layout(settings).bases, invokers(), list[Uncalled]()
+    for pool in follow_sync(transport.run, pools.known(bases)):
+        if pool.invoker not in hired:
+            with contextlib.suppress(NotFound):  # removed by now
+                now = follow_sync(transport.run, pools.look(bases, pool)).sum
+                if now and now.owed:
+                    found.append(Uncalled(pool.name, now.owed, lacking(pool.invoker)))
+    return found
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count:,} workers"
+
+
 def summon_once(settings: Settings, invokers: Invokers = invokers_of, transport: SyncTransport | None = None) -> Summoned:
     """Ask about all pools once, and have invoked what they are owed. Raises Unavailable when Redis does not answer.
 
-    An event loop is started only where some pool is owed a worker.
+    An event loop is started only where some pool is owed a worker. A pool that cannot be asked about keeps nobody from the
+    others: why it cannot is raised when those are seen to.
     """
-    own, hired = transport or SyncTransport(settings), invokers()
+    own, hired, troubles = transport or SyncTransport(settings), invokers(), Troubles()
     try:
         bases, asked, orders = Layout(settings).bases, 0, list[Order]()
         for pool in follow_sync(own.run, pools.known(bases)):
-            with contextlib.suppress(NotFound):  # removed by now
+            with troubles.of(pool.name), contextlib.suppress(NotFound):  # removed by now
                 if pool.invoker == "none":
                     follow_sync(own.run, pools.sample(bases, pool.name, pool.queues))
                 elif pool.invoker in hired:
                     asked += 1
                     orders += follow_sync(own.run, owed(bases, pool))
+            if troubles.are_all:
+                break
     finally:
         if transport is None:
             own.close()
     done = asyncio.run(_carry_out(settings, hired, orders)) if orders else Summoned()
+    troubles.throw()
     return replace(done, pools=asked)
 
 
@@ -72,20 +108,41 @@ class SyncSummoner:
         self._lock = threading.Lock()
         self._queues: set[str] = set()
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._said_at = float("-inf")
 
     def nudge(self, queues: Iterable[str]) -> None:
         """Something was put into these queues. Returns at once; what comes of it is seen to beside. Safe from any thread."""
+        self._see_whose_process_it_is()
         with self._lock:
             self._queues.update(queues)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sublet-summons")
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="sublet-summons")
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no more threads, or the interpreter is at its end; the job is stored all the same
+                    self._say("cannot summon workers: %s", error)
+                else:
+                    self._thread = thread
 
     def close(self) -> None:
         """Wait until what was nudged is seen to."""
+        self._see_whose_process_it_is()
         thread = self._thread
         if thread is not None:
             thread.join()
+
+    def _see_whose_process_it_is(self) -> None:
+        """Start anew in a process that is a fork: the thread is its parent's, and so may the lock be."""
+        if self._process != os.getpid():
+            self._lock, self._queues, self._thread, self._process = threading.Lock(), set(), None, os.getpid()
+
+    def _say(self, words: str, *more: object) -> None:
+        """Warn, once a minute at most."""
+        now = time.monotonic()
+        if now - self._said_at >= AGAIN:
+            self._said_at = now
+            log.warning(words, *more)
 
     def _run(self) -> None:
         try:

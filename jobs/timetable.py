@@ -11,11 +11,13 @@ from typing import NamedTuple
 from jobs import reads
 from jobs.errors import Changed, Invalid, NoNamespace, NotFound, Unfit
 from jobs.model import Submission, Submitted
+from jobs.moments import EPOCH, MS
+from jobs.moves import arrives, settle, shown
 from jobs.plans import LOOKS, Layout
 from jobs.reads import SPOILED
 from jobs.recurring import NewSchedule, Schedule, Stored, check_name, in_ms, names, schedule_from, stored, summaries
 from jobs.schedule import first
-from jobs.schedules import schedule, unschedule
+from jobs.schedules import ARRIVES, schedule, unschedule
 from jobs.scripts import Call
 from jobs.transport import Plan
 
@@ -72,8 +74,7 @@ def page(layout: Layout, after: str = "", most: int | None = None) -> Plan[Some]
     read: list[Stored] = []
     for base in layout.bases:
         read += yield from _read(base, [name for name, of in found if of == base], summaries)
-    shown = list(_readable(sorted(read, key=lambda one: one.name)))
-    return Some(shown, found[-1][0] if len(found) < len(left) else None)
+    return Some(list(_readable(shown(read))), found[-1][0] if len(found) < len(left) else None)
 
 
 def _readable(found: Iterable[Stored]) -> Iterable[Schedule]:
@@ -88,23 +89,44 @@ def put(layout: Layout, wanted: NewSchedule) -> Plan[str]:
     """Have a schedule be as is wanted: `created`, `changed`, or `unchanged` where it is so already.
 
     One whose times are others counts from now on; if they stay, its next slot stays, too. One that is paused stays so.
-    Raises Invalid for a name that cannot be, and for what is too large.
+    Raises Invalid for a name that cannot be, for what is too large, and for times of which none is to come.
     """
-    home, moved = layout.of_queue(wanted.queue), None
+    if wanted.recurrence.end is not None:
+        yield from _check_end(layout, wanted, wanted.recurrence.end)
+    return (yield from _put(layout, wanted))
+
+
+def _check_end(layout: Layout, wanted: NewSchedule, end: datetime) -> Plan[None]:
+    """Raise Invalid where there is no slot from now on, unless the schedule is there with these times, and so has ended since."""
+    now = yield from _now()
+    if first(wanted.recurrence, wanted.name, now) is not None:
+        return
     for base in layout.bases:
-        if base != home:  # first away, then back: never twice
-            moved = (yield from _take_away(layout, base, wanted.name)) or moved
-
-    def decide(seen: Stored | None, now: int) -> Call[str] | None:
-        if seen and _is_so(wanted, seen):
-            return None
-        return _call(home, wanted, seen.revision if seen else 0, seen or moved, now)
-
-    answer: str = yield from _change(layout, home, wanted.name, decide)
-    return "changed" if moved and answer == "created" else answer
+        if any(_keeps_time(wanted, one) for one in (yield stored(base, [wanted.name]))):
+            return
+    later = first(wanted.recurrence.model_copy(update={"end": None}), wanted.name, now)
+    why = "that has passed" if in_ms(end) <= now or later is None else f"the next is {EPOCH + later.slot * MS:%Y-%m-%d %H:%M:%S}Z"
+    raise Invalid(f"end: there is no slot before its end, {end:%Y-%m-%d %H:%M:%S}Z: {why}")
 
 
-def _call(home: str, wanted: NewSchedule, revision: int, before: Stored | None, now: int) -> Call[str]:
+def _put(layout: Layout, wanted: NewSchedule) -> Plan[str]:
+    home, many = layout.of_queue(wanted.queue), len(layout.bases) > 1
+    for _ in range(LOOKS):  # once more where somebody has removed it, or moved it to and fro, meanwhile
+        before = (yield from settle(layout.bases, wanted.name)) if many else None
+        moved = before if before and before.base != home else None
+
+        def decide(seen: Stored | None, now: int, moved: Stored | None = moved) -> Call[str] | None:
+            if seen and not moved and _is_so(wanted, seen):
+                return None
+            return _call(home, wanted, seen.revision if seen else 0, seen or moved, now, ends=ARRIVES if moved else b"}")
+
+        answer: str = yield from _change(layout, home, wanted.name, decide)
+        if not many or (yield from settle(layout.bases, wanted.name)):
+            return "changed" if moved and answer == "created" else answer
+    raise Changed(f"schedule {wanted.name} is removed by others all the while: try again")
+
+
+def _call(home: str, wanted: NewSchedule, revision: int, before: Stored | None, now: int, ends: bytes) -> Call[str]:
     """The call that stores a schedule. While its times stay as they were, its next slot does; else it is the next from now."""
     kept = before.text("slot") if before and _keeps_time(wanted, before) else ""
     paused = before is not None and before.paused
@@ -112,7 +134,7 @@ def _call(home: str, wanted: NewSchedule, revision: int, before: Stored | None, 
     if before and not wanted.source:  # who changes by hand what code has put does not take it over
         wanted = wanted._replace(source=before.source)
     return schedule(
-        home, wanted.name, revision, plan=wanted.plan, queue=wanted.queue, task=wanted.task, rules=wanted.rules,
+        home, wanted.name, revision, plan=wanted.plan[:-1] + ends, queue=wanted.queue, task=wanted.task, rules=wanted.rules,
         overlap=wanted.recurrence.overlap, paused=paused, slot=found.slot if found else None, due=found.due if found else None,
         payload=wanted.payload,
     )  # fmt: skip
@@ -121,8 +143,8 @@ def _call(home: str, wanted: NewSchedule, revision: int, before: Stored | None, 
 def _is_so(wanted: NewSchedule, seen: Stored) -> bool:
     """Is what is there what is wanted? Whose code has it is of no account, unless it was nobody's."""
     same = (seen.text("queue"), seen.text("task"), seen.text("rules")) == (wanted.queue, wanted.task, wanted.rules)
-    taken = wanted.source != "" and seen.source == ""
-    return same and not taken and seen.fields.get("payload") == wanted.payload and _keeps_time(wanted, seen)
+    other = arrives(seen) or (wanted.source != "" and seen.source == "")
+    return same and not other and seen.fields.get("payload") == wanted.payload and _keeps_time(wanted, seen)
 
 
 def _keeps_time(wanted: NewSchedule, seen: Stored) -> bool:
@@ -214,7 +236,7 @@ def sync(layout: Layout, wanted: Sequence[NewSchedule], source: str = "", remove
         found = there.pop(name, [])
         before = found[0].source if found and found[0].source != source else None
         is_so = len(found) == 1 and found[0].base == layout.of_queue(wished.queue) and _is_so(wished, found[0])
-        answers.append(Synced(name, "unchanged" if is_so else (yield from put(layout, wished)), before))
+        answers.append(Synced(name, "unchanged" if is_so else (yield from _put(layout, wished)), before))
     for name, found in sorted(there.items()):
         for one in found:
             yield from _take_away(layout, one.base, name, source)
@@ -242,7 +264,7 @@ def _find_known(layout: Layout, name: str) -> Plan[list[Stored]]:
         found += yield stored(base, [name])
     if not found:
         raise NotFound(f"no schedule {name}")
-    return found
+    return shown(found) + [one for one in found if one not in shown(found)]
 
 
 def _change(layout: Layout, base: str, name: str, decide: Decide) -> Plan[str]:

@@ -1,9 +1,11 @@
 """What whoever touches a queue does in passing, and a tick does for its own sake: plans over all partitions, without I/O."""
 
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
 from jobs import reads, verbs
+from jobs.errors import Changed, Invalid
 from jobs.model import Reaped
 from jobs.transport import Plan
 
@@ -24,9 +26,15 @@ def reap(bases: Sequence[str], by: str, limit: int = MOVES) -> Plan[Reaped]:
 
 def fire(bases: Sequence[str], by: str) -> Plan[int]:
     """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once."""
-    from jobs.schedules import fire_due  # the calendar is of no use to who has no schedules
+    from jobs.moves import settle  # the calendar is of no use to who has no schedules
+    from jobs.schedules import fire_due
 
-    return (yield from fire_due(bases, by)).jobs
+    fired = yield from fire_due(bases, by)
+    for name in fired.moving:
+        with contextlib.suppress(Changed, Invalid):  # one that is spoiled must not stop the others; it comes again in 2 s
+            yield from settle(bases, name)
+    more = (yield from fire_due(bases, by)).jobs if fired.moving else 0
+    return fired.jobs + more
 
 
 def see_to(bases: Sequence[str], by: str) -> Plan[None]:

@@ -67,9 +67,9 @@ class Worker:
 
     Every job takes a slot; a plain function also takes one of `processes` children, each of them under `limits`. No job is
     claimed that has no room. With `stall`, a worker that has work and finishes none for so many seconds gives up. `place` names
-    an exclusive place: who held it before is taken for gone. A worker of a `pool` counts as one that it has; if it was summoned,
-    it says so by its `summons`. A worker may be killed at any line: what it held comes back when the leases end, or when its
-    successor on the same machine starts.
+    an exclusive place: who held it before is taken for gone. A worker of a `pool` counts as one that it has, if it serves all
+    the pool's queues; if it was summoned, it says so by its `summons`. A worker may be killed at any line: what it held comes
+    back when the leases end, or when its successor on the same machine starts.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Worker:
         if given_back:
             self.report("reconciled", None, f"jobs given back for predecessors: {given_back}")
         if self._register.unwanted:
-            self.report("unwanted", None, f"nobody waits for this summons any more, or there is no pool {self.pool}")
+            self.report("unwanted", None, f"nobody waits for this summons, or pool {self.pool} is gone or has other queues")
             self.drain()
 
     async def _may_go(self) -> bool:
@@ -200,7 +200,7 @@ class Worker:
     def _about(self) -> dict[str, Any]:
         """What this worker says of itself on the register."""
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
-        return {"slots": self.slots, "processes": self.processes, "queues": self.queues[:32], **done}
+        return {"slots": self.slots, "processes": self.processes, "queues": self.queues, **done}
 
     def _start(self, lease: Lease) -> None:
         attempt = Attempt(lease, self._pulse.hear)

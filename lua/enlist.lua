@@ -4,10 +4,11 @@
 -- ARGV  worker       its name
 -- ARGV  life         a word of its own choice, another one each time it starts
 -- ARGV  place        the exclusive place it holds, "" for none
--- ARGV  about        what it says of itself, opaque, at most 4 KiB
+-- ARGV  about        what it says of itself, at most 4 KiB; read here for "queues": ["a", "b"] alone, the queues that it serves
 -- ARGV  pool         the pool whose work it does, "" for none, or none any more
 -- ARGV  summons      what it was summoned by (see summon), "" if it came by itself
--- REPLY string       "work", or "drain": an operator has asked it to finish and go, or it was summoned and nobody waits for it any more
+-- REPLY string       "work", or "drain": an operator has asked it to finish and go; or it was summoned, and nobody waits for it any
+--                    more, or it does not serve all queues that the pool has now
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
 
 local FORGOTTEN, SILENT, ABOUT_MAX = 86400000, 12000, 4096 -- ms after which a silent worker is struck off, or is no crew; bytes
@@ -22,11 +23,19 @@ end
 local card = key('worker:' .. worker)
 local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))
 call('ZCARD', key('workers'))
-local wanted = pool ~= '' and tonumber(call('HGET', key('pool:' .. pool), 'wanted') or 0) or 0
-local short = summons ~= '' and call('ZCOUNT', key('crew:' .. pool), now - SILENT, '+inf') < wanted -- who comes late is as good as another
-local awaited = summons == '' or call('ZSCORE', key('summons:' .. pool), summons) or before == life and crew == pool or short
-local needed = awaited and pool ~= '' and call('HEXISTS', key('pools'), pool) == 1
-if pool ~= '' then call('ZCARD', key('crew:' .. pool)) end
+local crew_key, summons_key, memory = key('crew:' .. pool), key('summons:' .. pool), key('pool:' .. pool)
+local settings = pool ~= '' and string.match(call('HGET', key('pools'), pool) or '', '^%d+( [^\n]*)\n')
+local names, said = string.match(settings or '', ' queues=(%S+)'), string.match(about, '"queues":%s*%[([^%]]*)%]')
+local serves = names ~= nil
+for queue in string.gmatch(said and names or '', '[^,]+') do
+  serves = serves and string.find(said, '"' .. queue .. '"', 1, true) ~= nil
+end
+local known, most = before == life and crew == pool, tonumber(string.match(settings or '', ' max=(%d+)') or 10)
+local member = serves and call('ZSCORE', crew_key, worker) and known
+local expires = serves and tonumber(call('ZSCORE', summons_key, summons) or 0) or 0      -- who comes late is as good as another
+local wanted = serves and math.min(most, (expires > now or known) and most or tonumber(call('HGET', memory, 'wanted') or 0) or 0)
+local short = serves and call('ZCOUNT', crew_key, now - SILENT, now + SILENT) < wanted
+local needed = serves and (summons == '' or member or short)
 
 begin()
 call('ZADD', key('workers'), now, worker)
@@ -38,14 +47,14 @@ call('HSET', card, 'life', life, 'place', place_held, 'about', about)
 call('HSETNX', card, 'enlisted_at', stamp)
 if needed then
   call('HSET', card, 'pool', pool)
-  call('ZADD', key('crew:' .. pool), stamp, worker)
-  call('ZREMRANGEBYSCORE', key('crew:' .. pool), '-inf', now - FORGOTTEN)
-  if summons ~= '' and (before ~= life or crew ~= pool) then
-    if call('ZREM', key('summons:' .. pool), summons) == 0 then call('ZPOPMAX', key('summons:' .. pool)) end
-    add(key('pool:' .. pool), 'arrived', 1)
+  call('ZADD', crew_key, stamp, worker)
+  call('ZREMRANGEBYSCORE', crew_key, '-inf', now - FORGOTTEN)
+  if summons ~= '' and not member then
+    if call('ZREM', summons_key, summons) == 0 then call('ZPOPMAX', summons_key) end
+    if not known then add(memory, 'arrived', 1) end
   end
 end
-if pool == '' and crew and before == life then      -- it takes nothing more, and must not be counted on while it finishes
+if crew and before == life and not needed then      -- it serves something else, or takes nothing more: it must not be counted on
   peek('ZREM', key('crew:' .. crew), worker)
   call('HDEL', card, 'pool')
 end

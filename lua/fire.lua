@@ -38,7 +38,7 @@ for i = 2, #ARGV, 7 do                      -- look at all before anything is wr
     one.answer = v[8] and string.sub(v[8], 1, #one.asked) == one.asked and string.sub(v[8], #one.asked + 1) or 'CHANGED'
   elseif seen[name] then one.answer = 'CHANGED' end
   if not (v[1] and v[3] and v[4]) then one.answer = 'NOT_FOUND' end
-  if not one.answer then look_at(one.queue) load(one.last) seen[name] = true end
+  if not one.answer then one.answer, seen[name] = spoiled(one), true load(one.last) end
   schedules[#schedules + 1] = one
 end
 

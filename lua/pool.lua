@@ -59,6 +59,20 @@ end
 local answer = seen == '0' and 'created' or 'changed'
 if held == words .. '\n' .. target and tonumber(current) == seen + 1 then return answer end
 if current ~= revision then return moved end
+local before, more = string.match(held or '', '^[^\n]* queues=([^%s]+)'), false
+for queue in string.gmatch(given.queues, '[^,]+') do
+  more = more or not string.find(',' .. (before or '') .. ',', ',' .. queue .. ',', 1, true)
+end
+local memory, summons = key('pool:' .. name), key('summons:' .. name)
+local latest = string.format('%.0f', now + tonumber(given.arrive or 15000))
+local later = call('ZRANGE', summons, '(' .. latest, '+inf', 'BYSCORE', 'LIMIT', 0, 1000)
+call('HLEN', memory)
 begin()
+call('HDEL', memory, 'wanted')
+if given.queues ~= before then              -- what was seen was seen of others
+  call('HDEL', memory, 'at', 'came', 'ended', 'took', 'rate', 'run', 'ran', 'over', 'running', 'came_at')
+end
+if more then call('DEL', key('crew:' .. name), summons) later = {} end       -- they serve what it was, and are told to go (see enlist)
+for _, id in ipairs(later) do call('ZADD', summons, latest, id) end
 call('HSET', key('pools'), name, string.format('%.0f', seen + 1) .. words .. '\n' .. target)
 return answer

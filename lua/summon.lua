@@ -51,7 +51,8 @@ if before[1] and passed >= LEAST then
   ran, over = ran * keep + (seen(9, 0) + running) / 2 * span * (1 - keep), over * keep + more
 end
 
-local crew, out = call('ZCOUNT', crew_key, now - SILENT, '+inf'), call('ZCOUNT', summons_key, '(' .. stamp, '+inf')
+local crew, latest = call('ZCOUNT', crew_key, now - SILENT, now + SILENT), string.format('%.0f', now + number('arrive', 15000))
+local out = call('ZCOUNT', summons_key, '(' .. stamp, latest)    -- what is later was before the clock was set back
 local quiet, typical = now - came_at, math.max(mean or UNKNOWN, (ran + 5 * (mean or UNKNOWN)) / (over + 5))
 local lately = quiet <= linger and rate or running > 0 and math.min(rate, 3000 / quiet) or 0   -- an average outlives its jobs
 local need = math.max(running, math.min(lately * typical / 1000 + ready * typical / wait, ready + running + lately * START))
@@ -69,11 +70,10 @@ if leaver ~= '' then                        -- the others must have room, and so
   word = (not call('ZSCORE', crew_key, leaver) or crew > wanted and (room or idle)) and 'leave' or 'stay'
   if word == 'leave' then call('ZREM', crew_key, leaver) end
 end
-local lost = call('ZREMRANGEBYSCORE', summons_key, '-inf', stamp)
+local lost = call('ZREMRANGEBYSCORE', summons_key, '-inf', stamp) + call('ZREMRANGEBYSCORE', summons_key, '(' .. latest, '+inf')
 if lost > 0 then add(memory, 'lost', lost) end
 while given < n and call('ZSCORE', summons_key, summons .. '.' .. given + 1) do given = given + 1 end   -- sent again
 for i = given + 1, given == 0 and math.min(n, owed) or 0 do
-  call('ZADD', summons_key, string.format('%.0f', now + number('arrive', 15000)), summons .. '.' .. i)
-  given = add(memory, 'summoned', 1) and i
+  given = call('ZADD', summons_key, latest, summons .. '.' .. i) and add(memory, 'summoned', 1) and i
 end
 return {given, word, string.sub(settings, 2), target, unpack(says)}

@@ -181,6 +181,16 @@ def test_queues_that_nobody_knows_are_told_once(shell):
     assert "warning" not in {event["event"] for event in shell.work("--queues", "images,mail")}
 
 
+def test_a_pool_that_is_not_there_is_told_and_spares_nobody(shell):
+    shell.ok("pools", "set", "images", "--queues", "images")
+    pool = ("--linger", "100ms", "--pool")
+    _, warning, leaving, _ = shell.work(*pool, "image")
+    assert (warning["event"], leaving["event"]) == ("warning", "leaving")
+    assert warning["words"] == "there is no pool image, did you mean images?; the worker works all the same"
+    assert leaving["words"] == "nothing to do for 0.1 s"
+    assert [event["event"] for event in shell.work(*pool, "images")] == ["ready", "leaving", "summary"]
+
+
 def test_a_worker_that_stalls_exits_1_and_gives_its_job_back(shell):
     job_id = shell.ok("submit", "forever")
     done = shell.run("work", "tasks:app", "--stall", "500ms")

@@ -1,26 +1,37 @@
 """The parts of `sublet dev`: what it finds in an app, how its lines look, how it keeps a process, and what it says of a flood."""
 
+import argparse
 import asyncio
+import contextlib
+import fcntl
 import io
 import json
+import os
 import sys
 import tomllib
+import types
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from jobs import App, Context
 from jobs.bootstrap import missing
 from jobs.cli import platform
-from jobs.dev import keeping, reload, sources
+from jobs.dev import checking, keeping, reload, sources
 from jobs.dev.checking import check
 from jobs.dev.keeping import Keeper
+from jobs.dev.pool import OwnPool, name_of
 from jobs.dev.reload import Reload
 from jobs.dev.saying import Said, Says
+from jobs.dev.server import LOCKS, PREFIX, sweep
 from jobs.dev.sources import AppLook
 from jobs.dev.talk import AT_ONCE, Talk
 from jobs.errors import JobsError
+from jobs.keys import is_name
+from jobs.pool import Pool
+from jobs.store import Store
 
 ROOT = Path(__file__).parent.parent
 
@@ -50,6 +61,63 @@ def test_an_app_is_looked_over_and_a_simple_task_is_the_one_to_try() -> None:
     assert found.example == {"task": "send", "queue": "mail", "payload": {"to": "hello", "times": 1, "tags": []}}
     assert str(Path(__file__).parent) in found.folders  # this module is a person's own
     assert not any("site-packages" in folder or folder == str(ROOT / "jobs") for folder in found.folders)
+
+
+def test_a_link_from_the_standard_library_to_elsewhere_is_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, elsewhere = tmp_path / "lib", tmp_path / "etc"
+    for folder in (library, elsewhere):
+        folder.mkdir()
+    (elsewhere / "sitecustomize.py").touch()
+    (library / "sitecustomize.py").symlink_to(elsewhere / "sitecustomize.py")
+    monkeypatch.setattr(checking.sysconfig, "get_paths", lambda: {"stdlib": str(library)})
+    custom = types.ModuleType("sitecustomize")
+    custom.__file__ = str(library / "sitecustomize.py")
+    monkeypatch.setitem(sys.modules, "sitecustomize", custom)
+    assert str(elsewhere) not in check("tasks:app", App()).folders
+
+
+def test_each_app_has_a_pool_of_its_own_in_each_folder(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    names = [name_of("tasks:app", tmp_path), name_of("tasks:app", tmp_path / "other"), name_of("täsks:app" * 30, tmp_path)]
+    assert len(set(names)) == 3
+    assert all(map(is_name, names))
+    assert names[0] == name_of("tasks:app", tmp_path / "other" / "..")
+
+
+def test_folders_of_platforms_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
+    folders = {name: tmp_path / f"{PREFIX}{name}" for name in ("dead", "alive", "restarts", "fresh", "odd")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        for lock in LOCKS if name != "odd" else ():
+            (folder / lock).touch()
+            os.utime(folder / lock, (1, 1) if name != "fresh" else None)
+    with contextlib.ExitStack() as files:
+        for name, lock in (("alive", LOCKS[0]), ("alive", LOCKS[1]), ("restarts", LOCKS[0])):  # the latter's server has died
+            fcntl.flock(files.enter_context(open(folders[name] / lock, "rb")), fcntl.LOCK_EX)
+        sweep(tmp_path)
+    assert {name for name, folder in folders.items() if folder.exists()} == {"alive", "restarts", "fresh", "odd"}
+
+
+def test_a_platform_starts_no_workers_for_the_pool_of_another(tmp_path: Path) -> None:
+    own = Pool(name=name_of("tasks:app", tmp_path), queues=("q",), invoker="process")
+    calls = OwnPool(cast(Store, None), own).calls
+    assert [calls(own.model_copy(update={"name": name})) for name in (own.name, "dev:other:app:1", "by-hand")] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_a_check_says_which_schedules_there_are(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App()
+
+    @app.schedule(every=3600)
+    @app.task
+    async def beat() -> None: ...
+
+    monkeypatch.setattr(platform, "load_app", lambda place: app)
+    assert platform.dev(argparse.Namespace(app="tasks:app", check=True, json=False)) == 0
+    assert capsys.readouterr().out == "tasks:app: tasks beat · queues default · schedules beat\n"
 
 
 class Terminal(io.StringIO):
@@ -157,9 +225,13 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
             {"event": "failed", "id": "0-1", "task": "t", "queue": "q", "attempt": 2, "words": "Boom: x", "state": "dead"}
         ),
     )
+    again = {"event": "failed", "id": "0-2", "task": "t", "queue": "q", "attempt": 1, "words": "Boom", "state": "scheduled"}
+    talk.hear(Someone, json.dumps(again | {"due_at": (datetime.now(UTC) + timedelta(minutes=5)).isoformat()}))
     talk.hear(Someone, "what a task prints")
     talk.hear(Someone, '{"event": "completed"} or so it says')
-    failed, printed, odd = ear.lines[-3:]
+    failed, hint, second, printed, odd = ear.lines[-5:]
+    assert (hint.event, hint.words) == ("hint", "  → sublet get 0-1 --detail shows where")
+    assert second.words == "failed  t  0-2  Boom · again in 5 min"
     assert failed.words == "failed  t  0-1  attempt 2  Boom: x · dead"
     assert (printed.who, printed.words) == ("worker", "7 │ what a task prints")
     assert odd.event == "log"

@@ -10,10 +10,13 @@ import redis
 from jobs import keys
 from jobs.cli.checks import CHECKS, Facts, eviction, first_fixed, persistence, server, trust
 from jobs.config import Settings
+from jobs.pool import Pool, Sum
 
 pytest_plugins = ["tests.shell"]
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
+OWED = Sum(ready=1, running=0, rate=0, run=0, need=1, wanted=1, crew=0, summoned=0, owed=1)
+POOL = Pool(name="images", queues=("images",), invoker="http", sum=OWED.model_copy(update={"owed": 0}))
 HEALTHY = Facts(
     settings=Settings(),
     now=NOW,
@@ -28,6 +31,7 @@ HEALTHY = Facts(
     overdue=(0, 0.0),
     foreign=[],
     workers=[("w1", NOW)],
+    pools=[POOL],
 )  # fmt: skip
 SILENT = HEALTHY._replace(
     info={},
@@ -38,7 +42,12 @@ SILENT = HEALTHY._replace(
     overdue=None,
     foreign=None,
     workers=None,
+    pools=None,
 )
+
+
+def failed(minutes):
+    return POOL.model_copy(update={"failed_at": NOW - timedelta(minutes=minutes), "failure": "it answered 500"})
 
 
 def levels(facts):
@@ -58,7 +67,7 @@ def test_a_silent_server_is_unknown_and_no_crash():
     found = levels(SILENT)
     unknown = {what for what, level in found.items() if level == "unknown"}
     assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "upkeep",
-                       "workers"}  # fmt: skip
+                       "workers", "pools"}  # fmt: skip
     assert "bad" not in found.values()
 
 
@@ -84,6 +93,10 @@ def test_a_silent_server_is_unknown_and_no_crash():
         (HEALTHY._replace(workers=[("w1", NOW), ("w2", NOW - timedelta(seconds=61))]), "workers", "warn"),
         (HEALTHY._replace(workers=[("w1", NOW - timedelta(seconds=59))]), "workers", "ok"),
         (HEALTHY._replace(workers=[]), "workers", "ok"),
+        (HEALTHY._replace(pools=[]), "pools", "ok"),
+        (HEALTHY._replace(pools=[POOL.model_copy(update={"sum": OWED})]), "pools", "warn"),
+        (HEALTHY._replace(pools=[failed(59)]), "pools", "warn"),
+        (HEALTHY._replace(pools=[failed(61)]), "pools", "ok"),
         (HEALTHY._replace(settings=Settings("redis://elsewhere:6379")), "trust", "warn"),
         (HEALTHY._replace(settings=Settings("rediss://:secret@elsewhere:6379")), "trust", "ok"),
     ],
@@ -152,6 +165,21 @@ def test_the_doctor_sees_that_nobody_looks(own, shell):
     shell.ok("tick")
     (upkeep,) = [check for check in shell_checks(shell) if check["what"] == "upkeep"]
     assert upkeep["seen"].startswith("nothing is overdue; last seen to ")
+
+
+def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
+    target = ("--invoker", "http", "--target", "https://example.com/work")
+    shell.run("pools", "set", "images", "--queues", "images", *target)
+    shell.run("pools", "set", "here", "--queues", "default", "--invoker", "process")
+    shell.ok("submit", "add", "--queue", "images")
+    for words in (("tick",), ("tick", "--for", "100ms", "--every", "10ms")):
+        done = shell.run(*words)
+        assert (done.returncode, done.stderr) == (
+            0, "pool images: 1 worker owed, not called from here: no SUBLET_SIGNING_SECRETS\n"
+        )  # fmt: skip
+    (found,) = [check for check in shell_checks(shell) if check["what"] == "pools"]
+    assert (found["level"], found["seen"]) == ("warn", "images (http): 1 worker owed that nobody has called")
+    assert "SUBLET_SIGNING_SECRETS" in found["do"]
 
 
 def shell_checks(shell):

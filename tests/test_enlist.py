@@ -129,3 +129,13 @@ async def test_a_summons_without_a_pool_makes_no_sense(desk):
     with pytest.raises(Invalid):
         await desk.join("w", "s" * 22 + ".1", pool="")
     assert desk.enlisted() == []
+
+
+async def test_a_worker_counts_only_where_it_serves_all_of_its_pools_queues(desk):
+    await desk.pool("p", 0, "queues=a,b.c invoker=none")
+    said = {"all": '"b.c", "a", "z"', "some": '"a"', "other": '"bxc", "a"', "none": ""}
+    for worker, names in said.items():
+        assert await desk.run(verbs.enlist(desk.base, Card(worker, "1", "", b'{"queues": [%s]}' % names.encode(), "p"))) == "work"
+    assert await desk.join("mute") == "work"
+    assert sorted(desk.raw.zrange(keys.crew(desk.base, "p"), 0, -1)) == ["all", "mute"]
+    assert "pool" not in desk.card("some")

@@ -85,10 +85,55 @@ async def test_the_ids_of_another_partition_say_so(desk):
 
 
 async def test_a_job_that_is_there_already_is_the_slots(desk):
-    await desk.submit("0-s:1000", payload=b"mine")
     await desk.put()
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
-    assert (desk.job("0-s:1000")["spec"].split("\n")[1], desk.counter("submitted")) == ("mine", 1)
+    desk.raw.hset(keys.schedule(desk.base, "s"), mapping={"slot": 1000, "answer": "", "payload": "new"})  # as if that was lost
+    assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
+    assert (desk.job("0-s:1000")["spec"].split("\n")[1], desk.members("queue:q")) == ("{}", ["0-s:1000"])
+    assert desk.counter("submitted") == 1
+
+
+@pytest.mark.parametrize("rules", ["", "at=1000", "at=1000 schedule=s2", "at=2000 schedule=s"])
+async def test_a_job_of_another_that_has_the_slots_id_takes_nothing_from_the_slot(desk, rules):
+    await desk.submit("0-s:1000", queue="void", rules=rules)
+    await desk.put()
+    for _ in range(2):
+        assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
+        assert desk.members("queue:q") == ["0-s.1:1000"]
+        assert desk.schedule()["last_id"] == "0-s.1:1000"
+        desk.raw.hset(keys.schedule(desk.base, "s"), mapping={"slot": 1000, "answer": ""})  # as if that was lost
+
+
+async def test_where_others_have_all_the_ids_of_a_slot_it_says_so(desk):
+    for other in ("", *(f".{i}" for i in range(1, 100))):
+        desk.raw.hset(keys.job(desk.base, f"0-s{other}:1000"), "spec", "q t 1")
+    await desk.put()
+    assert await desk.fire(PICK, 1000, then=2000) == "INVALID jobs of others have the ids of slot 1000"
+    assert (desk.members("queue:q"), desk.schedule()["slot"]) == ([], "1000")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("queue", b"a b"), ("queue", b"\xff"), ("task", b""), ("rules", b"x=\n"), ("rules", b"priority=x"), ("slot", b"abc")],
+)
+async def test_one_that_is_spoiled_is_not_fired_and_the_others_are(desk, field, value):
+    for name in ("s", "bad"):
+        await desk.put(name)
+    desk.raw.hset(keys.schedule(desk.base, "bad"), field, value)
+    slot = value.decode() if field == "slot" else 1000
+    shots = [Shot(PICK._replace(name=name, slot=at), [1000], 0, 2000, 2000) for name, at in (("bad", slot), ("s", 1000))]
+    bad, good = await desk.run(schedules.fire(desk.base, "w", shots))
+    assert (bad.partition(" ")[0], good, desk.members("queue:q")) == ("INVALID", "fired 1", ["0-s:1000"])
+
+
+@pytest.mark.parametrize("structure", ["queue:spoiled", "wake:spoiled"])
+async def test_one_whose_queue_is_a_key_of_a_wrong_type_is_not_fired_and_the_others_are(desk, structure):
+    await desk.put("bad", queue="spoiled")
+    await desk.put()
+    desk.raw.set(f"{desk.base}:{structure}", "x")
+    shots = [Shot(PICK._replace(name=name), [1000], 0, 2000, 2000) for name in ("bad", "s")]
+    bad, good = await desk.run(schedules.fire(desk.base, "w", shots))
+    assert (bad, good) == (f"INVALID {structure} is a key of a wrong type", "fired 1")
 
 
 # once

@@ -26,6 +26,7 @@ LAYERS = [
     {"jobs.transport", "jobs.invokers"},
     {"jobs.roster", "jobs.counts"},
     {"jobs.schedules", "jobs.pools", "jobs.recurring"},
+    {"jobs.moves"},
     {"jobs.upkeep"},
     {"jobs.plans", "jobs.waiter", "jobs.markers", "jobs.source", "jobs.arguments", "jobs.command", "jobs.tail", "jobs.http"},
     {"jobs.claims", "jobs.timetable", "jobs.declared"},

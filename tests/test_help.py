@@ -1,5 +1,6 @@
 """Help is short: every page fits a small terminal, and is read before anything is installed."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,25 @@ def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
     page = capsys.readouterr().out
     flags = "wait key window delay at queue priority max-attempts timeout retention id app redis-url namespace json"
     assert all(f"--{flag} " in page for flag in flags.split())
+
+
+@pytest.mark.parametrize("name", ["schedules", "pools", "scale", "tick", "work", "dev"])
+def test_each_option_begins_a_word_of_a_page_that_fits_80_columns(name, capsys):
+    dispatch.run([name, "--help"])
+    page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= 80
+    flags = {flag for action in COMMANDS[name].parser()._actions for flag in action.option_strings}
+    assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", page)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("tick", ["schedules", "summon"]), ("dev", ["a server of its own", "--redis-url", "SUBLET_REDIS_URL is\nignored"])],
+)
+def test_a_page_says_what_one_must_know(name, words, capsys):
+    dispatch.run([name, "--help"])
+    page = capsys.readouterr().out
+    assert all(word in page for word in words)
 
 
 def test_alone_it_names_three_next_steps(capsys):

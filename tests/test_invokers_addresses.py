@@ -1,13 +1,17 @@
 """What may be called: https on the public internet, unless somebody has said so; in every spelling, and again when connecting."""
 
+import asyncio
 import ipaddress
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from jobs.errors import Invalid
-from jobs.invokers import KINDS, allows_private, check_target
-from jobs.invokers.addresses import Guard, NotAllowed, check_url, is_public
+from jobs.invokers import KINDS, allows_private, check_target, invokers_of
+from jobs.invokers.addresses import LOOKUPS, Guard, NotAllowed, check_url, is_public
+from tests.programs import soon
 
 INSIDE = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1"),
@@ -164,7 +168,8 @@ def test_a_target_that_fits_is_taken(kind, target):
 
 
 def test_the_environment_says_whether_private_addresses_are_allowed(monkeypatch):
-    for said, allowed in (("1", True), ("0", False), ("", False)):
+    yes, no = ("1", "true", "YES", "On", " 1 "), ("0", "", " ", "false", "No", "OFF")
+    for said, allowed in (*((word, True) for word in yes), *((word, False) for word in no)):
         monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", said)
         assert allows_private() is allowed
         if allowed:
@@ -172,6 +177,14 @@ def test_the_environment_says_whether_private_addresses_are_allowed(monkeypatch)
         else:
             with pytest.raises(Invalid):
                 check_target("http", "http://127.0.0.1:8377/work")
+
+
+@pytest.mark.parametrize("said", ["2", "ja", "false, really", "10.0.0.0/8"])
+def test_what_says_neither_yes_nor_no_opens_nothing(said):
+    environment = {"SUBLET_INVOKE_PRIVATE": said, "SUBLET_SIGNING_SECRETS": "k" * 32}
+    for ask in (allows_private, invokers_of):
+        with pytest.raises(Invalid, match=f"SUBLET_INVOKE_PRIVATE='{said}': use 1 to allow private addresses, or 0"):
+            ask(environment)
 
 
 # at the moment of connecting
@@ -215,3 +228,46 @@ async def test_a_name_is_really_looked_up():
     assert {one["host"] for one in await Guard(private=True).resolve("localhost", 443)} == {"127.0.0.1"}
     with pytest.raises(NotAllowed):
         await Guard(private=False).resolve("0x7f000001", 443)
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """Names that begin with `slow` have no answer before the test ends; it has those that are looked up."""
+    real, over, asked = socket.getaddrinfo, threading.Event(), []
+
+    def look_up(host, *args, **how):
+        if str(host).startswith("slow"):
+            asked.append(host)
+            over.wait(30)
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return real(host, *args, **how)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    yield asked
+    over.set()
+
+
+async def test_a_resolver_that_hangs_keeps_nobody_but_who_asks_for_its_names(hanging):
+    loop, guard = asyncio.get_running_loop(), Guard(private=True)
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    waiting = [asyncio.create_task(guard.resolve(f"slow{i % LOOKUPS}.example", 443)) for i in range(2 * LOOKUPS)]
+    await soon(lambda: len(hanging) == LOOKUPS)
+    with pytest.raises(socket.gaierror, match="no answer yet to 16 other names"):
+        await guard.resolve("localhost", 443)
+    async with asyncio.timeout(20):
+        assert await loop.getaddrinfo("localhost", 443), "others have theirs looked up by the loop"
+        assert await Guard(private=True).resolve("localhost", 443)
+        await guard.close()
+        assert {type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)} == {asyncio.CancelledError}
+    assert len(hanging) == LOOKUPS
+
+
+async def test_who_stops_waiting_for_a_name_leaves_it_to_the_others(hanging):
+    guard = Guard(private=True)
+    first, other = (asyncio.create_task(guard.resolve("slow.example", 443)) for _ in range(2))
+    await soon(lambda: hanging)
+    first.cancel()
+    await asyncio.wait([first], timeout=20)
+    assert (first.cancelled(), other.done(), hanging) == (True, False, ["slow.example"])
+    await guard.close()
+    await asyncio.wait([other], timeout=20)

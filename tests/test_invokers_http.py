@@ -237,6 +237,17 @@ async def test_sixteen_calls_are_under_way_at_once_and_those_without_a_turn_are_
     assert (max(most), now) == (16, [])
 
 
+async def test_a_target_that_hangs_leaves_turns_to_the_others(invoker):
+    async with playing(lambda writer: asyncio.sleep(20)) as hanging, playing(OK) as well:
+        asking = asyncio.create_task(invoker.invoke(request_of(hanging.url, *map(str, range(20)))))
+        await soon(lambda: len(hanging.requests) == 8)
+        await invoker.invoke(request_of(well.url))
+        assert (asking.done(), len(hanging.requests)) == (False, 8)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
 async def test_who_stops_waiting_leaves_nothing_behind(invoker):
     async def hang(writer):
         await asyncio.sleep(20)

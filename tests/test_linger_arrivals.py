@@ -35,7 +35,7 @@ async def test_one_for_whom_nobody_waits_any_more_takes_nothing_and_goes(store, 
     _, running, watched = start_worker(summons="s" * 22 + ".1", report=lambda event, lease, words: events.append((event, words)))
     assert (await ended(running)).completed == 0
     assert watched.count("claim") == 0
-    assert events[0] == ("unwanted", "nobody waits for this summons any more, or there is no pool p")
+    assert events[0] == ("unwanted", "nobody waits for this summons, or pool p is gone or has other queues")
 
 
 async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_worker, put, gate, monkeypatch):

@@ -121,3 +121,17 @@ async def test_a_claim_sent_again_tells_nothing_of_schedules(desk):
     await desk.ask(claim_id="c" * 22)
     await desk.put()
     assert (await desk.ask(claim_id="c" * 22)).come is False
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("plan", b"[" * 4096), ("plan", b"\xff"), ("slot", b"abc"), ("slot", b"9" * 19), ("overlap", b"\xff")]
+)
+async def test_one_that_cannot_be_read_is_left_alone_and_a_claim_fires_the_others(desk, store, field, value):
+    for name in ("bad", "s"):
+        await desk.put(name, plan=b'{"when":{"every":3600}}', slot=3_600_000)
+    desk.raw.hset(keys.schedule(desk.base, "bad"), field, value)
+    for _ in range(2):
+        claimed = await store.claim(worker="w", queues=["q"], n=5, lease=30)
+        desk.raw.zadd(keys.schedules(desk.base), {"bad": 1})
+        assert len(claimed.leases) <= 1
+    assert desk.schedule()["fired"] == "1"

@@ -4,6 +4,7 @@ import pytest
 
 from jobs import keys, verbs
 from jobs.errors import Changed, Invalid, NotFound
+from jobs.model import Card
 
 WORK = "https://example.org/work"
 
@@ -44,6 +45,45 @@ async def test_a_change_keeps_crew_and_summonses(desk):
     await desk.pool("p", 1, "queues=q invoker=none slots=1 max=20")
     looked = await desk.summon()
     assert (looked.sum["crew"], looked.sum["summoned"], looked.settings) == (1, 2, "queues=q invoker=none slots=1 max=20")
+
+
+async def test_whose_queues_are_not_the_pools_any_more_is_told_to_go_and_another_is_owed(desk):
+    """A worker that came, one that is on its way, and one that came by itself."""
+
+    async def seen(worker, summons=""):
+        return await desk.run(verbs.enlist(desk.base, Card(worker, "1", "", b'{"queues": ["q"]}', "p", summons)))
+
+    await desk.pool("p", 0, "queues=q,r invoker=none slots=1 wait=1")
+    await desk.pool("p", 1, "queues=q invoker=none slots=1 wait=1")
+    await desk.submit("a", "b", "c")
+    await desk.summon(3, summons="s" * 22)
+    assert [await seen("came", "s" * 22 + ".1"), await seen("alone")] == ["work", "work"]
+    await desk.pool("p", 2, "queues=r invoker=none slots=1 wait=1")
+    await desk.submit(*"defghijk", queue="r")
+    desk.elapse(1)
+    first = await desk.summon(1)
+    assert (first.given, first.sum["crew"], first.sum["rate"]) == (1, 0, 0), "what was seen was seen of other queues"
+    assert [await seen(worker, "s" * 22 + f".{i}") for i, worker in enumerate(("came", "late"), 1)] == ["drain", "drain"]
+    assert await seen("alone") == "work", "it came by itself, and may go on by itself"
+    looked = (await desk.summon()).sum
+    assert (looked["crew"], looked["summoned"]) == (0, 1)
+
+
+async def test_fewer_queues_keep_those_who_serve_them(desk):
+    await desk.pool("p", 0, "queues=q,r invoker=none")
+    await desk.join("w")
+    await desk.pool("p", 1, "queues=q invoker=none")
+    assert (await desk.summon()).sum["crew"] == 1
+
+
+async def test_a_pool_that_waits_less_long_waits_less_long_for_those_on_their_way(desk):
+    await desk.pool("p", 0, "queues=q invoker=none arrive=60000")
+    await desk.submit("a")
+    await desk.summon(1)
+    await desk.pool("p", 1, "queues=q invoker=none arrive=5000")
+    assert (await desk.summon(1)).given == 0
+    desk.elapse(6)
+    assert (await desk.summon(1)).given == 1
 
 
 async def test_a_removed_pool_is_gone_with_all_that_was_known_of_it(desk):

@@ -3,11 +3,13 @@
 import json
 import re
 import signal
+import sys
 
 import pytest
 import redis
 
 from jobs import keys, pools
+from jobs.cli import dispatch
 from jobs.client import SyncClient
 from jobs.config import Settings
 from jobs.model import Card
@@ -49,7 +51,7 @@ def test_a_pool_is_set_shown_changed_and_removed(shell):
     assert (found["queues"], found["min"], found["max"], found["wait"]) == (["images", "thumbs"], 1, 5, 2.0)
     assert (found["revision"], found["sum"]["wanted"], found["sum"]["owed"]) == (2, 1, 1)
     heads, line = shell.ok("pools").splitlines()
-    assert heads.split() == ["POOL", "QUEUES", "INVOKER", "READY", "HERE", "WANTED", "SUMMONED", "LAST", "FAILURE"]
+    assert heads.split() == ["POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST", "FAILURE"]
     assert re.match(r"images  images,thumbs  none +0 +0 +1 +0$", line)
     removed = shell.ok("pools", "remove", "images").splitlines()[1]
     assert removed == "images  removed: nobody is summoned for it any more; those who were finish what they run, and go"
@@ -66,6 +68,23 @@ def test_what_may_be_a_secret_in_a_target_is_not_shown(shell):
     assert shell.ok("pools", "set", "images", "--max", "3").count("?…") == 1, "and stays what it is"
     (found,) = shell.json("pools")
     assert found["target"] == "https://example.com/work?…"
+
+
+def test_a_narrow_terminal_shows_queues_and_what_waits(shell, monkeypatch, capsys):
+    """The address, which is long, goes first; what would fill the line by itself is cut."""
+    shell.run(*SET, *HTTP)
+    shell.run("pools", "set", "many", "--queues", ",".join(f"queue-{i}" for i in range(32)))
+    for name in ("SUBLET_REDIS_URL", "SUBLET_NAMESPACE"):
+        monkeypatch.setenv(name, shell.env[name])
+    for name, value in (("COLUMNS", "80"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert dispatch.run(["pools"]) == 0
+    heads, images, many = capsys.readouterr().out.splitlines()
+    assert heads.split()[:2] == ["POOL", "QUEUES"]
+    assert ("READY" in heads, "TARGET" in heads, max(map(len, (heads, images, many))) <= 80) == (True, False, True)
+    assert "images,thumbs" in images
+    assert "queue-0,queue-1,queue-2…" in many.replace(",…", "…").replace("queue-2,…", "queue-2…")
 
 
 def test_another_invoker_forgets_the_target_of_the_one_before(shell):
@@ -92,6 +111,10 @@ def test_the_sum_is_told_as_a_person_reads_it(shell, client, run):
         "  jobs at a time: 0/s x 1.0 s + 3 x 1.0 s / 2.5 s = 1.2",
         "  workers wanted: 1.2 / 4 slots: 1 (from 0 to 10); here: 1; summoned: 0; owed: 0",
     ]
+    told = shell.ok("pools", "show", "images").splitlines()
+    assert told[0].startswith("images: queues images,thumbs, invoker none, 0 to 10 workers of 4 slots, wait 2.5 s")
+    assert told[1:4] == shell.ok("scale", "images").splitlines()[1:]
+    assert told[4] == "  summoned in all: 0; came: 0; lost: 0; failed: 0"
     (found,) = shell.json("scale")
     assert found["sum"]["need"] == 1.2
     shell.ok("pools", "set", "images", "--wait", "1ms")
@@ -101,9 +124,13 @@ def test_the_sum_is_told_as_a_person_reads_it(shell, client, run):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("pools make x", "'make': write python3 -m jobs pools, pools set NAME --queues A,B …, or pools remove NAME"),
+        ("pools make x", "'make': write python3 -m jobs pools, pools show NAME, pools set NAME --queues A,B …, or pools remo"),
         ("pools set", "NAME is missing: python3 -m jobs pools set NAME"),
         ("pools set a b --queues q", "'b' is one word too many: pools are set one by one"),
+        ("pools list a", "'a' is one word too many: write python3 -m jobs pools"),
+        ("pools show a b", "'b' is one word too many: pools are shown one by one"),
+        ("pools set a --queues q --invoker http", "--target is missing: the URL of a function"),
+        ("pools set a --queues q --invoker lambda", "--target is missing: a function's name, or its ARN"),
         ("pools set a", "--queues is missing: for which queues shall pool a have workers?"),
         ("pools set a/b --queues q", "pool 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
         ("pools set a --queues q,q", "queues: name 1 to 32, each once"),
@@ -126,7 +153,10 @@ def test_an_address_that_is_not_public_is_refused(shell):
 
 def test_what_is_not_there_is_said(shell):
     shell.ok(*SET)
-    assert shell.no(1, "scale", "imags") == "no pool imags, did you mean images?"
+    for words in (("scale",), ("pools", "show")):
+        assert shell.no(1, *words, "imags") == "no pool imags, did you mean images?"
+        assert shell.no(1, *words, "nope") == "no pool nope; python3 -m jobs pools lists them"
+    assert "refused: no pool nope; python3 -m jobs pools lists them" in shell.run("pools", "remove", "nope").stdout
     done = shell.run("pools", "remove", "imags", "images")
     assert done.returncode == 1
     assert "imags   refused: no pool imags, did you mean images?\n" in done.stdout

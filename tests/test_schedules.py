@@ -323,10 +323,27 @@ def test_one_that_is_not_there_or_cannot_be_is_refused(client, raw, settings):
     assert stored(raw, settings.namespace) == {}
 
 
-def test_one_that_is_over_says_so(client):
-    client.schedules.put("a", Recurrence(every=60.0, end=datetime(2020, 1, 1, tzinfo=UTC)), "t")
+@pytest.mark.parametrize(
+    ("when", "why"),
+    [
+        ({"every": 5.0, "end": datetime(2020, 1, 1, tzinfo=UTC)}, "2020-01-01 00:00:00Z: that has passed"),
+        ({"every": 3.0e8, "end": datetime.now(UTC) + timedelta(seconds=90)}, "Z: the next is 20[2-9]\\d-"),
+    ],
+)
+def test_one_that_has_no_slot_before_its_end_is_refused(client, raw, settings, when, why):
+    with pytest.raises(Invalid, match=f"^end: there is no slot before its end, .*{why}"):
+        client.schedules.put("a", Recurrence(**when), "t")
+    assert stored(raw, settings.namespace) == {}
+
+
+def test_one_that_has_come_to_its_end_says_so_and_stops_no_deploy(client):
+    """Code outlives the end of what it declares: a sync must not fail one day for it, on an empty Redis either."""
+    app, over = App(), datetime(2020, 1, 1, tzinfo=UTC)
+    app.schedule(every=60, end=over, name="a")(app.task(lambda: None, name="t"))
+    assert [one.answer for one in client.sync(app)] == ["created"]
     found = client.schedules.get("a")
     assert (found.state, found.next_at, found.upcoming) == ("ended", None, ())
+    assert client.schedules.put("a", Recurrence(every=60.0, end=over), "t", {"x": 1}) == "changed", "what is there may be changed"
 
 
 @pytest.mark.parametrize("plan", ["{}", "no JSON", '{"when": {"cron": "61 * * * *"}}', '{"when": {"every": 60, "nth": 3}}'])

@@ -81,11 +81,12 @@ def test_the_list_says_when_each_runs_next_and_how_it_stands(home):
     ]
     home.ok("schedules", "pause", "beat")
     heads, beat, report = home.ok("schedules").splitlines()
-    assert heads.split() == ["NAME", "STATE", "NEXT", "IN", "LAST", "RUN", "WHEN"]
+    assert heads.split() == ["NAME", "STATE", "NEXT", "IN", "LAST", "FIRED", "WHEN"]
     assert re.fullmatch(r"beat +paused +never +Every second", beat)
     assert re.fullmatch(
         r"report +active +(Mon|Tue|Wed|Thu|Fri) \d{4}-\d\d-\d\d 09:00:00 CES?T +\S+ \S+ +never +At 09:00 on .*", report
     )
+    assert home.run("schedules", "--limit", "1")[2].endswith("schedules --limit 1 --cursor beat\n")
     page = home.json("schedules", "--limit", "1")
     assert ([one["name"] for one in page["schedules"]], page["cursor"]) == (["beat"], "beat")
     assert "payload" not in page["schedules"][0]
@@ -97,7 +98,7 @@ def test_show_tells_all_about_one(home):
     home.ok("schedules", "sync", "timed:app")
     told = home.ok("schedules", "show", "report")
     assert told.startswith("report   active\n  when        ")
-    assert len(re.findall(rf"(?:Mon|Tue|Wed|Thu|Fri) {MOMENT} CES?T   {MOMENT}Z   in ", told)) == 5
+    assert len(re.findall(rf"(?:Mon|Tue|Wed|Thu|Fri) {MOMENT} CES?T  {MOMENT}Z  in ", told)) == 5
     for words in (
         'task        report   {"region":"eu"}',
         "queue       reports",
@@ -158,6 +159,15 @@ def test_what_code_has_no_more_is_removed_if_one_says_so(home):
     assert [one["name"] for one in home.json("schedules")["schedules"]] == ["mine", "report"]
 
 
+def test_what_never_fires_is_refused_by_hand_and_told_of_at_a_deploy(home):
+    words = ("schedules", "add", "x", "report", "--every", "5s", "--end", "2020-01-01T00:00:00Z")
+    assert home.no(2, *words) == "end: there is no slot before its end, 2020-01-01 00:00:00Z: that has passed"
+    (home.folder / "timed.py").write_text(APP.replace("every=1,", "every=1, end=datetime(2020, 1, 1, tzinfo=UTC),").replace(
+        "from jobs", "from datetime import UTC, datetime\nfrom jobs"))  # fmt: skip
+    assert "beat created; there is no slot before its end" in " ".join(home.ok("schedules", "sync", "timed:app").split())
+    assert "next runs   none: its end has passed" in home.ok("schedules", "show", "beat")
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -165,11 +175,14 @@ def test_what_code_has_no_more_is_removed_if_one_says_so(home):
         (["add", "x", "t", "--cron", "0 0 30 2 *"], "cron.*30"),
         (["add", "x", "t", "--cron", "0 9 * * *", "--tz", "Europe/Berlim"], "tz: .*Europe/Berlim"),
         (["add", "x", "t", "--cron", "0 9 * * *", "--every", "5s"], "every: .*not both"),
-        (["add", "x", "t"], "every: use cron"),
+        (["add", "x", "t"], "Write --cron LINE, .* or --every 30s"),
         (["add", "x", "t", "--every", "5"*12], "every: "),
         (["add", "x", "t", "--every", "5s", "--missed", "never"], "missed: .*'latest', 'skip' or 'all'"),
         (["add", "x", "t", "--every", "5s", "--overlap", "x"], "overlap: "),
-        (["add", "x", "t", "--every", "5s", "--most", "101"], "most: "),
+        (["add", "x", "t", "--every", "5s", "--missed", "all", "--most", "101"], "most: "),
+        (["add", "x", "t", "--every", "5s", "--most", "7"], "--most says something only with --missed all"),
+        (["add", "x", "t", "--every", "5s", "--missed", "all", "--late", "5m"], "--late says .* --missed skip"),
+        (["add", "x", "t", "--every", "0.1s"], "--every: at least 1 s, not 0.1 s"),
         (["add", "x", "t", "--every", "5s", "--jitter", "2d"], "jitter: "),
         (["add", "x", "t", "--every", "5s", "--start", "2030-01-01T00:00:00Z", "--end", "2029-01-01T00:00Z"], "end is bef"),
         (["add", "x", "t", "--every", "5s", "--start", "tomorrow"], "--start: 'tomorrow' is no moment"),
@@ -226,4 +239,27 @@ def test_a_worker_brings_the_schedules_of_its_app_along_and_fires_them(shell):
     told = shell.ok("schedules", "show", "beat")
     assert told.startswith("beat   held")
     assert f"waits: job {found['last_job']} is not over" in told
-    assert re.search(r"last run +\w\w\w .* UTC   .* ago, .* late, by \S+\n  its job     0-beat:\d+", told)
+    assert re.search(r"last slot +\w\w\w .* UTC  .* ago\n  submitted +.* late, by \S+\n  its job     0-beat:\d+", told)
+
+
+def test_a_narrow_terminal_shows_when_and_how_it_stands(home, monkeypatch, settings):
+    """What has come and nobody has fired is overdue, which no column that is left out may hide."""
+    when = ("--cron", "0 3 31 1,3,5 *", "--tz", "Europe/Berlin", "--missed", "skip")
+    home.ok("schedules", "add", "nightly-report", "pulse", *when)
+    home.ok("schedules", "add", "z" * 40, "pulse", *when)
+    shown = home.ok("schedules", "show", "nightly-report").splitlines()
+    assert max(map(len, shown)) <= 80
+    assert sum(re.match(" {14}\\S", line) is not None for line in shown) >= 5, "four more runs, and the rest of the words"
+    with redis.Redis.from_url(settings.redis_url) as raw:
+        base, slot = keys.base(settings.namespace), (raw.time()[0] - 11) * 1000
+        raw.hset(keys.schedule(base, "nightly-report"), "slot", slot)
+        raw.zadd(keys.schedules(base), {"nightly-report": slot})
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    heads, line, _ = home.ok("schedules").splitlines()
+    assert (heads.split(), max(len(heads), len(line)) <= 80) == (["NAME", "STATE", "NEXT"], True)
+    home.ok("schedules", "remove", "z" * 40)
+    heads, line = home.ok("schedules").splitlines()
+    assert (heads.split(), max(len(heads), len(line)) <= 80) == (["NAME", "STATE", "NEXT", "WHEN"], True)
+    assert re.match(r"nightly-report  overdue \d\d s  ", line)

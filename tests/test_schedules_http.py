@@ -90,6 +90,7 @@ async def test_one_that_is_not_there_is_404(core, verb):
         ({"cron": None}, "every", "use cron"),
         ({"cron": None, "every": 0.5}, "every", "greater than or equal to 1"),
         ({"start": "2030-01-02T00:00:00Z", "end": "2030-01-01T00:00:00Z"}, "end", "before start"),
+        ({"cron": None, "every": 5, "end": "2020-01-01T00:00:00Z"}, "end", "no slot before its end"),
         ({"start": 7}, "start", "RFC 3339"),
         ({"jitter": -1}, "jitter", "greater"),
         ({"missed": "never"}, "missed", "'latest', 'skip' or 'all'"),

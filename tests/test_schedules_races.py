@@ -180,6 +180,79 @@ def test_a_move_to_another_partition_loses_no_slot_and_fires_none_twice(client, 
         client.schedules.remove("a")
 
 
+class Crash(Exception):
+    """Whoever moved a schedule is gone."""
+
+
+def moved_until(client, wanted, writes):
+    """Put a schedule, and die before a write. Did it come to that?"""
+    left = writes
+
+    def run(call):
+        nonlocal left
+        if call.commands[0][0] == "EVALSHA":
+            if left == 0:
+                raise Crash
+            left -= 1
+        return client.transport.run(call)
+
+    try:
+        follow_sync(run, timetable.put(client.layout, wanted))
+    except Crash:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("heal", ["fire", "put", "sync"])
+def test_a_move_that_dies_at_any_step_leaves_one_that_fires_once_and_the_next_one_finishes_it(client, raw, heal):
+    there = next(f"q{i}" for i in range(99) if client.layout.of_queue(f"q{i}") != client.layout.of_queue("q0"))
+    wanted, writes = new_schedule("a", Recurrence(every=3600.0), "t", b"{}", Options(queue=there)), 0
+    while True:
+        client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue="q0"))
+        now = raw.time()[0] * 1000
+        slot = now - now % 3_600_000
+        raw.hset(keys.schedule(client.layout.of_queue("q0"), "a"), "slot", slot)
+        raw.zadd(keys.schedules(client.layout.of_queue("q0")), {"a": slot})
+        crashed = moved_until(client, wanted, writes)
+        assert [one.name for one in client.schedules.list()] == ["a"]
+        if heal == "put":
+            follow_sync(client.transport.run, timetable.put(client.layout, wanted))
+        if heal == "sync":
+            client.schedules.sync([wanted], source="code")
+        assert sum(client.follow(client.layout.fire("me")) for _ in range(2)) == 1, f"died before write {writes}"
+        assert list(fired(raw, client).values()) == [1], f"died before write {writes}"
+        holds = [base for base in client.layout.bases if raw.exists(keys.schedule(base, "a"))]
+        assert len(holds) == 1
+        assert holds == [client.layout.of_queue(client.schedules.get("a").queue)]
+        times = fired(raw, client)
+        raw.delete(
+            *(keys.events(base) for base in client.layout.bases), *(keys.job(client.layout.of_id(job), job) for job in times)
+        )
+        client.schedules.remove("a")
+        writes += 1
+        if not crashed:
+            break
+    assert writes == 4, "put as one that arrives, removed, arrived"
+
+
+def test_two_who_put_it_in_two_partitions_at_the_same_moment_leave_one(client, raw):
+    client.schedules.put("other", Recurrence(every=3600.0), "t")
+    queues = {client.layout.of_queue(f"q{i}"): f"q{i}" for i in range(20)}
+    plans = [
+        timetable.put(client.layout, new_schedule("a", Recurrence(every=3600.0), "t", b"{}", Options(queue=queue)))
+        for queue in queues.values()
+    ]
+    replies = dict.fromkeys(plans)
+    for _ in range(100):  # by turns, one call each
+        for plan in list(replies):
+            try:
+                replies[plan] = client.transport.run(plan.send(replies[plan]))
+            except StopIteration:
+                del replies[plan]
+    assert not replies
+    assert [raw.exists(keys.schedule(base, "a")) for base in client.layout.bases] == [1, 0]
+
+
 def test_orders_at_the_same_moment_are_all_carried_out(client):
     client.schedules.put("a", Recurrence(every=3600.0), "t")
     with ThreadPoolExecutor(8) as pool:

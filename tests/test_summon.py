@@ -306,12 +306,57 @@ async def test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for(desk
     assert await desk.join("second", "b" * 22 + ".1") == "drain"
 
 
+async def test_late_ones_are_let_in_up_to_the_most_that_the_pool_may_have_now(desk):
+    settings = "queues=q invoker=none slots=1 wait=1 max="
+    await desk.pool("p", 0, settings + "5")
+    await jobs(desk, 9)
+    assert (await desk.summon(5, summons="a" * 22)).given == 5
+    await desk.pool("p", 1, settings + "2")
+    assert [await desk.join(f"w{i}", f"{'a' * 22}.{i}") for i in (1, 2, 3)] == ["work", "work", "drain"], "these come in time"
+    desk.elapse(16)
+    await desk.pool("p", 2, settings + "1")
+    assert (await desk.summon(5)).given == 1
+    assert [await desk.join(f"w{i}", f"{'a' * 22}.{i}") for i in (4, 5)] == ["work", "drain"]
+
+
+async def test_the_workers_of_a_pool_that_is_made_anew_take_the_place_of_those_on_their_way(desk):
+    settings = "queues=q invoker=none slots=1 wait=1 max=2"
+    await desk.pool("p", 0, settings)
+    await jobs(desk, 9)
+    for life in "ab":
+        assert (await desk.summon(2, summons=life * 22)).given == 2
+        if life == "a":
+            assert [await desk.join(f"a{i}", f"{'a' * 22}.{i}") for i in (1, 2)] == ["work", "work"]
+            await desk.pool("p", 1, "")
+            await desk.pool("p", 0, settings)
+    words = [await desk.join(f"{life}{i}", f"{life * 22}.{i}") for life in "ab" for i in (1, 2)]
+    assert words == ["work", "work", "drain", "drain"]
+    told = await looked(desk)
+    assert (told["crew"], told["summoned"]) == (2, 0)
+
+
 async def test_no_more_are_wanted_than_the_most_whoever_asks(desk):
     await desk.pool("p", 0, "queues=q invoker=none slots=1 wait=1 max=4")
     await jobs(desk, 100)
     await desk.join("by-itself")
     given = [(await desk.summon(2)).given for _ in range(5)]
     assert given == [2, 1, 0, 0, 0]
+
+
+async def test_a_clock_that_was_set_back_keeps_neither_crew_nor_summonses(desk):
+    """Those who live are seen again; those who died, or never came, must not count until the clock has caught up."""
+    await desk.pool("p", 0, "queues=q invoker=none min=2")
+    assert (await desk.summon(1, summons="a" * 22)).given == 1
+    await desk.join("w")
+    for key in (keys.crew(desk.base, "p"), keys.summons(desk.base, "p")):
+        desk.raw.zadd(key, {name: score + 3_600_000 for name, score in desk.raw.zrange(key, 0, -1, withscores=True)})
+    told = await looked(desk)
+    assert (told["crew"], told["summoned"], told["owed"]) == (0, 0, 2)
+    assert (await desk.summon(5)).given == 2
+    assert await desk.join("first", "a" * 22 + ".1") == "work", "it comes late, as one that is needed still"
+    await desk.join("w")
+    told = await looked(desk)
+    assert (told["crew"], told["summoned"]) == (2, 1)
 
 
 # the crew

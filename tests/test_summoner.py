@@ -35,6 +35,16 @@ async def test_a_submit_has_the_workers_invoked_that_its_pool_is_owed(store, hav
     assert len(invoker.summons) == 4, "those who are on their way are not summoned again"
 
 
+async def test_pools_of_others_are_not_asked_about(store, have_pool, look):
+    await have_pool(min=2)
+    who = Summoner(store, {"http": Recorder()}, lambda pool: pool.name != "p")
+    assert await who.summon() == Summoned()
+    who.nudge(["q"])
+    await who.settle()
+    await who.aclose()
+    assert (await look()).sum.owed == 2
+
+
 async def test_fifty_submitters_at_once_summon_no_more_than_is_owed(place, have_pool, look):
     await have_pool(max=7)
     invoker = Recorder()

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from jobs import pools, summoner
-from jobs.errors import Unavailable
+from jobs import keys, pools, summoner
+from jobs.errors import Unavailable, Unfit
 from jobs.invokers import InvocationFailed
 from jobs.store import Store
-from jobs.summoner import Summoned, Summoner
+from jobs.summoner import Summoned, Summoner, Troubles
+from jobs.summons import summon_once
 from tests.summoning import Recorder, jobs
 
 pytest_plugins = ["tests.sources", "tests.hiring"]
@@ -83,6 +84,32 @@ async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, have_poo
     who.nudge(["q"])
     await who.settle()
     assert (invoker.requests, caplog.records) == ([], [])
+
+
+@pytest.mark.parametrize("without_a_loop", [False, True])
+async def test_a_spoiled_pool_keeps_nobody_from_the_others_and_is_told(
+    place, store, have_pool, summoner_of, raw, made, caplog, without_a_loop
+):
+    for name in ("a", "p", "z"):
+        await have_pool(name=name, min=1)
+    for name in ("a", "z"):
+        raw.set(keys.crew(store.layout.bases[0], name), "spoiled")
+    once = asyncio.to_thread(summon_once, place.settings, made) if without_a_loop else summoner_of(*made().values()).summon()
+    with pytest.raises(Unfit, match="somebody else has written to this namespace"):
+        await once
+    assert [request.pool for each in made.made for request in each.requests] == ["p"]
+    assert "pool a: cannot ask" in caplog.text
+    assert "pool z: cannot ask" in caplog.text
+
+
+def test_while_redis_is_away_no_other_pool_is_asked_about():
+    for error, are_all in ((Unavailable(), True), (Unfit(), False)):
+        troubles = Troubles()
+        with troubles.of("p"):
+            raise error
+        assert troubles.are_all is are_all
+        with pytest.raises(type(error)):
+            troubles.throw()
 
 
 async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place, summoner_of, caplog):

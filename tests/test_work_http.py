@@ -333,9 +333,26 @@ async def test_where_another_works_a_call_fails_and_is_counted(app, url, summone
     one.close()
 
 
+async def test_the_log_says_what_came_and_went_and_who_is_refused_once_a_minute(app, url, caplog, monkeypatch):
+    monkeypatch.setattr(module, "_said_at", {})
+    caplog.set_level(logging.INFO, "functions.invoked")
+    stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
+    for i in range(2):
+        with pytest.raises(InvocationFailed):
+            await stranger.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, (f"s.{i}",)))
+    await stranger.aclose()
+    await submit(app, "add", a=1)
+    one, _ = await begin(url)
+    await soon(lambda: "came and went" in caplog.text)
+    one.close()
+    refused, gone = [record.getMessage() for record in caplog.records if record.name == "functions.invoked"]
+    assert refused.startswith("POST /work was refused with 401 (said once a minute at most): the signature fits no secret")
+    assert gone.startswith("a worker came and went: 1 completed, 0 failed, 0 released in ")
+
+
 async def test_an_invoker_with_another_secret_gets_nobody(url, summoner):
     stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
-    with pytest.raises(InvocationFailed, match="it answered 401"):
+    with pytest.raises(InvocationFailed, match="it answered 401: has it the same SUBLET_SIGNING_SECRETS"):
         await stranger.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, ("s.1",)))
     await stranger.aclose()
 

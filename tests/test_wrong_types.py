@@ -13,7 +13,7 @@ from tests.conftest import SCHEDULE
 VERBS = [*(name for name in NAMES if name != "init"), "strike", "unschedule", "unpool"]
 """What `reconcile` does without a lease, `strike`, is told apart: it touches other keys. So is a removal."""
 EVERYWHERE = ":(job|key|claim|worker:silent|schedule:)"
-UNNOTICED = {"reap": ":(schedules|pools)", "strike": ":crew", "unpool": ":(pool|crew|summons):"}
+UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):"}
 """Keys of a wrong type that are passed over: by every verb, and by some."""
 
 
@@ -134,7 +134,8 @@ async def test_a_key_of_a_wrong_type_leaves_nothing_half_written(desk, verb):
         else:
             passed = re.match(EVERYWHERE, name) or re.match(passed_over(verb), name)
             assert passed, f"{verb} did not notice that {name} is of a wrong type"
-            assert_whole(desk, name)
+            if everything(desk) != before:
+                assert_whole(desk, name)
 
 
 def passed_over(verb):

@@ -8,11 +8,19 @@ from urllib.parse import urlsplit
 
 from jobs.cli.output import duration
 from jobs.config import Settings
+from jobs.pool import Pool
 from jobs.scripts import source
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
 SILENT = 60.0
 """Seconds after which a worker, which is to be heard of every 5 s at least, counts as silent."""
+LONG_AGO = 3600.0  # seconds after which a call that failed is no news
+CALLERS = {  # what to do where a pool is owed workers, by its invoker
+    "http": "have cron call sublet tick every minute, with SUBLET_SIGNING_SECRETS",
+    "lambda": "have cron call sublet tick every minute, with boto3 and AWS_REGION",
+    "process": "run sublet dev MODULE:APP: nothing else starts those, and it does so on its own machine",
+    "none": "start them: for this pool nobody is called",
+}
 FIXED = {
     "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
     "valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
@@ -38,6 +46,8 @@ class Facts(NamedTuple):
     """Keys of the namespace that are of a wrong type."""
     workers: list[tuple[str, datetime]] | None
     """The workers on the register, and when each was last heard of."""
+    pools: list[Pool] | None = None
+    """The pools, with their sums."""
 
 
 class Finding(NamedTuple):
@@ -251,6 +261,26 @@ def workers(facts: Facts) -> Iterator[Finding]:
         yield Finding("warn", "workers", seen, do)
 
 
+def pools(facts: Facts) -> Iterator[Finding]:
+    """Does somebody call the workers that are owed, and do the calls get through?"""
+    if facts.pools is None:
+        yield Finding("unknown", "pools", "they cannot be read")
+        return
+    troubled = [words for pool in facts.pools if (words := _trouble(pool, facts.now))]
+    yield from (Finding("warn", "pools", seen, do) for seen, do in troubled)
+    if not troubled:
+        yield Finding("ok", "pools", f"{len(facts.pools):,}, no worker owed" if facts.pools else "none")
+
+
+def _trouble(pool: Pool, now: datetime) -> tuple[str, str] | None:
+    """What is wrong with a pool, and what to do; None for nothing."""
+    owed, ago = pool.sum.owed if pool.sum else 0, (now - pool.failed_at).total_seconds() if pool.failed_at else LONG_AGO
+    parts = [f"{owed:,} worker{'s' if owed > 1 else ''} owed that nobody has called"] if owed else []
+    parts += [f"a call failed {duration(ago)} ago: {pool.failure}"] if ago < LONG_AGO else []
+    do = CALLERS[pool.invoker] if ago >= LONG_AGO else "mend what it says; who is owed is called again"
+    return (f"{pool.name} ({pool.invoker}): {'; '.join(parts)}", do) if parts else None
+
+
 def trust(facts: Facts) -> Iterator[Finding]:
     """May anybody on the way listen, or anybody at all come in?"""
     url = urlsplit(facts.settings.redis_url)
@@ -266,5 +296,5 @@ def trust(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    server, security, eviction, memory, persistence, connections, clock, layout, foreign, scripts, upkeep, workers, trust,
+    server, security, eviction, memory, persistence, connections, clock, layout, foreign, scripts, upkeep, workers, pools, trust,
 )  # fmt: skip

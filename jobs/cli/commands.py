@@ -83,29 +83,28 @@ def _configure(parser: Parser) -> None:
 
 
 def _work(parser: Parser) -> None:
-    parser.summary += "\nIf SUBLET_SLOT names the one place that it holds, whoever held that before is taken for gone."
-    parser.word("app", "MODULE:APP", "where the tasks are: tasks:app for `app = App()` in tasks.py (SUBLET_APP)",
+    parser.word("app", "MODULE:APP", "where the tasks are, e.g. tasks:app (SUBLET_APP)",
                 nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
     option = parser.option
-    option("--drain", "", "stop when the queues are dry; with --linger 5s, once nothing came for so long", default=False)
+    option("--drain", "", "stop when the queues are dry; --linger 5s: for so long", default=False)
     option("--linger", "5s", "", type=values.seconds, default=0.0)
-    option("--pool", "NAME", "", default="")
-    option("--summons", "ID", "", default="")
     option("--for", "50s", "be gone by then: what cannot finish in time is given back", type=values.some_seconds,
            default=None, dest="seconds")  # fmt: skip
     option("--max-jobs", "N", "stop after so many jobs", type=values.positive, default=None)
-    option("--queues", "A,B", "the queues, the first one first (those of the app's tasks)", type=values.names, default=None)
-    option("--source", "URL", "take jobs from this HTTP API, not Redis (SUBLET_SOURCE, SUBLET_TOKEN)", default=None)
-    option("--slots", "N", "jobs at a time (100; if all tasks are plain functions, one a process)", type=SLOTS, default=None)
+    option("--queues", "A,B", "the queues, the first first (those of the app's tasks)", type=values.names, default=None)
+    option("--source", "URL", "take jobs over HTTP there (SUBLET_SOURCE, SUBLET_TOKEN)", default=None)
+    option("--slots", "N", "jobs at a time (100; for plain functions, one a process)", type=SLOTS, default=None)
     option("--processes", "N", "child processes, for plain functions (one a core)", type=PROCESSES, default=None)
     option("--jobs-per-child", "N", "have another child process after so many jobs", type=values.positive, default=None)
     option("--memory", "512MiB", "what a child process may take; its job fails beyond", type=values.memory, default=None)
-    option("--lease", "30s", "how long it may be silent before its jobs are given on (30s)", type=values.lease, default=30.0)
+    option("--lease", "30s", "how long it may be silent, then its jobs go on (30s)", type=values.lease, default=30.0)
     option("--grace", "8s", "how long running jobs may go on after a signal (8s)", type=values.seconds, default=8.0)
-    option("--stall", "5m", "exit 1 after so long with jobs and none finished, to be replaced", type=values.some_seconds,
+    option("--stall", "5m", "exit 1 after so long with jobs and none finished", type=values.some_seconds,
            default=None)  # fmt: skip
-    option("--commands", "", "also run the task `command`: any program that a submitter names", default=False)
-    option("--name", "NAME", "the worker's name (host, pid and chance); --pool NAME: the pool it is one of", default=None)
+    option("--commands", "", "also run `command`: any program that a submitter names", default=False)
+    option("--name", "NAME", "its name (host, pid, chance); SUBLET_SLOT: its one place", default=None)
+    option("--pool", "NAME", "the pool it is of; --summons ID: what it was called by", default="")
+    option("--summons", "ID", "", default="")
     option("--quiet", "", "no line per event, only the summary", default=False)
 
 
@@ -123,11 +122,16 @@ def _workers(parser: Parser) -> None:
 
 
 def _pools(parser: Parser) -> None:
-    parser.word("words", "set NAME | remove NAME…", "set one, of which what is not said stays; or remove some", nargs="*")
+    parser.summary += (
+        "\n\n  list, show NAME   all of them; all about one"
+        "\n  set NAME          set one: what is not said stays, or has its default"
+        "\n  remove NAME…      summon nobody for these any more"
+    )
+    parser.word("words", "VERB …", "", nargs="*")
     option = parser.option
     option("--queues", "A,B", "the queues it is for", type=values.names)
     option("--invoker", "KIND", "who starts workers: http, lambda, process, or none (none)")
-    option("--target", "TARGET", "whom it calls: for http a URL, for lambda a function's name or ARN")
+    option("--target", "TARGET", "whom it calls: a URL (http), a function's name (lambda)")
     option("--min", "N", "workers that are kept even when there is nothing to do (0)", type=values.number)
     option("--max", "N", "workers at most (10)", type=values.number)
     option("--wait", "5s", "how long a job should wait at most (5s)", type=values.some_seconds)
@@ -142,35 +146,38 @@ def _scale(parser: Parser) -> None:
 
 def _schedules(parser: Parser) -> None:
     parser.summary += (
-        "\n\n  list, show NAME          all of them; all about one, with its next five runs"
-        "\n  add NAME TASK [JSON]     have one be like this; the same again changes nothing"
-        "\n  pause, resume, run, remove NAME…"
-        "\n  sync MODULE:APP          have them be as the code declares: safe at every deploy (SUBLET_APP)"
+        "\n\n  list, show NAME        all, by --limit N after --cursor NAME; all about one"
+        "\n  add NAME TASK [JSON]   have one be as the options say, whole"
+        "\n  run NAME…              submit a job of each now; --id ID: an id of your own"
+        "\n  pause, resume, remove NAME…"
+        "\n  sync MODULE:APP        have all be as the code declares; --remove: those, too,"
+        "\n                         that this app once had and has no more (SUBLET_APP)"
     )
-    parser.word("words", "VERB …", "one of these", nargs="*")
+    parser.word("words", "VERB …", "", nargs="*")
     option = parser.option
-    option("--cron", "LINE", "add: minute, hour, day, month, weekday: '0 9 * * MON-FRI'; in --tz ZONE (UTC)")
-    option("--tz", "VALUE", "")
-    option("--every", "30s", "add: from slot to slot, instead of --cron", type=values.some_seconds)
-    option("--start", "RFC3339", "add: no slot before it, and none after --end", type=values.moment)
-    option("--end", "VALUE", "", type=values.moment)
-    option("--jitter", "30s", "add: let each job come up to so much later than its slot", type=values.seconds)
-    option("--missed", "POLICY", "add: of missed slots: latest, all (--most 24), or skip late ones (--late 5m)")
-    option("--late", "VALUE", "", type=values.seconds)
-    option("--most", "VALUE", "", type=values.positive)
-    option("--overlap", "POLICY", "add: while the job before is not over: allow, skip or queue the next one")
-    option("--queue", "NAME", "add: also --priority --max-attempts --timeout --retention, as of submit")
+    option("--cron", "LINE", "minute hour day month weekday, as '0 9 * * MON-FRI'")
+    option("--tz", "ZONE", "the time zone of --cron (UTC)")
+    option("--every", "30s", "from slot to slot, instead of --cron", type=values.some_seconds)
+    option("--start", "TIME", "no slot before; none after: 2030-01-31T09:00:00Z", type=values.moment, beside="--end")
+    option("--end", "TIME", "", type=values.moment)
+    option("--jitter", "30s", "each job comes up to so much later than its slot", type=values.seconds)
+    option("--missed", "HOW", "missed slots: fire the latest, all, or skip late ones")
+    option("--late", "5m", "with --missed skip: how late it may be (5m)", type=values.seconds)
+    option("--most", "N", "with --missed all: how many at most (24)", type=values.positive)
+    option("--overlap", "HOW", "while the job before is not over: allow, skip, queue")
+    option("--queue", "NAME", "and --priority --max-attempts --timeout --retention")
     for flag, kind in (("priority", values.number), ("max-attempts", values.positive), ("retention", values.seconds)):
         option(f"--{flag}", "VALUE", "", type=kind)
     option("--timeout", "VALUE", "", type=values.limit)
-    option("--app", "MODULE:APP", "add: check task and arguments against this app, use its options (SUBLET_APP)")
-    option("--id", "ID", "run: an id of your own; the same id again answers with the same job")
-    option("--remove", "", "sync: also remove those that this app once had and has no more")
-    option("--limit", "N", "list: schedules per page (100), those after --cursor NAME", type=values.positive)
-    option("--cursor", "VALUE", "")
+    option("--app", "MODULE:APP", "check against this app, use its options (SUBLET_APP)")
+    option("--limit", "N", "", type=values.positive)
+    option("--cursor", "NAME", "")
+    option("--id", "ID", "")
+    option("--remove", "", "")
 
 
 def _tick(parser: Parser) -> None:
+    parser.summary += "\nschedules, summon workers for pools that are owed some, forget what is old."
     parser.option("--for", "55s", "go on for this long (one round)", type=values.seconds, default=0.0, dest="seconds")
     parser.option("--every", "5s", "between the rounds (5s)", type=values.some_seconds, default=5.0)
 
@@ -197,17 +204,21 @@ def _demo(parser: Parser) -> None:
 
 
 def _dev(parser: Parser) -> None:
-    parser.word("app", "MODULE:APP", "where the tasks are: tasks:app for `app = App()` in tasks.py (SUBLET_APP)",
+    parser.summary += (
+        "\nIt starts a server of its own, unless --redis-url names one; SUBLET_REDIS_URL is"
+        "\nignored, for it may name one that is no toy."
+    )
+    parser.word("app", "MODULE:APP", "where the tasks are, e.g. tasks:app (SUBLET_APP)",
                 nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
     option = parser.option
-    option("--data", "DIR", "keep the server's data there, for the next time (a temporary folder)", default=None)
+    option("--data", "DIR", "keep the server's data there (in a temporary folder)", default=None)
     option("--port", "PORT", "the port of the API (8377, or the next that is free)", type=values.port, default=0)
     option("--workers", "N", "workers at a time, at most (4)", type=WORKERS, default=4)
     option("--slots", "N", "jobs that one of them runs at a time (10)", type=SLOTS, default=10)
     option("--linger", "5s", "how long a worker stays that has nothing to do (5s)", type=values.some_seconds, default=5.0)
-    option("--lease", "30s", "how long one may be silent before its jobs are given on (30s)", type=values.lease, default=30.0)
+    option("--lease", "30s", "how long one may be silent till its jobs are given on (30s)", type=values.lease, default=30.0)
     option("--no-reload", "", "do not replace the workers when the app's source changes", default=False)
-    option("--check", "", "only import the app, and say what it has or why it cannot be loaded", default=False)
+    option("--check", "", "only import the app: say what it has, or why it cannot load", default=False)
 
 
 def _simulate(parser: Parser) -> None:
@@ -247,14 +258,14 @@ _TABLE = (
             "serve.serve", _serve, groups=("http",)),
     Command("workers", "[drain NAME…]", "The workers: where each runs, what it holds, and when it was last heard of.",
             "workers.workers", _workers),
-    Command("pools", "[set NAME [options] | remove NAME…]",
+    Command("pools", "[VERB …] [options]",
             "For which queues workers are summoned, how many there are, and what went wrong.",
             "pools.show_pools", _pools),
-    Command("scale", "[POOL]", "How many workers a pool should have: the sum behind the number. Nobody is summoned by looking.",
+    Command("scale", "[POOL]", "How many workers a pool should have: the sum behind the number.\nNobody is summoned by looking.",
             "pools.scale", _scale),
     Command("schedules", "[VERB …] [options]", "What is submitted by the clock: when it runs next, and how it stands.",
             "schedules.schedules", _schedules),
-    Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, forget what is old.",
+    Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, fire",
             "tick.tick", _tick),
     Command("scripts", "[--load]", "The Lua scripts, their SHA-1, and whether the server knows them.",
             "scripts.scripts", _scripts),
@@ -263,7 +274,7 @@ _TABLE = (
     Command("conformance", "[--only RULES] [--] CMD…",
             "Examine a client in any language: which rules of the protocol does it keep?",
             "conformance.conformance", _conformance, groups=("demo",)),
-    Command("dev", "MODULE:APP [options]", "Play the function platform here: server, API, workers that come and go as needed.",
+    Command("dev", "MODULE:APP [options]", "Play the function platform here: server, API, workers that come and go.",
             "platform.dev", _dev, groups=("dev",)),
     Command("demo", "[--once]", "Run jobs on a server of its own, kill a worker, and show that nothing is lost.",
             "dev.demo", _demo, groups=("demo",)),

@@ -5,12 +5,13 @@ from argparse import Namespace
 from datetime import datetime
 from typing import TypeVar
 
-from jobs import keys, reads, roster
+from jobs import keys, pools, reads, roster
 from jobs.cli.checks import CHECKS, Facts, Finding
 from jobs.cli.look import total
 from jobs.cli.output import document, paint, write
 from jobs.cli.session import client_of, look, settings_of
 from jobs.client import SyncClient
+from jobs.pool import Pool
 from jobs.scripts import NAMES, Call, script
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ def _gather(client: SyncClient) -> Facts:
         overdue=_overdue(client, now),
         foreign=_foreign(client),
         workers=_workers(client),
+        pools=_pools(client),
     )
 
 
@@ -83,6 +85,14 @@ def _workers(client: SyncClient) -> list[tuple[str, datetime]] | None:
     except Exception:  # noqa: BLE001  # as in _ask
         return None
     return [(worker.name, worker.seen_at) for worker in found]
+
+
+def _pools(client: SyncClient) -> list[Pool] | None:
+    """The pools with their sums; None where they cannot be read."""
+    try:
+        return look(client, pools.look_at_all(client.layout.bases))
+    except Exception:  # noqa: BLE001  # as in _ask
+        return None
 
 
 def _foreign(client: SyncClient) -> list[str] | None:

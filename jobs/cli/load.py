@@ -12,6 +12,9 @@ from jobs.cli.values import instead
 from jobs.errors import Invalid
 from jobs.registry import App
 
+INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of what was installed, though it may be in an environment that lies in this folder."""
+
 
 def load_app(place: str) -> App:
     """The app at MODULE:APP, or the only app of MODULE. The current folder comes first on the path. Raises Invalid."""
@@ -76,8 +79,9 @@ def _why(name: str, error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """File and line where it went wrong: the last one in this folder, else the last one at all."""
+    """File and line where it went wrong: the last one of this folder's own files, else the last one at all."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    own = [frame for frame in frames if frame.filename.startswith(os.getcwd() + os.sep)]
+    here = [frame for frame in frames if frame.filename.startswith(os.getcwd() + os.sep)]
+    own = [frame for frame in here if not INSTALLED & {*Path(frame.filename).parts}]
     last = (own or frames)[-1]
     return f"{os.path.relpath(last.filename) if own else last.filename}:{last.lineno}"

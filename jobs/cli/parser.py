@@ -42,17 +42,18 @@ class Parser(argparse.ArgumentParser):
             self._by_flag[flag] = self.add_argument(flag, action="store_true")
 
     def word(self, dest: str, shown: str, text: str, **how: Any) -> None:
-        """Take a word by its place. `shown` and `text` are for the help."""
-        self._words.append((shown, text))
+        """Take a word by its place. `shown` and `text` are for the help; without a `text` it has no line there."""
+        if text:
+            self._words.append((shown, text))
         self.add_argument(dest, metavar=shown, **how)
 
-    def option(self, flag: str, shown: str, text: str, **how: Any) -> None:
+    def option(self, flag: str, shown: str, text: str, beside: str = "", **how: Any) -> None:
         """Take an option, with a value unless `shown` is empty. Absent, it leaves no trace unless it has a `default`.
 
-        Without a `text` it has no line of its own in the help: that of another one tells of it.
+        Without a `text` it has no line of its own in the help: that of another one tells of it, or names it `beside` itself.
         """
         if text:
-            self._options.append((f"{flag} {shown}".rstrip(), text))
+            self._options.append((f"{', '.join(filter(None, [flag, beside]))} {shown}".rstrip(), text))
         how.setdefault("default", argparse.SUPPRESS)
         if not shown:
             how["action"] = "store_true"

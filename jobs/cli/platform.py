@@ -24,7 +24,8 @@ NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
 """What an installed package may lack; a test holds it equal to the extra `http`."""
 COLOURS = {"died": "red", "failed": "red", "broken": "red", "frozen": "yellow", "killed": "yellow", "stopping": "yellow",
            "warning": "yellow", "error": "red", "ready": "green", "completed": "green", "reloaded": "cyan", "released": "yellow",
-           "refused": "yellow", "lost": "yellow", "crashed": "red", "try": "bold", "load": "dim", "started": "dim"}  # fmt: skip
+           "refused": "yellow", "lost": "yellow", "crashed": "red", "try": "bold", "load": "dim", "started": "dim",
+           "hint": "dim"}  # fmt: skip
 HIDDEN = ("started",)
 """Events that only programs hear of."""
 WIDE = 8
@@ -70,7 +71,8 @@ def _check(args: Namespace) -> int:
     if args.json:
         document(found.model_dump())
     else:
-        write(f"{found.app}: tasks {', '.join(found.tasks) or 'none'} · queues {', '.join(found.queues)}")
+        timed = f" · schedules {', '.join(found.schedules)}" if found.schedules else ""
+        write(f"{found.app}: tasks {', '.join(found.tasks) or 'none'} · queues {', '.join(found.queues)}{timed}")
     return 0
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs import keys, pools
-from jobs.cli.output import Cell, clean, document, duration, note, table, write
+from jobs.cli.output import Cell, clean, document, duration, is_narrow, note, table, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, clock, look, settings_of
 from jobs.cli.values import instead
@@ -13,32 +13,41 @@ from jobs.client import SyncClient
 from jobs.errors import Changed, Invalid, NotFound
 from jobs.pool import Pool, Sum
 
-HEADS = ("POOL", "QUEUES", "INVOKER", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
-SPARE = ("QUEUES", "READY")
+HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
+SPARE = ("TARGET", "INVOKER", "SUMMONED")
 """What a narrow terminal is spared, in this order."""
 OPTIONS = ("queues", "invoker", "target", "min", "max", "wait", "slots", "linger", "arrive")
+QUEUES = 24
+"""Columns for the names of a pool's queues, where a terminal is narrow."""
 LOOKS = 5
 """How often a change looks again at a pool that others keep changing."""
-VERBS = "pools, pools set NAME --queues A,B …, or pools remove NAME"
+VERBS = "pools, pools show NAME, pools set NAME --queues A,B …, or pools remove NAME"
+ONE_WORD = {"set": "pools are set one by one", "show": "pools are shown one by one"}
+TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
+"""What the invokers call that call something."""
 
 
 def show_pools(args: Namespace) -> int:
-    """Show all pools, set one, or remove some."""
-    verb, *names = args.words or [""]
-    if verb not in ("", "set", "remove"):
+    """Show all pools, or all about one; set one, or remove some."""
+    verb, *names = args.words or ["list"]
+    if verb not in ("list", "show", "set", "remove"):
         raise Invalid(f"{verb[:60]!r}: write {program()} {VERBS}")
     given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
     if given and verb != "set":
         raise Invalid(f"--{next(iter(given))} is for {program()} pools set NAME")
-    if verb and not names:
+    if verb != "list" and not names:
         raise Invalid(f"NAME is missing: {program()} pools {verb} NAME")
+    if verb in ONE_WORD and len(names) > 1:
+        raise Invalid(f"{names[1][:60]!r} is one word too many: {ONE_WORD[verb]}")
+    if verb == "list" and names:
+        raise Invalid(f"{names[0][:60]!r} is one word too many: write {program()} pools")
     with client_of(settings_of(args)) as client:
         if verb == "set":
-            if len(names) > 1:
-                raise Invalid(f"{names[1][:60]!r} is one word too many: pools are set one by one")
             return _set(client, names[0], given, args.json)
         if verb == "remove":
             return _remove(client, names, args.json)
+        if verb == "show":
+            return _show(client, names[0], args.json)
         found, now = look(client, pools.look_at_all(client.layout.bases)), clock(client)
     if args.json:
         document([_as_json(pool) for pool in found])
@@ -54,9 +63,38 @@ def _as_json(pool: Pool) -> dict[str, Any]:
 
 
 def _row(pool: Pool, now: datetime) -> list[Cell | str]:
-    invoker = f"{pool.invoker} {pool.shown.target}".rstrip()
+    queues = ",".join(pool.queues)
+    short = queues if len(queues) <= QUEUES or not is_narrow(120) else f"{queues[: QUEUES - 1]}…"
     numbers = [f"{getattr(pool.sum, name):,}" if pool.sum else "" for name in ("ready", "crew", "wanted", "summoned")]
-    return [pool.name, ",".join(pool.queues), invoker, *numbers, _failure(pool, now)]
+    return [pool.name, short, pool.invoker, pool.shown.target, *numbers, _failure(pool, now)]
+
+
+def _show(client: SyncClient, name: str, as_json: bool) -> int:
+    """Print all about one: what was set, the sum, and what went wrong."""
+    (pool,), now = _look(client, name), clock(client)
+    if as_json:
+        document(_as_json(pool))
+        return 0
+    write(f"{pool.name}: {_settings(pool)}")
+    if pool.sum:
+        write(_tell(pool, pool.sum).partition("\n")[2])
+    write(f"  summoned in all: {pool.summoned:,}; came: {pool.arrived:,}; lost: {pool.lost:,}; failed: {pool.failures:,}")
+    if pool.failed_at:
+        write(f"  last failure: {_failure(pool, now).text}")
+    return 0
+
+
+def _look(client: SyncClient, name: str = "") -> list[Pool]:
+    """The pool of this name, or all. Raises NotFound, with the name that was probably meant."""
+    try:
+        return look(client, pools.look_at_all(client.layout.bases, name))
+    except NotFound as error:
+        known = [pool.name for pool in look(client, pools.known(client.layout.bases))]
+        raise NotFound(f"{error}{_near(name, known)}") from None
+
+
+def _near(name: str, known: list[str]) -> str:
+    return instead(name, known) or (f"; {program()} pools lists them" if known else ": there are none")
 
 
 def _failure(pool: Pool, now: datetime) -> Cell:
@@ -94,6 +132,8 @@ def _put(client: SyncClient, before: Pool, said: dict[str, Any]) -> tuple[str, P
     if said.get("invoker", before.invoker) != before.invoker:
         said = {"target": "", **said}  # the one before was for another invoker
     wish = before.model_copy(update=said)
+    if wish.invoker in TARGETS and not wish.target:
+        raise Invalid(f"--target is missing: {TARGETS[wish.invoker]}")
     if (wish.words, wish.target) == (before.words, before.target) and before.revision:
         return "unchanged", wish
     return client.follow(pools.put(client.layout.bases, wish, before.revision)), wish
@@ -115,7 +155,7 @@ def _remove(client: SyncClient, names: list[str], as_json: bool) -> int:
         if name in known:
             answers.append({"pool": name, "answer": client.follow(pools.remove(client.layout.bases, name))})
         else:
-            answers.append({"pool": name, "error": "NOT_FOUND", "message": f"no pool {name[:130]}{instead(name, known)}"})
+            answers.append({"pool": name, "error": "NOT_FOUND", "message": f"no pool {name[:130]}{_near(name, known)}"})
     if as_json:
         document(answers)
     else:
@@ -138,11 +178,7 @@ def _found(client: SyncClient, name: str) -> Pool | None:
 def scale(args: Namespace) -> int:
     """Print the sums behind the numbers of workers."""
     with client_of(settings_of(args)) as client:
-        try:
-            found = look(client, pools.look_at_all(client.layout.bases, args.pool))
-        except NotFound as error:
-            known = [pool.name for pool in look(client, pools.known(client.layout.bases))]
-            raise NotFound(f"{error}{instead(args.pool, known)}") from None
+        found = _look(client, args.pool)
     if args.json:
         document([_as_json(pool) for pool in found])
         return 0

@@ -18,11 +18,17 @@ from jobs.errors import Invalid, NotFound, Refused
 from jobs.options import Options
 from jobs.payload import payload_of
 from jobs.recurring import Schedule, check_name, new_schedule, recurrence
+from jobs.schedule import Recurrence
 
 WHEN = ("cron", "every", "tz", "start", "end", "jitter", "missed", "late", "most", "overlap")
 """The options that say when."""
 HOW = ("queue", "priority", "max_attempts", "timeout", "retention")
 """Those of the jobs."""
+HEADS = ("NAME", "STATE", "NEXT", "IN", "LAST FIRED", "WHEN")
+SPARE = ("LAST FIRED", "IN", "WHEN")
+"""What a narrow terminal is spared, in this order."""
+NEEDS = {"late": "skip", "most": "all"}
+"""Options that say something only with this policy of `--missed`."""
 OF_VERBS = {"list": ("limit", "cursor"), "add": (*WHEN, *HOW, "app"), "run": ("id",), "sync": ("remove",)}
 """The options that a verb has; the others have none."""
 
@@ -49,11 +55,12 @@ def _list(args: Namespace, words: Sequence[str]) -> int:
         document({"schedules": [_as_json(one, "payload", "upcoming") for one in found], "cursor": cursor})
         return 0
     if found:
-        table(["NAME", "STATE", "NEXT", "IN", "LAST RUN", "WHEN"], [row(one, now) for one in found], ["LAST RUN", "IN"])
+        table(HEADS, [row(one, now) for one in found], SPARE)
     else:
         write(f"no schedules{f' after {after}' if after else ''}; {program()} schedules --help says how to make one")
     if cursor:
-        note(f"more: {program()} schedules --cursor {shlex.quote(cursor)}")
+        paged = f" --limit {limit}" if hasattr(args, "limit") else ""
+        note(f"more: {program()} schedules{paged} --cursor {shlex.quote(cursor)}")
     return 0
 
 
@@ -102,7 +109,7 @@ def _add(args: Namespace, words: Sequence[str]) -> int:
         app = load_app(place)
         options = checked_options(app, place, task, payload)
     options = options.but(**{field: getattr(args, field) for field in HOW if hasattr(args, field)})
-    when = recurrence({field: getattr(args, field) for field in WHEN if hasattr(args, field)})
+    when = _when(args)
     wanted = new_schedule(check_name(name), when, task, payload, options)
     with client_of(settings_for(args, app)) as client:
         answer = client.follow(timetable.put(client.layout, wanted))
@@ -113,6 +120,19 @@ def _add(args: Namespace, words: Sequence[str]) -> int:
         write(answer)
         tell(found, now)
     return 0
+
+
+def _when(args: Namespace) -> Recurrence:
+    """When it is to run. Raises Invalid, also for options that would say nothing."""
+    said = {field: getattr(args, field) for field in WHEN if hasattr(args, field)}
+    if "cron" not in said and "every" not in said:
+        raise Invalid("when shall it run? Write --cron LINE, e.g. '0 9 * * MON-FRI', or --every 30s")
+    if said.get("every", 1) < 1:
+        raise Invalid(f"--every: at least 1 s, not {said['every']:g} s")
+    for option, policy in NEEDS.items():
+        if option in said and said.get("missed") != policy:
+            raise Invalid(f"--{option} says something only with --missed {policy}: add that, or leave --{option} out")
+    return recurrence(said)
 
 
 def _remove(args: Namespace, words: Sequence[str]) -> int:
@@ -184,16 +204,21 @@ def _sync(args: Namespace, words: Sequence[str]) -> int:
     app = load_app(place)
     with client_of(settings_for(args, app)) as client:
         done = client.sync(app, target_of(place), remove=hasattr(args, "remove"))
+        may_end = any(wanted.recurrence.end for wanted in app.schedules.all())
+        shown = look(client, timetable.page(client.layout)).schedules if may_end and not args.json else []
+        ended = {one.name for one in shown if one.state == "ended"}
     if args.json:
         document([one._asdict() for one in done])
     elif done:
-        table(["SCHEDULE", "ANSWER"], [[one.name, _synced(one)] for one in done])
+        table(["SCHEDULE", "ANSWER"], [[one.name, _synced(one, one.name in ended)] for one in done])
     else:
         write(f"{place} declares no schedules")
     return 0
 
 
-def _synced(one: timetable.Synced) -> Cell:
+def _synced(one: timetable.Synced, ended: bool) -> Cell:
+    if ended:
+        return Cell(f"{one.answer}; there is no slot before its end", "yellow")
     colour = {"unchanged": "", "removed": "yellow"}.get(one.answer, "green")
     if one.before is None:
         return Cell(one.answer, colour)

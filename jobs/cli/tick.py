@@ -6,8 +6,10 @@ from dataclasses import asdict, replace
 from time import strftime
 
 from functions.tick import Ticked, run_tick
-from jobs.cli.output import document, write
+from jobs.cli.output import clean, document, write
 from jobs.cli.session import caller, client_of, settings_of
+from jobs.client import SyncClient
+from jobs.errors import JobsError
 
 ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
 """What is said of a tick; the latter only where there was any."""
@@ -15,7 +17,7 @@ ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unr
 
 def tick(args: Namespace) -> int:
     """Do one round, or rounds for a while, and say what they did."""
-    before = Ticked()
+    before, told = Ticked(), set[str]()
 
     def report(done: Ticked) -> None:
         nonlocal before
@@ -23,6 +25,7 @@ def tick(args: Namespace) -> int:
             write(f"{strftime('%H:%M:%S')}  {_words(done, before)}")
             sys.stdout.flush()
         before = replace(done)
+        _tell_uncalled(client, told)
 
     with client_of(settings_of(args)) as client:
         done = run_tick(client, by=caller("tick"), seconds=args.seconds, every=args.every, report=report)
@@ -31,6 +34,20 @@ def tick(args: Namespace) -> int:
     else:
         write(_words(done) + (f" · in {done.rounds} rounds" if done.rounds > 1 else ""))
     return 0
+
+
+def _tell_uncalled(client: SyncClient, told: set[str]) -> None:
+    """Say on stderr which pools are owed workers that cannot be called from here; of each pool once."""
+    from jobs.summons import uncalled  # what it takes is slow to import
+
+    try:
+        found = uncalled(client.layout.settings, client.transport)
+    except JobsError:  # the round is done; the next one asks again
+        return
+    for pool in found:
+        if pool.pool not in told:
+            sys.stderr.write(f"{clean(pool.words)}\n")
+            told.add(pool.pool)
 
 
 def _words(done: Ticked, before: Ticked | None = None) -> str:

@@ -1,7 +1,8 @@
 """Schedules in lines that a person can read: when each runs next, in its own zone and in UTC, and what became of its slots."""
 
+import textwrap
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from jobs.cli.output import Cell, clean, compact, duration, fit, paint, write
@@ -14,14 +15,27 @@ POLICIES = {
     "skip": "the latest runs if it is at most {late} late",
     "all": "the last {most} run, oldest first",
 }
+WRAPPED = 66
+"""Columns of the words of when it runs: with their name in front, a small terminal's."""
+USUAL = 1.0
+"""Seconds by which a slot may be late before it is called overdue."""
 OVERLAPS = {"allow": "both run", "skip": "the new slot is left out", "queue": "the new slot waits for it"}
 
 
 def row(one: Schedule, now: datetime) -> list[Cell | str]:
-    """One line of the list."""
+    """One line of the list. That one is overdue is said by its state, which stays on the narrowest terminal."""
     last = f"{duration((now - one.last_at).total_seconds())} ago" if one.last_at else "never"
     next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
-    return [one.name, Cell(one.state, COLOURS[one.state]), next_at, _left(one, now), last, one.words]
+    late = _overdue(one, now)
+    state = Cell(f"overdue {duration(late)}", "yellow") if late else Cell(one.state, COLOURS[one.state])
+    return [one.name, state, next_at, _left(one, now), last, one.words]
+
+
+def _overdue(one: Schedule, now: datetime) -> float:
+    """For how many seconds its next slot has been due, though nothing holds it; 0 while that is no more than usual."""
+    due = one.due_at or one.next_at
+    late = (now - due).total_seconds() if due and one.state == "active" else 0.0
+    return late if late >= USUAL else 0.0
 
 
 def in_zone(at: datetime, tz: str) -> str:
@@ -33,20 +47,21 @@ def in_zone(at: datetime, tz: str) -> str:
     return f"{local:%a %Y-%m-%d %H:%M:%S %Z}"
 
 
-def _left(one: Schedule, now: datetime) -> Cell:
+def _left(one: Schedule, now: datetime) -> str:
     """How long until the next run."""
     if one.next_at is None:
-        return Cell("")
+        return ""
     left = ((one.due_at if one.due_at and one.state == "active" else None) or one.next_at) - now
-    seconds = left.total_seconds()
-    return Cell(duration(seconds)) if seconds >= 0 else Cell(f"overdue by {duration(-seconds)}", "yellow")
+    return duration(left.total_seconds()) if left.total_seconds() >= 0 else "now" if one.state == "active" else ""
 
 
 def tell(one: Schedule, now: datetime) -> None:
     """Print all about a schedule."""
     write(f"{paint(one.name, 'bold')}   {paint(one.state, COLOURS[one.state])}")
     for name, text in _facts(one, now):
-        write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
+        lines = textwrap.wrap(clean(text), WRAPPED) if name == "when" else [clean(text)]
+        for i, line in enumerate(lines):
+            write(f"  {paint(('' if i else name).ljust(11), 'dim')} {fit(line, 14)}")
 
 
 def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
@@ -60,14 +75,16 @@ def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
     yield "queue", one.queue + (f"   priority {one.priority}" if one.priority else "")
     for i, at in enumerate(one.upcoming):
         name = ("next runs" if one.state != "paused" else "would run") if not i else ""
-        yield name, f"{in_zone(at, one.tz)}   {moment(at.astimezone(tz=now.tzinfo))}   in {duration((at - now).total_seconds())}"
+        here, left = in_zone(at, one.tz), f"in {duration((at - now).total_seconds())}"
+        yield name, "  ".join([here, *([] if one.tz == "UTC" else [moment(at.astimezone(UTC))]), left])
     if not one.upcoming and one.state != "broken":
-        yield "next runs", "none: its end has passed"
-    if one.next_at and one.next_at <= now and one.state == "active":
-        yield "overdue", f"{in_zone(one.next_at, one.tz)}   {ago(one.next_at)}, and nobody has looked since"
+        yield "next runs", "none: its end has passed" if one.end and one.end <= now else "none: there is no slot before its end"
+    if _overdue(one, now) and one.next_at:
+        yield "overdue", f"{in_zone(one.next_at, one.tz)}  {ago(one.next_at)}; nobody has looked since"
     if one.last_at and one.fired_at:
         late = duration((one.fired_at - one.last_at).total_seconds())
-        yield "last run", f"{in_zone(one.last_at, one.tz)}   {ago(one.last_at)}, {late} late, by {one.fired_by}"
+        yield "last slot", f"{in_zone(one.last_at, one.tz)}  {ago(one.last_at)}"
+        yield "submitted", f"{late} late, by {one.fired_by}"
         yield "its job", one.last_job or ""
     yield "slots", f"{one.fired:,} fired, {one.slots_missed:,} missed, {one.slots_skipped:,} skipped"
     if one.held:

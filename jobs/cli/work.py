@@ -10,6 +10,7 @@ from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 
 from functions.work import work as run_worker
+from jobs import pools
 from jobs.bootstrap import ensure
 from jobs.cli.events import Events, log_to_stderr
 from jobs.cli.load import load_app, target_of
@@ -53,24 +54,31 @@ def work(args: Namespace) -> int:
         if url
         else "; ".join(filter(None, [_unknown(app, [] if args.summons else args.queues or []), _schedules(app, args.app)]))
     )
+    poolless = "" if url or args.summons or not args.pool else _unknown_pool(app, args.pool)
     log_to_stderr(args.json)
     source = _over_http(url, app) if url else None
     events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
     pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.get_loop().set_default_executor(pool)
-        summary = runner.run(_run(args, app, place, events, unknown, source))
+        summary = runner.run(
+            _run(args, app, place, events, [words for words in (poolless, unknown) if words], bool(poolless), source)
+        )
         events.sum_up(summary)
         pool.shutdown(wait=False, cancel_futures=True)
         leave_what_runs_on(summary.stuck, int(summary.stalled))
     return int(summary.stalled)
 
 
-async def _run(args: Namespace, app: App, place: str, events: Events, unknown: str, source: JobSource | None) -> Summary:
+async def _run(
+    args: Namespace, app: App, place: str, events: Events, warnings: list[str], poolless: bool, source: JobSource | None
+) -> Summary:
     def report(event: str, lease: Lease | None, words: str) -> None:
+        if event == "leaving" and poolless:
+            words = words.partition(", and pool ")[0]  # there is none that could spare it
         events.hear(event, lease, words)
-        if event == "ready" and unknown:
-            events.hear("warning", None, unknown)
+        for warning in warnings if event == "ready" else ():
+            events.hear("warning", None, warning)
 
     try:
         return await run_worker(
@@ -144,6 +152,13 @@ def _unknown(app: App, queues: list[str]) -> str:
         for queue in dict.fromkeys(queues)
         if queue not in known
     )
+
+
+def _unknown_pool(app: App, name: str) -> str:
+    """What to say of a pool that is not there: its name may be typed wrongly. Empty for one that is."""
+    with client_of(app.settings) as client:
+        known = {pool.name for pool in look(client, pools.known(client.layout.bases))}
+    return "" if name in known else f"there is no pool {name}{instead(name, known)}; the worker works all the same"
 
 
 def _schedules(app: App, place: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import queue
@@ -55,6 +56,8 @@ class ApiPiece:
     def start(self) -> str:
         """Start it, where it was before if it was up, and wait for it. Raises JobsError."""
         port = int(self.url.rpartition(":")[2]) if self.url else self._port
+        if port and not self.url and not is_free(port):
+            raise JobsError(f"port {port} is taken: end what listens there, or leave --port out, which finds one that is free")
         for _ in range(TRIES):
             url = self._start(port or free_port())
             if url:
@@ -166,6 +169,15 @@ def _each(process: "subprocess.Popen[bytes]", hear: Hear) -> None:
 def free_port() -> int:
     """A port on which nobody listens now: this one or the next that is free; 0, which leaves the choice, where all are taken."""
     for port in range(FIRST_PORT, FIRST_PORT + PORTS):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        if is_free(port):
             return port
     return 0
+
+
+def is_free(port: int) -> bool:
+    """Does nobody listen on this port now? True also where this process may not listen: the API says why not."""
+    try:
+        with socket.create_server(("127.0.0.1", port)):
+            return True
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE

@@ -33,9 +33,12 @@ def check(place: str, app: App) -> AppLook:
 
 def _folders() -> Iterator[str]:
     """The folders of the modules that are a person's own: neither Python's, nor installed, nor of this package."""
-    foreign = {Path(path).resolve() for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))}
+    paths = [Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))]
+    foreign = {*paths, *(path.resolve() for path in paths)}
     foreign |= {HOME / "jobs", HOME / "functions"}
-    found = {Path(file).resolve().parent for module in list(sys.modules.values()) if (file := _file(module))}
+    files = [Path(file) for module in list(sys.modules.values()) if (file := _file(module))]
+    # as it was imported, too: Debian's Python has a sitecustomize that is a link to /etc
+    found = {file.resolve().parent for file in files if not {*file.absolute().parents} & foreign}
     for folder in found:
         own = not {folder, *folder.parents} & foreign and not set(NOT_SOURCE) & set(folder.parts)
         if own and folder.is_dir():

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.config import Settings
 from jobs.dev.hands import Hands
 from jobs.dev.keeping import ended
+from jobs.dev.pool import name_of
 from jobs.dev.reload import Reload
 from jobs.dev.saying import Says
 from jobs.dev.sources import AppLook, Broken, sync
@@ -20,8 +22,6 @@ from jobs.store import Store
 if TYPE_CHECKING:
     from jobs.dev.platform import Wishes
 
-NAME = "dev"
-"""What the pool is called."""
 SHOWN = 1.0
 """Seconds between two lines with numbers, at least."""
 LOOK = 2.0
@@ -35,11 +35,12 @@ class Fleet:
 
     def __init__(self, wishes: "Wishes", settings: Settings, seen: AppLook, says: Says, env: Mapping[str, str]) -> None:
         self._wishes, self.settings, self._says, self._env = wishes, settings, says, env
-        self._talk = Talk(says)
+        self._talk = Talk(says, wishes.call)
         self._news = asyncio.Event()
         self._retired: set[int] = set()
         self.reload = Reload(wishes.app, env, seen, says, self._take)
-        wish = Pool(name=NAME, queues=(), invoker="process", max=wishes.workers, slots=wishes.slots, linger=wishes.linger)
+        name = name_of(wishes.app, Path.cwd())
+        wish = Pool(name=name, queues=(), invoker="process", max=wishes.workers, slots=wishes.slots, linger=wishes.linger)
         self.hands = Hands(
             Store(settings), wishes.app, wish, says, lease=wishes.lease, env=env, hear=self._talk.hear, ended=self._ended,
             may=lambda: not self.reload.broken, news=self._news.set,

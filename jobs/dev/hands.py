@@ -46,7 +46,7 @@ class Hands:
             app, most=2 * wish.max + 2, seconds=LIFE, arguments=(*flags, "--lease", f"{lease:g}s", *arguments),
             environment=environment(env), hear=hear, ended=self._ended,
         )  # fmt: skip
-        self._summoner = Summoner(store, {"process": self.invoker})
+        self._summoner = Summoner(store, {"process": self.invoker}, self.pool.calls)
         self.crew = Crew(store, says, lease, lambda: {one.pid for one in self.invoker.processes}, self.ask)
         self._on_end, self._may, self._news = ended, may, news
 

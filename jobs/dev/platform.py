@@ -11,7 +11,6 @@ import os
 import shlex
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from jobs.dev.api import ApiPiece, has_no_secret
 from jobs.dev.fleet import Fleet
 from jobs.dev.keeping import Keeper, Piece
 from jobs.dev.saying import Report, Says, on_loop
-from jobs.dev.server import ServerPiece
+from jobs.dev.server import ServerPiece, temporary
 from jobs.dev.sources import AppLook, Broken, look
 from jobs.errors import Invalid
 
@@ -169,11 +168,14 @@ class Platform:
     async def _start_server(self) -> Settings:
         """The server on its folder; the settings with its URL. Raises Unavailable."""
         if os.environ.get("SUBLET_REDIS_URL"):
-            self.says("server", "warning", "SUBLET_REDIS_URL is set, and not used: --redis-url says that it is meant")
+            self.says(
+                "server",
+                "warning",
+                "SUBLET_REDIS_URL is set, and not used: dev starts its own server; --redis-url URL uses yours",
+            )
         folder = self.wishes.data
         if folder is None:
-            folder = self._temporary = Path(tempfile.mkdtemp(prefix="sublet-dev-"))
-            self._ends.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = self._temporary = self._ends.enter_context(temporary())
         server = ServerPiece(folder, self._temporary is not None)
         self._ends.push_async_callback(server.aclose)
         await self._keep(server)

@@ -1,11 +1,25 @@
 """A pool of a platform's own, whose workers are processes of this machine."""
 
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jobs import pools
 from jobs.pool import QUEUES_MAX, Pool, Sum
 from jobs.store import Store
+
+PREFIX = "dev:"
+"""How the names of such pools begin."""
+APP_MAX = 100
+"""Characters of an app in a pool's name."""
+
+
+def name_of(app: str, folder: Path) -> str:
+    """What the pool of an app is called that was started in this folder: others, elsewhere, may be called tasks:app, too."""
+    where = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:6]
+    return f"{PREFIX}{re.sub('[^A-Za-z0-9_.:-]', '-', app)[:APP_MAX]}:{where}"
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,10 @@ class OwnPool:
 
     def __init__(self, store: Store, wish: Pool) -> None:
         self._store, self._wish = store, wish
+
+    def calls(self, pool: Pool) -> bool:
+        """Does the platform start workers for a pool? Not for another platform's own, whose app may be another one."""
+        return pool.name == self._wish.name or not pool.name.startswith(PREFIX)
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ SHOWN = 3
 
 
 class Reload:
-    """What is known of the app's source. While it is broken, no worker is started: jobs wait, and those who run go on."""
+    """What is known of the app's source. While it is broken, no worker is started; who is here goes on with the old code."""
 
     def __init__(
         self, app: str, env: Mapping[str, str], seen: AppLook, says: Says, take: Callable[[AppLook], Awaitable[None]]
@@ -50,7 +50,11 @@ class Reload:
             self.seen = await look(self.app, self._env)
         except Broken as error:
             self.broken = str(error)
-            self._says("app", "broken", f"{error}; no worker is started until that is mended, jobs wait")
+            self._says(
+                "app",
+                "broken",
+                f"{error}; workers that are here go on with the old code, no new one is started until that is mended",
+            )
             return
         self.broken = ""
         self._folders |= set(self.seen.folders)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from jobs.dev.saying import Says
@@ -22,8 +23,9 @@ QUIET = ("summary", "stopping", "draining", "leaving", "reconciled")
 class Talk:
     """Hears the workers."""
 
-    def __init__(self, says: Says) -> None:
-        self._says = says
+    def __init__(self, says: Says, call: str = "sublet") -> None:
+        self._says, self._call = says, call
+        self._pointed: set[str] = set()
         self._left, self._missed = AT_ONCE, 0
         self._began: dict[tuple[str, int], float] = {}
 
@@ -63,11 +65,11 @@ class Talk:
         if event == "ready":
             self._says("worker", "ready", f"{worker.pid} is here", name=words.split(" ")[0], **facts)
         elif "id" in facts:
-            self._hear_of_job(event, words, facts)
+            self._hear_of_job(event, words, facts, said.get("due_at", ""))
         elif event not in QUIET:
             self._pass_on("worker", event, f"{worker.pid} {event}: {words}", **facts)
 
-    def _hear_of_job(self, event: str, words: str, facts: dict[str, Any]) -> None:
+    def _hear_of_job(self, event: str, words: str, facts: dict[str, Any], due: str) -> None:
         attempt = (facts["id"], facts["attempt"])
         took = ""
         if event == "started":
@@ -78,9 +80,26 @@ class Talk:
             took = f" · {(time.monotonic() - self._began.pop(attempt)) * 1000:,.0f} ms"
         which = f"attempt {facts['attempt']}" if facts["attempt"] > 1 else ""
         more = "" if event in ("started", "completed") else words
-        then = f" · {facts['state']}" if event != "completed" and facts.get("state") else ""
+        then = f" · {_again(due) or facts['state']}" if event != "completed" and facts.get("state") else ""
         shown = "  ".join(filter(None, [event, facts["task"], facts["id"], which, more]))
         if event != "started":
             self._pass_on("job", event, shown + took + then, **facts)
+            if event == "failed":
+                self._point(facts)
         elif self._left > 0:  # for programs; it takes no place from what people see
             self._says("job", event, shown, **facts)
+
+    def _point(self, facts: dict[str, Any]) -> None:
+        """Say where more is to be seen of a failure: once for each task, for the next one is looked up in the same way."""
+        if facts["task"] not in self._pointed and len(self._pointed) < REMEMBERED:
+            self._pointed.add(facts["task"])
+            self._says("job", "hint", f"  → {self._call} get {facts['id']} --detail shows where", **facts)
+
+
+def _again(due: str) -> str:
+    """When a job is tried again, in words; empty if it is not."""
+    try:
+        seconds = (datetime.fromisoformat(due) - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError):
+        return ""
+    return f"again in {max(0, round(seconds)):,} s" if seconds < 120 else f"again in {seconds / 60:,.0f} min"

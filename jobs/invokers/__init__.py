@@ -8,6 +8,7 @@ again. So an invocation is sent once, for a bounded time, and its failure is tol
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import os
@@ -28,6 +29,7 @@ AT_ONCE = 16
 """Calls that one invoker has under way at once; others wait for their turn, within the same seconds."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
 """The variable that allows private addresses, and http without TLS."""
+_YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 _FUNCTION = re.compile(
     r"(arn:(aws[a-zA-Z-]*):lambda:)?([a-z]{2}(-[a-z]+)+-\d:)?(\d{12}:)?(function:)?[a-zA-Z0-9_-]{1,140}(:(\$LATEST|[a-zA-Z0-9_-]{1,128}))?"
@@ -93,8 +95,12 @@ class Nobody:
 
 
 def allows_private(environment: Mapping[str, str] | None = None) -> bool:
-    """Does SUBLET_INVOKE_PRIVATE allow addresses that are not public?"""
-    return (os.environ if environment is None else environment).get(PRIVATE, "") not in ("", "0")
+    """Does SUBLET_INVOKE_PRIVATE allow addresses that are not public? Raises Invalid if it says neither yes nor no."""
+    raw = (os.environ if environment is None else environment).get(PRIVATE, "")
+    said = raw.strip().lower()
+    if said not in _YES + _NO:
+        raise Invalid(f"{PRIVATE}={raw[:40]!r}: use 1 to allow private addresses, or 0")
+    return said in _YES
 
 
 def check_target(kind: str, target: str, *, private: bool | None = None) -> None:
@@ -124,7 +130,8 @@ def invokers_of(environment: Mapping[str, str] | None = None, app_target: str | 
 
     `none` always; `http` where the environment has a signing secret; `lambda` where boto3 is installed and a region is set;
     `process` only where the caller says which app the workers run (MODULE:APP), for no name of code comes out of Redis. None
-    of them imports or opens anything before it is used. Raises Invalid for secrets that cannot be.
+    of them imports or opens anything before it is used. Raises Invalid for secrets that cannot be, and for what
+    SUBLET_INVOKE_PRIVATE cannot say.
     """
     found = os.environ if environment is None else environment
     invokers: dict[str, Invoker] = {"none": Nobody()}
@@ -145,14 +152,30 @@ def invokers_of(environment: Mapping[str, str] | None = None, app_target: str | 
     return invokers
 
 
-async def call_each(request: Invocation, call: Callable[[str], Awaitable[None]], turns: asyncio.Semaphore) -> None:
-    """Call one worker for each summons, side by side, all within 5 s. Raises InvocationFailed: which failed, and why."""
+def lacking(kind: str, environment: Mapping[str, str] | None = None) -> str:
+    """Why `invokers_of` has no invoker of this kind here, in words."""
+    found = os.environ if environment is None else environment
+    if kind == "http":
+        return "no SUBLET_SIGNING_SECRETS"
+    if kind == "lambda":
+        region = found.get("AWS_REGION") or found.get("AWS_DEFAULT_REGION")
+        return "no boto3 (pip install 'sublet[aws]')" if region else "no AWS_REGION"
+    return "only sublet dev starts those, on its own machine" if kind == "process" else f"nothing here calls by {kind[:40]}"
+
+
+async def call_each(request: Invocation, call: Callable[[str], Awaitable[None]], *turns: asyncio.Semaphore) -> None:
+    """Call one worker for each summons, side by side, all within 5 s. Raises InvocationFailed: which failed, and why.
+
+    Each call waits for its turn in all of `turns`, one after the other.
+    """
     failed: dict[str, str] = {}
 
     async def one(summons: str) -> None:
-        words = f"it had no turn within {SECONDS:g} s: {AT_ONCE} others were under way"
+        words = f"it had no turn within {SECONDS:g} s: others were under way, as many as may be"
         try:
-            async with asyncio.timeout(SECONDS), turns:
+            async with asyncio.timeout(SECONDS), contextlib.AsyncExitStack() as had:
+                for turn in turns:
+                    await had.enter_async_context(turn)
                 words = f"no answer within {SECONDS:g} s"
                 await call(summons)
         except TimeoutError:

@@ -16,9 +16,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jobs.errors import Invalid
+from jobs.invokers.aside import aside
 
 TARGET_MAX = 2048
 """Characters that a URL may have."""
+LOOKUPS = 16
+"""Names that are looked up at once."""
 SAY_SO = "SUBLET_INVOKE_PRIVATE=1 allows it"
 
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -110,7 +113,8 @@ class Guard:
     """Stands where connections are made: gives aiohttp its addresses, and each of its sockets."""
 
     def __init__(self, *, private: bool, resolve: Resolve | None = None) -> None:
-        self._private, self._look_up = private, resolve or _getaddrinfo
+        self._private, self._lookups = private, Lookups()
+        self._look_up = resolve or self._lookups
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
         """What a name means at this moment, as aiohttp's resolvers say it. Raises NotAllowed if any of it is not public."""
@@ -124,7 +128,8 @@ class Guard:
         ]  # fmt: skip
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Wait for no name any more."""
+        await self._lookups.close()
 
     def open(self, info: AddressInfo) -> socket.socket:
         """The socket that is about to be connected to this very address: the last look, and the one that counts."""
@@ -139,6 +144,36 @@ class Guard:
             raise NotAllowed(f"{f'{host} means ' if host else ''}{address[0]}, which is not a public address ({SAY_SO})")
 
 
-async def _getaddrinfo(host: str, port: int, family: int) -> list[AddressInfo]:
-    flags = socket.AI_ADDRCONFIG
-    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family, flags=flags)
+class Lookups:
+    """Looks names up, each in a thread of its own.
+
+    A resolver may hang for longer than anybody waits, and whoever else has a name looked up by the event loop, as for Redis, must
+    not stand in line behind it, nor the process's end wait for it. So as not to have ever more threads, who asks for a name that
+    is being looked up waits for that, and beyond so many names there is no answer.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[tuple[str, int, int], asyncio.Task[list[AddressInfo]]] = {}
+
+    async def __call__(self, host: str, port: int, family: int) -> list[AddressInfo]:
+        """The addresses of a name. Raises OSError."""
+        key = host, port, family
+        task = self._under_way.get(key)
+        if task is None:
+            if len(self._under_way) >= LOOKUPS:
+                raise socket.gaierror(socket.EAI_AGAIN, f"no answer yet to {LOOKUPS} other names that were looked up")
+            task = self._under_way[key] = asyncio.create_task(aside(lambda: _getaddrinfo(host, port, family)))
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        return await asyncio.shield(task)  # who stops waiting leaves it to the others
+
+    async def close(self) -> None:
+        """Leave those that are under way to themselves."""
+        left = tuple(self._under_way.values())
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+
+def _getaddrinfo(host: str, port: int, family: int) -> list[AddressInfo]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG)

@@ -13,6 +13,7 @@ import os
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakValueDictionary
 
 from jobs.errors import Invalid
 from jobs.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+AT_ONE_TARGET = 8
+"""Calls of one target that are under way at once: one that hangs leaves turns to the others."""
 HOLD = 900.0
 """Seconds that a connection is kept open behind its status: no function platform of note lets a request go on for longer."""
 HELD_MAX = 256
 """Connections that are kept open; of further ones, each is closed when its status is here."""
 ANSWER_MAX = 64 * 1024
 """Bytes of an answer that are taken from the wire, and thrown away; then the connection is closed."""
+HINTS = {401: ": has it the same SUBLET_SIGNING_SECRETS as whoever calls it?"}
+"""What to look for behind a status."""
 
 
 class HttpInvoker:
@@ -44,6 +49,7 @@ class HttpInvoker:
         self._guard = Guard(private=private, resolve=resolve)
         self._session: aiohttp.ClientSession | None = None
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._held: set[asyncio.Task[None]] = set()
 
     async def invoke(self, request: Invocation) -> None:
@@ -53,7 +59,8 @@ class HttpInvoker:
         except Invalid as error:  # whatever wrote it to Redis
             raise InvocationFailed(str(error), request.summons) from None
         session = self._open(request)
-        await call_each(request, lambda summons: self._call(session, request, summons), self._turns)
+        own = self._turns_of.setdefault(request.target, asyncio.Semaphore(AT_ONE_TARGET))  # gone when its last call is
+        await call_each(request, lambda summons: self._call(session, request, summons), own, self._turns)
 
     async def _call(self, session: aiohttp.ClientSession, request: Invocation, summons: str) -> None:
         import aiohttp
@@ -77,7 +84,7 @@ class HttpInvoker:
         if 300 <= response.status < 400:
             raise InvocationFailed(f"it answered {response.status}, and no redirect is followed: give the address that answers")
         if not 200 <= response.status < 300:
-            raise InvocationFailed(f"it answered {response.status}")
+            raise InvocationFailed(f"it answered {response.status}{HINTS.get(response.status, '')}")
 
     def _open(self, request: Invocation) -> aiohttp.ClientSession:
         """The session, made when it is first needed: so is aiohttp, which takes a while to import."""
@@ -114,6 +121,7 @@ class HttpInvoker:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        await self._guard.close()
 
 
 async def _hold(response: aiohttp.ClientResponse) -> None:
