@@ -33,7 +33,8 @@ end
 local known, most = before == life and crew == pool, tonumber(string.match(settings or '', ' max=(%d+)') or 10)
 local member = serves and call('ZSCORE', crew_key, worker) and known
 local expires = serves and tonumber(call('ZSCORE', summons_key, summons) or 0) or 0      -- who comes late is as good as another
-local wanted = serves and math.min(most, (expires > now or known) and most or tonumber(call('HGET', memory, 'wanted') or 0) or 0)
+local asked = serves and tonumber(call('HGET', memory, 'wanted') or 0) or 0
+local wanted = math.min(most, (expires > now or known) and most or asked)
 local short = serves and call('ZCOUNT', crew_key, now - SILENT, now + SILENT) < wanted
 local needed = serves and (summons == '' or member or short)
 

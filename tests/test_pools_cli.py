@@ -166,7 +166,7 @@ def test_what_is_not_there_is_said(shell):
 
 def test_a_worker_of_a_pool_counts_while_it_is_there(shell):
     shell.ok(*SET)
-    worker = shell.start("work", "tasks:app", "--pool", "images")
+    worker = shell.start("work", "tasks:app", "--pool", "images", "--queues", "images,thumbs")
     try:
         assert json.loads(worker.stdout.readline())["event"] == "ready"
         while not shell.json("pools")[0]["sum"]["crew"]:

@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         "who comes late is sent home",
         "lua/enlist.lua",
-        "tonumber(call('HGET', memory, 'wanted') or 0) or 0)",
-        "0)",
+        "local asked = serves and tonumber(call('HGET', memory, 'wanted') or 0) or 0",
+        "local asked = 0",
         "where every start takes long, workers are started and sent home for ever",
         "test_summon.py::test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for[fakeredis]",
     ),
