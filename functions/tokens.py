@@ -8,8 +8,6 @@ import ipaddress
 import logging
 import os
 import re
-import stat
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,13 +16,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from jobs.errors import Invalid
+from jobs.secrets_file import SecretsFile
 
 log = logging.getLogger(__name__)
 
 HINT = "openssl rand -hex 24"
 """A command that makes a secret."""
-LOOK_EVERY = 1.0
-"""Seconds between two looks at the file of tokens."""
 FILE_MAX = 1024 * 1024
 """Bytes that the file may have."""
 
@@ -62,7 +59,6 @@ ANYONE = Principal("anyone", frozenset({Role.ADMIN}))
 
 _OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 """Headers that say that a request came through a proxy."""
-_Stamp = tuple[int, int, int]
 _Known = tuple[tuple[bytes, Principal], ...]
 
 
@@ -74,9 +70,7 @@ class Tokens:
 
     def __init__(self, words: str = "", file: str | Path | None = None) -> None:
         self._given = tuple(_parse("SUBLET_TOKENS: word", enumerate(words.split(), 1)))
-        self._file = Path(file) if file else None
-        self._stamp = _stamp_of(self._file) if self._file else None
-        self._looked_at = time.monotonic()
+        self._file = SecretsFile(file, "tokens", FILE_MAX) if file else None
         self._known = _joined(self._given, _of_file(self._file) if self._file else ())
 
     @classmethod
@@ -136,20 +130,14 @@ class Tokens:
 
     def _look(self) -> None:
         """Read the file again, if it has changed."""
-        now = time.monotonic()
-        if self._file is None or now - self._looked_at < LOOK_EVERY:
+        if self._file is None or not self._file.has_changed():
             return
-        self._looked_at = now
-        stamp = _stamp_of(self._file)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
         try:
             self._known = _joined(self._given, _of_file(self._file))
         except Invalid as error:
             log.error("%s; the %d tokens that were read before stay valid", error, len(self._known))
         else:
-            log.warning("%s has changed: %d tokens are valid now", self._file, len(self._known))
+            log.warning("%s has changed: %d tokens are valid now", self._file.path, len(self._known))
 
 
 def is_loopback(host: str) -> bool:
@@ -200,30 +188,12 @@ def _joined(*groups: _Known) -> _Known:
     return tuple(found.items())
 
 
-def _of_file(path: Path) -> _Known:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe or a device could mean to wait for ever
-            raise Invalid(f"the file of tokens {path} cannot be read: it is no regular file")
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            text = file.read(FILE_MAX + 1)
-    except OSError as error:
-        raise Invalid(f"the file of tokens {path} cannot be read: {error.strerror}") from None
-    if len(text) > FILE_MAX:
-        raise Invalid(f"the file of tokens {path} has more than {FILE_MAX:,} characters")
-    lines = ((at, line.partition("#")[0].strip()) for at, line in enumerate(text.splitlines(), 1))
-    found = tuple(_parse(f"{path}: line", ((at, line) for at, line in lines if line)))
+def _of_file(file: SecretsFile) -> _Known:
+    lines = ((at, line.partition("#")[0].strip()) for at, line in enumerate(file.text().splitlines(), 1))
+    found = tuple(_parse(f"{file.path}: line", ((at, line) for at, line in lines if line)))
     if not found:
-        raise Invalid(f"the file of tokens {path} holds none; each line is {_SHAPE}")
+        raise Invalid(f"the file of tokens {file.path} holds none; each line is {_SHAPE}")
     return found
-
-
-def _stamp_of(path: Path) -> _Stamp | None:
-    """What changes when the file does, also when another takes its place; None where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _digest(secret: str) -> bytes:

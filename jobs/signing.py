@@ -14,12 +14,12 @@ import hmac
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from jobs.errors import Invalid, JobsError
+from jobs.secrets_file import SecretsFile
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,6 @@ TOLERANCE = 300
 """Seconds that the sender's clock and ours may be apart; a request that was overheard is of no use any more after that."""
 SECRETS_MAX = 8
 """Secrets that are valid at once."""
-LOOK_EVERY = 1.0
-"""Seconds between two looks at the file of secrets."""
 FILE_MAX = 64 * 1024
 """Characters that the file may have."""
 HINT = 'echo "whsec_$(openssl rand -base64 32)"'
@@ -40,7 +38,6 @@ _ID = re.compile(r"[!-~]{1,256}")
 _SECONDS = re.compile(r"[0-9]{1,12}")
 _COMMENT = re.compile(r"(^|\s)#.*")
 _SIGNATURES_MAX = 32
-_Stamp = tuple[int, int, int]
 
 
 class Unsigned(JobsError):
@@ -55,9 +52,7 @@ class Secrets:
 
     def __init__(self, words: str = "", file: str | Path | None = None) -> None:
         self._given = _keys("SUBLET_SIGNING_SECRETS", words)
-        self._file = Path(file) if file else None
-        self._stamp = _stamp_of(self._file) if self._file else None
-        self._looked_at = time.monotonic()
+        self._file = SecretsFile(file, "signing secrets", FILE_MAX) if file else None
         self._keys = _joined(self._given, _of_file(self._file) if self._file else ())
 
     @classmethod
@@ -108,20 +103,14 @@ class Secrets:
 
     def _look(self) -> None:
         """Read the file again, if it has changed."""
-        now = time.monotonic()
-        if self._file is None or now - self._looked_at < LOOK_EVERY:
+        if self._file is None or not self._file.has_changed():
             return
-        self._looked_at = now
-        stamp = _stamp_of(self._file)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
         try:
             self._keys = _joined(self._given, _of_file(self._file))
         except Invalid as error:
             log.error("%s; the %d secrets that were read before stay valid", error, len(self._keys))
         else:
-            log.warning("%s has changed: %d signing secrets are valid now", self._file, len(self._keys))
+            log.warning("%s has changed: %d signing secrets are valid now", self._file.path, len(self._keys))
 
 
 def _signature(key: bytes, message_id: str, moment: str, body: bytes) -> str:
@@ -157,27 +146,9 @@ def _joined(*groups: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return found
 
 
-def _of_file(path: Path) -> tuple[bytes, ...]:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe or a device could mean to wait for ever
-            raise Invalid(f"the file of signing secrets {path} cannot be read: it is no regular file")
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            text = file.read(FILE_MAX + 1)
-    except OSError as error:
-        raise Invalid(f"the file of signing secrets {path} cannot be read: {error.strerror}") from None
-    if len(text) > FILE_MAX:
-        raise Invalid(f"the file of signing secrets {path} has more than {FILE_MAX:,} characters")
-    lines = ((at, _COMMENT.sub("", line)) for at, line in enumerate(text.splitlines(), 1))
-    found = tuple(key for at, line in lines for key in _keys(f"{path}: line {at}", line))
+def _of_file(file: SecretsFile) -> tuple[bytes, ...]:
+    lines = ((at, _COMMENT.sub("", line)) for at, line in enumerate(file.text().splitlines(), 1))
+    found = tuple(key for at, line in lines for key in _keys(f"{file.path}: line {at}", line))
     if not found:
-        raise Invalid(f"the file of signing secrets {path} holds none; each line is one, e.g. {_PREFIX}…")
+        raise Invalid(f"the file of signing secrets {file.path} holds none; each line is one, e.g. {_PREFIX}…")
     return found
-
-
-def _stamp_of(path: Path) -> _Stamp | None:
-    """What changes when the file does, also when another takes its place; None where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

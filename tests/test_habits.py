@@ -18,6 +18,7 @@ LAYERS = [
     {"jobs.slots"},
     {"jobs.schedule"},
     {"jobs.errors", "jobs.keys", "jobs.bootstrap", "jobs.orphans"},
+    {"jobs.secrets_file"},
     {"jobs.signing"},
     {"jobs.model", "jobs.options", "jobs.config", "jobs.line", "jobs.keeper", "jobs.host", "jobs.outage"},
     {"jobs.pool", "jobs.payload"},

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from jobs import secrets_file
 from jobs import signing as module
 from jobs.errors import Invalid
 from jobs.signing import Secrets, Unsigned
@@ -27,7 +28,7 @@ AT = 1614265330
 
 @pytest.fixture
 def looks_at_once(monkeypatch):
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(secrets_file, "LOOK_EVERY", 0.0)
 
 
 def test_a_signature_is_that_of_the_published_vector():

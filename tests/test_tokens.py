@@ -7,6 +7,7 @@ import pytest
 
 from functions import tokens as module
 from functions.tokens import ANYONE, Principal, Role, Tokens, is_loopback
+from jobs import secrets_file
 from jobs.errors import Invalid
 
 ONE, TWO, THREE = "a1a1a1a1a1a1a1a1", "b2b2b2b2b2b2b2b2._~+/=-", "c3c3c3c3c3c3c3c3"
@@ -18,7 +19,7 @@ def principal(name, *roles):
 
 @pytest.fixture
 def looks_at_once(monkeypatch):
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(secrets_file, "LOOK_EVERY", 0.0)
 
 
 def test_a_token_names_its_principal_and_roles():
