@@ -1,19 +1,17 @@
 """The whole HTTP API as one table, and what it takes to answer a request by it. Adapters bring requests here."""
 
 import logging
-import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
-from urllib.parse import unquote
 
 from pydantic import BaseModel
 
 from functions import answers as a
 from functions import bodies as b
 from functions import queries as q
-from functions.call import Call, Reply, Request
+from functions.call import Call, Reply
 from functions.cancel import cancel
 from functions.claim import claim, claim_next
 from functions.complete import complete, complete_batch
@@ -21,7 +19,7 @@ from functions.events import EVENT_STREAM, EventsPage, EventsQuery, events
 from functions.fail import fail, fail_batch
 from functions.health import healthz, index, readyz
 from functions.heartbeat import heartbeat, heartbeat_batch
-from functions.invoked import Worked, WorkQuery, Workshop, recognise, work
+from functions.invoked import Worked, WorkQuery, work
 from functions.look import get_job, list_jobs
 from functions.metrics import metrics
 from functions.note import note, note_batch
@@ -30,9 +28,9 @@ from functions.pool_bodies import PoolWish
 from functions.pools import delete_pool, get_pool, list_pools, put_pool
 from functions.promote import promote
 from functions.queues import change_queue, get_queue, list_queues
-from functions.reading import BATCH_BODY_MAX, BODY_MAX, body, check, query
+from functions.reading import BATCH_BODY_MAX, BODY_MAX
 from functions.release import release, release_batch
-from functions.reply import JSON, Problem, encode, problem_of
+from functions.reply import JSON, encode
 from functions.retry import retry
 from functions.schedules import (
     get_schedule,
@@ -48,15 +46,13 @@ from functions.submit import submit, submit_batch
 from functions.summons import Summons
 from functions.tick import tick
 from functions.timetable import NewSchedule, RunNow, SchedulesPage
-from functions.tokens import Principal, Role, Tokens
+from functions.tokens import Principal, Role
+from functions.trigger_bodies import Trigger
+from functions.triggers import trigger
 from functions.workers import drain, enlist, leave, list_workers, reconcile, retire
-from jobs.errors import Busy, JobsError, Unavailable
 from jobs.model import Job, Queue
-from jobs.outage import Outage
 from jobs.pool import Pool
 from jobs.recurring import Schedule
-from jobs.signing import Secrets
-from jobs.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +162,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("DELETE", "/pools/{name}", ADMIN, delete_pool, NO, NO, {204: NONE}),
     Route("GET", "/events", READ, events, NO, EventsQuery, {200: (EventsPage, EVENT_STREAM)}, ("busy",),
           headers=("Last-Event-ID",)),
+    Route("POST", "/events", TICK | WORK, trigger, Trigger, NO, {200: (a.Ticked, Worked)}, ("not-found", "at-work")),
     Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
     Route("GET", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
     Route("POST", "/work", WORK, work, Summons, WorkQuery, {200: Worked}, ("not-found", "at-work"), signed=True),
@@ -180,116 +177,3 @@ ROUTES: tuple[Route[Any, Any], ...] = (
 
 ACTS = frozenset({claim_next, tick})
 """What does something although it is asked by GET: a HEAD must not."""
-
-
-@dataclass
-class Api:
-    """Answers requests. It keeps nothing between two of them but connections to Redis: run as many as you like."""
-
-    store: Store
-    tokens: Tokens
-    routes: tuple[Route[Any, Any], ...] = ROUTES
-    workshop: Workshop | None = None
-    """Where jobs are run, if this server has an app."""
-    secrets: Secrets = field(default_factory=Secrets)
-    """What summonses are signed with."""
-    _outage: Outage = field(default_factory=Outage, init=False)
-    _exact: dict[str, dict[str, Route[Any, Any]]] = field(default_factory=dict, init=False)
-    _shaped: dict[int, list[tuple[tuple[str, ...], Route[Any, Any]]]] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        for route in self.routes:
-            for path in filter(None, (route.path, route.alias)):
-                if "{" in path:
-                    parts = tuple(path.split("/"))
-                    self._shaped.setdefault(len(parts), []).append((parts, route))
-                else:
-                    self._exact.setdefault(path, {})[route.method] = route
-
-    async def answer(self, request: Request) -> Reply:
-        """Answer one request. Every error becomes a problem document; only a cancellation gets through."""
-        try:
-            reply = await self._answer(request)
-        except Problem as problem:
-            reply = problem.reply()
-        except JobsError as error:
-            if isinstance(error, Busy):
-                self._outage.crowded("answer", error)
-            elif isinstance(error, Unavailable):
-                self._outage.failed("answer", error)
-            reply = problem_of(error).reply()
-        except Exception as error:  # noqa: BLE001  others must not suffer
-            places = "".join(traceback.format_tb(error.__traceback__))  # no words of the error: they may hold what was sent
-            log.error("%s %s: a defect, %s at\n%s", request.method, request.path[:200], type(error).__name__, places)
-            reply = Problem("internal", "this is our fault, and the server's log says more").reply()
-        reply.headers = SECURITY | reply.headers
-        return reply
-
-    async def _answer(self, request: Request) -> Reply:
-        route, words = self.find(request)
-        if route.signed and "webhook-signature" in request.headers:
-            request, who = await recognise(request, self.tokens, self.secrets)
-        else:
-            who = self.admit(request, route.roles)
-        check(words)
-        asked = query(request, route.query)
-        sent = await body(request, route.body, route.most) if route.body is not NO else NO()
-        reply = await route.handler(Call(self.store, who, request, sent, asked, words, self.workshop))
-        if route.roles:  # the others say nothing about Redis
-            self._outage.over()
-        if request.method == "HEAD":
-            reply.body = b""
-        return reply
-
-    def admit(self, request: Request, roles: frozenset[Role]) -> Principal:
-        """Who sends a request that one of these roles may send. Raises Problem for whoever may not."""
-        stranger = self.tokens.stranger(request.headers)
-        if stranger:
-            raise Problem("forbidden", stranger)
-        if not roles:
-            return NOBODY
-        who = self.tokens.principal(request.headers.get("authorization"))
-        if who is None:
-            raise Problem("unauthorized", "send the header `Authorization: Bearer TOKEN`", headers={"WWW-Authenticate": "Bearer"})
-        if not who.roles & (roles | {Role.ADMIN}):
-            raise Problem(
-                "forbidden", f"the token of {who.name} is not for this: it takes {' or '.join(sorted(roles | {Role.ADMIN}))}"
-            )
-        return who
-
-    def find(self, request: Request) -> tuple[Route[Any, Any], dict[str, str]]:
-        """The line of the table that a request is about, and the words in its path. Raises Problem: there is none."""
-        found = dict(self._exact.get(request.path, {}))
-        at_once = found.get(request.method)
-        if at_once:
-            return at_once, {}
-        if found:  # a path that has a name of its own is none of a template's
-            return self._otherwise(request, found)
-        parts = request.path.split("/")
-        for shape, route in self._shaped.get(len(parts), ()):
-            if all(a == b or a[:1] == "{" for a, b in zip(shape, parts, strict=True)) and all(parts[1:]):
-                found.setdefault(route.method, route)
-                if route.method == request.method:
-                    return route, {a[1:-1]: _plain(b) for a, b in zip(shape, parts, strict=True) if a[:1] == "{"}
-        return self._otherwise(request, found)
-
-    def _otherwise(self, request: Request, found: dict[str, Route[Any, Any]]) -> tuple[Route[Any, Any], dict[str, str]]:
-        if not found:
-            raise Problem("not-found", "no such path: GET / says where things are, GET /openapi.json all of it")
-        readable = found.get("GET")
-        if request.method == "HEAD" and readable and readable.handler not in ACTS:
-            return self.find(Request("GET", request.path))
-        allowed = sorted({*found, *(["HEAD"] if readable and readable.handler not in ACTS else [])})
-        raise Problem("method-not-allowed", f"use {' or '.join(allowed)} here", headers={"Allow": ", ".join(allowed)})
-
-    async def aclose(self) -> None:
-        """Let go of all connections."""
-        await self.store.aclose()
-
-
-def _plain(part: str) -> str:
-    """A part of a path without its percent signs. Raises Problem for bytes that are no text."""
-    try:
-        return unquote(part, errors="strict")
-    except UnicodeDecodeError:
-        raise Problem("not-found", "no such path: it is not UTF-8") from None

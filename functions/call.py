@@ -31,6 +31,8 @@ class Request:
     body: bytes = field(default=b"", repr=False)
     read: Read | None = field(default=None, repr=False)
     """Reads the body, where the adapter lets it wait on the wire."""
+    streams: bool = True
+    """Can the pieces of an answer be sent as they come? Otherwise it is sent when it is complete, and must not take long."""
 
 
 @dataclass(slots=True)

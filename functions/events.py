@@ -78,7 +78,7 @@ async def events(call: Call[Nothing, EventsQuery]) -> Reply:
     after = await tail.now() if text is None else _cursor(tail, text, where)
     if EVENT_STREAM not in headers.get("accept", "").lower():
         return json_reply(await _poll(tail, after, call.query))
-    return await _open(tail, after, call.query)
+    return await _open(tail, after, call.query, STREAM_SECONDS if call.request.streams else 0.0)
 
 
 def _cursor(tail: Tail, text: str, where: tuple[str, str]) -> Cursor:
@@ -113,19 +113,19 @@ async def _poll(tail: Tail, after: Cursor, query: EventsQuery) -> dict[str, Any]
     return {"events": [_event(move) for move in found], "cursor": cursor, "missed": missed}
 
 
-async def _open(tail: Tail, after: Cursor, query: EventsQuery) -> Reply:
+async def _open(tail: Tail, after: Cursor, query: EventsQuery, seconds: float) -> Reply:
     """A stream of the events after a place; the first page is read here, so that what is wrong is still told by a status."""
     if len(tail.listeners) >= STREAMS_MAX:
         raise Problem("busy", f"{STREAMS_MAX} streams of events are open here: come again, or poll with ?after=")
-    stream = _stream(tail, await tail.read(after, STREAM_PAGE), query)
+    stream = _stream(tail, await tail.read(after, STREAM_PAGE), query, seconds)
     tail.listeners.add(stream)
     headers = {"Content-Type": EVENT_STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Reply(200, stream, headers)
 
 
-async def _stream(tail: Tail, page: Moves, query: EventsQuery) -> AsyncIterator[bytes]:
-    """Tell of every event, and of silence. Ends after some minutes, or with the server."""
-    until = time.monotonic() + STREAM_SECONDS
+async def _stream(tail: Tail, page: Moves, query: EventsQuery, seconds: float) -> AsyncIterator[bytes]:
+    """Tell of every event, and of silence. Ends after so many seconds, or with the server."""
+    until = time.monotonic() + seconds
     yield f"retry: {RETRY_MS}\nid: {show(page.begin)}\n\n".encode()
     spoke, fresh = time.monotonic(), True
     while True:

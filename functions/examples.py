@@ -10,6 +10,7 @@ from functions import bodies as b
 from functions import timetable as t
 from functions.pool_bodies import PoolWish
 from functions.summons import Summons
+from functions.trigger_bodies import Trigger
 
 _ID = "0-01KAHM7Z5V8K9XQ2T4R6W8Y0BC"
 _TOKEN = "7.k2v9x0m4q8s1"
@@ -39,6 +40,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.Card: {"life": "9f2c", "about": {"host": "mill", "pid": 4711, "slots": 4}},
     b.Gone: {"life": "9f2c"},
     Summons: {"pool": "images", "queues": ["images"], "slots": 4, "linger": 5, "summons": "Zk3v0QmT1x8yLr5aWc2bNe.1"},
+    Trigger: {"sublet": "tick", "for": 50, "every": 5},
     b.Retiring: {"life": "9f2c", "pool": "images"},
     PoolWish: {"queues": ["images"], "invoker": "http", "target": "https://images.example.com/work", "max": 20, "wait": 2},
     t.NewSchedule: {"task": "report", "cron": "0 9 * * MON-FRI", "tz": "Europe/Berlin", "overlap": "skip"},

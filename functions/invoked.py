@@ -165,11 +165,16 @@ class Workshop:
     """
 
     def __init__(self, app: App, *, most: int = 1, seconds: float = SECONDS) -> None:
-        self._app, self._most, self._seconds = app, most, seconds
+        self._app, self._most, self.seconds = app, most, seconds
         self._shifts: set[Shift] = set()
         self._over = False
         self.stuck = 0
         """Tasks that would not end: an orderly exit would wait for them for ever."""
+
+    @property
+    def busy(self) -> bool:
+        """Is anybody at work?"""
+        return bool(self._shifts)
 
     @staticmethod
     def seconds_of(environment: dict[str, str] | None = None) -> float:
@@ -191,7 +196,7 @@ class Workshop:
             _refuse(429, f"{self._most} may be at work here at a time")
             raise Problem("at-work", f"a worker is here already, and {self._most} may be at a time: call another server")
         shift = Shift()
-        shift.task = asyncio.create_task(self._run(shift, wish, min(seconds or self._seconds, self._seconds)))
+        shift.task = asyncio.create_task(self._run(shift, wish, min(seconds or self.seconds, self.seconds)))
         self._shifts.add(shift)
         shift.task.add_done_callback(partial(self._ended, shift, wish.pool))
         await shift.begun()

@@ -235,10 +235,13 @@ def _asked(route: Route[Any, Any]) -> Iterator[Schema]:
 
 
 def _answer(route: Route[Any, Any], status: int, said: Any, schemas: _Made) -> dict[str, Any]:
-    says, content = "Nothing.", {}
+    says, content = "Nothing.", dict[str, Any]()
     for one in _each(said):
         if isinstance(one, str):
             says, content[one] = "What it says.", {"schema": {"type": "object" if one == JSON else "string"}}
+        elif JSON in content:
+            says, first = f"{says} Or: {inspect.getdoc(one)}", content[JSON]["schema"]
+            content[JSON] = {"schema": {"anyOf": [first, schemas.answer(one)]}}
         else:
             says, content[JSON] = inspect.getdoc(one) or "", {"schema": schemas.answer(one)}
     headers = _headers(name for name in route.headers if name in SAID and status in SAID[name].statuses)

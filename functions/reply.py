@@ -61,6 +61,7 @@ KINDS: dict[str, Kind] = {
     "oom": Kind(503, "Redis is full", 30),
     "unavailable": Kind(503, "Redis does not answer", 1),
     "busy": Kind(503, "This process has no room for more", 1),
+    "not-set-up": Kind(503, "This server is not set up", 60),
 }
 """All problems, by the last word of their type. A refusal of the scripts has its own code here, in small letters."""
 

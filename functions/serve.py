@@ -3,19 +3,18 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from functions.app import Api
+from functions.api import Api
 from functions.call import Request
 from functions.front import Front
 from functions.gate import Limits
 from functions.invoked import Workshop
 from functions.listening import listen, make_room, url_of
 from functions.tokens import Tokens
-from jobs.config import Settings
+from jobs.config import Settings, quick
 from jobs.invokers import invokers_of
 from jobs.signing import Secrets
 from jobs.store import Store
@@ -25,10 +24,6 @@ log = logging.getLogger(__name__)
 
 GRACE = 8.0
 """Seconds that requests in flight may take to finish when the server stops."""
-REDIS_TIMEOUT = 0.8
-"""Seconds that one call to Redis may take, unless SUBLET_TIMEOUT says otherwise: a caller is told within a second."""
-REDIS_PATIENCE = 0.1
-"""Seconds after which a call that got no answer is not sent again. A connection that broke is made anew in less."""
 CLOSING = 3.0
 """Seconds that the connections to Redis may take to close: it may not answer."""
 
@@ -89,13 +84,6 @@ async def serve(
             async with asyncio.timeout(CLOSING):
                 await summoner.aclose(CLOSING / 2)
                 await store.aclose()
-
-
-def quick(settings: Settings) -> Settings:
-    """The settings for who must answer within a second, also when Redis does not."""
-    if os.environ.get("SUBLET_TIMEOUT"):
-        return settings
-    return replace(settings, timeout=min(settings.timeout, REDIS_TIMEOUT), patience=REDIS_PATIENCE)
 
 
 @contextlib.contextmanager

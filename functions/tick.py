@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from jobs.errors import JobsError
+from jobs.errors import JobsError, NoNamespace
 
 if TYPE_CHECKING:
     from functions.call import Call, Reply
@@ -41,8 +41,12 @@ class Ticked:
         self.summoned, self.unreached = self.summoned + summoned.summoned, self.unreached + summoned.failed
 
 
+Report = Callable[[Ticked, bool], None]
+"""Hears after each round what all of them did so far, and whether there are pools."""
+
+
 def run_tick(
-    client: SyncClient, *, by: str, seconds: float = 0.0, every: float = 5.0, report: Callable[[Ticked], None] = lambda done: None
+    client: SyncClient, *, by: str, seconds: float = 0.0, every: float = 5.0, report: Report = lambda done, pools: None
 ) -> Ticked:
     """Do one round of upkeep at once, and further ones every `every` seconds until `seconds` are over.
 
@@ -50,14 +54,14 @@ def run_tick(
     """
     start, done = time.monotonic(), Ticked()
     while True:
-        found = client.follow(one_round(client.layout, by, done))
+        found = client.tend(one_round(client.layout, by, done))
         if found.pools:
             from jobs.summons import summon_once  # a tick without pools has no need of it
 
             done.heard(summon_once(client.layout.settings, transport=client.transport))
         if found.trouble:
             raise found.trouble
-        report(done)
+        report(done, found.pools)
         pause = _pause(start, every, seconds)
         if pause is None:
             return done
@@ -70,7 +74,7 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
 
     asked, done, start = call.query, Ticked(), time.monotonic()
     while True:
-        found = await call.store.follow(one_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
+        found = await call.store.tend(one_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
         if found.pools and call.store.summoner:
             done.heard(await call.store.summoner.summon())
         if found.trouble:
@@ -100,8 +104,16 @@ class Round(NamedTuple):
 
 
 def one_round(layout: Layout, by: str, done: Ticked) -> Plan[Round]:
-    """One round, but for the summoning. What makes no job comes first, for that works on a full server, too."""
+    """One round, but for the summoning. Where there is no namespace yet, there is nothing to do, and none is made."""
     done.rounds += 1
+    try:
+        return (yield from _upkeep(layout, by, done))
+    except NoNamespace:
+        return Round(False, None)
+
+
+def _upkeep(layout: Layout, by: str, done: Ticked) -> Plan[Round]:
+    """What makes no job comes first, for that works on a full server, too."""
     come, trouble = False, None
     for _ in range(ROUNDS):
         reaped = yield from layout.reap(by)

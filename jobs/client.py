@@ -177,6 +177,10 @@ class SyncClient:
             self._ready = True
         return follow_sync(self.transport.run, plan)
 
+    def tend(self, plan: Plan[T]) -> T:
+        """Carry out a plan that takes in nothing new: no namespace is made for it, and the server is asked nothing else."""
+        return follow_sync(self.transport.run, plan)
+
     def submit(self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None) -> SyncHandle[Any]:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
         job = self.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)

@@ -86,6 +86,10 @@ class Store:
         """Carry out a plan of `self.layout`."""
         return await follow(self.run, plan)
 
+    async def tend(self, plan: Plan[T]) -> T:
+        """Carry out a plan that takes in nothing new: no namespace is made for it, and the server is asked nothing else."""
+        return await follow(self._transport.run, plan)
+
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store jobs, as many as there are. Raises Invalid, Refused or Unavailable; sending the same again is safe."""
         stored = await self.follow(self.layout.submit(jobs))

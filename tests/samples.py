@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from functions.app import Api, Route
+from functions.api import Api
+from functions.app import Route
 from functions.call import Request
 from tests.serving import Answer
 
@@ -83,6 +84,7 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("PUT", "/pools/{name}"): Sample("/pools/mail", {"queues": ["mail"], "max": 3}, 201),
     ("DELETE", "/pools/{name}"): Sample("/pools/images", None, 204, 204),
     ("POST", "/workers/{name}/drain"): Sample("/workers/mill/drain", None, 202, 202),
+    ("POST", "/events"): Sample("/events", {"sublet": "tick"}),
     ("POST", "/tick"): Sample("/tick"),
     ("GET", "/tick"): Sample("/tick"),
     ("POST", "/work"): Sample("/work", {"queues": ["ready"]}, 404, 404),

@@ -17,7 +17,7 @@ LAYERS = [
     {"jobs.cron", "jobs.moments"},
     {"jobs.slots"},
     {"jobs.schedule"},
-    {"jobs.errors", "jobs.keys", "jobs.bootstrap", "jobs.orphans"},
+    {"jobs.errors", "jobs.keys", "jobs.bootstrap", "jobs.orphans", "jobs.near"},
     {"jobs.secrets_file"},
     {"jobs.signing"},
     {"jobs.model", "jobs.options", "jobs.config", "jobs.line", "jobs.keeper", "jobs.host", "jobs.outage"},
@@ -36,6 +36,7 @@ LAYERS = [
     {"jobs.summons"},
     {"jobs.client"},
     {"jobs.registry"},
+    {"jobs.load"},
     {"jobs.attempt", "jobs.pipe", "jobs.hooks"},
     {"jobs.process", "jobs.child", "jobs.threads"},
     {"jobs.children"},
@@ -46,7 +47,15 @@ LAYERS = [
     {"functions.work", "functions.call", "functions.bodies"},
     {"functions.summons", "functions.pool_bodies"},
     {"functions.queries", "functions.answers", "functions.reply", "functions.tokens"},
-    {"functions.reading", "functions.cursor", "functions.gate", "functions.outlet", "functions.listening", "functions.timetable"},
+    {
+        "functions.reading",
+        "functions.cursor",
+        "functions.gate",
+        "functions.outlet",
+        "functions.listening",
+        "functions.timetable",
+        "functions.trigger_bodies",
+    },
     {"functions.held", "functions.numbers", "functions.examples"},
     {
         "functions.submit",
@@ -71,11 +80,14 @@ LAYERS = [
         "functions.openapi",
         "functions.invoked",
     },
-    {"functions.schedules"},
+    {"functions.schedules", "functions.triggers"},
     {"functions.app"},
+    {"functions.api"},
     {"functions.connection"},
     {"functions.front"},
-    {"functions.serve"},
+    {"functions.serve", "functions.hosted"},
+    {"functions.aws", "functions.asgi", "functions.wsgi"},
+    {"functions.google"},
     {"jobs.dev"},
     {"jobs.demo", "jobs.conformance", "jobs.testing"},
     {"jobs.cli"},
@@ -176,7 +188,7 @@ def test_nothing_is_imported_or_run_by_a_name_from_data(path):
     text, own = path.read_text(), module_of(path)
     assert not re.search(r"\b(pickle|marshal|shelve)\b|yaml\.load|(?<!\w)(eval|exec)\(", text)
     if "import_module" in text:
-        assert own in ("jobs", "jobs.child") or own.startswith("jobs.cli")
+        assert own in ("jobs", "jobs.child", "jobs.load") or own.startswith("jobs.cli")
 
 
 @pytest.mark.parametrize("name", ["bootstrap", "__main__"])

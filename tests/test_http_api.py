@@ -5,7 +5,8 @@ import asyncio
 import pytest
 import redis
 
-from functions.app import ACTS, ROUTES, Api
+from functions.api import Api
+from functions.app import ACTS, ROUTES
 from functions.reply import KINDS, problem_of
 from functions.tokens import Tokens
 from jobs import errors

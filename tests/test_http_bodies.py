@@ -7,7 +7,8 @@ import uuid
 import pytest
 import redis
 
-from functions.app import ROUTES, Api
+from functions.api import Api
+from functions.app import ROUTES
 from functions.queries import Nothing
 from functions.reading import BATCH_BODY_MAX, BODY_MAX
 from functions.tokens import Tokens

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from functions.app import Api
+from functions.api import Api
 from functions.call import Reply
 from functions.reply import KINDS, Problem
 from functions.tokens import Tokens

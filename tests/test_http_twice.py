@@ -7,7 +7,8 @@ import uuid
 import pytest
 import redis
 
-from functions.app import ROUTES, Api
+from functions.api import Api
+from functions.app import ROUTES
 from functions.tokens import Tokens
 from jobs.store import Store
 from tests.samples import SAMPLES, asker, filled, named, prepared, sample

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.cli.load import load_app
 from jobs.errors import Invalid
+from jobs.load import load_app
 
 
 @pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])

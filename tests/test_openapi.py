@@ -6,7 +6,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from functions.app import ROUTES, Api
+from functions.api import Api
+from functions.app import ROUTES
 from functions.bodies import NewJob
 from functions.call import Request
 from functions.examples import EXAMPLES
@@ -97,7 +98,8 @@ def test_a_problem_has_the_headers_that_the_document_promises(slug):
 
 @pytest.mark.parametrize("model", EXAMPLES, ids=lambda model: model.__name__)
 def test_the_examples_are_what_they_are_examples_of(model):
-    assert model.model_validate_json(json.dumps(EXAMPLES[model])).model_fields_set == set(EXAMPLES[model])
+    read = model.model_validate_json(json.dumps(EXAMPLES[model]))
+    assert read.model_dump(exclude_unset=True).keys() == EXAMPLES[model].keys()
     assert is_valid(model, EXAMPLES[model])
 
 

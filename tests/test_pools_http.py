@@ -2,7 +2,7 @@
 
 import pytest
 
-from functions.app import Api
+from functions.api import Api
 from functions.pool_bodies import PoolWish
 from functions.tokens import Tokens
 from jobs.pool import Pool

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.app import Api
+from functions.api import Api
 from functions.call import Reply, Request
 from functions.listening import listen, make_room
 from functions.outlet import head

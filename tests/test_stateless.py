@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from functions.app import Api
+from functions.api import Api
 from functions.tokens import Tokens
 from jobs import keys
 from jobs.config import Settings

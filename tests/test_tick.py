@@ -1,19 +1,26 @@
 """The tick: it sees to schedules and to pools beside what time has decided, whatever else goes wrong."""
 
+import asyncio
+import os
+import subprocess
+import sys
 import time
+from itertools import takewhile
 
 import pytest
 
 from functions import tick
-from functions.app import Api
+from functions.api import Api
 from functions.call import Request
 from functions.tick import Ticked, one_round, run_tick
 from functions.tokens import Tokens
 from jobs import pools, reads, summons
 from jobs.client import SyncClient
+from jobs.config import Settings, connect_sync
 from jobs.errors import OutOfMemory
 from jobs.model import State
 from jobs.schedules import schedule
+from jobs.store import Store
 from jobs.summoner import Summoned, Summoner
 from tests.summoning import POOL, Recorder, jobs
 
@@ -109,3 +116,30 @@ def test_a_tick_from_a_shell_fires_and_summons(place, monkeypatch):
 def test_rounds_begin_every_so_often_whatever_they_take_and_the_last_one_counts(monkeypatch, passed, pause):
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed)
     assert tick._pause(1000.0, 5.0, 55.0) == (None if pause is None else pytest.approx(pause))
+
+
+async def ticked(settings):
+    api = Api(Store(settings), Tokens())
+    reply = await api.answer(Request("POST", "/tick", headers={"host": "localhost"}))
+    await api.aclose()
+    return reply.status
+
+
+@pytest.mark.parametrize("way", ["shell", "core"])
+def test_a_tick_with_nothing_to_do_is_two_commands(new_server, way):
+    """…also of a process that has just begun: it asks nothing that it need not know. Redis by the request counts each."""
+    server = new_server("valkey")
+    settings = Settings(redis_url=server.url, namespace=f"n{way}")
+    environment = {**os.environ, "SUBLET_REDIS_URL": server.url, "SUBLET_NAMESPACE": settings.namespace}
+    words = [sys.executable, "-m", "jobs", "tick"]
+    subprocess.run([*words[:3], "submit", "t"], env=environment, check=True, capture_output=True)
+    subprocess.run(words, env=environment, check=True, capture_output=True)  # the server knows the scripts from now on
+    with connect_sync(settings) as redis, redis.monitor() as monitor:
+        if way == "shell":
+            subprocess.run(words, env=environment, check=True, capture_output=True)
+        else:
+            assert asyncio.run(ticked(settings)) == 200
+        redis.ping()
+        seen = takewhile(lambda line: line["command"] != "PING", iter(monitor.next_command, None))
+        sent = [line["command"].split()[0] for line in seen if line["client_type"] != "lua"]
+    assert sent == ["EVALSHA", "EVALSHA"], "one to reap, and one to prune"

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.cli.output import clean, document, paint, write
-from jobs.cli.values import instead
 from jobs.config import Settings
 from jobs.conformance.rules import BY_NAME, Verdict
 from jobs.conformance.run import examine
 from jobs.embedded import EmbeddedServer
 from jobs.errors import Invalid
+from jobs.near import instead
 
 
 def conformance(args: Namespace) -> int:

@@ -20,8 +20,8 @@ from jobs.bootstrap import ensure
 from jobs.cli.commands import COMMANDS, Command
 from jobs.cli.help import first_steps, overview
 from jobs.cli.parser import VALUED, program, read_more
-from jobs.cli.values import instead
 from jobs.errors import Denied, Invalid, JobFailed, JobsError, Refused, Unavailable, Unfit
+from jobs.near import instead
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 HELP = ("-h", "--help", "help")

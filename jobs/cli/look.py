@@ -10,10 +10,10 @@ from jobs.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, 
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, clock, look, settings_of
 from jobs.cli.story import tell
-from jobs.cli.values import instead
 from jobs.client import SyncClient
 from jobs.errors import NotFound
 from jobs.model import Job, Queue, State, Stats, WorkerInfo
+from jobs.near import instead
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 """What is not of our making."""

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from jobs.cli.values import instead, is_duration
+from jobs.cli.values import is_duration
 from jobs.errors import Invalid
+from jobs.near import instead
 
 SHARED = "everywhere:   --redis-url URL   --namespace NAME   --json   --debug"
 VALUED = ("--redis-url", "--namespace")

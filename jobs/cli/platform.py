@@ -12,13 +12,13 @@ from pathlib import Path
 
 from jobs.bootstrap import missing
 from jobs.cli.events import log_to_stderr, rfc3339
-from jobs.cli.load import load_app
 from jobs.cli.loops import loop_factory
 from jobs.cli.output import clean, document, paint, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, settings_of
 from jobs.dev.saying import Said
 from jobs.errors import Invalid
+from jobs.load import load_app
 
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
 """What an installed package may lack; a test holds it equal to the extra `http`."""

@@ -8,9 +8,9 @@ from jobs import keys, pools
 from jobs.cli.output import Cell, clean, document, duration, is_narrow, note, table, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, clock, look, settings_of
-from jobs.cli.values import instead
 from jobs.client import SyncClient
 from jobs.errors import Changed, Invalid, NotFound
+from jobs.near import instead
 from jobs.pool import Pool, Sum
 
 HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")

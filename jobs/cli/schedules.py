@@ -12,9 +12,9 @@ from jobs.cli.parser import program, read_more
 from jobs.cli.session import client_of, clock, look, settings_for, settings_of
 from jobs.cli.submit import checked_options, text_of
 from jobs.cli.times import row, tell
-from jobs.cli.values import instead
 from jobs.client import SyncClient
 from jobs.errors import Invalid, NotFound, Refused
+from jobs.near import instead
 from jobs.options import Options
 from jobs.payload import payload_of
 from jobs.recurring import Schedule, check_name, new_schedule, recurrence
@@ -104,7 +104,7 @@ def _add(args: Namespace, words: Sequence[str]) -> int:
     app, payload = None, payload_of(text_of(said))
     options = Options()
     if place:
-        from jobs.cli.load import load_app
+        from jobs.load import load_app
 
         app = load_app(place)
         options = checked_options(app, place, task, payload)
@@ -194,7 +194,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 def _sync(args: Namespace, words: Sequence[str]) -> int:
     """Have the schedules be as the app's code declares them."""
-    from jobs.cli.load import load_app, target_of
+    from jobs.load import load_app, target_of
 
     if len(words) > 1:
         _only(words, 1, "sync MODULE:APP")

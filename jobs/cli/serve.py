@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from functions.tokens import Tokens
 from jobs.bootstrap import missing
 from jobs.cli.events import log_to_stderr
-from jobs.cli.load import load_app
 from jobs.cli.loops import loop_factory
 from jobs.cli.output import document, write
 from jobs.cli.session import client_of, settings_for, settings_of
 from jobs.errors import Invalid
+from jobs.load import load_app
 from jobs.signing import Secrets
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from jobs.cli.output import document, note, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, settings_for
-from jobs.cli.values import instead
 from jobs.client import SyncClient
 from jobs.errors import Invalid, Unavailable, Unfit
 from jobs.model import State, Submission, Submitted
+from jobs.near import instead
 from jobs.options import Options
 from jobs.payload import payload_of
 from jobs.plans import Layout
@@ -81,7 +81,7 @@ def _given(args: Namespace) -> dict[str, Any]:
 def _app(place: str | None) -> "App | None":
     if not place:
         return None
-    from jobs.cli.load import load_app  # and with it asyncio's half of this package, which the others need not wait for
+    from jobs.load import load_app  # and with it asyncio's half of this package, which the others need not wait for
 
     return load_app(place)
 

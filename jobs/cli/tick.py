@@ -19,13 +19,14 @@ def tick(args: Namespace) -> int:
     """Do one round, or rounds for a while, and say what they did."""
     before, told = Ticked(), set[str]()
 
-    def report(done: Ticked) -> None:
+    def report(done: Ticked, pools: bool) -> None:
         nonlocal before
         if _words(done) != _words(before) and not args.json and args.seconds:
             write(f"{strftime('%H:%M:%S')}  {_words(done, before)}")
             sys.stdout.flush()
         before = replace(done)
-        _tell_uncalled(client, told)
+        if pools:
+            _tell_uncalled(client, told)
 
     with client_of(settings_of(args)) as client:
         done = run_tick(client, by=caller("tick"), seconds=args.seconds, every=args.every, report=report)

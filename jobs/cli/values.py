@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
-from difflib import get_close_matches
+
+from jobs.near import instead
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -137,9 +138,3 @@ def names(text: str) -> list[str]:
     if not found:
         raise ArgumentTypeError("use one name, or several with commas between")
     return found
-
-
-def instead(word: str, known: Iterable[str]) -> str:
-    """A question that names what was probably meant, to end a sentence with; empty when nothing is near."""
-    near = get_close_matches(word, list(known), n=1)
-    return f", did you mean {near[0]}?" if near else ""

@@ -13,13 +13,13 @@ from functions.work import work as run_worker
 from jobs import pools
 from jobs.bootstrap import ensure
 from jobs.cli.events import Events, log_to_stderr
-from jobs.cli.load import load_app, target_of
 from jobs.cli.loops import loop_factory
 from jobs.cli.session import client_of, look, settings_for
-from jobs.cli.values import instead
 from jobs.errors import Invalid, Refused
 from jobs.keys import is_name
+from jobs.load import load_app, target_of
 from jobs.model import Lease
+from jobs.near import instead
 from jobs.registry import App
 from jobs.runner import Limits
 from jobs.source import JobSource

@@ -11,10 +11,10 @@ from jobs.cli.look import as_json
 from jobs.cli.output import Cell, document, duration, is_narrow, table, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, clock, look, settings_of
-from jobs.cli.values import instead
 from jobs.client import SyncClient
 from jobs.errors import Invalid, Refused
 from jobs.model import WorkerInfo
+from jobs.near import instead
 from jobs.transport import follow_sync
 
 HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")

@@ -1,4 +1,4 @@
-"""Finds the app that a command line names, and says in one line why it cannot."""
+"""Finds the app that a command line or the environment names, and says in one line why it cannot."""
 
 import importlib
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jobs.cli.values import instead
 from jobs.errors import Invalid
+from jobs.near import instead
 from jobs.registry import App
 
 INSTALLED = {"site-packages", "dist-packages"}

@@ -1,0 +1,155 @@
+"""The API inside somebody else's server: what every adapter for a platform stands on.
+
+An adapter turns what its platform says into a `Request`, asks a `Hosted`, and turns the `Reply` back. All that differs between
+platforms is there; all that they have in common is here: settings from the environment, tokens that must be, workers that are
+summoned before the platform freezes the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterable
+
+from functions.api import Api
+from functions.call import Reply, Request
+from functions.invoked import GRACE, Workshop
+from functions.reply import Problem
+from functions.tokens import Principal, Tokens
+from jobs.config import Settings, quick
+from jobs.errors import Invalid
+from jobs.invokers import invokers_of
+from jobs.load import load_app
+from jobs.signing import Secrets
+from jobs.store import Store
+from jobs.summoner import Summoner
+
+log = logging.getLogger(__name__)
+
+APP = "SUBLET_APP"
+"""The variable that names the app whose jobs are run here, by MODULE:APP."""
+IDLE = 60.0
+"""Seconds without a request after which the connections of a process that may have been frozen are not trusted any more."""
+SETTLING = 8.0
+"""Seconds that an answer may be kept back until the workers are summoned that the request calls for."""
+CLOSING = 3.0
+"""Seconds that the connections to Redis may take to close: it may not answer."""
+OPEN = "no caller can be let in, for this server has no tokens: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
+
+
+def folded(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers by lower-case name; what came several times, with commas between."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        name = name.lower()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+class Hosted:
+    """The API, made of the environment when it is first asked. Belongs to one event loop.
+
+    `prompt`: the process may be frozen between two requests. What a request sets off, which is that workers are summoned, is seen
+    to before it is answered then, and connections that lay idle for a minute are made anew.
+    """
+
+    def __init__(self, *, prompt: bool = False) -> None:
+        self._prompt = prompt
+        self._api: Api | None = None
+        self._summoner: Summoner | None = None
+        self._asked_at = 0.0
+        self._under_way = 0
+        self._said = ""
+
+    async def start(self) -> None:
+        """See that requests can be answered. Redis need not be there. Raises Invalid for settings with which they cannot."""
+        if not self._open().tokens.needed:
+            raise Invalid(OPEN)
+
+    async def answer(self, request: Request, who: Principal | None = None) -> Reply:
+        """Answer one request. Nothing is raised but CancelledError.
+
+        `who` is somebody whom the platform has let in. Everybody else needs a token, and where there are none, nobody is let in:
+        who may reach a platform's address cannot be known here.
+        """
+        self._under_way += 1
+        try:
+            if self._prompt and self._under_way == 1:
+                await self._renew()
+            api = self._open()
+            if who is None and not api.tokens.needed:
+                raise Invalid(OPEN)
+            reply = await api.answer(request, who)
+            if self._prompt and self._summoner and isinstance(reply.body, bytes):
+                await self._settle(self._summoner)
+            return reply
+        except Invalid as error:
+            self._tell(str(error))
+            return Problem(
+                "not-set-up", "nothing can be done here with the settings there are: the log says what is wrong"
+            ).reply()
+        finally:
+            self._asked_at = time.time()
+            self._under_way -= 1
+
+    def limit_work(self, seconds: float) -> None:
+        """Have no worker that begins from now on stay for longer, however long it may stay otherwise. Raises Invalid."""
+        workshop = self._open().workshop
+        if workshop:
+            workshop.seconds = max(1.0, seconds)
+
+    def hurry(self) -> None:
+        """Have nobody wait any more: who does is answered now."""
+        if self._api:
+            self._api.store.hurry()
+
+    async def finish(self, hurried: asyncio.Event | None = None) -> None:
+        """Have workers finish or give back, within some seconds. No more are let in."""
+        if self._api and self._api.workshop:
+            await self._api.workshop.finish(GRACE, hurried or asyncio.Event())
+
+    async def aclose(self) -> None:
+        """See workers gone, and let go of all connections."""
+        api, self._api = self._api, None
+        summoner, self._summoner = self._summoner, None
+        if api is None:
+            return
+        if api.workshop:
+            await api.workshop.aclose()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING):
+                if summoner:
+                    await summoner.aclose(CLOSING / 2)
+                await api.aclose()
+
+    def _open(self) -> Api:
+        if self._api is None:
+            name, tokens, secrets = os.environ.get(APP, ""), Tokens.read(), Secrets.read()
+            app = load_app(name) if name else None
+            store = Store(quick(app.settings if app else Settings.read()))
+            self._summoner = store.summoner = Summoner(store, invokers_of())
+            store.nudge = self._summoner.nudge
+            workshop = Workshop(app, seconds=Workshop.seconds_of()) if app else None
+            self._api = Api(store, tokens, workshop=workshop, secrets=secrets)
+        return self._api
+
+    async def _renew(self) -> None:
+        """Let go of what may have died while nobody looked: a gateway forgets connections without telling anybody."""
+        if self._api and time.time() - self._asked_at > IDLE and not (self._api.workshop and self._api.workshop.busy):
+            await self.aclose()
+
+    async def _settle(self, summoner: Summoner) -> None:
+        try:
+            async with asyncio.timeout(SETTLING):
+                await summoner.settle()
+        except TimeoutError:
+            log.warning("the workers that were to be summoned were not reached in %g s", SETTLING)
+
+    def _tell(self, words: str) -> None:
+        """Log what is wrong with the settings, once."""
+        if words != self._said:
+            self._said = words
+            log.error("nothing can be done here: %s", words)
