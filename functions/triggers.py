@@ -26,6 +26,8 @@ PLATFORM = Principal("platform", frozenset({Role.TICK, Role.WORK}))
 """Whom a platform has let in: it invokes this function by its own rights."""
 PASS_THROUGH = "AWS_LWA_PASS_THROUGH_PATH"
 """The variable that tells the Lambda Web Adapter where such events go; that it is set tells us that the adapter is there."""
+FUNCTION = "AWS_LAMBDA_FUNCTION_NAME"
+"""The variable that Lambda sets, and nobody else may: anywhere else the adapter is not there, whatever somebody has set."""
 UNDERSTOOD = (
     'understood are {"sublet": "tick"} and {"sublet": "work"} with their options, the call of a pool\'s invoker (pool, queues, '
     "slots, linger, summons), and the scheduled events of EventBridge"
@@ -42,6 +44,8 @@ def passed_on(request: Request) -> bool:
     It puts a header of its own in the place of any that a caller may have sent: `null` where there was no HTTP request. In a
     Lambda function nothing comes but by the adapter.
     """
+    if FUNCTION not in os.environ:
+        return False
     return request.path == os.environ.get(PASS_THROUGH) and request.headers.get("x-amzn-request-context") == "null"
 
 

@@ -8,7 +8,7 @@ from functions.api import Api
 from functions.call import Request
 from functions.invoked import Workshop
 from functions.tokens import Tokens
-from functions.triggers import PASS_THROUGH, PLATFORM
+from functions.triggers import FUNCTION, PASS_THROUGH, PLATFORM
 from jobs import App
 from jobs.store import Store
 from tests.serving import ask, serving
@@ -112,6 +112,8 @@ async def test_behind_lambdas_web_adapter_what_is_no_http_request_needs_no_token
     http = {"x_amzn_request_context": '{"http":{"method":"POST"}}'}
     assert (await ask(url, "POST", "/events", RULE, x_amzn_request_context="null")).problem == "unauthorized"
     monkeypatch.setenv(PASS_THROUGH, "/events")
+    assert (await ask(url, "POST", "/events", RULE, x_amzn_request_context="null")).problem == "unauthorized", "this is no Lambda"
+    monkeypatch.setenv(FUNCTION, "tick")
     assert (await ask(url, "POST", "/events", RULE, x_amzn_request_context="null")).status == 200
     assert (await ask(url, "POST", "/events", RULE, **http)).problem == "unauthorized"
     assert (await ask(url, "POST", "/events", RULE)).problem == "unauthorized"
