@@ -1,7 +1,8 @@
 """Which machine this is, and whether a worker that said it was here is certainly gone.
 
 Certain means: it ran under the same kernel (boot id) and in the same pid namespace, and its pid is free, or now belongs to a
-process that started at another time. Where that cannot be known (no /proc, or clones of one snapshot), nobody is gone.
+process that started at another time. Where that cannot be known (no /proc, clones of one snapshot, or another user's process that
+is hidden from us), nobody is gone.
 """
 
 import os
@@ -57,7 +58,20 @@ def is_gone(about: dict[str, Any], me: dict[str, Any]) -> bool:
     pid, began = about.get("pid"), about.get("started")
     if not is_here(about, me) or not isinstance(pid, int) or not isinstance(began, int):
         return False
-    return started(pid) != began
+    return started(pid) != began and not _is_hidden(pid)
+
+
+def _is_hidden(pid: int) -> bool:
+    """Is there a process of another user that /proc keeps from us (mounted with hidepid, or by systemd's ProtectProc=)?"""
+    if os.path.lexists(f"/proc/{pid}"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _boot() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 LONG = (  # noqa: SIM905  # short words read better on a few lines
-    "mutants conformance foreign_clients worker_death simulation invariants dev demo wheel interleavings cli cli_work "
+    "mutants conformance foreign_clients worker_death simulation invariants dev demo wheel deploy_compose interleavings cli cli_work "
     "command_worker worker wrong_types errors_for_people docs growth scaling worker_shutdown replacement"
 ).split()
 """The files that take longest, the longest first: a long one that began last would run alone."""

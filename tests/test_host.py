@@ -1,9 +1,11 @@
 """Who is certainly gone: never somebody of whom that cannot be known."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,30 @@ def test_a_process_that_was_killed_is_gone_also_before_anybody_has_buried_it(me)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and still in the table
         assert host.is_gone(about, me)
     assert host.is_gone(about, me)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to be two users")
+def test_another_users_process_that_proc_hides_is_not_gone(me, tmp_path):
+    """As on a machine whose /proc is mounted with hidepid=2, or in a unit of systemd with ProtectProc=invisible."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json, os, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from jobs import host\n"
+        "about, me = json.loads(sys.argv[2]), host.identity()\n"
+        "os.setgroups([]), os.setgid(4712), os.setuid(4712)\n"
+        "nobody = {**about, 'pid': 2**22 + 1}\n"
+        "print(host.started(about['pid']), host.is_gone(about, me), host.is_gone(nobody, me))\n"
+    )
+    with subprocess.Popen(["sleep", "60"], user=4711) as other:
+        about = {**me, "pid": other.pid, "started": host.started(other.pid)}
+        words = [sys.executable, str(program), str(Path(__file__).parent.parent), json.dumps(about)]
+        mount = 'mount -t proc -o hidepid=2 proc /proc || exit 77; exec "$@"'
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", mount, "sh", *words], capture_output=True, text=True, timeout=60)
+        other.kill()
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip(f"this machine lets nobody mount /proc: {done.stderr}")
+    assert done.stdout == "None False True\n", done.stderr
 
 
 def test_a_pid_that_was_given_to_another_process_is_gone(me):
