@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from functions import queries as q
 from functions.app import ACTS, NOBODY, ROUTES, SECURITY, Route
 from functions.call import Call, Reply, Request
+from functions.cloudevents import event_of
 from functions.invoked import Workshop, recognise
 from functions.reading import body, check, query
 from functions.reply import Problem, problem_of
@@ -74,10 +75,12 @@ class Api:
             who = PLATFORM
         if who is None and route.signed and "webhook-signature" in request.headers:
             request, who = await recognise(request, self.tokens, self.secrets)
-        who = self.admit(request, route.roles, who)
+        who = self.admit(request, route, who)
         check(words)
         asked = query(request, route.query)
-        sent = await body(request, route.body, route.most) if route.body is not q.Nothing else q.Nothing()
+        sent: Any = await event_of(request, route.most) if route.events else None
+        if sent is None:
+            sent = await body(request, route.body, route.most) if route.body is not q.Nothing else q.Nothing()
         reply = await route.handler(Call(self.store, who, request, sent, asked, words, self.workshop))
         if route.roles:  # the others say nothing about Redis
             self._outage.over()
@@ -85,14 +88,17 @@ class Api:
             reply.body = b""
         return reply
 
-    def admit(self, request: Request, roles: frozenset[Role], who: Principal | None = None) -> Principal:
-        """Who sends a request that one of these roles may send: whoever is known already, or has the token. Raises Problem."""
+    def admit(self, request: Request, route: Route[Any, Any], who: Principal | None = None) -> Principal:
+        """Who sends a request: whoever is known already, or has a token for it, or none where this is open. Raises Problem."""
+        roles = route.roles
         stranger = self.tokens.stranger(request.headers) if who is None else ""
         if stranger:
             raise Problem("forbidden", stranger)
         if not roles:
             return NOBODY
         who = who or self.tokens.principal(request.headers.get("authorization"))
+        if who is None and route.events and "authorization" not in request.headers:
+            who = self.tokens.stray(roles)
         if who is None:
             raise Problem("unauthorized", "send the header `Authorization: Bearer TOKEN`", headers={"WWW-Authenticate": "Bearer"})
         if not who.roles & (roles | {Role.ADMIN}):

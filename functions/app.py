@@ -101,6 +101,8 @@ class Route(Generic[B, Q]):
     """Those of its own that a request or an answer may have; `functions.openapi` says what each means."""
     signed: bool = False
     """Is a signature as good as a token?"""
+    events: bool = False
+    """May a CloudEvent stand for it?"""
 
 
 async def openapi(call: Call[q.Nothing, q.Nothing]) -> Reply:
@@ -118,8 +120,8 @@ NO, NONE = q.Nothing, None
 IDEMPOTENT, NEXT_IN, PAGED = ("Idempotency-Key", "Location", "Idempotent-Replayed"), ("Sublet-Next-In",), ("Link",)
 
 ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("POST", "/jobs", SUBMIT, submit, b.NewJob, NO, {201: a.Made, 200: a.Made}, (*NEW_PROBLEMS, "queue-full"),
-          headers=IDEMPOTENT),
+    Route("POST", "/jobs", SUBMIT, submit, b.NewJob, q.EventQuery, {201: a.Made, 200: a.Made, 202: NONE},
+          (*NEW_PROBLEMS, "queue-full"), headers=IDEMPOTENT, events=True),
     Route("POST", "/jobs/batch", SUBMIT, submit_batch, b.NewJobs, NO, {200: a.MadeBatch}, NEW_PROBLEMS, most=MANY,
           headers=IDEMPOTENT[:1]),
     Route("GET", "/jobs", READ, list_jobs, NO, q.ListQuery, {200: a.JobsPage}, headers=PAGED),
@@ -163,7 +165,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/events", READ, events, NO, EventsQuery, {200: (EventsPage, EVENT_STREAM)}, ("busy",),
           headers=("Last-Event-ID",)),
     Route("POST", "/events", TICK | WORK, trigger, Trigger, NO, {200: (a.Ticked, Worked)}, ("not-found", "at-work")),
-    Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
+    Route("POST", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked, 202: NONE}, events=True),
     Route("GET", "/tick", TICK, tick, NO, q.TickQuery, {200: a.Ticked}),
     Route("POST", "/work", WORK, work, Summons, WorkQuery, {200: Worked}, ("not-found", "at-work"), signed=True),
     Route("GET", "/stats", READ, stats, NO, StatsQuery, {200: Numbered}),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
+from functions import cloudevents
 from functions.answers import ProblemDocument
 from functions.examples import EXAMPLES
 from functions.queries import Words
@@ -72,7 +73,7 @@ ASKED = {
 }
 """Headers of requests, for the routes that name them."""
 SAID = {
-    "Location": Header("Where the job is.", {"type": "string", "format": "uri-reference"}, True, (200, 201)),
+    "Location": Header("Where the job is.", {"type": "string", "format": "uri-reference"}, True, (200, 201, 202)),
     "Idempotent-Replayed": Header("The first answer to this Idempotency-Key, again.", {"const": "true"}, False, (200,)),
     "Link": Header('The next page, as `<…>; rel="next"`; missing on the last one.', {"type": "string"}, False, (200,)),
     "Sublet-Next-In": Header("Seconds after which to claim again, come what may.", {"type": "number", "minimum": 0}, True),
@@ -193,18 +194,21 @@ def _operation(route: Route[Any, Any], path: str, schemas: _Made, responses: dic
         "parameters": [*_words(path, schemas), *_fields(schemas.query(route.query)), *_asked(route)],
         "security": [{"bearer": [role]} for role in [*sorted(route.roles - {Role.ADMIN}), Role.ADMIN]] if route.roles else [],
     }
-    if _has_body(route):
-        made["requestBody"] = {
-            "required": any(field.is_required() for field in route.body.model_fields.values()),
-            "content": {JSON: {"schema": schemas.body(route.body), "example": EXAMPLES[route.body]}},
-        }
+    content = dict(_content(route, schemas))
+    if content:
+        required = any(field.is_required() for field in route.body.model_fields.values())
+        made["requestBody"] = {"required": required, "content": content}
     made["responses"] = {str(status): _answer(route, status, said, schemas) for status, said in sorted(route.answers.items())}
     made["responses"] |= _problems(route, schemas, responses)
     return made
 
 
-def _has_body(route: Route[Any, Any]) -> bool:
-    return bool(route.body.model_fields)
+def _content(route: Route[Any, Any], schemas: _Made) -> Iterator[tuple[str, Schema]]:
+    """What a body may be, by media type."""
+    if route.body.model_fields:
+        yield JSON, {"schema": schemas.body(route.body), "example": EXAMPLES[route.body]}
+    if route.events:
+        yield cloudevents.STRUCTURED, {"schema": cloudevents.SCHEMA, "example": cloudevents.EXAMPLE}
 
 
 def _words(path: str, schemas: _Made) -> Iterator[Schema]:
@@ -252,7 +256,7 @@ def _problems(route: Route[Any, Any], schemas: _Made, responses: dict[str, Any])
     """What may go wrong, by status. Those that are alike for many routes are described once, in `responses`."""
     slugs = {*ALWAYS, *route.problems}
     slugs |= {*OF_TOKENS, *OF_REDIS} if route.roles else set()
-    slugs |= set(OF_BODIES) if _has_body(route) else set()
+    slugs |= set(OF_BODIES) if route.body.model_fields or route.events else set()
     by_status: dict[int, list[str]] = {}
     for slug, kind in KINDS.items():
         if slug in slugs:

@@ -1,8 +1,8 @@
 """What stands behind the `?` of an address, each with its limits: text, read as what it means."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from functions.bodies import ClaimId, Cursor, Id, LeaseTime, Limit, Name, QueueName, Wait
 from jobs.model import State
@@ -24,6 +24,21 @@ class Words(Query):
     id: Id | None = Field(None, description="The job's id.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` stands for the whole namespace.")
     name: Name | None = Field(None, description="The name of the worker, the pool, or the schedule (40 characters at most).")
+
+
+class EventQuery(Query):
+    """What becomes of a CloudEvent."""
+
+    model_config = ConfigDict(json_schema_extra={"dependentRequired": {"queue": ["task"]}})
+
+    task: Name | None = Field(None, description="For a CloudEvent: the task that is to have it, as its argument `event`.")
+    queue: Name | None = Field(None, description="The queue of that job, instead of `default`.")
+
+    @model_validator(mode="after")
+    def _queue_comes_with_task(self) -> Self:
+        if self.queue is not None and self.task is None:
+            raise ValueError("queue comes with task: say which task is to have the event")
+        return self
 
 
 class NextQuery(Query):

@@ -114,6 +114,7 @@ def faults(error: ValidationError, *where: str) -> Problem:
     if error.error_count() > FAULTS_MAX:  # to tell them all would keep others waiting
         return Problem("invalid", f"the {where[0]} has {error.error_count():,} faults")
     found = error.errors(include_url=False, include_context=False, include_input=False)
+    found.sort(key=lambda fault: [str(part) for part in fault["loc"]])  # pydantic's own order is another one in each release
     if found[0]["type"] == "json_invalid":
         return Problem("not-json", f"{found[0]['msg']}: send one JSON object")
     told = [{"loc": [*where, *fault["loc"]], "msg": fault["msg"], "type": fault["type"]} for fault in found[:ERRORS_SHOWN]]

@@ -1,15 +1,18 @@
-"""`POST /jobs`, `POST /jobs/batch`: store jobs. The same id, key or Idempotency-Key answers with the job that is there."""
+"""`POST /jobs`, `POST /jobs/batch`: store jobs. The same id, key, Idempotency-Key or event answers with the job that is there."""
 
 import hashlib
 import json
 import re
 from typing import Any
 
+from pydantic import ValidationError
+
 from functions.bodies import Growing, NewJob, NewJobs
 from functions.call import Call, Reply
-from functions.queries import Nothing
+from functions.cloudevents import TAKEN, Event
+from functions.queries import EventQuery, Nothing
 from functions.reading import fault, telling, written
-from functions.reply import Problem, item, json_reply, problem_of
+from functions.reply import Problem, faults, item, json_reply, problem_of
 from jobs import reads
 from jobs.errors import JobsError
 from jobs.model import Submission, Submitted
@@ -23,16 +26,43 @@ PLAIN = frozenset({"task", "payload", "queue", "id"})
 """What a job may say without asking for anything unusual: most say no more, and have no rules."""
 
 
-async def submit(call: Call[NewJob, Nothing]) -> Reply:
-    """Store a job. 201 when it is new; 200 with the job that was there already, by its id, key or Idempotency-Key."""
-    given = idempotency_key(call)
-    job = submission(call, call.body, given)
+async def submit(call: Call[NewJob | Event, EventQuery]) -> Reply:
+    """Store a job. 201 when it is new; 200 with the job that was there already, by its id, key or Idempotency-Key.
+
+    The data of a CloudEvent is the job, too; with `task`, it is a job of that task, and its payload `{"event": …}` has the whole
+    event in structured form. An event that comes twice is one job. It is answered with 202.
+    """
+    sent, given = call.body, idempotency_key(call)
+    if isinstance(sent, Event):
+        job = submission(call, told_by(sent, call.query, call.who.name, given), given)
+    elif call.query.task is None:
+        job = submission(call, sent, given)
+    else:
+        why = "stands for what becomes of a CloudEvent, and this is none: name the task in the body"
+        raise Problem("invalid", f"query.task: {why}", errors=[fault(why, "query", "task")])
     (answer,) = await call.store.submit_each([job])
     if isinstance(answer, JobsError):
         raise answer
     replayed = given is not None and not answer.created and answer.id == job.id and await is_the_same(call, job)
     headers = {"Location": f"/jobs/{answer.id}"} | ({"Idempotent-Replayed": "true"} if replayed else {})
+    if isinstance(sent, Event):
+        return Reply(TAKEN, b"", headers)
     return json_reply({"id": answer.id}, 201 if answer.created else 200, headers)
+
+
+def told_by(event: Event, asked: EventQuery, who: str, key: str | None) -> NewJob:
+    """The job that an event stands for. Unless it has an id, that is made of who sent it, the event, its task and its queue."""
+    if asked.task is not None:
+        named = {"task": asked.task} | ({"queue": asked.queue} if asked.queue else {})
+        job = NewJob.model_validate({**named, "payload": {"event": event.form}})
+    else:
+        try:
+            job = NewJob.model_validate_json(event.json_data())
+        except ValidationError as error:
+            raise faults(error, "event", "data") from None
+    if job.id is not None or key is not None:
+        return job
+    return job.model_copy(update={"id": f"e.{event.key(who, job.task, job.queue)}"})
 
 
 async def submit_batch(call: Call[NewJobs, Nothing]) -> Reply:

@@ -13,6 +13,7 @@ from jobs.errors import JobsError, NoNamespace
 
 if TYPE_CHECKING:
     from functions.call import Call, Reply
+    from functions.cloudevents import Event
     from functions.queries import Nothing, TickQuery
     from jobs.client import SyncClient
     from jobs.plans import Layout
@@ -68,9 +69,14 @@ def run_tick(
         time.sleep(pause)
 
 
-async def tick(call: Call[Nothing, TickQuery]) -> Reply:
-    """Do one round of upkeep, and further ones `every` so many seconds until `for` is over. Any number may run at once."""
-    from functions.reply import json_reply  # whoever ticks from a shell has no need of it
+async def tick(call: Call[Nothing | Event, TickQuery]) -> Reply:
+    """Do one round of upkeep, and further ones `every` so many seconds until `for` is over. Any number may run at once.
+
+    Any CloudEvent may stand for it, and is answered with 202.
+    """
+    from functions.call import Reply  # whoever ticks from a shell has no need of these
+    from functions.cloudevents import TAKEN, Event
+    from functions.reply import json_reply
 
     asked, done, start = call.query, Ticked(), time.monotonic()
     while True:
@@ -81,7 +87,7 @@ async def tick(call: Call[Nothing, TickQuery]) -> Reply:
             raise found.trouble
         pause = _pause(start, asked.every, asked.seconds)
         if pause is None or call.store.hurried.is_set():
-            return json_reply(asdict(done))
+            return Reply(TAKEN) if isinstance(call.body, Event) else json_reply(asdict(done))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await call.store.hurried.wait()

@@ -59,30 +59,44 @@ ANYONE = Principal("anyone", frozenset({Role.ADMIN}))
 
 _OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 """Headers that say that a request came through a proxy."""
+OPENABLE = (Role.TICK, Role.SUBMIT)
+"""Roles for which a server may be open, and then only for what an event may stand for: that shows nothing, and may come twice."""
 _Known = tuple[tuple[bytes, Principal], ...]
 
 
 class Tokens:
     """The tokens that are valid. `Tokens.read()` takes them from the environment; without any, everybody may do everything.
 
+    `open_for` are roles for which nobody needs one, if an event may stand for what is asked: for a server that only a platform's
+    own network reaches, and that is called by what can send no token.
+
     A file of tokens is read again when it has changed. If it is gone or broken then, the tokens that were read before stay.
     """
 
-    def __init__(self, words: str = "", file: str | Path | None = None) -> None:
+    def __init__(self, words: str = "", file: str | Path | None = None, open_for: str = "") -> None:
         self._given = tuple(_parse("SUBLET_TOKENS: word", enumerate(words.split(), 1)))
         self._file = SecretsFile(file, "tokens", FILE_MAX) if file else None
         self._known = _joined(self._given, _of_file(self._file) if self._file else ())
+        self.opened = _opened(open_for)
+        """Roles for which no token is needed, for what an event may stand for."""
 
     @classmethod
     def read(cls, file: str | None = None) -> Tokens:
-        """Those of SUBLET_TOKENS, and of the file that is given here or named by SUBLET_TOKENS_FILE.
+        """Those of SUBLET_TOKENS, and of the file that is given here or named by SUBLET_TOKENS_FILE; open for SUBLET_OPEN.
 
         Raises Invalid, with the place of what is wrong, and never with a secret.
         """
-        return cls(os.environ.get("SUBLET_TOKENS", ""), file or os.environ.get("SUBLET_TOKENS_FILE") or None)
+        return cls(
+            os.environ.get("SUBLET_TOKENS", ""),
+            file or os.environ.get("SUBLET_TOKENS_FILE") or None,
+            os.environ.get("SUBLET_OPEN", ""),
+        )
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def __bool__(self) -> bool:
+        return self.needed
 
     def __repr__(self) -> str:
         return f"<{len(self)} tokens>"
@@ -90,7 +104,7 @@ class Tokens:
     @property
     def needed(self) -> bool:
         """Must a caller have one? That is decided at the start: no file that changes can open the door to all."""
-        return bool(self._known)
+        return bool(self._known or self.opened)
 
     def principal(self, authorization: str | None) -> Principal | None:
         """Whom the Authorization header names; None for a token that is missing, or is none of ours.
@@ -107,6 +121,10 @@ class Tokens:
             if hmac.compare_digest(own, digest):
                 found = principal
         return found if said else None
+
+    def stray(self, roles: frozenset[Role]) -> Principal | None:
+        """Whoever sends no token, if this server is open for one of these roles; else None."""
+        return Principal("open", self.opened) if self.opened & roles else None
 
     def stranger(self, headers: Mapping[str, str]) -> str:
         """Why a request must not be let in although no token is needed; empty when it may come in.
@@ -160,6 +178,14 @@ def _means_this_machine(header: str) -> bool:
         return parts.netloc == header and not odd and is_loopback(parts.hostname or "")
     except ValueError:
         return False
+
+
+def _opened(roles: str) -> frozenset[Role]:
+    """The roles that SUBLET_OPEN names. Raises Invalid for one that takes a token."""
+    words = {word.strip() for word in roles.split(",")} - {""}
+    if not words <= set(OPENABLE):
+        raise Invalid(f"SUBLET_OPEN: use {' or '.join(OPENABLE)}, or both with a comma between: all else takes a token")
+    return frozenset(map(Role, words))
 
 
 def _parse(where: str, words: Iterator[tuple[int, str]] | enumerate[str]) -> Iterator[tuple[bytes, Principal]]:

@@ -16,6 +16,8 @@ CLOCKS = ("aws.events", "aws.scheduler")
 class TickEvent(TickQuery):
     """Upkeep, please."""
 
+    model_config = ConfigDict(strict=True)  # a query is text, and this is JSON
+
     sublet: Literal["tick"]
 
 

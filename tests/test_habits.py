@@ -56,7 +56,7 @@ LAYERS = [
         "functions.timetable",
         "functions.trigger_bodies",
     },
-    {"functions.held", "functions.numbers", "functions.examples"},
+    {"functions.held", "functions.numbers", "functions.examples", "functions.cloudevents"},
     {
         "functions.submit",
         "functions.claim",

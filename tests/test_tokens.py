@@ -6,6 +6,9 @@ import os
 import pytest
 
 from functions import tokens as module
+from functions.api import Api
+from functions.app import ROUTES
+from functions.call import Request
 from functions.tokens import ANYONE, Principal, Role, Tokens, is_loopback
 from jobs import secrets_file
 from jobs.errors import Invalid
@@ -55,6 +58,36 @@ def test_a_token_is_compared_with_all_and_as_a_digest(monkeypatch):
     assert tokens.principal(f"Bearer {ONE}") == principal("a", Role.WORK)
     assert len(seen) == 3
     assert {len(one) for pair in seen for one in pair} == {32}
+
+
+def test_a_server_may_be_open_for_what_shows_nothing():
+    """Whoever sends no token may do that, and no more."""
+    tokens = Tokens(f"boss:admin:{ONE}", open_for="tick, submit")
+    assert tokens.stray(frozenset({Role.TICK})) == tokens.stray(frozenset(Role)) == principal("open", Role.TICK, Role.SUBMIT)
+    assert tokens.stray(frozenset({Role.READ, Role.WORK, Role.ADMIN})) is None
+    assert tokens.principal(None) is tokens.principal(f"Bearer {TWO}") is None
+    assert tokens.principal(f"Bearer {ONE}") == principal("boss", Role.ADMIN)
+    alone = Tokens(open_for="tick")
+    assert (alone.needed, len(alone), alone.principal(None)) == (True, 0, None)
+    assert alone, "or `tokens or Tokens()` would open it for everything"
+    assert not Tokens(open_for=" , ").needed
+    assert Tokens(f"boss:admin:{ONE}").stray(frozenset(Role)) is None
+
+
+async def test_only_what_an_event_may_stand_for_is_open():
+    api = Api(None, Tokens(open_for="tick,submit"))
+    for route in ROUTES:
+        for headers in ({}, {"authorization": f"Bearer {ONE}"}, {"authorization": ""}):
+            path = route.path.replace("{id}", "0-no").replace("{", "").replace("}", "")
+            answer = await api.answer(Request(route.method, path, "no=no", {"host": "localhost", **headers}))
+            open_to_all = not route.roles or ((route.method, path) in (("POST", "/tick"), ("POST", "/jobs")) and not headers)
+            assert (answer.status != 401) == open_to_all, (route.method, path, headers)
+
+
+@pytest.mark.parametrize("roles", ["admin", "read", "work", "tick,admin", "everything"])
+def test_a_server_is_open_for_nothing_else(roles):
+    with pytest.raises(Invalid, match="SUBLET_OPEN: use tick or submit"):
+        Tokens(open_for=roles)
 
 
 def test_without_tokens_anyone_may_do_everything():

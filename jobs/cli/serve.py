@@ -90,4 +90,5 @@ def _port() -> int:
 def _whom(tokens: Tokens) -> str:
     if not tokens.needed:
         return "this machine alone, no token needed"
-    return "one token" if len(tokens) == 1 else f"{len(tokens)} tokens"
+    known = "one token" if len(tokens) == 1 else f"{len(tokens)} tokens"
+    return f"{known} · open to all for {' and '.join(sorted(tokens.opened))}" if tokens.opened else known

@@ -31,7 +31,7 @@ ANSWER_SECONDS = 1.5
 """How long it may take to answer a question after its health."""
 TRIES = 3
 """Starts, when others take the port in the same moment."""
-OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_HOST", "SUBLET_PORT", "PORT")
+OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_OPEN", "SUBLET_HOST", "SUBLET_PORT", "PORT")
 """Settings of a person's own servers, which are not meant for this one."""
 
 Hear = Callable[[bytes], None]
