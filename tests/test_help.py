@@ -33,7 +33,7 @@ def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
     assert all(f"--{flag} " in page for flag in flags.split())
 
 
-@pytest.mark.parametrize("name", ["schedules", "pools", "scale", "tick", "work", "dev"])
+@pytest.mark.parametrize("name", ["schedules", "pools", "scale", "tick", "work", "dev", "init"])
 def test_each_option_begins_a_word_of_a_page_that_fits_80_columns(name, capsys):
     dispatch.run([name, "--help"])
     page = capsys.readouterr().out

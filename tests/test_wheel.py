@@ -54,6 +54,22 @@ def test_the_wheel_has_two_top_level_names_and_every_script(wheel):
     assert "jobs/py.typed" in names
 
 
+def templates():
+    """The templates of the checkout, by their names below `deploy/`."""
+    paths = (path for path in (ROOT / "deploy").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path.relative_to(ROOT / "deploy")) for path in paths}
+
+
+def test_the_wheel_and_the_sdist_have_every_template_and_nothing_else_of_that_kind(wheel, dist):
+    packed = {name.removeprefix("jobs/deploy/") for name in zipfile.ZipFile(wheel).namelist() if name.startswith("jobs/deploy/")}
+    assert packed == templates()
+    assert "compose/.dockerignore" in packed
+    (found,) = dist.glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        inside = {name.partition("/deploy/")[2] for name in archive.getnames() if name.count("/") > 1}
+    assert templates() <= inside
+
+
 def test_the_sdist_has_what_the_suite_needs(dist):
     (found,) = dist.glob("*.tar.gz")
     with tarfile.open(found) as archive:
@@ -68,6 +84,21 @@ def test_an_installed_sublet_finds_every_script_and_a_doctor(installed, tmp_path
         assert "valkey" in run(installed / "sublet", "doctor", *url, cwd=tmp_path).lower()
         job_id = run(installed / "sublet", "submit", "t", *url, cwd=tmp_path).strip()
         assert "queued" in run(installed / "sublet", "get", job_id, *url, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("how", ["installed", "from the wheel itself"])
+def test_a_shipped_sublet_writes_a_template_into_an_empty_folder(how, installed, wheel, tmp_path):
+    """A wheel is a zip, from which Python can also run."""
+    words = [installed / "sublet"] if how == "installed" else [installed / "python", "-m", "jobs"]
+    env = {} if how == "installed" else {"PYTHONPATH": str(wheel)}
+    where = run(installed / "python", "-c", "import jobs; print(jobs.__file__)", cwd=tmp_path, env=env)
+    assert (".whl" in where) == (how != "installed")
+    assert "wrote compose.yaml\n" in run(*words, "init", "compose", cwd=tmp_path, env=env)
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written.pop("tasks.py").startswith("from jobs import App")
+    packed = {path.name: path.read_text() for path in (ROOT / "deploy" / "compose").iterdir()}
+    assert written == {"compose.md": packed.pop("README.md"), **packed}
+    assert run(*words, "init", "compose", cwd=tmp_path, env=env).count("there already: ") == len(written)
 
 
 def test_an_installed_sublet_is_typed_for_its_users(installed, tmp_path):

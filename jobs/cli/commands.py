@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jobs.cli import values
+from jobs.cli import takes
 from jobs.cli.parser import Parser
-
-SLOTS = values.up_to(10_000, "each is a job whose lease one process must keep alive; start more workers for more")
-WORKERS = values.up_to(100, "each is a process of this machine")
-PROCESSES = values.up_to(1_000, "each is a Python of its own")
 
 
 class Command(NamedTuple):
@@ -33,256 +28,64 @@ class Command(NamedTuple):
         return parser
 
 
-def _submit(parser: Parser) -> None:
-    parser.word("task", "TASK", "the task's name")
-    parser.word("payload", "JSON", "its arguments by name, as one JSON object; - reads stdin, @FILE reads a file",
-                nargs="?", default="{}")  # fmt: skip
-    option = parser.option
-    option("--wait", "[SECONDS]", "wait for the result and print it (30s); exit 1 if the job fails",
-           nargs="?", const="30s", type=values.seconds)  # fmt: skip
-    option("--key", "KEY", "while a job with this key is unfinished in its queue, answer with that job")
-    option("--window", "5m", "let the key stand this long, instead of until the job ends", type=values.some_seconds)
-    option("--delay", "10s", "wait before the first try", type=values.seconds)
-    option("--at", "RFC3339", "the moment of the first try, e.g. 2030-01-31T09:00:00Z", type=values.moment, dest="run_at")
-    option("--queue", "NAME", "the queue (default)")
-    option("--priority", "N", "-100 to 100, higher goes first (0)", type=values.number)
-    option("--max-attempts", "N", "tries before the job is dead (3)", type=values.positive)
-    option("--timeout", "5m", "how long one attempt may take, or none (5m)", type=values.limit)
-    option("--retention", "1d", "how long the completed job is kept (1d)", type=values.seconds)
-    option("--id", "ID", "an id of your own; the same id again answers with the same job")
-    option("--app", "MODULE:APP", "check task and arguments against this app, and use its options (SUBLET_APP)",
-           default=os.environ.get("SUBLET_APP"))  # fmt: skip
-
-
-def _get(parser: Parser) -> None:
-    parser.word("id", "ID", "the job")
-    parser.option("--detail", "", "show all that each attempt left: a stack trace, every line of its log", default=False)
-
-
-def _list(parser: Parser) -> None:
-    parser.option("--state", "STATE", " ".join(values.STATES), type=values.state, default=None)
-    parser.option("--queue", "NAME", "only this queue", default=None)
-    parser.option("--task", "NAME", "only this task", default=None)
-    parser.option("--limit", "N", "jobs per page (20)", type=values.positive, default=20)
-    parser.option("--cursor", "CURSOR", "go on where the page before ended", default=None)
-
-
-def _ids(parser: Parser) -> None:
-    parser.word("ids", "ID…", "the jobs", nargs="+")
-
-
-def _queues(parser: Parser) -> None:
-    parser.word("queues", "QUEUE…", "the queues; each that never had a job is made", nargs="+")
-
-
-def _configure(parser: Parser) -> None:
-    parser.word("queue", "QUEUE", "the queue; without one, the namespace", nargs="?", default="*")
-    parser.option("--jobs", "N", "jobs that may wait and run in it; none lifts the limit", type=values.most)
-    parser.option("--bytes", "10MiB", "bytes of their payloads; none lifts the limit", type=values.size)
-    parser.option("--completed", "N", "of the namespace: completed jobs that a partition keeps (100,000)", type=values.most)
-
-
-def _work(parser: Parser) -> None:
-    parser.word("app", "MODULE:APP", "where the tasks are, e.g. tasks:app (SUBLET_APP)",
-                nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
-    option = parser.option
-    option("--drain", "", "stop when the queues are dry; --linger 5s: for so long", default=False)
-    option("--linger", "5s", "", type=values.seconds, default=0.0)
-    option("--for", "50s", "be gone by then: what cannot finish in time is given back", type=values.some_seconds,
-           default=None, dest="seconds")  # fmt: skip
-    option("--max-jobs", "N", "stop after so many jobs", type=values.positive, default=None)
-    option("--queues", "A,B", "the queues, the first first (those of the app's tasks)", type=values.names, default=None)
-    option("--source", "URL", "take jobs over HTTP there (SUBLET_SOURCE, SUBLET_TOKEN)", default=None)
-    option("--slots", "N", "jobs at a time (100; for plain functions, one a process)", type=SLOTS, default=None)
-    option("--processes", "N", "child processes, for plain functions (one a core)", type=PROCESSES, default=None)
-    option("--jobs-per-child", "N", "have another child process after so many jobs", type=values.positive, default=None)
-    option("--memory", "512MiB", "what a child process may take; its job fails beyond", type=values.memory, default=None)
-    option("--lease", "30s", "how long it may be silent, then its jobs go on (30s)", type=values.lease, default=30.0)
-    option("--grace", "8s", "how long running jobs may go on after a signal (8s)", type=values.seconds, default=8.0)
-    option("--stall", "5m", "exit 1 after so long with jobs and none finished", type=values.some_seconds,
-           default=None)  # fmt: skip
-    option("--commands", "", "also run `command`: any program that a submitter names", default=False)
-    option("--name", "NAME", "its name (host, pid, chance); SUBLET_SLOT: its one place", default=None)
-    option("--pool", "NAME", "the pool it is of; --summons ID: what it was called by", default="")
-    option("--summons", "ID", "", default="")
-    option("--quiet", "", "no line per event, only the summary", default=False)
-
-
-def _serve(parser: Parser) -> None:
-    option = parser.option
-    option("--host", "ADDRESS", "where to listen (SUBLET_HOST, 127.0.0.1); everywhere: 0.0.0.0", default=None)
-    option("--port", "PORT", "the port (SUBLET_PORT, PORT, 8377); 0 finds a free one", type=values.port, default=None)
-    option("--app", "MODULE:APP", "be a worker function, too: POST /work runs the jobs of this app", default=None)
-    option("--tokens-file", "FILE", "lines of NAME:ROLES:SECRET, beside SUBLET_TOKENS (SUBLET_TOKENS_FILE)", default=None)
-
-
-def _workers(parser: Parser) -> None:
-    parser.word("words", "drain NAME…", "have these finish what they run, and go; the beginning or end of a name will do",
-                nargs="*")  # fmt: skip
-
-
-def _pools(parser: Parser) -> None:
-    parser.summary += (
-        "\n\n  list, show NAME   all of them; all about one"
-        "\n  set NAME          set one: what is not said stays, or has its default"
-        "\n  remove NAME…      summon nobody for these any more"
-    )
-    parser.word("words", "VERB …", "", nargs="*")
-    option = parser.option
-    option("--queues", "A,B", "the queues it is for", type=values.names)
-    option("--invoker", "KIND", "who starts workers: http, lambda, process, or none (none)")
-    option("--target", "TARGET", "whom it calls: a URL (http), a function's name (lambda)")
-    option("--min", "N", "workers that are kept even when there is nothing to do (0)", type=values.number)
-    option("--max", "N", "workers at most (10)", type=values.number)
-    option("--wait", "5s", "how long a job should wait at most (5s)", type=values.some_seconds)
-    option("--slots", "N", "jobs that one worker runs at a time (10)", type=values.positive)
-    option("--linger", "5s", "how long an idle worker stays (5s)", type=values.seconds)
-    option("--arrive", "15s", "how long a summoned worker is waited for (15s)", type=values.some_seconds)
-
-
-def _scale(parser: Parser) -> None:
-    parser.word("pool", "POOL", "only this one", nargs="?", default="")
-
-
-def _schedules(parser: Parser) -> None:
-    parser.summary += (
-        "\n\n  list, show NAME        all, by --limit N after --cursor NAME; all about one"
-        "\n  add NAME TASK [JSON]   have one be as the options say, whole"
-        "\n  run NAME…              submit a job of each now; --id ID: an id of your own"
-        "\n  pause, resume, remove NAME…"
-        "\n  sync MODULE:APP        have all be as the code declares; --remove: those, too,"
-        "\n                         that this app once had and has no more (SUBLET_APP)"
-    )
-    parser.word("words", "VERB …", "", nargs="*")
-    option = parser.option
-    option("--cron", "LINE", "minute hour day month weekday, as '0 9 * * MON-FRI'")
-    option("--tz", "ZONE", "the time zone of --cron (UTC)")
-    option("--every", "30s", "from slot to slot, instead of --cron", type=values.some_seconds)
-    option("--start", "TIME", "no slot before; none after: 2030-01-31T09:00:00Z", type=values.moment, beside="--end")
-    option("--end", "TIME", "", type=values.moment)
-    option("--jitter", "30s", "each job comes up to so much later than its slot", type=values.seconds)
-    option("--missed", "HOW", "missed slots: fire the latest, all, or skip late ones")
-    option("--late", "5m", "with --missed skip: how late it may be (5m)", type=values.seconds)
-    option("--most", "N", "with --missed all: how many at most (24)", type=values.positive)
-    option("--overlap", "HOW", "while the job before is not over: allow, skip, queue")
-    option("--queue", "NAME", "and --priority --max-attempts --timeout --retention")
-    for flag, kind in (("priority", values.number), ("max-attempts", values.positive), ("retention", values.seconds)):
-        option(f"--{flag}", "VALUE", "", type=kind)
-    option("--timeout", "VALUE", "", type=values.limit)
-    option("--app", "MODULE:APP", "check against this app, use its options (SUBLET_APP)")
-    option("--limit", "N", "", type=values.positive)
-    option("--cursor", "NAME", "")
-    option("--id", "ID", "")
-    option("--remove", "", "")
-
-
-def _tick(parser: Parser) -> None:
-    parser.summary += "\nschedules, summon workers for pools that are owed some, forget what is old."
-    parser.option("--for", "55s", "go on for this long (one round)", type=values.seconds, default=0.0, dest="seconds")
-    parser.option("--every", "5s", "between the rounds (5s)", type=values.some_seconds, default=5.0)
-
-
-def _scripts(parser: Parser) -> None:
-    parser.option("--load", "", "load them into the server now; else each is loaded when first used", default=False)
-
-
-def _conformance(parser: Parser) -> None:
-    parser.summary += (
-        "\n\nThe client is run as `CMD submit TASK JSON` and `CMD work`, and finds in its environment\n"
-        "  SUBLET_REDIS_URL  SUBLET_NAMESPACE  SUBLET_QUEUES (commas between; submit uses the first)\n"
-        "  SUBLET_SLOTS (jobs at a time)  SUBLET_LEASE (seconds)  SUBLET_PARTITIONS (1)\n"
-        'It needs three tasks: `echo`, whose result is its whole payload; `sleep` {"seconds": N}; and\n'
-        '`boom` {"message": M}, which fails with the message M.'
-    )
-    parser.word("command", "CMD…", "the client, run as `CMD submit TASK JSON` and as `CMD work`; put -- before it",
-                nargs="+")  # fmt: skip
-    parser.option("--only", "RULE,RULE", "look at these rules alone", type=values.names, default=None)
-
-
-def _demo(parser: Parser) -> None:
-    parser.option("--once", "", "run it once and exit: 0 if every job was done once, else 1", default=False)
-
-
-def _dev(parser: Parser) -> None:
-    parser.summary += (
-        "\nIt starts a server of its own, unless --redis-url names one; SUBLET_REDIS_URL is"
-        "\nignored, for it may name one that is no toy."
-    )
-    parser.word("app", "MODULE:APP", "where the tasks are, e.g. tasks:app (SUBLET_APP)",
-                nargs="?", default=os.environ.get("SUBLET_APP"))  # fmt: skip
-    option = parser.option
-    option("--data", "DIR", "keep the server's data there (in a temporary folder)", default=None)
-    option("--port", "PORT", "the port of the API (8377, or the next that is free)", type=values.port, default=0)
-    option("--workers", "N", "workers at a time, at most (4)", type=WORKERS, default=4)
-    option("--slots", "N", "jobs that one of them runs at a time (10)", type=SLOTS, default=10)
-    option("--linger", "5s", "how long a worker stays that has nothing to do (5s)", type=values.some_seconds, default=5.0)
-    option("--lease", "30s", "how long one may be silent till its jobs are given on (30s)", type=values.lease, default=30.0)
-    option("--no-reload", "", "do not replace the workers when the app's source changes", default=False)
-    option("--check", "", "only import the app: say what it has, or why it cannot load", default=False)
-
-
-def _simulate(parser: Parser) -> None:
-    parser.option("--for", "10m", "go on for this long (1m)", type=values.some_seconds, default=None, dest="seconds")
-    parser.option("--seed", "N", "the first seed, e.g. one that failed (the time of day)", type=values.number, default=None)
-    parser.option("--exhaustive", "", "instead, walk a small world through every order of its calls, and count them",
-                  default=False)  # fmt: skip
-
-
 _TABLE = (
     Command("submit", "TASK [JSON | - | @FILE] [options]", "Have a worker run a task. Prints the job's id.",
-            "submit.submit", _submit),
+            "submit.submit", takes.submit),
     Command("get", "ID [--detail]", "All about one job: where it is, who owns it, what became of each attempt.",
-            "look.get", _get),
+            "look.get", takes.get),
     Command("list", "[options]", "Jobs by state, queue and task; finished ones newest first.",
-            "look.list_jobs", _list),
+            "look.list_jobs", takes.listing),
     Command("queues", "", "The queues: how many jobs wait in each, their limits, and whether they are paused.",
             "look.queues"),
     Command("stats", "", "How many jobs are in each state, and what has happened since the namespace was made.",
             "look.stats"),
     Command("cancel", "ID…", "Call jobs off; one that runs hears of it at its worker's next heartbeat.",
-            "steer.cancel", _ids),
+            "steer.cancel", takes.ids),
     Command("retry", "ID…", "Revive dead or cancelled jobs, with all their tries.",
-            "steer.retry", _ids),
+            "steer.retry", takes.ids),
     Command("promote", "ID…", "Queue scheduled jobs now, whatever they were waiting for.",
-            "steer.promote", _ids),
+            "steer.promote", takes.ids),
     Command("pause", "QUEUE…", "Hand out no more jobs of these queues; those that run go on, and new ones are taken in.",
-            "steer.pause", _queues),
+            "steer.pause", takes.queues),
     Command("resume", "QUEUE…", "Hand out the jobs of paused queues again.",
-            "steer.resume", _queues),
+            "steer.resume", takes.queues),
     Command("configure", "[QUEUE] [options]", "Set how much a queue may hold; what is not named stays. Prints what holds now.",
-            "steer.configure", _configure),
+            "steer.configure", takes.configure),
     Command("work", "MODULE:APP [options]", "Run a worker: take jobs and run them until a signal comes.",
-            "work.work", _work),
+            "work.work", takes.work),
     Command("serve", "[options]",
             "Answer HTTP: the whole API, for curl and for workers. Away from loopback it takes tokens.",
-            "serve.serve", _serve, groups=("http",)),
+            "serve.serve", takes.serve, groups=("http",)),
     Command("workers", "[drain NAME…]", "The workers: where each runs, what it holds, and when it was last heard of.",
-            "workers.workers", _workers),
+            "workers.workers", takes.workers),
     Command("pools", "[VERB …] [options]",
             "For which queues workers are summoned, how many there are, and what went wrong.",
-            "pools.show_pools", _pools),
+            "pools.show_pools", takes.pools),
     Command("scale", "[POOL]", "How many workers a pool should have: the sum behind the number.\nNobody is summoned by looking.",
-            "pools.scale", _scale),
+            "pools.scale", takes.scale),
     Command("schedules", "[VERB …] [options]", "What is submitted by the clock: when it runs next, and how it stands.",
-            "schedules.schedules", _schedules),
+            "schedules.schedules", takes.schedules),
     Command("tick", "[options]", "Do what time has decided: give expired leases back, queue what is due, fire",
-            "tick.tick", _tick),
+            "tick.tick", takes.tick),
     Command("scripts", "[--load]", "The Lua scripts, their SHA-1, and whether the server knows them.",
-            "scripts.scripts", _scripts),
+            "scripts.scripts", takes.scripts),
     Command("doctor", "", "Look the server over: is it fit to keep jobs? Exit 1 if anything is bad.",
             "doctor.doctor"),
     Command("conformance", "[--only RULES] [--] CMD…",
             "Examine a client in any language: which rules of the protocol does it keep?",
-            "conformance.conformance", _conformance, groups=("demo",)),
+            "conformance.conformance", takes.conformance, groups=("demo",)),
     Command("dev", "MODULE:APP [options]", "Play the function platform here: server, API, workers that come and go.",
-            "platform.dev", _dev, groups=("dev",)),
+            "platform.dev", takes.dev, groups=("dev",)),
+    Command("init", "[TARGET] [--app MODULE:APP] [--to FOLDER]",
+            "Write what a platform takes to run your app into your project: nothing secret.",
+            "init.init", takes.init),
     Command("demo", "[--once]", "Run jobs on a server of its own, kill a worker, and show that nothing is lost.",
-            "dev.demo", _demo, groups=("demo",)),
+            "dev.demo", takes.demo, groups=("demo",)),
     Command("test", "[pytest's arguments]", "Run the project's tests; what follows is passed on to pytest.",
             "dev.test", groups=("test",), passes=True),
     Command("simulate", "[--for 10m] [--seed N] [--exhaustive]",
             "Look for defects: lose, repeat and delay calls in simulated worlds.",
-            "simulate.simulate", _simulate, groups=("test",)),
+            "simulate.simulate", takes.simulate, groups=("test",)),
     Command("version", "", "What this is, and what it runs on.",
             "dev.version"),
 )  # fmt: skip

@@ -31,8 +31,8 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
   doctor   scripts     is this server fit? does it know the Lua scripts?
 
   dev MODULE:APP       server, API, and workers as they are needed, here;  demo  see it run
-  conformance CMD…     which rules does a client in any language keep?
-  simulate             search for faults by simulation;  test  the tests;  version
+  init TARGET          write what a platform takes: compose, kubernetes, aws-sam, …
+  conformance CMD…     does a client keep the rules?  simulate  test  version
 
 {shared}
 environment: SUBLET_REDIS_URL (redis://127.0.0.1:6379) SUBLET_NAMESPACE SUBLET_APP
