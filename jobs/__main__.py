@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 
@@ -13,9 +14,18 @@ def main() -> int:
         from jobs.bootstrap import ensure
 
         ensure(())
+    if os.getpid() == 1:
+        _hear_of_the_end()
     from jobs.cli.dispatch import run
 
     return run(sys.argv[1:])
+
+
+def _hear_of_the_end() -> None:
+    """Have SIGTERM end this process, the first of a container: the kernel keeps from it what it does not ask for."""
+    import signal
+
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 if __name__ == "__main__":

@@ -2,19 +2,21 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
 from itertools import takewhile
 
 import pytest
+import redis
 
 from functions import tick
 from functions.api import Api
 from functions.call import Request
 from functions.tick import Ticked, one_round, run_tick
 from functions.tokens import Tokens
-from jobs import pools, reads, summons
+from jobs import keys, pools, reads, summons
 from jobs.client import SyncClient
 from jobs.config import Settings, connect_sync
 from jobs.errors import OutOfMemory
@@ -22,8 +24,10 @@ from jobs.model import State
 from jobs.schedules import schedule
 from jobs.store import Store
 from jobs.summoner import Summoned, Summoner
+from tests.processes import children_of, on_linux, until
 from tests.summoning import POOL, Recorder, jobs
 
+pytest_plugins = ["tests.shell"]
 SECRET = "a-secret-of-sixteen"
 PLAN = b'{"when":{"every":3600}}'
 
@@ -143,3 +147,21 @@ def test_a_tick_with_nothing_to_do_is_two_commands(new_server, way):
         seen = takewhile(lambda line: line["command"] != "PING", iter(monitor.next_command, None))
         sent = [line["command"].split()[0] for line in seen if line["client_type"] != "lua"]
     assert sent == ["EVALSHA", "EVALSHA"], "one to reap, and one to prune"
+
+
+@on_linux
+def test_a_tick_that_is_the_first_process_of_a_container_ends_when_it_is_told_to(shell):
+    alone = ["unshare", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no pid namespaces here")
+    shell.ok("submit", "add", '{"a": 1}')
+    process = subprocess.Popen([*alone, *shell.command, "tick", "--for", "5m"], cwd=shell.folder, env=shell.env)
+    try:
+        (own,) = until(lambda: children_of(process.pid))
+        with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"]) as raw:
+            until(lambda: raw.hget(keys.base(shell.env["SUBLET_NAMESPACE"]), "upkeep"))
+        os.kill(own, signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait(30)
