@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 
 from functions.api import Api
+from functions.app import SECURITY
 from functions.call import Reply, Request
 from functions.invoked import GRACE, Workshop
 from functions.reply import Problem
@@ -60,6 +61,7 @@ class Hosted:
         self._prompt = prompt
         self._api: Api | None = None
         self._summoner: Summoner | None = None
+        self._work_seconds: float | None = None
         self._asked_at = 0.0
         self._under_way = 0
         self._said = ""
@@ -82,24 +84,28 @@ class Hosted:
             api = self._open()
             if who is None and not api.tokens.needed:
                 raise Invalid(OPEN)
-            reply = await api.answer(request, who)
-            if self._prompt and self._summoner and isinstance(reply.body, bytes):
-                await self._settle(self._summoner)
-            return reply
+            try:
+                reply = await api.answer(request, who)
+                if self._prompt and self._summoner and isinstance(reply.body, bytes):
+                    await self._settle(self._summoner)
+                return reply
+            finally:
+                if self._prompt and self._under_way == 1:
+                    await api.store.rest()
         except Invalid as error:
             self._tell(str(error))
-            return Problem(
-                "not-set-up", "nothing can be done here with the settings there are: the log says what is wrong"
-            ).reply()
+            refusal = Problem("not-set-up", "with its settings this server can do nothing: its log says what is wrong").reply()
+            refusal.headers = SECURITY | refusal.headers
+            return refusal
         finally:
             self._asked_at = time.time()
             self._under_way -= 1
 
     def limit_work(self, seconds: float) -> None:
-        """Have no worker that begins from now on stay for longer, however long it may stay otherwise. Raises Invalid."""
-        workshop = self._open().workshop
-        if workshop:
-            workshop.seconds = max(1.0, seconds)
+        """Have no worker that begins from now on stay for longer, however long it may stay otherwise."""
+        self._work_seconds = max(1.0, seconds)
+        if self._api and self._api.workshop:
+            self._api.workshop.seconds = self._work_seconds
 
     def hurry(self) -> None:
         """Have nobody wait any more: who does is answered now."""
@@ -131,8 +137,9 @@ class Hosted:
             app = load_app(name) if name else None
             store = Store(quick(app.settings if app else Settings.read()))
             self._summoner = store.summoner = Summoner(store, invokers_of())
+            self._summoner.prompt = self._prompt
             store.nudge = self._summoner.nudge
-            workshop = Workshop(app, seconds=Workshop.seconds_of()) if app else None
+            workshop = Workshop(app, seconds=self._work_seconds or Workshop.seconds_of()) if app else None
             self._api = Api(store, tokens, workshop=workshop, secrets=secrets)
         return self._api
 

@@ -62,6 +62,7 @@ KINDS: dict[str, Kind] = {
     "unavailable": Kind(503, "Redis does not answer", 1),
     "busy": Kind(503, "This process has no room for more", 1),
     "not-set-up": Kind(503, "This server is not set up", 60),
+    "out-of-time": Kind(503, "The time for this request is over", 1),
 }
 """All problems, by the last word of their type. A refusal of the scripts has its own code here, in small letters."""
 

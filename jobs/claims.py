@@ -193,8 +193,9 @@ class Claims:
             self._markers.hurry()
 
     async def aclose(self) -> None:
-        """Give back what abandoned claims brought, and let go of the blocking connection."""
+        """Give back what abandoned claims brought, and let go of the blocking connection. Who claims later makes another."""
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)
         if self._markers:
-            await self._markers.aclose()
+            markers, self._markers = self._markers, None
+            await markers.aclose()

@@ -195,6 +195,13 @@ class Store:
         if self._tail:
             self._tail.close()
 
+    async def rest(self) -> None:
+        """See to what claims have left undone, and listen no more, until somebody waits again: this process may be frozen.
+
+        The marker that a frozen process hears would be lost, and another worker would find its job only at its next look.
+        """
+        await self._claims.aclose()
+
     def tail(self) -> Tail:
         """Who hears of every move of every job: one for all listeners of this process."""
         if self._tail is None:

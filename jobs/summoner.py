@@ -114,6 +114,8 @@ class Summoner:
 
     def __init__(self, store: Store, invokers: Mapping[str, Invoker], ours: Callable[[Pool], bool] = lambda pool: True) -> None:
         self._store, self._ours = store, ours
+        self.prompt = False
+        """Nothing may be put off: somebody waits for `settle`. A pool that is new is noticed up to 2 s later then."""
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
         self._known: dict[str, Pool] = {}
         self._uncalled: list[Pool] = []
@@ -135,7 +137,7 @@ class Summoner:
         unknown = set(queues)
         if time.monotonic() - self._known_at < KNOWN:
             self._ask_for(unknown)
-            unknown -= self._by_queue.keys()
+            unknown = set() if self.prompt else unknown - self._by_queue.keys()
         self._unlooked |= unknown
         if unknown and self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look())
@@ -238,7 +240,7 @@ class Summoner:
                 orders = await self._ask(self._known[name])
                 for order in orders:
                     self._start(order)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(0 if self.prompt else PAUSE)
                 more = name in self._again or sum(len(order.summons) for order in orders) == HANDED
         except JobsError as error:
             self._say(name, "pool %s: cannot ask whether it needs workers: %s", name, error)

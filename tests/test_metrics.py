@@ -9,7 +9,8 @@ import pytest
 
 from functions import numbers
 from functions.call import Call, Request
-from functions.metrics import TEXT, exposition, metrics
+from functions.exposition import TEXT, exposition
+from functions.metrics import metrics
 from functions.tokens import Principal
 from jobs import counts, keys
 from jobs.config import Settings

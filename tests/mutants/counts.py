@@ -261,7 +261,7 @@ MUTANTS = (
     ),
     Mutant(
         "the classes of a histogram are not summed up",
-        "functions/metrics.py",
+        "functions/exposition.py",
         "upto += count",
         "upto = count",
         "all percentiles are nonsense",
