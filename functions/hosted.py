@@ -18,6 +18,7 @@ from functions.api import Api
 from functions.app import SECURITY
 from functions.call import Reply, Request
 from functions.invoked import GRACE, Workshop
+from functions.prompt import promptly
 from functions.reply import Problem
 from functions.tokens import Principal, Tokens
 from jobs.config import Settings, quick
@@ -34,8 +35,6 @@ APP = "SUBLET_APP"
 """The variable that names the app whose jobs are run here, by MODULE:APP."""
 IDLE = 60.0
 """Seconds without a request after which the connections of a process that may have been frozen are not trusted any more."""
-SETTLING = 8.0
-"""Seconds that an answer may be kept back until the workers are summoned that the request calls for."""
 CLOSING = 3.0
 """Seconds that the connections to Redis may take to close: it may not answer."""
 OPEN = "no caller can be let in, for this server has no tokens: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
@@ -85,10 +84,8 @@ class Hosted:
             if who is None and not api.tokens.needed:
                 raise Invalid(OPEN)
             try:
-                reply = await api.answer(request, who)
-                if self._prompt and self._summoner and isinstance(reply.body, bytes):
-                    await self._settle(self._summoner)
-                return reply
+                answering = api.answer(request, who)
+                return await (promptly(self._summoner, answering) if self._prompt and self._summoner else answering)
             finally:
                 if self._prompt and self._under_way == 1:
                     await api.store.rest()
@@ -145,15 +142,11 @@ class Hosted:
 
     async def _renew(self) -> None:
         """Let go of what may have died while nobody looked: a gateway forgets connections without telling anybody."""
-        if self._api and time.time() - self._asked_at > IDLE and not (self._api.workshop and self._api.workshop.busy):
+        api = self._api
+        if api is None or time.time() - self._asked_at <= IDLE or api.store.has_listeners:
+            return
+        if api.workshop is None or not api.workshop.busy:
             await self.aclose()
-
-    async def _settle(self, summoner: Summoner) -> None:
-        try:
-            async with asyncio.timeout(SETTLING):
-                await summoner.settle()
-        except TimeoutError:
-            log.warning("the workers that were to be summoned were not reached in %g s", SETTLING)
 
     def _tell(self, words: str) -> None:
         """Log what is wrong with the settings, once."""

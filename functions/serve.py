@@ -13,6 +13,7 @@ from functions.front import Front
 from functions.gate import Limits
 from functions.invoked import Workshop
 from functions.listening import listen, make_room, url_of
+from functions.prompt import Prompt
 from functions.tokens import Tokens
 from jobs.config import Settings, quick
 from jobs.invokers import invokers_of
@@ -50,13 +51,15 @@ async def serve(
     stop: Stop | None = None,
     workshop: Workshop | None = None,
     secrets: Secrets | None = None,
+    prompt: bool = False,
 ) -> None:
     """Serve the API until a signal comes (SIGTERM, SIGINT, SIGHUP), or, if there is a `stop`, until that is asked.
 
     `report` is told the URL once it is up. Without `tokens` only loopback addresses are served. Redis need not be there: who
     asks meanwhile is told 503. With a `workshop`, `POST /work` runs jobs in it, for who has a token or one of the `secrets`. At
     the end, no more requests are taken, who waits is answered, workers finish or give back, and the others have 8 s; a second
-    signal hurries. Raises Invalid for an address that cannot be served, and JobsError for a port that is taken.
+    signal hurries. `prompt` is for a process that may be frozen between two requests: an answer waits for the workers that its
+    request has summoned. Raises Invalid for an address that cannot be served, and JobsError for a port that is taken.
     """
     tokens, limits = tokens or Tokens(), limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)
@@ -64,7 +67,7 @@ async def serve(
     summoner = store.summoner = Summoner(store, invokers_of())
     store.nudge = summoner.nudge
     api = Api(store, tokens, workshop=workshop, secrets=secrets or Secrets())
-    front = Front(api, replace(limits, connections=make_room(limits.connections)))
+    front = Front(Prompt(api, summoner) if prompt else api, replace(limits, connections=make_room(limits.connections)))
     try:
         with _asked(stop) as stop:
             await front.start(sockets)

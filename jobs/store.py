@@ -202,6 +202,11 @@ class Store:
         """
         await self._claims.aclose()
 
+    @property
+    def has_listeners(self) -> bool:
+        """Does anybody listen to the moves of jobs?"""
+        return self._tail is not None and len(self._tail.listeners) > 0
+
     def tail(self) -> Tail:
         """Who hears of every move of every job: one for all listeners of this process."""
         if self._tail is None:

@@ -114,6 +114,8 @@ class Summoner:
 
     def __init__(self, store: Store, invokers: Mapping[str, Invoker], ours: Callable[[Pool], bool] = lambda pool: True) -> None:
         self._store, self._ours = store, ours
+        self.nudged = 0
+        """Times that somebody put something into a queue."""
         self.prompt = False
         """Nothing may be put off: somebody waits for `settle`. A pool that is new is noticed up to 2 s later then."""
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
@@ -132,6 +134,7 @@ class Summoner:
 
     def nudge(self, queues: Iterable[str]) -> None:
         """Something was put into these queues. Returns at once; what comes of it is seen to beside."""
+        self.nudged += 1
         if self._closing.is_set() or not self._invokers:
             return
         unknown = set(queues)

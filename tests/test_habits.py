@@ -55,6 +55,8 @@ LAYERS = [
         "functions.listening",
         "functions.timetable",
         "functions.trigger_bodies",
+        "functions.environ",
+        "functions.beside",
     },
     {"functions.held", "functions.numbers", "functions.examples", "functions.cloudevents"},
     {
@@ -83,7 +85,7 @@ LAYERS = [
     {"functions.schedules", "functions.triggers", "functions.metrics"},
     {"functions.app"},
     {"functions.api"},
-    {"functions.connection"},
+    {"functions.connection", "functions.prompt"},
     {"functions.front"},
     {"functions.serve", "functions.hosted"},
     {"functions.aws", "functions.asgi", "functions.wsgi"},

@@ -163,6 +163,19 @@ async def test_connections_that_lay_idle_are_made_anew(environment, settings, mo
     server.close()
 
 
+async def test_nothing_is_made_anew_under_somebody_who_listens(environment, monkeypatch):
+    monkeypatch.setattr(module, "IDLE", 0.0)
+    hosted = Hosted(prompt=True)
+    headers = {"host": "h", "authorization": f"Bearer {SECRET}", "accept": "text/event-stream"}
+    stream = (await hosted.answer(Request("GET", "/events", headers=headers))).body
+    assert (await anext(stream)).startswith(b"retry:")
+    assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
+    async with asyncio.timeout(10):
+        assert b"event: queued" in await anext(stream)
+    await stream.aclose()
+    await hosted.aclose()
+
+
 def test_headers_that_come_twice_are_one_line():
     assert folded([("Accept", "a"), ("X-B", "1"), ("accept", "b")]) == {"accept": "a, b", "x-b": "1"}
 

@@ -57,7 +57,8 @@ def serve(args: Namespace) -> int:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if workshop:
             runner.get_loop().set_default_executor(threads)
-        runner.run(run(settings, host, port, tokens, report, workshop=workshop, secrets=secrets))
+        prompt = os.environ.get("SUBLET_PROMPT", "") not in ("", "0")
+        runner.run(run(settings, host, port, tokens, report, workshop=workshop, secrets=secrets, prompt=prompt))
         if workshop:
             threads.shutdown(wait=False, cancel_futures=True)
             leave_what_runs_on(workshop.stuck, 0)

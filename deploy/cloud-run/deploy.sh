@@ -1,0 +1,47 @@
+#!/bin/sh
+# The API, workers and the clock on Cloud Run: once, and again after every change. What is there already is left as it is.
+#   PROJECT=my-project REGION=europe-west1 SUBLET_REDIS_URL=rediss://USER:PASSWORD@HOST:6379 ./deploy.sh
+set -eu
+cd "$(dirname "$0")"
+: "${PROJECT:?the id of your Google Cloud project}" "${REGION:?such as europe-west1}"
+export CLOUDSDK_CORE_PROJECT="$PROJECT" CLOUDSDK_CORE_DISABLE_PROMPTS=1
+account="sublet@$PROJECT.iam.gserviceaccount.com"
+image="$REGION-docker.pkg.dev/$PROJECT/sublet/tasks:$(date -u +%Y%m%d-%H%M%S)"
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+
+there() { gcloud "$@" > "$made/said" 2>&1; }
+secret() { # a name, and what it is to hold if there is none of that name
+  if ! there secrets describe "$1"; then
+    : "${2:?$1 is not there yet: set SUBLET_REDIS_URL}"
+    printf %s "$2" | gcloud secrets create "$1" --replication-policy automatic --data-file -
+  fi
+  gcloud secrets add-iam-policy-binding "$1" --member "serviceAccount:$account" --role roles/secretmanager.secretAccessor > "$made/said"
+}
+
+gcloud services enable run.googleapis.com cloudbuild.googleapis.com artifactregistry.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com
+there artifacts repositories describe sublet --location "$REGION" || gcloud artifacts repositories create sublet --location "$REGION" --repository-format docker
+there iam service-accounts describe "$account" || gcloud iam service-accounts create sublet
+secret sublet-redis-url "${SUBLET_REDIS_URL:-}"
+secret sublet-tokens "me:admin:$(openssl rand -hex 24) clock:tick:$(openssl rand -hex 24)"
+secret sublet-signing "whsec_$(openssl rand -base64 32)"
+
+gcloud builds submit --tag "$image" .
+for name in service worker; do
+  sed -e "s|IMAGE|$image|" -e "s|PROJECT|$PROJECT|" "$name.yaml" > "$made/$name.yaml"
+  gcloud run services replace "$made/$name.yaml" --region "$REGION"
+done
+api=$(gcloud run services describe sublet --region "$REGION" --format "value(status.url)")
+work=$(gcloud run services describe sublet-worker --region "$REGION" --format "value(status.url)")
+tokens=$(gcloud secrets versions access latest --secret sublet-tokens | tr " " "\n")
+me=$(echo "$tokens" | sed -n "s/^me:[a-z,]*://p") clock=$(echo "$tokens" | sed -n "s/^clock:[a-z,]*://p")
+
+# Whoever submits to this queue, or ticks, calls workers
+curl -fs -o "$made/pool" -H "Authorization: Bearer $me" "$api/pools/default" ||
+  curl -fsS -X PUT -H "Authorization: Bearer $me" -H "Content-Type: application/json" "$api/pools/default" \
+    -d '{"queues": ["default"], "invoker": "http", "target": "'"$work"'/work", "max": 10}'
+# The clock: a tick each minute. With /tick?for=50&every=5 nothing is late for more than 5 s, and an instance is up, and paid for, all the time
+there scheduler jobs describe sublet-tick --location "$REGION" || gcloud scheduler jobs create http sublet-tick --location "$REGION" \
+  --schedule "* * * * *" --uri "$api/tick" --http-method POST --headers "Authorization=Bearer $clock" \
+  --attempt-deadline 60s --max-retry-attempts 0
+echo "the API is at $api; your token is in the secret sublet-tokens"
