@@ -61,7 +61,7 @@ class Hosted:
         self._api: Api | None = None
         self._summoner: Summoner | None = None
         self._work_seconds: float | None = None
-        self._asked_at = 0.0
+        self._asked_at = time.time()
         self._under_way = 0
         self._said = ""
 

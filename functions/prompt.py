@@ -44,4 +44,8 @@ async def promptly(summoner: Summoner, answering: Awaitable[Reply]) -> Reply:
                 await summoner.settle()
         except TimeoutError:
             log.warning("the workers that were to be summoned were not reached in %g s", SETTLING)
+        except asyncio.CancelledError:
+            if reply.unsent:  # there is an answer, and nobody who takes it
+                await reply.unsent()
+            raise
     return reply

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from functions.app import Api
+from functions.api import Api
 from functions.tokens import Tokens
 from jobs.config import Settings
 from jobs.store import Store

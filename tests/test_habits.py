@@ -85,7 +85,7 @@ LAYERS = [
     {"functions.schedules", "functions.triggers", "functions.metrics"},
     {"functions.app"},
     {"functions.api"},
-    {"functions.connection", "functions.prompt"},
+    {"functions.connection", "functions.exchange", "functions.prompt"},
     {"functions.front"},
     {"functions.serve", "functions.hosted"},
     {"functions.aws", "functions.asgi", "functions.wsgi"},

@@ -6,7 +6,7 @@ import pytest
 
 from functions import prompt as module
 from functions.call import Reply, Request
-from functions.prompt import Prompt
+from functions.prompt import Prompt, promptly
 from tests.serving import SECONDS, Held, ask, fronting, serving
 
 pytest_plugins = ["tests.served"]
@@ -51,3 +51,30 @@ async def test_what_cannot_be_called_holds_an_answer_back_for_some_seconds_only(
     assert not caplog.text, "it calls nobody"
     assert (await core.answer(Request("POST", "/jobs"))).body == b"!"
     assert "were not reached" in caplog.text
+
+
+async def test_an_answer_that_is_kept_back_is_undone_when_its_caller_leaves():
+    begun, notes = asyncio.Event(), []
+
+    class Slow:
+        nudged = 0
+
+        async def settle(self):
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def undo():
+        notes.append("undone")
+
+    async def claimed():
+        slow.nudged += 1
+        return Reply(200, b"!", unsent=undo)
+
+    slow = Slow()
+    answering = asyncio.create_task(promptly(slow, claimed()))
+    async with asyncio.timeout(SECONDS):
+        await begun.wait()
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+    assert notes == ["undone"]

@@ -1,0 +1,187 @@
+"""The API as an ASGI 3 application, for any server that takes one (`uvicorn functions.asgi:app`), or mounted in another one.
+
+Nothing is imported of any framework, and nothing is connected before the first request, or the server's start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from functions.app import SECURITY
+from functions.call import Request
+from functions.exchange import Answer, Caller, Message, Receive, Send, target_of
+from functions.gate import Bodies, Limits
+from functions.hosted import Hosted, folded
+from functions.outlet import Ends
+from functions.reply import Problem
+from jobs.errors import Invalid
+
+log = logging.getLogger(__name__)
+
+FROZEN = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_PROMPT")
+"""Variables that say that a process may be frozen between two requests: those of platforms that do, and ours for others."""
+LAST_RESORT = 2.0
+"""Seconds that what an answer held may take to be given back, and what was cut short to clean up."""
+
+
+class Place:
+    """The API on one event loop."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self.hosted, self.ends = hosted, Ends()
+        self._finishing: asyncio.Task[None] | None = None
+        self._chained: dict[int, tuple[Any, Any]] = {}
+
+    def heed_signals(self) -> None:
+        """Hear of the signals by which the server is told to stop. What it does at them, it does as before.
+
+        Servers wait for all requests before they say that it is over; those that wait for a job, and streams, would go on.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.getsignal(number)
+            if callable(before) and number not in self._chained:
+                with contextlib.suppress(ValueError):  # not the main thread: the server's stop comes by other ways
+                    chained = partial(_heard, loop, self, before)
+                    signal.signal(number, chained)
+                    self._chained[number] = chained, before
+
+    def end(self) -> None:
+        """Have nobody wait any more, streams end, and workers finish or give back."""
+        self.hosted.hurry()
+        self.ends.come()
+        self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())
+
+    async def aclose(self) -> None:
+        """End, and let go of everything."""
+        for number, (chained, before) in self._chained.items():
+            if signal.getsignal(number) is chained:
+                signal.signal(number, before)
+        self.end()
+        if self._finishing:
+            await self._finishing
+        await self.hosted.aclose()
+
+
+def _heard(loop: asyncio.AbstractEventLoop, place: Place, before: Any, number: int, frame: FrameType | None) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(place.end)
+    before(number, frame)
+
+
+class Asgi:
+    """The application. What it is connected to belongs to an event loop, and is made when that first brings a request."""
+
+    def __init__(self, make: Callable[[], Hosted] | None = None, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
+        self._make, self._limits = make or _hosted, limits
+        self._bodies = Bodies(limits)
+        self._places: dict[asyncio.AbstractEventLoop, Place] = {}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one connection of the server's: an HTTP request, or its own life from start to end."""
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._life(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1003, "reason": "there are no websockets here: GET /events streams"})
+        else:
+            raise NotImplementedError(f"an ASGI server's {scope['type']!r} is not known here")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
+        """Start and end with the application that this one is mounted in, whose `lifespan` this can be. Raises Invalid."""
+        place = self._place()
+        try:
+            await place.hosted.start()
+            yield
+        finally:
+            self._places.pop(asyncio.get_running_loop(), None)
+            await place.aclose()
+
+    async def _life(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            async with self.lifespan():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except Invalid as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+    def _place(self) -> Place:
+        loop = asyncio.get_running_loop()
+        place = self._places.get(loop)
+        if place is None:
+            for old in [one for one in tuple(self._places) if one.is_closed()]:
+                self._places.pop(old, None)
+            place = self._places[loop] = Place(self._make())
+            place.heed_signals()
+        return place
+
+    async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
+        caller = Caller(receive)
+        serving = asyncio.create_task(self._serve(scope, caller, send))
+        try:
+            await asyncio.wait([serving, caller.gone], return_when=asyncio.FIRST_COMPLETED)
+            if not caller.served:
+                serving.cancel()
+            await asyncio.wait([serving])
+            if not serving.cancelled():
+                serving.result()
+        finally:
+            caller.forget()
+            if not serving.done():  # the server cuts short what runs
+                serving.cancel()
+                await asyncio.wait([serving], timeout=LAST_RESORT)
+
+    async def _serve(self, scope: Message, caller: Caller, send: Send) -> None:
+        place = self._place()
+        headers = folded((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        if "expect" not in headers:
+            caller.listen()
+        target = target_of(scope)
+        if target:
+            read = partial(self._bodies.read, caller, headers, caller.listen)
+            reply = await place.hosted.answer(Request(scope["method"], *target, headers, read=read))
+        else:
+            reply = Problem("bad-request", "the first line must be a method, a path or an address").reply()
+        reply.headers = SECURITY | reply.headers
+        sent = False
+        try:
+            answer = Answer(reply, scope["method"] == "HEAD", caller, send, self._limits.send_seconds)
+            await answer.send(place.ends)
+            sent = True
+        except OSError as error:
+            log.debug("an answer could not be sent: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001  what makes the pieces of a stream may fail: the caller sees it break off
+            log.error("an answer broke off: %s", type(error).__name__)
+        finally:
+            if not sent and reply.unsent:
+                await _bounded(reply.unsent)
+
+
+async def _bounded(undo: Callable[[], Awaitable[None]]) -> None:
+    try:
+        async with asyncio.timeout(LAST_RESORT):
+            await undo()
+    except Exception as error:  # noqa: BLE001  whatever it is: the leases end by themselves
+        log.warning("what an answer held that nobody took was not given back: %s", type(error).__name__)
+
+
+def _hosted() -> Hosted:
+    return Hosted(prompt=any(os.environ.get(name, "0") not in ("", "0") for name in FROZEN))
+
+
+app = Asgi()
+"""For servers: `functions.asgi:app`."""
