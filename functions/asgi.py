@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -20,7 +20,7 @@ from functions.call import Request
 from functions.exchange import Answer, Caller, Message, Receive, Send, target_of
 from functions.gate import Bodies, Limits
 from functions.hosted import Hosted, folded
-from functions.outlet import Ends
+from functions.outlet import LAST_RESORT, Ends, undo
 from functions.reply import Problem
 from jobs.errors import Invalid
 
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 FROZEN = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_PROMPT")
 """Variables that say that a process may be frozen between two requests: those of platforms that do, and ours for others."""
-LAST_RESORT = 2.0
-"""Seconds that what an answer held may take to be given back, and what was cut short to clean up."""
 
 
 class Place:
@@ -168,15 +166,7 @@ class Asgi:
             log.error("an answer broke off: %s", type(error).__name__)
         finally:
             if not sent and reply.unsent:
-                await _bounded(reply.unsent)
-
-
-async def _bounded(undo: Callable[[], Awaitable[None]]) -> None:
-    try:
-        async with asyncio.timeout(LAST_RESORT):
-            await undo()
-    except Exception as error:  # noqa: BLE001  whatever it is: the leases end by themselves
-        log.warning("what an answer held that nobody took was not given back: %s", type(error).__name__)
+                await undo(reply)
 
 
 def _hosted() -> Hosted:

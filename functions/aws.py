@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from functions.call import Reply, Request
 from functions.hosted import Hosted, folded
+from functions.outlet import undo
 from functions.reply import Problem
 from functions.tokens import Principal
 from functions.triggers import PLATFORM, UNDERSTOOD
@@ -90,8 +91,7 @@ class _Function:
             body = await _collected(reply)
             if len(body) <= BODY_MAX:
                 return _result(reply, body)
-            if reply.unsent:
-                await reply.unsent()
+            await undo(reply)
             problem = Problem("too-large", f"the answer has {len(body):,} bytes: Lambda passes on {BODY_MAX:,}, so ask for less")
         except TimeoutError:
             problem = Problem("out-of-time", f"no answer {LAST:g} s before this invocation's end: ask for less, or wait less")

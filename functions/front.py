@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from socket import socket
 from typing import Any, Protocol, cast
@@ -19,14 +19,12 @@ from functions.call import Reply, Request
 from functions.connection import CLOSE, KEEP, Connection, last, refusal
 from functions.gate import Bodies, Limits
 from functions.listening import BACKLOG
-from functions.outlet import CONTINUE, Ends, Outlet, head, whole
+from functions.outlet import CONTINUE, LAST_RESORT, Ends, Outlet, head, undo, whole
 
 log = logging.getLogger(__name__)
 
 TURNED_AWAY = 64
 """Connections that are being told at a time that there is no room; beyond, they are dropped."""
-LAST_RESORT = 2.0
-"""Seconds that what was cut short may take to clean up."""
 
 
 class Core(Protocol):
@@ -176,7 +174,7 @@ class Front(web.Server):
 
     def _undo(self, reply: Reply) -> None:
         if reply.unsent:
-            task = asyncio.get_running_loop().create_task(_bounded(reply.unsent))
+            task = asyncio.get_running_loop().create_task(undo(reply))
             self._afterwards.add(task)
             task.add_done_callback(self._afterwards.discard)
 
@@ -223,14 +221,6 @@ def _target(raw: str) -> tuple[str, str] | None:
     except ValueError:
         return None
     return (parts.path or "/", parts.query) if parts.scheme in ("http", "https") and parts.netloc else None
-
-
-async def _bounded(undo: Callable[[], Awaitable[None]]) -> None:
-    try:
-        async with asyncio.timeout(LAST_RESORT):
-            await undo()
-    except Exception as error:  # noqa: BLE001  whatever it is: the leases end by themselves
-        log.warning("what an answer held that nobody took was not given back: %s", type(error).__name__)
 
 
 def _tell(request: web.BaseRequest, status: int, seconds: float) -> None:

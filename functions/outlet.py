@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -12,6 +13,10 @@ from http import HTTPStatus
 
 from functions.call import Reply
 
+log = logging.getLogger(__name__)
+
+LAST_RESORT = 2.0
+"""Seconds that what was cut short may take to clean up."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _HIGH = 64 * 1024
@@ -133,3 +138,14 @@ async def close(body: bytes | AsyncIterator[bytes]) -> None:
     """Have a body that streams clean up after itself."""
     if isinstance(body, AsyncGenerator):
         await body.aclose()
+
+
+async def undo(reply: Reply) -> None:
+    """Give back, in some seconds at most, what an answer holds that nobody took; and have what makes its pieces clean up."""
+    try:
+        async with asyncio.timeout(LAST_RESORT):
+            await close(reply.body)
+            if reply.unsent:
+                await reply.unsent()
+    except Exception as error:  # noqa: BLE001  whatever it is: the leases end by themselves
+        log.warning("what an answer held that nobody took was not given back: %s", type(error).__name__)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from functions.call import Reply, Request
+from functions.outlet import undo
 from jobs.summoner import Summoner
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,6 @@ async def promptly(summoner: Summoner, answering: Awaitable[Reply]) -> Reply:
         except TimeoutError:
             log.warning("the workers that were to be summoned were not reached in %g s", SETTLING)
         except asyncio.CancelledError:
-            if reply.unsent:  # there is an answer, and nobody who takes it
-                await reply.unsent()
+            await undo(reply)  # there is an answer, and nobody who takes it
             raise
     return reply

@@ -25,7 +25,7 @@ from functions.call import Reply, Request
 from functions.environ import Environ, has_body, has_left, headers_of, path_of, read_body
 from functions.gate import Limits
 from functions.hosted import Hosted
-from functions.outlet import close
+from functions.outlet import undo
 from functions.reply import Problem
 from functions.tokens import Principal
 
@@ -103,9 +103,9 @@ class Wsgi:
                 read=read if has_body(environ) else None,
                 streams=bool(environ.get("wsgi.multithread")),  # a stream would leave nobody to answer others
             )
-            reply = errands.wait(beside.core.answer(request), undo=_undo)
+            reply = errands.wait(beside.core.answer(request), undo=undo)
             if reply.unsent and left():
-                Errands(beside).wait(_undo(reply), 2 * LAST_RESORT)
+                Errands(beside).wait(undo(reply), 2 * LAST_RESORT)
                 raise Left
             return errands, reply
         except Left:
@@ -163,7 +163,7 @@ class Delivery:
         if over or not self._errands:
             return
         try:
-            Errands(self._errands.beside).wait(_undo(self._reply), 2 * LAST_RESORT)
+            Errands(self._errands.beside).wait(undo(self._reply), 2 * LAST_RESORT)
         except Silent as error:
             log.warning("an answer that nobody took could not be undone: %s", error)
 
@@ -174,17 +174,6 @@ async def _some(pieces: AsyncIterator[bytes]) -> bytes:
         if piece:
             return piece
     return b""
-
-
-async def _undo(reply: Reply) -> None:
-    """Give back what an answer holds that nobody took, or have what makes its pieces clean up."""
-    try:
-        async with asyncio.timeout(LAST_RESORT):
-            await close(reply.body)
-            if reply.unsent:
-                await reply.unsent()
-    except Exception as error:  # noqa: BLE001  whatever it is: the leases end by themselves
-        log.warning("what an answer held that nobody took was not given back: %s", type(error).__name__)
 
 
 def _head(reply: Reply, *, bare: bool) -> tuple[str, list[tuple[str, str]]]:

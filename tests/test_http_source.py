@@ -283,7 +283,8 @@ async def test_the_api_may_stand_below_a_path(api, store):
 # ── what the API says ────────────────────────────────────────────────────────────────────────────────────────────────
 
 MEANS = {
-    **{slug: Unavailable for slug in ("timeout", "method-not-allowed", "internal", "unavailable", "busy", "at-work")},
+    **{slug: Unavailable for slug in ("timeout", "method-not-allowed", "internal", "unavailable", "busy", "at-work",
+                                      "not-set-up", "out-of-time")},
     **{slug: Invalid for slug in ("bad-request", "not-json", "too-large", "uri-too-long", "unsupported-media-type", "invalid",
                                   "idempotency-mismatch", "too-many-headers")},
     **{slug: Denied for slug in ("unauthorized", "forbidden")},
