@@ -100,7 +100,9 @@ class Api:
         if who is None and route.events and "authorization" not in request.headers:
             who = self.tokens.stray(roles)
         if who is None:
-            raise Problem("unauthorized", "send the header `Authorization: Bearer TOKEN`", headers={"WWW-Authenticate": "Bearer"})
+            sent = "authorization" in request.headers
+            why = "this token is none of this server's" if sent else "send the header `Authorization: Bearer TOKEN`"
+            raise Problem("unauthorized", why, headers={"WWW-Authenticate": "Bearer"})
         if not who.roles & (roles | {Role.ADMIN}):
             raise Problem(
                 "forbidden", f"the token of {who.name} is not for this: it takes {' or '.join(sorted(roles | {Role.ADMIN}))}"

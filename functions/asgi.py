@@ -16,10 +16,10 @@ from types import FrameType
 from typing import Any
 
 from functions.app import SECURITY
-from functions.call import Request
-from functions.exchange import Answer, Caller, Message, Receive, Send, target_of
+from functions.call import Request, folded
+from functions.exchange import Answer, Caller, Message, Receive, Send, dismiss, target_of
 from functions.gate import Bodies, Limits
-from functions.hosted import Hosted, folded
+from functions.hosted import Hosted
 from functions.outlet import LAST_RESORT, Ends, undo
 from functions.reply import Problem
 from jobs.errors import Invalid
@@ -30,27 +30,17 @@ FROZEN = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_PROMPT")
 """Variables that say that a process may be frozen between two requests: those of platforms that do, and ours for others."""
 
 
+PATIENCE = 1.0
+"""Seconds after which a caller who waits to be told to send a body is told so, though nobody reads it: most send it by then."""
+
+
 class Place:
     """The API on one event loop."""
 
     def __init__(self, hosted: Hosted) -> None:
+        self.loop = asyncio.get_running_loop()
         self.hosted, self.ends = hosted, Ends()
         self._finishing: asyncio.Task[None] | None = None
-        self._chained: dict[int, tuple[Any, Any]] = {}
-
-    def heed_signals(self) -> None:
-        """Hear of the signals by which the server is told to stop. What it does at them, it does as before.
-
-        Servers wait for all requests before they say that it is over; those that wait for a job, and streams, would go on.
-        """
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.getsignal(number)
-            if callable(before) and number not in self._chained:
-                with contextlib.suppress(ValueError):  # not the main thread: the server's stop comes by other ways
-                    chained = partial(_heard, loop, self, before)
-                    signal.signal(number, chained)
-                    self._chained[number] = chained, before
 
     def end(self) -> None:
         """Have nobody wait any more, streams end, and workers finish or give back."""
@@ -60,19 +50,61 @@ class Place:
 
     async def aclose(self) -> None:
         """End, and let go of everything."""
-        for number, (chained, before) in self._chained.items():
-            if signal.getsignal(number) is chained:
-                signal.signal(number, before)
         self.end()
         if self._finishing:
             await self._finishing
         await self.hosted.aclose()
 
 
-def _heard(loop: asyncio.AbstractEventLoop, place: Place, before: Any, number: int, frame: FrameType | None) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(place.end)
-    before(number, frame)
+class Signals:
+    """Tells all places of a process when the server is told to stop. What the signals do besides, they do as before.
+
+    Servers wait for all requests before they say that it is over; those that wait for a job, and streams, would go on.
+    """
+
+    def __init__(self) -> None:
+        self._places: set[Place] = set()
+        self._hooks: dict[int, partial[None]] = {}
+
+    def tell(self, place: Place) -> None:
+        """Tell a place, too."""
+        self._forget_closed()
+        self._places.add(place)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.getsignal(number)
+            if callable(before) and before is not self._hooks.get(number):
+                with contextlib.suppress(ValueError):  # not the main thread: the server's stop comes by other ways
+                    hook = partial(self._heard, before)
+                    signal.signal(number, hook)
+                    self._hooks[number] = hook
+
+    def forget(self, place: Place) -> None:
+        """Tell a place no more; when there is none left, the signals are as they were."""
+        self._places.discard(place)
+        self._forget_closed()
+        if not self._places:
+            hooks, self._hooks = self._hooks, {}
+            for number, hook in hooks.items():
+                before = hook.args[0]
+                if signal.getsignal(number) is hook:
+                    with contextlib.suppress(ValueError):
+                        signal.signal(number, before)
+
+    def _forget_closed(self) -> None:
+        """Have those be garbage whose loops are closed: nothing of them can be awaited any more."""
+        for place in tuple(self._places):
+            if place.loop.is_closed():
+                self._places.discard(place)
+
+    def _heard(self, before: Any, number: int, frame: FrameType | None) -> None:
+        for place in tuple(self._places):
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                place.loop.call_soon_threadsafe(place.end)
+        before(number, frame)
+
+
+SIGNALS = Signals()
+"""One for all: with a hook for each event loop, each would keep the one before it, and its connections, for good."""
 
 
 class Asgi:
@@ -103,7 +135,8 @@ class Asgi:
             await place.hosted.start()
             yield
         finally:
-            self._places.pop(asyncio.get_running_loop(), None)
+            self._places.pop(place.loop, None)
+            SIGNALS.forget(place)
             await place.aclose()
 
     async def _life(self, receive: Receive, send: Send) -> None:
@@ -124,36 +157,42 @@ class Asgi:
             for old in [one for one in tuple(self._places) if one.is_closed()]:
                 self._places.pop(old, None)
             place = self._places[loop] = Place(self._make())
-            place.heed_signals()
+            SIGNALS.tell(place)
         return place
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
-        caller = Caller(receive)
-        serving = asyncio.create_task(self._serve(scope, caller, send))
+        headers = folded((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        caller = Caller(receive, self._limits.body_seconds)
+        serving = asyncio.create_task(self._serve(scope, headers, caller, send))
+        either = (serving, caller.gone)
         try:
-            await asyncio.wait([serving, caller.gone], return_when=asyncio.FIRST_COMPLETED)
+            if headers.get("expect", "").lower() == "100-continue":
+                await asyncio.wait(either, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                caller.listen()
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not caller.served:
                 serving.cancel()
             await asyncio.wait([serving])
             if not serving.cancelled():
                 serving.result()
+            if caller.gone.done() and not caller.told:
+                await dismiss(send)
         finally:
             caller.forget()
             if not serving.done():  # the server cuts short what runs
                 serving.cancel()
                 await asyncio.wait([serving], timeout=LAST_RESORT)
 
-    async def _serve(self, scope: Message, caller: Caller, send: Send) -> None:
+    async def _serve(self, scope: Message, headers: dict[str, str], caller: Caller, send: Send) -> None:
         place = self._place()
-        headers = folded((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
-        if "expect" not in headers:
-            caller.listen()
         target = target_of(scope)
         if target:
             read = partial(self._bodies.read, caller, headers, caller.listen)
             reply = await place.hosted.answer(Request(scope["method"], *target, headers, read=read))
         else:
             reply = Problem("bad-request", "the first line must be a method, a path or an address").reply()
+        caller.spurn()
         reply.headers = SECURITY | reply.headers
         sent = False
         try:

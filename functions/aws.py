@@ -14,8 +14,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from functions.call import Reply, Request
-from functions.hosted import Hosted, folded
+from functions.app import SECURITY
+from functions.call import Reply, Request, folded
+from functions.hosted import Hosted
 from functions.outlet import undo
 from functions.reply import Problem
 from functions.tokens import Principal
@@ -96,6 +97,7 @@ class _Function:
         except TimeoutError:
             problem = Problem("out-of-time", f"no answer {LAST:g} s before this invocation's end: ask for less, or wait less")
         refusal = problem.reply()
+        refusal.headers = SECURITY | refusal.headers
         return _result(refusal, await _collected(refusal))
 
     async def _ask(self, request: Request, seconds: float, who: Principal | None = None) -> Reply:
@@ -114,7 +116,7 @@ def _request(event: Mapping[str, Any]) -> Request | None:
     http = context.get("http") if isinstance(context, dict) else None
     if not isinstance(context, dict) or not isinstance(http, dict):
         if any(key in event for key in HTTP_KEYS):
-            raise EventFailed(f"{_other(event)}; understood are an HTTP API (payload 2.0) and a function URL, and {UNDERSTOOD}")
+            raise EventFailed(f"{_other(event)}; HTTP is understood from an HTTP API (payload 2.0) and a function URL")
         return None
     try:
         headers = folded((event.get("headers") or {}).items())

@@ -4,54 +4,14 @@ Durations are seconds, moments are RFC 3339. Bodies are read strictly: a number 
 nobody knows is a fault, for it was meant to do something.
 """
 
-import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-WAIT_MAX = 20
-"""Seconds that one request may wait: gateways cut at about 30."""
+from functions.fields import WHOLE, ClaimId, Delay, Id, LeaseTime, Moment, Name, OwnId, Place, Text, Token, Wait
+
 BATCH_MAX = 1000
 """Items that one request carries."""
-
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-
-
-def _is_rfc3339(value: Any) -> Any:
-    """Let pass what RFC 3339 calls a moment; numbers in quotes, which pydantic takes for seconds, it does not."""
-    if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):
-        raise ValueError("use a moment as RFC 3339 has it, with a time zone, e.g. 2026-01-31T12:00:00Z")
-    return value
-
-
-def _whole(value: Any) -> Any:
-    """A number as JSON has it: 3.0 is 3, and some languages know no other way to write it."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-WHOLE = BeforeValidator(_whole)
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")]
-Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
-QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
-Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
-ClaimId = Annotated[
-    str,
-    Field(
-        pattern=r"^[A-Za-z0-9_.:-]{22,64}$",
-        description="Random characters of your own: the same again within 10 s gives what a claim took whose answer was lost.",
-    ),
-]
-Token = Annotated[str, Field(min_length=1, max_length=128, description="The proof of the lease, from the claim.")]
-Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_is_rfc3339)]
-Delay = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-LeaseTime = Annotated[
-    float, Field(ge=0.1, le=86_400, allow_inf_nan=False, description="Seconds that you may be silent before the job is given on.")
-]
-Wait = Annotated[float, Field(ge=0, le=WAIT_MAX, allow_inf_nan=False)]
-Text = Annotated[str, Field(max_length=1024)]
-Limit = Annotated[int, Field(ge=1, le=200, description="How many at most.")]
-Cursor = Annotated[str, Field(max_length=1024, description="Where the page before ended.")]
-
 
 _GIVEN: dict[str, Any] = {"not": {"type": "null"}}
 _SAID: dict[str, Any] = {"minLength": 1}
@@ -105,7 +65,7 @@ class NewJob(Body):
         default_factory=Growing, description="Seconds before the next try, or how they grow: 1 s, doubling, 300 s at most."
     )
     trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(None, description="A W3C traceparent.")
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,58}$")] | None = Field(
+    id: OwnId | None = Field(
         None, description="An id of your own: the same again answers with the same job. It gets the partition's number in front."
     )
 

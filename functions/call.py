@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -61,3 +61,20 @@ class Call(Generic[B, Q]):
     """The parts of the path that its template names."""
     workshop: Workshop | None = None
     """Where jobs are run, if this server has an app."""
+
+
+def as_text(value: str) -> str:
+    """A header's value that was read as Latin-1, byte by byte, as the UTF-8 that it is meant to be; as it is, if it is none."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
+
+
+def folded(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers by lower-case name; what came several times, with commas between."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        name, value = name.lower(), as_text(value)
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found

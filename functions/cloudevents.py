@@ -178,8 +178,16 @@ def _fault(name: str, msg: str = "cannot be") -> dict[str, Any]:
 
 def _decoded(value: str) -> str:
     """A header's value as it was meant: out of its quotes, then without its percent signs."""
-    quoted = _QUOTED.fullmatch(value.strip())
-    return unquote(re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else value.strip(), errors="replace")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes that are no UTF-8, as aiohttp keeps them: as other servers read them
+        value = value.encode("utf-8", "surrogateescape").decode("latin-1")
+    value = value.strip()
+    quoted = _QUOTED.fullmatch(value)
+    try:
+        return unquote(re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else value, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem("invalid", "an attribute's percent signs stand for bytes that are no UTF-8") from None
 
 
 def _parsed(raw: bytes, what: str) -> Any:

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from functions.answers import Answer
-from functions.bodies import Id, Wait
 from functions.call import Call, Reply
+from functions.fields import Id, Wait
 from functions.queries import Nothing, Query
 from functions.reading import fault
 from functions.reply import Problem, encode, json_reply, moment

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from socket import socket
 from typing import Any, Protocol, cast
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from functions.call import Reply, Request
+from functions.call import Reply, Request, folded
 from functions.connection import CLOSE, KEEP, Connection, last, refusal
 from functions.gate import Bodies, Limits
 from functions.listening import BACKLOG
@@ -126,7 +126,10 @@ class Front(web.Server):
                 return refusal("bad-request", "the first line must be a method, a path or an address, and HTTP/1.1 or HTTP/1.0")
             path, query = target
             read = partial(self._read, request) if request.body_exists else None
-            return await self.core.answer(Request(request.method, path, query, request.headers, read=read))
+            headers: Mapping[str, str] = request.headers
+            if len({*map(str.lower, headers)}) < len(headers):
+                headers = folded(headers.items())
+            return await self.core.answer(Request(request.method, path, query, headers, read=read))
         except Exception as error:  # noqa: BLE001  the core raises none; if it does, others must not suffer
             last_line = traceback.extract_tb(error.__traceback__)[-1]
             log.error("a defect: %s at %s:%d", type(error).__name__, os.path.basename(last_line.filename), last_line.lineno or 0)

@@ -12,12 +12,12 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable
 
 from functions.api import Api
 from functions.app import SECURITY
 from functions.call import Reply, Request
 from functions.invoked import GRACE, Workshop
+from functions.outlet import undo
 from functions.prompt import promptly
 from functions.reply import Problem
 from functions.tokens import Principal, Tokens
@@ -35,18 +35,11 @@ APP = "SUBLET_APP"
 """The variable that names the app whose jobs are run here, by MODULE:APP."""
 IDLE = 60.0
 """Seconds without a request after which the connections of a process that may have been frozen are not trusted any more."""
+RESTING = 0.8
+"""Seconds that an answer may be kept back until everything is given back that claims have left."""
 CLOSING = 3.0
 """Seconds that the connections to Redis may take to close: it may not answer."""
 OPEN = "no caller can be let in, for this server has no tokens: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
-
-
-def folded(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Headers by lower-case name; what came several times, with commas between."""
-    found: dict[str, str] = {}
-    for name, value in pairs:
-        name = name.lower()
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
 
 
 class Hosted:
@@ -83,12 +76,7 @@ class Hosted:
             api = self._open()
             if who is None and not api.tokens.needed:
                 raise Invalid(OPEN)
-            try:
-                answering = api.answer(request, who)
-                return await (promptly(self._summoner, answering) if self._prompt and self._summoner else answering)
-            finally:
-                if self._prompt and self._under_way == 1:
-                    await api.store.rest()
+            return await (self._promptly(api, request, who) if self._prompt else api.answer(request, who))
         except Invalid as error:
             self._tell(str(error))
             refusal = Problem("not-set-up", "with its settings this server can do nothing: its log says what is wrong").reply()
@@ -97,6 +85,27 @@ class Hosted:
         finally:
             self._asked_at = time.time()
             self._under_way -= 1
+
+    async def _promptly(self, api: Api, request: Request, who: Principal | None) -> Reply:
+        """Answer, and leave nothing to be done afterwards: then this process may be frozen."""
+        reply: Reply | None = None
+        try:
+            reply = await promptly(api.store.summoner, api.answer(request, who))
+            return reply
+        finally:
+            if self._under_way == 1:
+                await self._rest(api, reply)
+
+    async def _rest(self, api: Api, reply: Reply | None) -> None:
+        try:
+            async with asyncio.timeout(RESTING):
+                await api.store.rest()
+        except TimeoutError:
+            log.warning("what claims have left undone is not done after %g s: Redis is slow, or away", RESTING)
+        except asyncio.CancelledError:
+            if reply:  # there is an answer, and nobody who takes it
+                await undo(reply)
+            raise
 
     def limit_work(self, seconds: float) -> None:
         """Have no worker that begins from now on stay for longer, however long it may stay otherwise."""

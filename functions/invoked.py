@@ -81,7 +81,7 @@ async def work(call: Call[Summons, WorkQuery]) -> Reply:
     The head of the answer comes at once, the body when the worker has ended. Hanging up does not end it.
     """
     if call.workshop is None:
-        raise Problem("not-found", "this server has no app, so it cannot run jobs: start it with --app MODULE:APP")
+        raise Problem("not-found", "this server has no app, so it cannot run jobs: name one by SUBLET_APP, or sublet serve --app")
     shift = await call.workshop.begin(call.body, call.query.seconds)
     return Reply(200, shift.tell(), {"Content-Type": JSON}, finishes=True)
 

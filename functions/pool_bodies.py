@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from functions.bodies import WHOLE, Body, Name
+from functions.bodies import Body
+from functions.fields import WHOLE, Name
 from jobs.pool import QUEUES_MAX, SECONDS_MAX, SLOTS_MAX, TARGET_MAX, WORKERS_MAX, Kind
 
 Workers = Annotated[int, Field(ge=0, le=WORKERS_MAX), WHOLE]

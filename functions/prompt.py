@@ -35,8 +35,10 @@ class Prompt:
         return await promptly(self._summoner, self._core.answer(request))
 
 
-async def promptly(summoner: Summoner, answering: Awaitable[Reply]) -> Reply:
+async def promptly(summoner: Summoner | None, answering: Awaitable[Reply]) -> Reply:
     """An answer, once what its request has set off is done, for some seconds at most; one that set off nothing, at once."""
+    if summoner is None:
+        return await answering
     before = summoner.nudged
     reply = await answering
     if summoner.nudged != before and isinstance(reply.body, bytes):

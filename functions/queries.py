@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from functions.bodies import ClaimId, Cursor, Id, LeaseTime, Limit, Name, QueueName, Wait
+from functions.fields import ClaimId, Cursor, Id, LeaseTime, Limit, Name, QueueName, Wait
 from jobs.model import State
 
 

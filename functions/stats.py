@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from functions.answers import Answer
-from functions.bodies import Name
 from functions.call import Call, Reply
+from functions.fields import Name
 from functions.numbers import Numbers, look
 from functions.queries import Nothing, Query
 from functions.reply import json_reply

@@ -34,7 +34,9 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Reply:
     """
     sent, given = call.body, idempotency_key(call)
     if isinstance(sent, Event):
-        job = submission(call, told_by(sent, call.query, call.who.name, given), given)
+        told = told_by(sent, call.query)
+        made = None if told.id or given else f"e.{sent.key(call.who.name, told.task, told.queue)}"
+        job = submission(call, told, given, made=made)
     elif call.query.task is None:
         job = submission(call, sent, given)
     else:
@@ -50,19 +52,15 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Reply:
     return json_reply({"id": answer.id}, 201 if answer.created else 200, headers)
 
 
-def told_by(event: Event, asked: EventQuery, who: str, key: str | None) -> NewJob:
+def told_by(event: Event, asked: EventQuery) -> NewJob:
     """The job that an event stands for. Unless it has an id, that is made of who sent it, the event, its task and its queue."""
     if asked.task is not None:
         named = {"task": asked.task} | ({"queue": asked.queue} if asked.queue else {})
-        job = NewJob.model_validate({**named, "payload": {"event": event.form}})
-    else:
-        try:
-            job = NewJob.model_validate_json(event.json_data())
-        except ValidationError as error:
-            raise faults(error, "event", "data") from None
-    if job.id is not None or key is not None:
-        return job
-    return job.model_copy(update={"id": f"e.{event.key(who, job.task, job.queue)}"})
+        return NewJob.model_validate({**named, "payload": {"event": event.form}})
+    try:
+        return NewJob.model_validate_json(event.json_data())
+    except ValidationError as error:
+        raise faults(error, "event", "data") from None
 
 
 async def submit_batch(call: Call[NewJobs, Nothing]) -> Reply:
@@ -98,8 +96,8 @@ def idempotency_key(call: Call[Any, Any]) -> str | None:
     return found[1] or found[2]
 
 
-def submission(call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None) -> Submission:
-    """A job to be, from what was sent; with an Idempotency-Key, its id is made of that and of who sent it."""
+def submission(call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None, made: str | None = None) -> Submission:
+    """A job to be, from what was sent; with an Idempotency-Key, its id is made of that and of who sent it. `made`: by us."""
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:
         raise Problem(
@@ -108,7 +106,7 @@ def submission(call: Call[Any, Any], job: NewJob, key: str | None, at: int | Non
     payload = written(job.payload, PAYLOAD_MAX, *where, "payload")
     with telling(*where):
         rules = _rules(job)
-        own = job.id
+        own = job.id or made
         if key is not None:
             own = keyed_id(call, key, at)
             rules = f"{rules} digest={_digest(job)}".strip()

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from functions.bodies import WHOLE, Called, Name
+from functions.bodies import Called
+from functions.fields import WHOLE, Name
 
 
 class Summons(Called):

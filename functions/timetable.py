@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from functions.answers import Answer
-from functions.bodies import WHOLE, Body, Delay, Growing, Name
+from functions.bodies import Body, Growing
+from functions.fields import WHOLE, Delay, Name, OwnId
 from jobs.recurring import Schedule
 from jobs.schedule import Recurrence
 
@@ -44,7 +45,7 @@ class NewSchedule(Recurrence):
 class RunNow(Body):
     """One job of a schedule, beside its slots."""
 
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,58}$")] | None = Field(
+    id: OwnId | None = Field(
         None, description="An id of your own: the same again answers with the same job. It gets the partition's number in front."
     )
 

@@ -194,8 +194,8 @@ class Claims:
 
     async def aclose(self) -> None:
         """Give back what abandoned claims brought, and let go of the blocking connection. Who claims later makes another."""
+        markers, self._markers = self._markers, None  # who begins to wait meanwhile has others
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)
-        if self._markers:
-            markers, self._markers = self._markers, None
+        if markers:
             await markers.aclose()

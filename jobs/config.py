@@ -6,6 +6,7 @@ pool fails instead of waiting when all connections are in use.
 
 import importlib.util
 import os
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -26,6 +27,9 @@ QUICK_TIMEOUT = 0.8
 """Seconds that one call to Redis may take where somebody waits for an answer: they are told within a second."""
 QUICK_PATIENCE = 0.1
 """Seconds after which a call that got no answer is not sent again there. A connection that broke is made anew in less."""
+
+
+SCHEMES = ("redis", "rediss", "unix")
 
 
 class Door(Protocol):
@@ -73,14 +77,19 @@ class Settings:
         if not is_name(found.namespace):
             raise Invalid(f"namespace {found.namespace!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if not _is_url(found.redis_url):
-            raise Invalid(f"SUBLET_REDIS_URL {found.shown_url!r}: use redis://host:port/db, rediss://… or unix:///path")
+            raise Invalid(
+                f"SUBLET_REDIS_URL {found.shown_url!r}: use redis://host:port/db, rediss://… or unix:///path; "
+                "what a password has of / # ? @ is written %2F %23 %3F %40"
+            )
         return found
 
     @property
     def shown_url(self) -> str:
-        """The URL without its password, which may stand before the host or in the query; for messages."""
-        who, at, _ = urlsplit(self.redis_url).netloc.rpartition("@")
-        return self.redis_url.replace(who + at, "", 1).partition("?")[0]
+        """The URL without its password, for messages: nothing that stands before an @, or behind the address. Never raises."""
+        scheme, there, rest = self.redis_url.partition("://")
+        if not there or not re.fullmatch(r"[a-z+]{1,16}", scheme):
+            return "(not shown: it is no URL)"
+        return f"{scheme}://{re.split('[?#]', rest.rpartition('@')[2])[0]}"
 
 
 def quick(settings: Settings) -> Settings:
@@ -94,7 +103,8 @@ def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         (parts.hostname or "").encode("idna")
-        return parts.scheme in ("redis", "rediss", "unix") and parts.port != 0
+        split = parts.scheme != "unix" and "@" in parts.path  # a / in a password ends the host, unless it is written %2F
+        return parts.scheme in SCHEMES and parts.port != 0 and not parts.fragment and not split
     except ValueError:  # a port or a host name that cannot be
         return False
 

@@ -10,13 +10,13 @@ from cloudevents.conversion import to_binary, to_structured
 from cloudevents.http import CloudEvent
 
 from functions.api import Api
-from functions.call import Request
+from functions.call import Request, folded
 from functions.cloudevents import EXAMPLE, SCHEMA, STRUCTURED, event_of
 from functions.reply import Problem
 from functions.tokens import Tokens
 from jobs.store import Store
 from tests.samples import asker
-from tests.serving import ask, serving
+from tests.serving import ask, serving, wire
 
 pytest_plugins = ["tests.served", "tests.asking"]
 
@@ -248,3 +248,44 @@ def test_its_description_is_of_what_the_sdk_writes():
     event = CloudEvent(ORDER | {"time": datetime(2026, 1, 31, tzinfo=UTC).isoformat()}, BILL)
     for one in (json.loads(to_structured(event)[1]), EXAMPLE):
         assert list(Draft202012Validator(SCHEMA).iter_errors(one)) == []
+
+
+@pytest.mark.parametrize("own", ["e." + "0" * 40, "0-e." + "a1" * 20, "i." + "f" * 40])
+async def test_nobody_can_take_the_id_that_is_made_of_anothers_event(asked, own):
+    """It can be worked out, so whoever may submit could have the event's job be another one."""
+    assert (await asked("POST", "/jobs", BILL | {"id": own})).problem == "invalid"
+    assert (await asked("POST", "/jobs/batch", {"jobs": [BILL | {"id": own}]})).problem == "invalid"
+    assert (await send(asked, "/jobs", ORDER, BILL | {"id": own})).problem == "invalid"
+    assert (await asked("POST", "/jobs", BILL | {"id": own[:-1]})).status == 201
+
+
+@pytest.mark.parametrize("raw", [b"\xc3\x9cber", b"\xff", b"%C3%9Cber"])
+async def test_an_event_has_one_id_whoever_read_its_headers(settings, raw):
+    """aiohttp reads them as UTF-8, and keeps other bytes in its own way; the other servers hand over Latin-1."""
+    async with serving(settings) as url, wire(url) as one:
+        lines = [
+            b"POST /jobs?task=t HTTP/1.1",
+            b"Host: localhost",
+            b"Content-Length: 0",
+            b"ce-specversion: 1.0",
+            b"ce-source: /s",
+        ]
+        one.write(b"\r\n".join([*lines, b"ce-type: t", b"ce-id: " + raw]) + b"\r\n\r\n")
+        first = (await one.answer("POST")).headers["location"]
+    api = Api(Store(settings), Tokens())
+    sent = folded([("host", "localhost"), *headers(id=raw.decode("latin-1")).items()])
+    second = (await api.answer(Request("POST", "/jobs", "task=t", sent))).headers["Location"]
+    await api.aclose()
+    assert first == second
+
+
+async def test_headers_that_come_twice_are_one_for_every_server(settings):
+    async with serving(settings, tokens="me:admin:the-secret-of-everybody") as url, wire(url) as one:
+        one.write(b"GET /jobs HTTP/1.1\r\nHost: h\r\n" + b"Authorization: Bearer the-secret-of-everybody\r\n" * 2 + b"\r\n")
+        assert (await one.answer()).status == 401
+
+
+def test_percent_signs_that_are_no_text_are_told():
+    """Otherwise two events would be one."""
+    with pytest.raises(Problem, match="no UTF-8"):
+        read(headers(id="%FF"))

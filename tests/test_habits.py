@@ -44,7 +44,8 @@ LAYERS = [
     {"jobs.settling", "jobs.pulse"},
     {"jobs.claiming"},
     {"jobs.worker"},
-    {"functions.work", "functions.call", "functions.bodies"},
+    {"functions.work", "functions.call", "functions.fields"},
+    {"functions.bodies"},
     {"functions.summons", "functions.pool_bodies"},
     {"functions.queries", "functions.answers", "functions.reply", "functions.tokens"},
     {

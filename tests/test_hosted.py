@@ -3,14 +3,16 @@
 import asyncio
 import json
 import logging
+import re
 
 import pytest
 
 from functions import hosted as module
-from functions.call import Request
-from functions.hosted import Hosted, folded
+from functions.call import Request, folded
+from functions.hosted import Hosted
 from functions.triggers import PLATFORM
 from jobs.errors import Invalid
+from jobs.store import Store
 
 pytest_plugins = ["tests.served"]
 
@@ -79,6 +81,13 @@ async def test_a_token_that_is_missing_or_wrong_is_401(environment, token):
     ("name", "value", "words"),
     [
         ("SUBLET_REDIS_URL", "http://nowhere", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:PA/SS@h", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:PA#SS@h", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:PASS@[::1/0", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "default:PASS@h:6379", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis:/u:PASS@h:1", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:12/PASS@h", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:12#PASS@h", "SUBLET_REDIS_URL"),
         ("SUBLET_TOKENS", "all:admin:short", "SUBLET_TOKENS: word 1"),
         ("SUBLET_APP", "no_such_module:app", "there is no module no_such_module"),
         ("SUBLET_WORK_SECONDS", "never", "SUBLET_WORK_SECONDS"),
@@ -95,6 +104,7 @@ async def test_settings_that_cannot_be_are_told_in_the_log_and_to_nobody_else(en
         assert (status, said["type"]) == (503, "urn:sublet:problem:not-set-up")
     assert value not in json.dumps(said)
     assert caplog.text.count(words) == 1
+    assert not re.search("PA|SS@", caplog.text)
     with pytest.raises(Invalid, match=words):
         await hosted.start()
 
@@ -185,3 +195,45 @@ async def test_two_authorizations_are_none(environment):
     headers = folded([("host", "h"), ("authorization", f"Bearer {SECRET}"), ("authorization", f"Bearer {SECRET}")])
     assert (await hosted.answer(Request("GET", "/jobs", headers=headers))).status == 401
     await hosted.aclose()
+
+
+async def test_an_answer_whose_caller_leaves_while_others_work_is_seen_to_is_undone(environment, settings, monkeypatch):
+    """The claim has its job, and what runs beside it keeps the answer back: then the caller hangs up."""
+    hosted = Hosted(prompt=True)
+    assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
+    resting = asyncio.Event()
+
+    async def rest(self):
+        resting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Store, "rest", rest)
+    monkeypatch.setattr(module, "RESTING", 60.0)
+    headers = {"host": "h", "authorization": f"Bearer {SECRET}"}
+    claiming = asyncio.create_task(hosted.answer(Request("GET", "/jobs/next", "", headers)))
+    async with asyncio.timeout(10):
+        await resting.wait()
+        claiming.cancel()
+        await asyncio.wait([claiming])
+    monkeypatch.undo()
+    store = Store(settings)
+    claimed = await store.claim(worker="w", queues=["default"], n=1, lease=30)
+    assert [lease.attempt for lease in claimed.leases] == [2]
+    await store.aclose()
+
+
+async def test_what_claims_have_left_keeps_no_answer_back_for_long(environment, monkeypatch, caplog):
+    async def rest(self):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Store, "rest", rest)
+    monkeypatch.setattr(module, "RESTING", 0.01)
+    hosted = Hosted(prompt=True)
+    async with asyncio.timeout(10):
+        assert (await asked(hosted, "GET", "/jobs"))[0] == 200
+    assert "Redis is slow, or away" in caplog.text
+
+
+@pytest.mark.parametrize(("said", "meant"), [("Ã\x9c", "Ü"), ("ÿ", "ÿ"), ("plain", "plain"), ("…", "…")])
+def test_a_header_is_read_as_utf8_where_it_is_that(said, meant):
+    assert folded([("x", said)]) == {"x": meant}

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from functions import bodies, gate, reading
+from functions import bodies, fields, gate, reading
 from functions.app import ROUTES
 from functions.reply import KINDS
 from functions.tokens import Role
@@ -90,7 +90,7 @@ def test_the_limits_are_these():
     told, limits = dict(rows("| at most")), gate.Limits()
     assert told["a body"].startswith(f"{reading.BODY_MAX >> 20} MiB; batches {reading.BATCH_BODY_MAX >> 20} MiB")
     assert told["items"].startswith(f"{bodies.BATCH_MAX:,} a batch")
-    assert told["`wait`"].startswith(f"{bodies.WAIT_MAX} s")
+    assert told["`wait`"].startswith(f"{fields.WAIT_MAX} s")
     assert told["time for the head, and for the body"] == f"{limits.head_seconds:g} s each"
     assert limits.head_seconds == limits.body_seconds
     assert told["connections of a process"] == f"{limits.connections:,}"

@@ -191,3 +191,20 @@ async def test_whoever_stops_looking_is_let_go_at_once(client, store, turns):
     if looking.cancel():
         await asyncio.wait([looking], timeout=10)
         assert looking.cancelled()
+
+
+async def test_who_begins_to_wait_while_another_rests_is_not_made_deaf(store):
+    """The one before sees to what its claims have left, and stops listening: for itself alone."""
+    await store.prepare()
+    left = asyncio.get_running_loop().create_future()
+    await store.claim(worker="a", queues=["default"], n=1, lease=30, wait=0.05)  # it has listened
+    store._claims._unclaimed.add(left)
+    resting = asyncio.create_task(store.rest())
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(store.claim(worker="b", queues=["default"], n=1, lease=30, wait=30))
+    while not (store._claims._markers and store._claims._markers._waiters):
+        await asyncio.sleep(0.001)
+    left.set_result(None)
+    await resting
+    await Client(store=store).submit("t")
+    assert len((await asyncio.wait_for(waiting, 10)).leases) == 1
