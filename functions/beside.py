@@ -33,6 +33,8 @@ STUCK = 30.0
 """Seconds without a turn of the loop after which nobody waits for it any more: something blocks it."""
 LAST_RESORT = 2.0
 """Seconds that what was called off may take to clean up, and as many to give back what it brought all the same."""
+LOOK = 1.0
+"""Seconds after which it is looked whether threads are held up for too long."""
 CLOSING = 10.0
 """Seconds that an orderly exit waits for the workers that are at work here, and for connections to close."""
 
@@ -66,15 +68,22 @@ class Left(Exception):
 
 
 class Beside:
-    """The loop of one process, and what answers there, which is made there. It comes when it is started, and goes at exit."""
+    """The loop of one process, and what answers there, which is made there. It comes when it is started, and goes at exit.
 
-    def __init__(self, make: Callable[[], Core]) -> None:
-        self._make = make
+    `ending` says that the server has been told to stop, and that some wait still.
+    """
+
+    def __init__(self, make: Callable[[], Core], ending: Callable[[], bool] = lambda: False) -> None:
+        self._make, self._ending = make, ending
         self._pid = os.getpid()
         self._starting = threading.Lock()
         self._up = threading.Event()
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._finishing: asyncio.Task[None] | None = None
+        self._due: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._dues = threading.Lock()
+        self._looking = False
         self._loop: asyncio.AbstractEventLoop
         self._over: asyncio.Event
         self.core: Core
@@ -100,13 +109,13 @@ class Beside:
 
     async def _live(self) -> None:
         self._loop, self._over, self.core = asyncio.get_running_loop(), asyncio.Event(), self._make()
+        self._finishing, self._looking = None, False
         atexit.register(self.close)
         self._up.set()
         await self._over.wait()
-        self.core.hurry()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
-                await self.core.finish()
+                await self._end()
                 await self.core.aclose()
         for task in tuple(self._tasks):
             task.cancel()
@@ -133,6 +142,42 @@ class Beside:
         """Give a sign of life."""
         self.turns += 1
 
+    def heed(self) -> bool:
+        """Is the server about to stop? Then nobody waits any more, and workers finish or give back. Raises Silent."""
+        ending = self._ending()
+        if ending:
+            self.soon(self._end)
+        return ending
+
+    def _end(self) -> asyncio.Task[None]:
+        self.core.hurry()  # each time: somebody may have come to wait since
+        if self._finishing is None:
+            self._finishing = self.begin(self.core.finish())
+        return self._finishing
+
+    def expect(self, what: object, seconds: float, otherwise: Callable[[], object]) -> None:
+        """Have something done on the loop unless `what` is `met` in some seconds. Raises Silent."""
+        with self._dues:
+            self._due[what] = time.monotonic() + seconds, otherwise
+            begins, self._looking = not self._looking, True
+        if begins:
+            self.soon(self._look)
+
+    def met(self, what: object) -> None:
+        """What was expected has come: when this returns, what would have been done otherwise is not done any more."""
+        with self._dues:
+            self._due.pop(what, None)
+
+    def _look(self) -> None:
+        with self._dues:
+            for what, (until, otherwise) in tuple(self._due.items()):
+                if until <= time.monotonic():
+                    del self._due[what]
+                    otherwise()
+            self._looking = bool(self._due)
+            if self._looking:
+                self._loop.call_later(LOOK, self._look)
+
     def begin(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin a task; to be called on the loop."""
         task = self._loop.create_task(doing)
@@ -145,7 +190,7 @@ class Errands:
     """A thread that waits for the loop, and meanwhile does what the loop asks of it. `left` says: it need wait no more."""
 
     def __init__(self, beside: Beside, left: Callable[[], bool] = lambda: False) -> None:
-        self.beside, self._left = beside, left
+        self.beside, self.left = beside, left
         self._news: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def wait(
@@ -187,7 +232,8 @@ class Errands:
             try:
                 errand = self._news.get(timeout=SLICE)
             except Empty:
-                if self._left():
+                self.beside.heed()
+                if self.left():
                     raise Left from None
                 unmoved = unmoved + 1 if turns == self.beside.turns else 0
                 turns = self.beside.turns
@@ -207,7 +253,7 @@ class Errands:
         async def call_off() -> None:
             (task,) = begun
             task.cancel()
-            await asyncio.wait([task], timeout=LAST_RESORT)
+            await asyncio.wait([task], timeout=STUCK)  # what comes late is undone, too, though nobody waits for that any more
             if undo and task.done() and not task.cancelled() and task.exception() is None:
                 await undo(task.result())
 

@@ -1,14 +1,22 @@
-"""A request as WSGI (PEP 3333) hands it over: its path as it was sent, its headers, its body, and whether its sender is there."""
+"""A request as WSGI (PEP 3333) hands it over: its path as it was sent, its headers, its body, and whether its sender is there.
+
+And what little can be seen of the server itself.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 import select
+import signal
+import socket
 import time
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
+from functions.call import as_text
 from functions.reply import Problem
 
 log = logging.getLogger(__name__)
@@ -54,11 +62,9 @@ def _path(address: object) -> str:
 
 def headers_of(environ: Environ) -> dict[str, str]:
     """The headers by lower-case name."""
-    found = {name[5:].replace("_", "-").lower(): str(value) for name, value in environ.items() if name.startswith("HTTP_")}
-    for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-        if environ.get(name):
-            found[name.replace("_", "-").lower()] = str(environ[name])
-    return found
+    found = {name[5:]: value for name, value in environ.items() if name.startswith("HTTP_")}
+    found |= {name: environ[name] for name in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(name)}
+    return {name.replace("_", "-").lower(): as_text(str(value)) for name, value in found.items()}
 
 
 def has_body(environ: Environ) -> bool:
@@ -124,3 +130,23 @@ def _is_closed(one: Any) -> bool:
         return bool(look.poll(0))
     except (OSError, ValueError):  # it is closed on this side, too
         return True
+
+
+def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
+    """End a connection, in one direction or both, where the server shows it: a thread that is held up by it goes on.
+
+    That is done below whatever the server has wrapped around it, and from any thread: nothing is closed under anybody's hands.
+    """
+    for name in SOCKETS:
+        if name in environ:
+            with (
+                contextlib.suppress(OSError, ValueError),  # it is closed, or the caller has gone
+                socket.socket(fileno=os.dup(environ[name].fileno())) as same,
+            ):
+                same.shutdown(how)
+
+
+def is_ending() -> bool:
+    """Has the server been told to stop? gunicorn tells applications nothing, but its worker, which gets the signal, notes it."""
+    worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(worker, "alive", True) is False

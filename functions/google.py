@@ -1,6 +1,6 @@
 """Google's functions-framework: `from functions.google import http, event` is the whole of a `main.py`.
 
-`http` is the API, and what it has to do with Flask is that Flask takes a WSGI application for an answer. `event` is for triggers
+`http` is the API, a WSGI application that is called with the environment of Flask's request. `event` is for triggers
 that are no HTTP request to us (Eventarc, Pub/Sub): whatever came, the upkeep is done.
 """
 
@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from functions.call import Request
 from functions.triggers import PLATFORM
-from functions.wsgi import app
+from functions.wsgi import BODILESS, app
 
 if TYPE_CHECKING:
-    from functions.wsgi import Wsgi
+    from werkzeug.wrappers import Response
 
 
 class NotDone(Exception):
     """The upkeep could not be done; raised to the platform, which calls again if it was told to."""
 
 
-def http(request: Any) -> Wsgi:
-    """Answer an HTTP request: Flask calls what is given back with the very environment from which it made the request."""
-    return app
+def http(request: Any) -> Response:
+    """Answer an HTTP request. Flask would take the application itself for an answer, but say of what type even no body is."""
+    from werkzeug.wrappers import Response  # comes with the framework, and is needed nowhere else
+
+    answer = Response.from_app(app, request.environ)
+    if answer.status_code in BODILESS or answer.content_length == 0:
+        answer.headers.pop("Content-Type", None)
+    return answer
 
 
 def event(cloud_event: Any) -> None:

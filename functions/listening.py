@@ -82,7 +82,7 @@ def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socke
 
 def _why(error: OSError, host: str, port: int) -> JobsError:
     if error.errno == errno.EADDRINUSE:
-        return JobsError(f"port {port} is taken: end what listens there, or use another --port (0 finds a free one)")
+        return JobsError(f"port {port} is taken: end what listens there, or name another by --port or PORT (0 finds a free one)")
     if error.errno in (errno.EACCES, errno.EPERM):
         return Invalid(f"port {port} needs a privilege that this process has not: use one from 1024, e.g. --port 8377")
     if error.errno in NO_SUCH_ADDRESS:

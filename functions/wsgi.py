@@ -11,8 +11,10 @@ then a claim gives back what it took.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import socket
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
@@ -22,7 +24,7 @@ from wsgiref.util import is_hop_by_hop
 from functions.app import SECURITY
 from functions.beside import LAST_RESORT, Beside, Core, Errands, Left, Silent
 from functions.call import Reply, Request
-from functions.environ import Environ, has_body, has_left, headers_of, path_of, read_body
+from functions.environ import Environ, cut, has_body, has_left, headers_of, is_ending, path_of, read_body
 from functions.gate import Limits
 from functions.hosted import Hosted
 from functions.outlet import undo
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 PIECE_SECONDS = 60.0
 """Seconds that the next piece of a stream may take; all of ours say every 15 s that they are there."""
 BODY_SECONDS = Limits().body_seconds
+SEND_SECONDS = Limits().send_seconds
+"""Seconds for the caller to take an answer, or a piece of one, where the server lets us see the connection."""
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 BODILESS = (204, 304)
 """Statuses whose answers have no body, and do not tell the length of one."""
@@ -61,7 +65,7 @@ class Wsgi:
             errands, reply = None, _refusal("internal", "this is our fault, and the server's log says more")
             status, headers = _head(reply, bare=method == "HEAD")
         start_response(status, headers)
-        return Delivery(errands, reply, bare=method == "HEAD")
+        return Delivery(errands, reply, bare=method == "HEAD", cut=partial(cut, environ))
 
     def close(self) -> None:
         """Have this process's loop end, which otherwise an orderly exit does."""
@@ -93,6 +97,7 @@ class Wsgi:
                     async with asyncio.timeout(BODY_SECONDS + 1):  # the thread looks itself, but may be held up by the wire
                         return await errands.do(partial(read_body, environ, most, BODY_SECONDS))
                 except TimeoutError:
+                    cut(environ, socket.SHUT_RD)  # a server may read until it has all that it was asked for
                     raise Problem("timeout", f"the body was not here after {BODY_SECONDS:g} s") from None
 
             request = Request(
@@ -117,7 +122,7 @@ class Wsgi:
     def _beside(self) -> Beside:
         """This process's loop. One that was there before a fork is left alone: what it holds is the other process's."""
         pid = os.getpid()
-        beside = self._loops.get(pid) or self._loops.setdefault(pid, Beside(self._make))
+        beside = self._loops.get(pid) or self._loops.setdefault(pid, Beside(self._make, is_ending))
         beside.start()
         return beside
 
@@ -125,11 +130,12 @@ class Wsgi:
 class Delivery:
     """The body of an answer, piece by piece as the server asks. One that was not asked for to its end was not delivered."""
 
-    def __init__(self, errands: Errands | None, reply: Reply, *, bare: bool) -> None:
-        self._errands, self._reply = errands, reply
+    def __init__(self, errands: Errands | None, reply: Reply, *, bare: bool, cut: Callable[[], None]) -> None:
+        self._errands, self._reply, self._cut = errands, reply, cut
         self._pieces = reply.body if not isinstance(reply.body, bytes) else None
         self._whole = reply.body if isinstance(reply.body, bytes) and not bare else b""
         self._over = not self._whole and self._pieces is None
+        self._goes()
 
     def __iter__(self) -> Delivery:
         return self
@@ -139,13 +145,20 @@ class Delivery:
             piece, self._whole = self._whole, b""
             return piece
         if self._pieces is not None and self._errands and not self._over:
-            return self._next(self._errands, self._pieces)
+            self._errands.beside.met(self)
+            try:
+                return self._next(self._errands, self._pieces)
+            finally:
+                self._goes()  # the end of a stream is sent, too
         self._over = True
         raise StopIteration
 
     def _next(self, errands: Errands, pieces: AsyncIterator[bytes]) -> bytes:
+        def is_over() -> bool:
+            return (errands.beside.heed() and not self._reply.finishes) or errands.left()
+
         try:
-            piece = errands.wait(_some(pieces), PIECE_SECONDS)
+            piece = b"" if is_over() else Errands(errands.beside, is_over).wait(_some(pieces), PIECE_SECONDS)
         except Left:
             piece = b""
         except Exception as error:  # noqa: BLE001  what makes the pieces may fail: the caller sees the answer break off
@@ -157,8 +170,16 @@ class Delivery:
         self.close()
         raise StopIteration
 
+    def _goes(self) -> None:
+        """The server sends something now: a caller who takes nothing is cut off."""
+        if self._errands:
+            with contextlib.suppress(Silent):
+                self._errands.beside.expect(self, SEND_SECONDS, self._cut)
+
     def close(self) -> None:
         """The server wants no more. What was not delivered is undone, and a stream cleans up."""
+        if self._errands:
+            self._errands.beside.met(self)
         over, self._over = self._over, True
         if over or not self._errands:
             return

@@ -1,10 +1,12 @@
 """What a WSGI server hands over: paths, headers and bodies, and a look at the connection."""
 
+import contextlib
+import signal
 import socket
 
 import pytest
 
-from functions.environ import has_left, headers_of, path_of, read_body
+from functions.environ import cut, has_left, headers_of, is_ending, path_of, read_body
 from functions.reply import Problem
 
 
@@ -31,6 +33,11 @@ def test_the_path_is_the_one_that_was_sent_below_where_we_are_mounted(given, pat
 def test_headers_go_by_their_names_on_the_wire():
     given = {"HTTP_X_REQUEST_ID": "1", "CONTENT_TYPE": "a/b", "CONTENT_LENGTH": "", "REMOTE_ADDR": "::1", "HTTP_ACCEPT": "*/*"}
     assert headers_of(given) == {"x-request-id": "1", "content-type": "a/b", "accept": "*/*"}
+
+
+def test_a_header_means_what_its_bytes_mean_as_utf_8():
+    given = {"HTTP_CE_ID": "gr\xc3\xbcn", "CONTENT_TYPE": "\xc3\xa4", "HTTP_X": "gr\xfcn"}
+    assert headers_of(given) == {"ce-id": "grün", "content-type": "ä", "x": "grün"}
 
 
 class Wire:
@@ -95,3 +102,49 @@ def test_who_has_hung_up_is_seen_where_the_server_shows_the_connection(name):
     assert has_left({name: ours})
     assert not has_left({})
     assert has_left({"waitress.client_disconnected": lambda: True})
+
+
+@pytest.mark.parametrize("name", ["gunicorn.socket", "werkzeug.socket"])
+def test_a_connection_can_be_ended_in_one_direction_or_in_both(name):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        cut({name: ours}, socket.SHUT_RD)
+        assert ours.recv(1) == b""
+        ours.sendall(b"still")
+        assert theirs.recv(9) == b"still"
+        cut({name: ours})
+        assert theirs.recv(9) == b""
+        with pytest.raises(BrokenPipeError):
+            ours.sendall(b"no more")
+    cut({name: ours})
+    cut({})
+
+
+class Worker:
+    """As gunicorn has it."""
+
+    alive = True
+
+    def handle_exit(self, number, frame):
+        """Note it."""
+        self.alive = False
+
+
+@contextlib.contextmanager
+def handled(handler):
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_that_the_server_has_been_told_to_stop_is_seen_where_its_worker_notes_it():
+    worker = Worker()
+    with handled(worker.handle_exit):
+        assert not is_ending()
+        signal.raise_signal(signal.SIGTERM)
+        assert is_ending()
+    for other in (signal.SIG_DFL, lambda number, frame: None, [].append):
+        with handled(other):
+            assert not is_ending()

@@ -57,6 +57,7 @@ async def test_a_job_is_submitted_claimed_and_done(server):
     empty = await ask(server.url, "GET", "/jobs/next?queue=whole", token=SECRET)
     assert (empty.status, empty.body) == (204, b"")
     assert "sublet-next-in" in empty.headers
+    assert "content-type" not in empty.headers, "there is nothing that could have a type"
     head = await ask(server.url, "HEAD", f"/jobs/{lease['id']}", token=SECRET)
     assert (head.status, head.headers["content-type"]) == (200, "application/json")
 
@@ -128,7 +129,7 @@ async def test_a_failed_event_is_an_error_that_says_nothing_to_the_caller(tmp_pa
 
 async def test_sigterm_ends_it_within_the_ten_seconds_that_cloud_run_gives(server, events):  # the last: it ends them
     async with wire(server.url) as one:
-        one.write(f"GET /jobs/next?queue=ending&wait=3 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode())
+        one.write(f"GET /jobs/next?queue=ending&wait=20 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n".encode())
         await one.writer.drain()
         for process in (server, events):
             process.signal()

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import uuid
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -12,6 +14,7 @@ import redis
 from jobs.client import SyncClient
 from jobs.config import Settings
 from jobs.options import Options
+from tests.platforms import environment, up
 from tests.platforms import wsgi as gunicorn
 from tests.processes import children_of, until
 from tests.serving import SECRET, ask, wire
@@ -122,10 +125,58 @@ async def test_a_worker_of_gunicorns_that_is_killed_takes_no_job_with_it(server,
     assert (await take(server, "GET", "/jobs/next?queue=killed&wait=5")).json()["id"] == job
 
 
-async def test_sigterm_lets_a_claim_that_waits_have_its_answer(server, settings):  # the last: it ends the server
+async def test_sigterm_has_a_claim_that_waits_answered(server, settings):  # the last: it ends the server
     async with claiming(server, settings, "ending") as one:
         server.signal()
-        job = submit_beside(settings, "ending")
-        assert (await one.answer()).json()["id"] == job
+        async with asyncio.timeout(10):  # less than the 20 s that it would wait
+            assert (await one.answer()).status == 204
     assert await asyncio.to_thread(server.wait) == 0
     assert "Traceback" not in server.said()
+
+
+HASTY = "from functions import wsgi\nwsgi.BODY_SECONDS = wsgi.SEND_SECONDS = 0.5\napp = wsgi.app\n"
+
+
+@pytest.fixture(scope="module")
+def hasty(settings, tmp_path_factory):
+    """A gunicorn of two threads that waits for nobody as long as it does otherwise."""
+    folder = tmp_path_factory.mktemp("hasty")
+    (folder / "hasty.py").write_text(HASTY)
+    env = environment(settings, folder, SUBLET_SIGNING_SECRETS="whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo=")
+    with up(["gunicorn", "hasty:app", "--threads", "2", "--bind", "127.0.0.1:0"], folder, env) as server:
+        yield server
+
+
+async def test_a_body_that_drips_is_given_up_and_its_thread_is_free(hasty):
+    head = "POST /work HTTP/1.1\r\nHost: x\r\nwebhook-id: 1\r\nwebhook-timestamp: 1\r\nwebhook-signature: v1,x\r\n"
+    async with wire(hasty.url) as one:
+        one.write(f"{head}Content-Type: application/json\r\nContent-Length: 9000\r\n\r\n".encode())
+        answering = asyncio.create_task(one.answer())
+        async with asyncio.timeout(WAIT):
+            while not answering.done():
+                one.write(b" ")
+                await asyncio.sleep(0.1)
+        answer = await answering
+    assert (answer.status, answer.problem) == (408, "timeout")
+
+
+def is_dropped(one):
+    """Is there nobody any more who would take what is sent?"""
+    try:
+        one.send(b"x")
+    except ConnectionError:
+        return True
+    return False
+
+
+async def test_callers_who_take_no_answers_are_cut_off(hasty):
+    with contextlib.ExitStack() as stack:
+        deaf = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for one in deaf:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect(("127.0.0.1", urlsplit(hasty.url).port))
+            one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 80)
+        for one in deaf:
+            await asyncio.to_thread(until, lambda one=one: is_dropped(one), "the connection to be dropped")
+        assert (await ask(hasty.url, "GET", "/healthz")).status == 200
+    assert "Traceback" not in hasty.said()

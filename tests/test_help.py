@@ -20,7 +20,7 @@ def test_each_page_fits_a_screen(words, capsys):
     assert dispatch.run(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
 
 
 def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
@@ -34,10 +34,9 @@ def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
 
 
 @pytest.mark.parametrize("name", ["schedules", "pools", "scale", "tick", "work", "dev", "init"])
-def test_each_option_begins_a_word_of_a_page_that_fits_80_columns(name, capsys):
+def test_each_option_begins_a_word_of_its_page(name, capsys):
     dispatch.run([name, "--help"])
     page = capsys.readouterr().out
-    assert max(map(len, page.splitlines())) <= 80
     flags = {flag for action in COMMANDS[name].parser()._actions for flag in action.option_strings}
     assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", page)]
 

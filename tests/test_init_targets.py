@@ -124,7 +124,7 @@ def test_an_app_of_another_name_takes_the_place_of_tasks_app(target, ask, projec
     code, said, _ = ask(target, "--app", "shop.work.jobs:queue", "--json")
     assert code == 0, said
     assert not (project / "tasks.py").exists()
-    assert not [step for step in json.loads(said)["next"] if step.startswith("write ")]
+    assert not [step for step in json.loads(said)["first"] if step.startswith("write ")]
     for name, text in tree(project).items():
         if name != DEEP:
             assert not re.search(r"\btasks:app\b|\btasks\.py\b|\b(from|import) tasks\b", text), name
@@ -187,6 +187,22 @@ def test_requirements_that_do_not_are_told(line, ask, project):
     assert "\n  add to requirements.txt: sublet[http]\n" in said
 
 
+@pytest.mark.parametrize("target", [one for one in TARGETS if "Dockerfile" in templates(one)])
+def test_a_dockerfile_of_ones_own_is_left_alone_and_told_about(target, ask, project):
+    own = {"Dockerfile": "FROM mine\nEXPOSE 8377\n", ".dockerignore": ".env\n.git\n"}
+    for name, text in own.items():
+        (project / name).write_text(text)
+    code, said, _ = ask(target)
+    assert code == 0
+    assert own.items() <= tree(project).items()
+    (line,) = re.findall(r"^  Dockerfile: yours is left as it is; ours has: (.*)$", said, re.MULTILINE)
+    assert 'CMD ["sublet", "serve"]' in line
+    assert "EXPOSE 8377" not in line
+    (line,) = re.findall(r"^  .dockerignore: yours is left as it is; ours has: (.*)$", said, re.MULTILINE)
+    assert "**/__pycache__" in line.split()
+    assert not {".env", ".git", "#"} & {*line.split()}
+
+
 def test_the_page_of_all_platforms_shows_what_happens(tmp_path, project):
     page = (ROOT / "docs" / "platforms.md").read_text()
     env = APPLESS | {"PATH": command_on_path(tmp_path), "PYTHONPATH": str(ROOT)}
@@ -235,6 +251,27 @@ def test_a_target_that_is_not_there(ask, project):
     assert f"there is no target '{near}', did you mean {TARGETS[0]}? See" in error
     code, _, error = ask("mainframe")
     assert f"there are {', '.join(TARGETS)}; see" in error
+    assert not tree(project)
+
+
+@pytest.mark.parametrize("words", [["--to", "foo"], ["--to", "."], ["--app", "shop:app"], ["--json", "--to", "foo"]])
+def test_a_target_that_is_missing(words, ask, project):
+    code, said, error = ask(*words)
+    assert (code, said) == (2, "")
+    assert f"TARGET is missing; there are {', '.join(TARGETS)}; see" in error
+    assert not tree(project)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("k8s", "kubernetes"), ("lambda", "aws-sam"), ("aws", "aws-sam"), ("gcp", "cloud-run"), ("docker", "compose"),
+     ("cron", "crontab"), ("cloudrun", "cloud-run"), ("Kubernetes", "kubernetes"), *init.OTHERS.items()],
+)  # fmt: skip
+def test_a_target_by_another_name(name, target, ask, project):
+    code, _, error = ask(name)
+    assert code == 2
+    assert f"there is no target '{name}', did you mean {target}? See" in error
+    assert target in TARGETS
     assert not tree(project)
 
 

@@ -15,7 +15,7 @@ from wsgiref.validate import validator
 
 import pytest
 
-from functions import beside
+from functions import beside, wsgi
 from functions.app import ROUTES
 from functions.call import Reply
 from functions.wsgi import BrokenOff, Wsgi
@@ -57,7 +57,8 @@ class Taken:
 class Stand:
     """A core whose answers are held back until `go`, and that notes what becomes of them."""
 
-    def __init__(self, body=b"taken", go=True, unsent=True, headers=None):
+    def __init__(self, body=b"taken", go=True, unsent=True, headers=None, finishes=False):
+        self.finishes, self.go = finishes, None
         self.body, self.unsent, self.headers = body, unsent, headers or {}
         self.asked, self.went, self.notes, self.requests = threading.Event(), go, [], []
         self.ended = threading.Event()
@@ -69,7 +70,8 @@ class Stand:
             self.go.set()
         self.asked.set()
         try:
-            await self.go.wait()
+            async with asyncio.timeout(WAIT):
+                await self.go.wait()
         except asyncio.CancelledError:
             self.note("cancelled")
             raise
@@ -78,7 +80,7 @@ class Stand:
         if request.read:
             self.note(await request.read(10))
         body = self.body if isinstance(self.body, bytes) else self.stream()
-        return Reply(200, body, self.headers, unsent=self.undo if self.unsent else None)
+        return Reply(200, body, self.headers, unsent=self.undo if self.unsent else None, finishes=self.finishes)
 
     async def stream(self):
         try:
@@ -99,6 +101,8 @@ class Stand:
 
     def hurry(self):
         self.notes.append("hurried")
+        if self.go:
+            self.go.set()
 
     async def finish(self):
         self.notes.append("finished")
@@ -160,6 +164,71 @@ def test_who_hangs_up_while_waiting_calls_it_off(applied):
         theirs.close()
         assert answering.result(WAIT).problem == "timeout"
     assert core.notes == ["cancelled"]
+
+
+def test_an_answer_that_comes_after_it_was_called_off_is_undone_however_late(applied, monkeypatch):
+    monkeypatch.setattr(beside, "LAST_RESORT", 0.05)
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    core, late = Stand(), threading.Event()
+
+    async def answer(request, who=None):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.to_thread(late.wait, WAIT)
+        return Reply(200, b"taken", unsent=core.undo)
+
+    core.answer = answer
+    with ours:
+        assert Taken(applied(core), environ(**{"gunicorn.socket": ours})).all().problem == "timeout"
+    assert core.notes == []
+    late.set()
+    assert core.ended.wait(WAIT)
+    assert core.notes == ["undone"]
+
+
+def test_nobody_waits_any_more_when_the_server_has_been_told_to_stop(applied, monkeypatch):
+    monkeypatch.setattr(wsgi, "is_ending", lambda: True)
+    core = Stand(go=False)
+    app = applied(core)
+    assert Taken(app, environ()).all().body == b"taken"
+    assert sorted(set(core.notes)) == ["finished", "hurried"]
+    app.close()
+    assert core.notes.count("finished") == 1
+    assert core.notes[-1] == "gone"
+
+
+@pytest.mark.parametrize("finishes", [False, True], ids=["events", "a worker"])
+def test_a_stream_is_cut_short_when_the_server_stops_unless_it_ends_by_itself(applied, monkeypatch, finishes):
+    core, ending = Stand([b"one", b"two"], unsent=False, finishes=finishes), []
+    monkeypatch.setattr(wsgi, "is_ending", lambda: bool(ending))
+    taken = Taken(applied(core), environ())
+    assert next(taken.pieces) == b"one"
+    ending.append(True)
+    assert next(taken.pieces, b"") == (b"two" if finishes else b"")
+    taken.pieces.close()
+    assert "closed" in core.notes
+    assert "finished" in core.notes
+
+
+def test_the_caller_has_some_time_to_take_a_piece_and_the_next_one_has_its_own(applied):
+    core, seen = Stand([b"one", b"two"], unsent=False), []
+    app = applied(core)
+    stream = core.stream
+
+    async def watched():
+        async for piece in stream():
+            seen.append(len(app._beside()._due))
+            yield piece
+
+    core.stream = watched
+    taken = Taken(app, environ())
+    assert len(app._beside()._due) == 1, "the head is on its way"
+    assert [next(taken.pieces), len(app._beside()._due)] == [b"one", 1]
+    assert [next(taken.pieces), len(app._beside()._due)] == [b"two", 1]
+    taken.pieces.close()
+    assert (seen, app._beside()._due) == ([0, 0], {}), "while a piece is made, nobody is late"
 
 
 def test_the_pieces_of_a_stream_come_one_by_one_and_an_end_that_is_not_waited_for_closes_it(applied):

@@ -46,7 +46,7 @@ def test(args: Namespace) -> NoReturn:
 
 def version(args: Namespace) -> int:
     """Say what this is."""
-    found = {"sublet": _own_version(), "python": platform.python_version(), "redis-py": metadata.version("redis")}
+    found = {"sublet": own_version(), "python": platform.python_version(), "redis-py": metadata.version("redis")}
     if args.json:
         document(found)
     else:
@@ -54,7 +54,7 @@ def version(args: Namespace) -> int:
     return 0
 
 
-def _own_version() -> str:
+def own_version() -> str:
     """From the checkout, which knows better than what was once installed from it; else from the installed package."""
     project = ROOT / "pyproject.toml"
     if project.is_file():

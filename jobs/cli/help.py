@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from jobs.cli.parser import SHARED, program
 
-_FIRST = """Sublet: a job scheduler with no master. The state is in Redis; any process may die at any line.
+_FIRST = """Sublet: a job scheduler with no master. The state is in Redis; any process may
+die at any line.
 
-  {program} demo                watch a worker die and nothing get lost; brings its own server
+  {program} demo                watch a worker die; brings its own server
   {program} work MODULE:APP     run a worker for the tasks of your app
   {program} submit TASK JSON    have a worker run a task
 
 All commands: {program} --help
 """
 
-_ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more)
+_ALL = """usage: {program} COMMAND …   ({program} COMMAND --help says more)
 
   submit TASK [JSON]   have a worker run a task; --wait prints its result
   get ID               all about one job, attempt by attempt
@@ -21,22 +22,22 @@ _ALL = """usage: {program} COMMAND …       ({program} COMMAND --help says more
   queues   stats       how many jobs wait, run, are done
   cancel   ID…         call jobs off
   retry    promote     revive dead or cancelled jobs; queue scheduled ones now
-  pause    QUEUE…      hand out no more jobs of these queues, until resume QUEUE…
+  pause    QUEUE…      hand out no more jobs of a queue, until resume QUEUE…
   configure QUEUE      set how many jobs, or bytes, a queue may hold
-  schedules            what the clock submits: show add remove pause resume run sync
+  schedules            what the clock submits: show add remove pause run sync …
 
-  work MODULE:APP      run a worker: until a signal, or dry queues, or for a time
-  workers  pools       who works, on what; whom to summon when there is more (scale: how many)
+  work MODULE:APP      run a worker: until a signal or dry queues, or for a time
+  workers  pools       who works, on what; whom to summon (scale: how many)
   serve                answer HTTP: the whole API;  tick  upkeep, from any cron
   doctor   scripts     is this server fit? does it know the Lua scripts?
 
-  dev MODULE:APP       server, API, and workers as they are needed, here;  demo  see it run
-  init TARGET          write what a platform takes: compose, kubernetes, aws-sam, …
+  dev MODULE:APP       server, API and workers, here;  demo  see it run
+  init TARGET          write what a platform takes: compose, kubernetes, …
   conformance CMD…     does a client keep the rules?  simulate  test  version
 
 {shared}
-environment: SUBLET_REDIS_URL (redis://127.0.0.1:6379) SUBLET_NAMESPACE SUBLET_APP
-exit codes:  0 yes   1 no: refused, failed, not found   2 wrong usage   3 Redis away
+environment: SUBLET_REDIS_URL (redis://127.0.0.1) SUBLET_NAMESPACE SUBLET_APP
+exit codes:  0 yes  1 no: refused, failed, not found  2 usage  3 Redis away
 """
 
 

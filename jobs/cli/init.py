@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from argparse import Namespace
 from collections.abc import Iterator
 from importlib.resources import files
@@ -15,6 +16,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import NamedTuple
 
+from jobs.cli import todo
 from jobs.cli.output import clean, document, table, write
 from jobs.cli.parser import program, read_more
 from jobs.errors import Invalid, JobsError
@@ -22,8 +24,18 @@ from jobs.near import instead
 
 APP = "tasks:app"
 README = "README.md"
-OWN = ("requirements.txt",)
+OWN = (todo.REQUIREMENTS, "Dockerfile", ".dockerignore")
 """What a template brings for a project that has none; one that is there is the user's."""
+TOLD = re.compile(r"(?!#|FROM |COPY |WORKDIR |RUN python )\S")
+"""The lines of those that a user is told of: not how an image begins."""
+OTHERS = {
+    "aws": "aws-sam", "lambda": "aws-sam", "sam": "aws-sam",
+    "gcp": "cloud-run", "google": "cloud-run", "cloudrun": "cloud-run", "run": "cloud-run",
+    "docker": "compose", "docker-compose": "compose", "podman": "compose",
+    "k8s": "kubernetes", "k3s": "kubernetes", "keda": "kubernetes", "eks": "kubernetes", "gke": "kubernetes",
+    "cron": "crontab", "linux": "systemd", "service": "systemd", "systemctl": "systemd",
+}  # fmt: skip
+"""What people may call a target."""
 TASKS = """from jobs import App
 
 app = App()
@@ -44,7 +56,7 @@ class File(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done: the files to write, those that are there already, and what else the project must have."""
+    """What is to be done: the files to write, those that are there already, and what the user must see to first."""
 
     new: list[File]
     same: list[Path]
@@ -54,17 +66,33 @@ class Plan(NamedTuple):
 def init(args: Namespace) -> int:
     """List the targets, or write the files of one."""
     found = {folder.name: folder for folder in _targets()}
-    if not args.target:
+    if not args.target and args.to is None and args.app is None:
         return _list(found, args.json)
-    if args.target not in found:
-        near = instead(args.target, found) or f"; there are {', '.join(found)}"
-        raise Invalid(read_more(f"there is no target {args.target[:40]!r}{near}", "init"))
-    module = _module_of(args.app or APP)
-    folder = _project(args.to)
-    plan = _plan(found[args.target], folder, args.app, module)
+    template = found[_known(args.target, found)]
+    app = os.environ.get("SUBLET_APP") if args.app is None else args.app
+    module = _module_of(app or APP)
+    folder = _project("." if args.to is None else args.to)
+    plan = _plan(template, folder, app, module)
     _write(folder, plan.new)
-    _tell(args, plan, [*plan.lacking, *_steps(_text(found[args.target] / README))])
+    words, builds = todo.wheel(folder, _text(template / todo.REQUIREMENTS))
+    steps = todo.commands(_text(template / README))
+    if not any(file.text == TASKS for file in plan.new) and not _is_same(folder / _file_of(folder, module), TASKS):
+        job = todo.job_of(app or APP, folder)
+        steps = [todo.with_job(step, job) for step in steps]
+    here = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
+    _tell(args.json, args.target, folder, plan, [*plan.lacking, *todo.hidden(folder, module), *words], [*here, *builds, *steps])
     return 0
+
+
+def _known(target: str, found: dict[str, Traversable]) -> str:
+    """The target. Raises Invalid, with what was probably meant."""
+    if not target:
+        raise Invalid(read_more(f"TARGET is missing; there are {', '.join(found)}", "init"))
+    if target not in found:
+        other = OTHERS.get(target.lower())
+        near = f", did you mean {other}?" if other else instead(target.lower(), found) or f"; there are {', '.join(found)}"
+        raise Invalid(read_more(f"there is no target {target[:40]!r}{near}", "init"))
+    return target
 
 
 def _list(found: dict[str, Traversable], as_json: bool) -> int:
@@ -96,13 +124,6 @@ def _text(file: Traversable) -> str:
 def _summary(readme: str) -> str:
     """Its title."""
     return readme.splitlines()[0].lstrip("# ")
-
-
-def _steps(readme: str) -> list[str]:
-    """What it says to type: the lines of its blocks of shell."""
-    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
-    lines = re.sub(r" *\\\n *", " ", "".join(blocks)).splitlines()
-    return [line.removeprefix("$ ") for line in lines if line.strip()]
 
 
 def _files_of(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -142,17 +163,16 @@ def _project(name: str) -> Path:
 
 def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> Plan:
     """Compare a template with what is there. Raises JobsError, with the names, if anything of it is there and different."""
-    package = f"{module.replace('.', '/')}/__init__.py"
-    file = package if os.path.isfile(folder / package) else f"{module.replace('.', '/')}.py"
+    file = _file_of(folder, module)
     plan, others = Plan([], [], []), []
     texts = {name: _named(text, app or APP, file) for name, text in _files_of(template)}
     for name, text in texts.items():
         path = folder / name
         if not os.path.lexists(path):
             plan.new.append(File(path, text))
-        elif name in OWN and os.path.isfile(path):
+        elif path.name in OWN and os.path.isfile(path):
             plan.same.append(path)
-            plan.lacking.extend(_not_required(path, text))
+            plan.lacking.extend(_not_said(path, text))
         elif _is_same(path, text):
             plan.same.append(path)
         else:
@@ -170,6 +190,12 @@ def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> 
     return plan
 
 
+def _file_of(folder: Path, module: str) -> str:
+    """The file of a module: a package, if there is one."""
+    name = module.replace(".", "/")
+    return f"{name}/__init__.py" if os.path.isfile(folder / name / "__init__.py") else f"{name}.py"
+
+
 def _named(text: str, app: str, file: str) -> str:
     """A template's text, for another app than `tasks:app`."""
     text = re.sub(rf"(?<![\w.:/-]){APP}(?![\w:])", lambda _: app, text)
@@ -185,14 +211,18 @@ def _is_same(path: Path, text: str) -> bool:
         return False
 
 
-def _not_required(path: Path, text: str) -> list[str]:
-    """What a template requires and the user's own requirements.txt does not name."""
+def _not_said(path: Path, text: str) -> list[str]:
+    """What a file of a template says and the user's own, which is left alone, does not."""
     try:
-        there = path.read_text("utf-8", errors="replace")
+        there = path.read_text("utf-8", errors="replace").splitlines()
     except OSError as error:
         raise JobsError(f"nothing was written: {path} cannot be read: {error.strerror}") from None
-    missing = [line for line in text.splitlines() if line and not any(_covers(mine, line) for mine in there.splitlines())]
-    return [f"add to {path}: {'  '.join(missing)}"] if missing else []
+    lines = [line for line in text.splitlines() if TOLD.match(line)]
+    if path.name == todo.REQUIREMENTS:
+        missing = [line for line in lines if not any(_covers(mine, line) for mine in there)]
+        return [f"add to {path}: {'  '.join(missing)}"] if missing else []
+    missing = [line for line in lines if line not in there]
+    return [f"{path}: yours is left as it is; ours has: {'  '.join(missing)}"] if missing else []
 
 
 def _covers(mine: str, asked: str) -> bool:
@@ -237,17 +267,19 @@ def _take_back(made: list[Path]) -> list[Path]:
     return left
 
 
-def _tell(args: Namespace, plan: Plan, steps: list[str]) -> None:
+def _tell(as_json: bool, target: str, folder: Path, plan: Plan, first: list[str], steps: list[str]) -> None:
     new = [str(file.path) for file in plan.new]
     same = [str(path) for path in plan.same]
-    if args.json:
-        document({"target": args.target, "folder": args.to, "written": new, "unchanged": same, "next": steps})
+    if as_json:
+        answer = {"target": target, "folder": str(folder), "written": new, "unchanged": same, "first": first, "next": steps}
+        document(answer)
         return
     for name in new:
         write(f"wrote {clean(name)}")
     for name in same:
         write(f"there already: {clean(name)}")
-    if steps:
-        write("\nnext:")
-    for step in steps:
-        write(f"  {clean(step)}")
+    for head, parts in (("first", first), ("next", steps)):
+        if parts:
+            write(f"\n{head}:")
+        for line in "\n".join(parts).splitlines() if parts else ():
+            write(f"  {clean(line)}")

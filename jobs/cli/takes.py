@@ -15,12 +15,12 @@ PROCESSES = values.up_to(1_000, "each is a Python of its own")
 def submit(parser: Parser) -> None:
     """What `submit` takes."""
     parser.word("task", "TASK", "the task's name")
-    parser.word("payload", "JSON", "its arguments by name, as one JSON object; - reads stdin, @FILE reads a file",
+    parser.word("payload", "JSON", "its arguments by name, one object; - is stdin, @FILE a file",
                 nargs="?", default="{}")  # fmt: skip
     option = parser.option
-    option("--wait", "[SECONDS]", "wait for the result and print it (30s); exit 1 if the job fails",
+    option("--wait", "[SECONDS]", "wait for its result and print it (30s); exit 1 if it fails",
            nargs="?", const="30s", type=values.seconds)  # fmt: skip
-    option("--key", "KEY", "while a job with this key is unfinished in its queue, answer with that job")
+    option("--key", "KEY", "while an unfinished job has it, answer with that one")
     option("--window", "5m", "let the key stand this long, instead of until the job ends", type=values.some_seconds)
     option("--delay", "10s", "wait before the first try", type=values.seconds)
     option("--at", "RFC3339", "the moment of the first try, e.g. 2030-01-31T09:00:00Z", type=values.moment, dest="run_at")
@@ -29,15 +29,15 @@ def submit(parser: Parser) -> None:
     option("--max-attempts", "N", "tries before the job is dead (3)", type=values.positive)
     option("--timeout", "5m", "how long one attempt may take, or none (5m)", type=values.limit)
     option("--retention", "1d", "how long the completed job is kept (1d)", type=values.seconds)
-    option("--id", "ID", "an id of your own; the same id again answers with the same job")
-    option("--app", "MODULE:APP", "check task and arguments against this app, and use its options (SUBLET_APP)",
+    option("--id", "ID", "an id of your own; once more, it answers with the same job")
+    option("--app", "MODULE:APP", "check against this app, and use its options (SUBLET_APP)",
            default=os.environ.get("SUBLET_APP"))  # fmt: skip
 
 
 def get(parser: Parser) -> None:
     """What `get` takes."""
     parser.word("id", "ID", "the job")
-    parser.option("--detail", "", "show all that each attempt left: a stack trace, every line of its log", default=False)
+    parser.option("--detail", "", "all that each attempt left: a stack trace, each line of its log", default=False)
 
 
 def listing(parser: Parser) -> None:
@@ -64,7 +64,7 @@ def configure(parser: Parser) -> None:
     parser.word("queue", "QUEUE", "the queue; without one, the namespace", nargs="?", default="*")
     parser.option("--jobs", "N", "jobs that may wait and run in it; none lifts the limit", type=values.most)
     parser.option("--bytes", "10MiB", "bytes of their payloads; none lifts the limit", type=values.size)
-    parser.option("--completed", "N", "of the namespace: completed jobs that a partition keeps (100,000)", type=values.most)
+    parser.option("--completed", "N", "of the namespace: completed jobs a partition keeps (100,000)", type=values.most)
 
 
 def work(parser: Parser) -> None:
@@ -97,15 +97,15 @@ def work(parser: Parser) -> None:
 def serve(parser: Parser) -> None:
     """What `serve` takes."""
     option = parser.option
-    option("--host", "ADDRESS", "where to listen (SUBLET_HOST, 127.0.0.1); everywhere: 0.0.0.0", default=None)
+    option("--host", "ADDRESS", "where to listen (SUBLET_HOST, 127.0.0.1); all: 0.0.0.0", default=None)
     option("--port", "PORT", "the port (SUBLET_PORT, PORT, 8377); 0 finds a free one", type=values.port, default=None)
-    option("--app", "MODULE:APP", "be a worker function, too: POST /work runs the jobs of this app", default=None)
-    option("--tokens-file", "FILE", "lines of NAME:ROLES:SECRET, beside SUBLET_TOKENS (SUBLET_TOKENS_FILE)", default=None)
+    option("--app", "MODULE:APP", "be a worker function: POST /work runs jobs of this app", default=None)
+    option("--tokens-file", "FILE", "lines of NAME:ROLES:SECRET (SUBLET_TOKENS_FILE)", default=None)
 
 
 def workers(parser: Parser) -> None:
     """What `workers` takes."""
-    parser.word("words", "drain NAME…", "have these finish what they run, and go; the beginning or end of a name will do",
+    parser.word("words", "drain NAME…", "finish what they run, and go; a name's beginning or end will do",
                 nargs="*")  # fmt: skip
 
 
@@ -182,13 +182,13 @@ def scripts(parser: Parser) -> None:
 def conformance(parser: Parser) -> None:
     """What `conformance` takes."""
     parser.summary += (
-        "\n\nThe client is run as `CMD submit TASK JSON` and `CMD work`, and finds in its environment\n"
-        "  SUBLET_REDIS_URL  SUBLET_NAMESPACE  SUBLET_QUEUES (commas between; submit uses the first)\n"
+        "\n\nThe client is run as `CMD submit TASK JSON` and `CMD work`; its environment has\n"
+        "  SUBLET_REDIS_URL  SUBLET_NAMESPACE  SUBLET_QUEUES (A,B; submit uses the first)\n"
         "  SUBLET_SLOTS (jobs at a time)  SUBLET_LEASE (seconds)  SUBLET_PARTITIONS (1)\n"
-        'It needs three tasks: `echo`, whose result is its whole payload; `sleep` {"seconds": N}; and\n'
-        '`boom` {"message": M}, which fails with the message M.'
+        'It needs the tasks `echo`, whose result is its payload; `sleep` {"seconds": N}\n'
+        'and `boom` {"message": M}, which fails with the message M.'
     )
-    parser.word("command", "CMD…", "the client, run as `CMD submit TASK JSON` and as `CMD work`; put -- before it",
+    parser.word("command", "CMD…", "the client's command; put -- before it",
                 nargs="+")  # fmt: skip
     parser.option("--only", "RULE,RULE", "look at these rules alone", type=values.names, default=None)
 
@@ -221,7 +221,7 @@ def simulate(parser: Parser) -> None:
     """What `simulate` takes."""
     parser.option("--for", "10m", "go on for this long (1m)", type=values.some_seconds, default=None, dest="seconds")
     parser.option("--seed", "N", "the first seed, e.g. one that failed (the time of day)", type=values.number, default=None)
-    parser.option("--exhaustive", "", "instead, walk a small world through every order of its calls, and count them",
+    parser.option("--exhaustive", "", "instead, walk a small world through each order of its calls",
                   default=False)  # fmt: skip
 
 
@@ -229,8 +229,8 @@ def init(parser: Parser) -> None:
     """What `init` takes."""
     parser.summary += (
         "\n\nIf a file of it is there already with other content, nothing is written. Your"
-        "\napp and your requirements.txt are yours: written only where there are none."
+        "\napp, requirements.txt, Dockerfile and .dockerignore stay as they are."
     )
     parser.word("target", "TARGET", "a platform; without one, all are listed", nargs="?", default="")
-    parser.option("--app", "MODULE:APP", "where your tasks are (SUBLET_APP, tasks:app)", default=os.environ.get("SUBLET_APP"))
-    parser.option("--to", "FOLDER", "your project (the current folder); made if it is not there", default=".")
+    parser.option("--app", "MODULE:APP", "where your tasks are (SUBLET_APP, tasks:app)", default=None)
+    parser.option("--to", "FOLDER", "your project (the current folder); made if it is not there", default=None)
