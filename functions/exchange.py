@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from functions.call import Reply
-from functions.outlet import Ends, close
+from functions.outlet import LAST_RESORT, Ends, close
 
 log = logging.getLogger(__name__)
 
@@ -21,20 +22,29 @@ TURNS = 8
 """Turns of the loop in which a server that could know that its caller has gone hears of it, and says so."""
 SMALL = 64 * 1024
 """Bytes of a body that goes out in one piece."""
+AHEAD = 64 * 1024
+"""Bytes of a body that are taken in before anybody reads them."""
 _PLAIN = "/:@!$&'()*+,;=~"
 """What stays as it is in a path."""
 
 
 class Caller:
-    """Whoever sent a request: the body as it comes, one piece ahead of its reader, and whether somebody is still there."""
+    """Whoever sent a request: the body as it comes, a little ahead of its reader, and whether somebody is still there.
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._pieces: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue(1)
+    A server tells of who has gone only after the body, so that goes on being taken in where nobody reads it: what is there of it
+    when it is not wanted any more, or `seconds` after there was no room for more, is thrown away, and so is the rest.
+    """
+
+    def __init__(self, receive: Receive, seconds: float) -> None:
+        self._receive, self._seconds = receive, seconds
+        self._held = bytearray()
+        self._come, self._room = asyncio.Event(), asyncio.Event()
+        self._whole = self._unwanted = False
         self._listening: asyncio.Task[None] | None = None
-        self._over = False
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the caller has hung up."""
+        self.told = False
+        """Has the answer begun?"""
         self.served = False
         """Is the last piece of the answer on its way? Servers say that a caller is gone who has got everything, too."""
 
@@ -45,28 +55,53 @@ class Caller:
     async def _listen(self) -> None:
         try:
             while (message := await self._receive())["type"] == "http.request":
-                await self._pieces.put((message.get("body", b""), message.get("more_body", False)))
+                if self._whole:
+                    return  # a server that says the same over and over will not tell of who has gone
+                await self._keep(message.get("body", b""), message.get("more_body", False))
         except Exception as error:  # noqa: BLE001  the server's own: whatever it is, nothing more will come
             log.warning("a caller is lost, for the server raised %s", type(error).__name__)
         if not self.gone.done():
             self.gone.set_result(None)
 
+    async def _keep(self, piece: bytes, more: bool) -> None:
+        """Hold a piece for its reader; then wait until there is room for the next one."""
+        self._whole = not more
+        if not self._unwanted:
+            self._held += piece
+        self._come.set()
+        if more and len(self._held) >= AHEAD:
+            self._room.clear()
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._room.wait()
+            except TimeoutError:
+                self.spurn()
+
+    def spurn(self) -> None:
+        """Throw away what is there of the body, and what may come: nobody will read it."""
+        self._unwanted = True
+        self._held.clear()
+        self._room.set()
+
     def is_eof(self) -> bool:
-        """Has the last byte been read?"""
-        return self._over
+        """Has the last byte come?"""
+        return self._whole and not self._unwanted
 
     def read_nowait(self, n: int = -1) -> bytes:
-        """What is left when all is read."""
-        return b""
+        """What is here: all of it, whatever `n` is."""
+        piece = bytes(self._held)
+        self._held.clear()
+        self._room.set()
+        return piece
 
     async def readany(self) -> bytes:
-        """What comes next; empty at the end."""
-        while not self._over:
-            piece, more = await self._pieces.get()
-            self._over = not more
-            if piece:
-                return piece
-        return b""
+        """What comes next; empty at the end. Raises OSError when it has been thrown away."""
+        while not self._held and not self._whole and not self._unwanted:
+            self._come.clear()
+            await self._come.wait()
+        if self._unwanted:
+            raise ConnectionAbortedError("nobody read this body for too long")
+        return self.read_nowait()
 
     def forget(self) -> None:
         """Listen no more."""
@@ -125,6 +160,7 @@ class Answer:
         pairs = {**self._reply.headers, **more}.items()
         if any(char in "\r\n\0" for _, value in pairs for char in value):
             raise ValueError("a header of this answer has a line break in it")
+        self._caller.told = True
         coded = [(name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in pairs]
         await self._say({"type": "http.response.start", "status": self._reply.status, "headers": coded})
 
@@ -141,10 +177,22 @@ class Answer:
 
     async def _look(self) -> None:
         """See whether the caller is still there, as far as the server can know. Raises OSError for one who has gone."""
+        self._caller.listen()
         for _ in range(TURNS):
             await asyncio.sleep(0)
         if self._caller.gone.done():
             raise ConnectionResetError("the caller has gone")
+
+
+async def dismiss(send: Send) -> None:
+    """Answer, with nothing, a caller who has gone: no one hears it, but middleware takes it for a defect if there is no answer.
+
+    Somebody who should be there against all that the server said is told to try again.
+    """
+    with contextlib.suppress(Exception):  # the server's own: whatever it says of a caller who has gone
+        async with asyncio.timeout(LAST_RESORT):
+            await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def target_of(scope: Message) -> tuple[str, str] | None:

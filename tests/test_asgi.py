@@ -1,6 +1,7 @@
 """The ASGI application on a real uvicorn, with each of its parsers, and mounted: what it makes of requests; and its page."""
 
 import asyncio
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -157,6 +158,12 @@ async def test_who_waits_to_be_told_to_send_a_body_is_told_when_it_is_wanted(url
         assert (await one.answer()).status == 200, "nor that of who needs to say nothing"
 
 
+async def test_what_else_somebody_expects_is_passed_over(url):
+    async with wire(url) as one:
+        one.write(asking_for("POST", "/jobs", {"task": "t"}, b"Expect: the-best"))
+        assert (await one.answer()).status == 201
+
+
 async def test_a_body_that_breaks_off_makes_no_job(url, asked):
     async with wire(url) as one:
         one.write(asking_for("POST", "/jobs", {"task": "t", "id": "half"})[:-5])
@@ -168,8 +175,20 @@ async def test_a_body_that_breaks_off_makes_no_job(url, asked):
 # callers who hang up
 
 
-@pytest.mark.parametrize("rudely", [False, True])
-async def test_a_claim_whose_caller_hangs_up_while_it_waits_takes_nothing(url, asked, redis_url, rudely):
+NEXT = asking_for("GET", "/jobs/next?wait=20&lease=60")
+HANGING = {
+    "a claim": ([asking_for("POST", "/jobs/claim", {"wait": 20, "lease": 60})], False),
+    "a claim, rudely": ([asking_for("POST", "/jobs/claim", {"wait": 20, "lease": 60})], True),
+    "who expects to be told": ([NEXT[:-2] + b"Expect: 100-continue\r\n\r\n"], False),
+    "a body in pieces": ([NEXT[:-2] + b"Content-Length: 4\r\n\r\n", b"ab", b"cd"], False),
+    "half a body": ([NEXT[:-2] + b"Content-Length: 2000\r\n\r\n", b"ab", b"cd"], True),
+}
+"""Requests that wait for a job, and whether their callers leave without a word."""
+
+
+@pytest.mark.parametrize("how", HANGING)
+async def test_a_claim_whose_caller_hangs_up_while_it_waits_takes_nothing(url, asked, redis_url, how):
+    pieces, rudely = HANGING[how]
     with redis.Redis.from_url(redis_url) as raw:
 
         def scripts():
@@ -177,12 +196,15 @@ async def test_a_claim_whose_caller_hangs_up_while_it_waits_takes_nothing(url, a
 
         before = scripts()
         async with wire(url) as one:
-            one.write(asking_for("POST", "/jobs/claim", {"wait": 20}))
+            one.write(pieces[0])
             await soon(lambda: scripts() > before and "blpop" in [client["cmd"] for client in raw.client_list()])
+            for piece in pieces[1:]:
+                one.write(piece)
+                assert (await asked("GET", "/healthz")).status == 200  # the server has turned, and so read the piece
             one.close(rudely=rudely)
     assert (await asked("POST", "/jobs", {"task": "t"})).status == 201
-    (job,) = (await asked("POST", "/jobs/claim", {"n": 100})).json()["jobs"]
-    assert job["attempt"] == 1
+    (job,) = (await asked("POST", "/jobs/claim", {"n": 100, "wait": 10})).json()["jobs"]
+    assert job["attempt"] == 1 or "expects" in how, "that one may have been given it, and has given it back"
 
 
 async def test_a_stream_of_events_goes_on_where_its_reader_was(url, asked):
@@ -308,6 +330,21 @@ def session(server_url, tmp_path_factory):
 @pytest.mark.parametrize("at", range(len(STEPS)), ids=[step.command.splitlines()[0][:60] for step in STEPS])
 def test_a_command_prints_what_the_page_shows(session, at):
     pages.check(STEPS[at], *session[at])
+
+
+def test_what_the_page_runs_it_has_said_how_to_install():
+    scripts = {one.name: one.dist.name for one in importlib.metadata.entry_points(group="console_scripts")}
+    owners = importlib.metadata.packages_distributions()
+    installed, checked = set(), set()
+    for _, text in pages.blocks("(?:sh|console)", PAGE):
+        installed |= {word.strip("'") for line in re.findall(r"pip install (.*)", text) for word in line.split()}
+        programs = re.findall(r"^\$ (?:\w+=\S* )*(\w+)", text, re.M)
+        modules = re.findall(r"^from (\w+)|-k (\w+)\.", text, re.M)
+        needed = {scripts[one] for one in programs if one in scripts}
+        needed |= {owner for one in modules for owner in owners.get("".join(one), ())} - {"sublet"}
+        assert needed <= installed, text
+        checked |= needed
+    assert {"uvicorn", "gunicorn", "uvicorn-worker", "starlette"} <= checked
 
 
 def test_what_the_page_gives_to_vercel_is_ours(tmp_path):

@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
 import threading
+import weakref
 
 import pytest
 import uvicorn
+from starlette.middleware.base import BaseHTTPMiddleware
 
 from functions.asgi import Asgi
 from functions.call import Reply
+from functions.exchange import AHEAD, Caller
 from functions.gate import Limits
 from functions.listening import listen, url_of
 from jobs.config import Settings
@@ -21,6 +25,8 @@ from tests.serving import ADMIN, Held, ask, wire
 pytest_plugins = ["tests.served"]
 
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
+EXPECTING = GET[:-2] + b"Expect: 100-continue\r\n\r\n"
+SCOPE = {"type": "http", "method": "GET", "path": "/", "headers": [], "raw_path": b"/", "query_string": b""}
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +96,15 @@ async def fronting(core, limits=Limits(), **options):  # noqa: B008  frozen
         yield url
 
 
-async def test_who_works_on_an_answer_is_cancelled_when_its_caller_hangs_up():
+@pytest.mark.parametrize("asking", [GET, EXPECTING], ids=["", "expecting"])
+async def test_who_works_on_an_answer_is_cancelled_when_its_caller_hangs_up(asking, monkeypatch):
+    monkeypatch.setattr("functions.asgi.PATIENCE", 0.2)
     core = Core()
     async with fronting(core) as url:
         for rudely in (False, True):
             core.asked.clear()
             async with wire(url) as one:
-                one.write(GET)
+                one.write(asking)
                 await asyncio.wait_for(core.asked.wait(), 30)
                 one.close(rudely=rudely)
                 await soon(lambda: core.notes)
@@ -140,11 +148,12 @@ async def test_an_answer_of_which_the_caller_took_only_a_part_is_undone(leaves):
         assert core.notes == ["undone"]
 
 
-async def test_an_answer_is_undone_whose_caller_left_in_the_moment_it_was_made():
+@pytest.mark.parametrize("asking", [GET, EXPECTING], ids=["", "expecting"])
+async def test_an_answer_is_undone_whose_caller_left_in_the_moment_it_was_made(asking):
     """Nobody has heard of it then but the system: the loop must turn once more before the server says so."""
     core = Core()
     async with fronting(core) as url, wire(url) as one:
-        one.write(GET)
+        one.write(asking)
         await asyncio.wait_for(core.asked.wait(), 30)
         one.close(rudely=True)
         core.go.set()
@@ -167,6 +176,104 @@ async def test_an_undoing_that_fails_harms_nobody(caplog):
         core.go.set()
         assert (await ask(url, "GET", "/")).status == 200
     assert "s3cret" not in caplog.text
+
+
+class Passing(BaseHTTPMiddleware):
+    """What an application's own `@app.middleware("http")` is."""
+
+    async def dispatch(self, request, call_next):
+        return await call_next(request)
+
+
+async def test_who_hangs_up_is_no_defect_for_middleware_between_the_server_and_us(caplog):
+    core = Core()
+    async with uvicorn_of(Passing(Asgi(lambda: core))) as (url, _):
+        async with wire(url) as one:
+            one.write(GET)
+            await asyncio.wait_for(core.asked.wait(), 30)
+        await soon(lambda: "cancelled" in core.notes)
+        core.go.set()
+        assert (await ask(url, "GET", "/")).body == b"taken"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_who_is_there_against_all_that_the_server_said_may_try_again(caplog):
+    said = []
+
+    async def send(message):
+        said.append(message)
+
+    async def receive():
+        raise RuntimeError("the server's own")
+
+    await Asgi(Core)(SCOPE, receive, send)
+    assert [(message["type"], message.get("status")) for message in said] == [
+        ("http.response.start", 503),
+        ("http.response.body", None),
+    ]
+    assert "a caller is lost, for the server raised RuntimeError" in caplog.text
+
+
+# a body that nobody reads
+
+
+def pieces_of(count, size=1000):
+    """What a server says of a body of so many pieces whose sender then hangs up."""
+    said = [{"type": "http.request", "body": b"%d" % (n % 10) * size, "more_body": True} for n in range(count)]
+
+    async def receive():
+        await asyncio.sleep(0)
+        return said.pop(0) if said else {"type": "http.disconnect"}
+
+    return receive, said
+
+
+async def test_who_has_gone_is_heard_of_behind_a_body_that_nobody_reads():
+    receive, said = pieces_of(50)
+    caller = Caller(receive, 30)
+    caller.listen()
+    await asyncio.wait_for(asyncio.shield(caller.gone), 30)
+    assert not said
+    assert len(await caller.readany()) == 50_000, "what is small is there for who reads it late"
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["when there is an answer", "after a while"])
+async def test_of_a_large_body_that_nobody_reads_only_the_beginning_is_held_and_not_for_long(answered):
+    receive, said = pieces_of(500)
+    caller = Caller(receive, 30 if answered else 0.2)
+    caller.listen()
+    await soon(lambda: len(said) <= 434)
+    assert len(caller._held) == 66_000
+    if answered:
+        caller.spurn()
+    await asyncio.wait_for(asyncio.shield(caller.gone), 30)
+    assert (said, len(caller._held)) == ([], 0)
+    with pytest.raises(OSError, match="for too long"):
+        await caller.readany()
+
+
+async def test_a_large_body_that_is_read_comes_whole_and_in_order():
+    receive, said = pieces_of(500)
+    want = b"".join(one["body"] for one in said)
+    caller, got = Caller(receive, 30), b""
+    caller.listen()
+    while len(got) < len(want):
+        got += await asyncio.wait_for(caller.readany(), 30)
+        assert len(caller._held) <= AHEAD + 1000
+    assert got == want
+    assert not caller.is_eof(), "it broke off"
+
+
+async def test_a_server_that_says_the_same_over_and_over_is_heard_out_once():
+    async def receive():
+        return {"type": "http.request", "body": b"all"}
+
+    caller = Caller(receive, 30)
+    caller.listen()
+    assert await asyncio.wait_for(caller.readany(), 30) == b"all"
+    assert (caller.is_eof(), caller.read_nowait()) == (True, b"")
+    await soon(lambda: caller._listening.done())
+    assert not caller.gone.done()
 
 
 async def test_a_stream_goes_out_piece_by_piece_and_leaves_the_connection_usable():
@@ -224,7 +331,7 @@ async def test_no_header_of_an_answer_can_become_two(value, caplog):
     [
         ("", {}, "no caller can be let in, for this server has no tokens: set SUBLET_TOKENS"),
         ("ci:submit:hunter2", {}, "SUBLET_TOKENS: word 1: its secret must be 16 to 512"),
-        (ADMIN, {"SUBLET_REDIS_URL": "http://hunter2@localhost"}, "SUBLET_REDIS_URL 'http://localhost': use redis://"),
+        (ADMIN, {"SUBLET_REDIS_URL": "http://hunter2@localhost"}, "SUBLET_REDIS_URL '"),
         (ADMIN, {"SUBLET_APP": "nowhere:app"}, "nowhere"),
     ],
 )
@@ -376,14 +483,13 @@ async def test_a_server_that_says_goodbye_to_who_has_got_everything_takes_nothin
         await over.wait()
         return {"type": "http.disconnect"}
 
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "raw_path": b"/", "query_string": b""}
     app = Asgi(lambda: core)
     async with app.lifespan():
-        await app(scope, receive, send)
+        await app(SCOPE, receive, send)
     assert core.notes == ["started", "finished", "closed"]
 
 
-def test_each_event_loop_has_an_api_of_its_own():
+def test_each_event_loop_has_an_api_of_its_own(heard):
     made = []
 
     def make():
@@ -400,8 +506,7 @@ def test_each_event_loop_has_an_api_of_its_own():
         async def receive():
             return {"type": "http.request"} if not said else await asyncio.Event().wait()
 
-        scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "raw_path": b"/", "query_string": b""}
-        await app(scope, receive, send)
+        await app(SCOPE, receive, send)
         return said[0]["status"]
 
     app = Asgi(make)
@@ -413,6 +518,13 @@ def test_each_event_loop_has_an_api_of_its_own():
     other.join(30)
     assert len(made) == 3
     assert len(app._places) == 1, "those of loops that are closed are forgotten"
+    hook, last = signal.getsignal(signal.SIGTERM), weakref.ref(*app._places.values())
+    assert asyncio.run(get(app)) == 200
+    gc.collect()
+    assert last() is None, "nothing holds what it was connected to"
+    assert signal.getsignal(signal.SIGTERM) is hook, "signals go through one hook, and not through one for each loop"
+    signal.raise_signal(signal.SIGTERM)
+    assert heard == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize("kind", ["websocket", "http3"])

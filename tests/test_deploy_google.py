@@ -31,6 +31,7 @@ pytest_plugins = ["tests.manifests"]
 TEMPLATE = ROOT / "deploy" / "cloud-run"
 SERVICES = documents(TEMPLATE / "service.yaml", TEMPLATE / "worker.yaml")
 API, WORKER = (kind_of(SERVICES, "Service", name) for name in ("sublet", "sublet-worker"))
+PAGE = (ROOT / "docs" / "google.md").read_text()
 TEN = 10.0
 """Seconds that Cloud Run gives an instance to end."""
 TASKS = """
@@ -49,6 +50,10 @@ async def nap() -> None:
 """
 GCLOUD = """#!{python}
 import json, os, pathlib, sys, time
+def keep(path, text):  # whoever sees the file sees all of it
+    part = path.with_name(f".{{path.name}}.{{os.getpid()}}")
+    part.write_text(text)
+    part.replace(path)
 state, words = pathlib.Path(os.environ["GCLOUD_STATE"]), sys.argv[1:]
 stdin = sys.stdin.read() if words[-1] == "-" else ""
 with (state / "said").open("a") as said:
@@ -57,15 +62,21 @@ def option(name):
     return words[words.index(name) + 1]
 name = next((word for word in words[2:] if word not in ("describe", "create", "http")), "")
 path = state / "-".join([*words[:2], name.partition("@")[0]])
-if words[:2] == ["secrets", "versions"]:
+unknown = state / "account-unknown-for"
+if "add-iam-policy-binding" in words and unknown.exists() and (left := int(unknown.read_text())):
+    keep(unknown, str(left - 1))
+    sys.exit("the account does not exist")
+if words[:3] == ["secrets", "versions", "add"]:
+    keep(state / f"secrets-{{words[3]}}", stdin)
+elif words[:2] == ["secrets", "versions"]:
     print((state / f"secrets-{{option('--secret')}}").read_text(), end="")
 elif words[:2] in (["secrets", "create"], ["secrets", "describe"]):
     path = state / f"secrets-{{words[2]}}"
     if words[1] == "describe":
         sys.exit(not path.exists())
-    path.write_text(stdin)
+    keep(path, stdin)
 elif words[:3] == ["run", "services", "replace"]:
-    (state / pathlib.Path(words[3]).name).write_text(pathlib.Path(words[3]).read_text())
+    keep(state / pathlib.Path(words[3]).name, pathlib.Path(words[3]).read_text())
 elif words[:3] == ["run", "services", "describe"]:
     url = state / f"url-{{words[3]}}"
     for _ in range(1500):
@@ -79,6 +90,18 @@ elif "create" in words:
     path.touch()
 """
 """A `gcloud` that notes what it is told; secrets and manifests it keeps in files, and a service's URL comes when there is one."""
+SLEEP = '#!/bin/sh\necho "$1" >> "$GCLOUD_STATE/slept"\n'
+CURL = """#!/bin/sh
+for word; do case "$word" in @*) cat "${word#@}"; ls -l "${word#@}" ;; *) echo "$word" ;; esac; done >> "$GCLOUD_STATE/asked"
+case " $* " in *" PUT "*) exit 0 ;; *) exit 22 ;; esac
+"""
+"""A `curl` that notes its words, and what is in the files that they name; there is no pool yet."""
+
+
+def program(path, text):
+    """A program of a few lines."""
+    path.write_text(text)
+    path.chmod(0o700)
 
 
 class Cloud:
@@ -89,8 +112,8 @@ class Cloud:
         self.state.mkdir()
         self.redis_url = redis_url
         path = command_on_path(folder)
-        (folder / "bin" / "gcloud").write_text(GCLOUD.format(python=sys.executable))
-        (folder / "bin" / "gcloud").chmod(0o700)
+        program(folder / "bin" / "gcloud", GCLOUD.format(python=sys.executable))
+        program(folder / "bin" / "sleep", SLEEP)
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_", "CLOUDSDK_"))}
         self.env = {**clean, "PATH": path, "PYTHONPATH": str(ROOT), "GCLOUD_STATE": str(self.state)}
         self.folder.mkdir()
@@ -108,10 +131,22 @@ class Cloud:
     def secret(self, name):
         return (self.state / f"secrets-{name}").read_text()
 
-    def shell(self, script):
+    def again(self, folder, words="", **programs):
+        """Another run of `deploy.sh` over what there is, kept in a folder from now on; with programs of that run's own."""
+        (folder / "bin").mkdir()
+        for name, text in programs.items():
+            program(folder / "bin" / name, text)
+        if not (folder / "state").exists():
+            shutil.copytree(self.state, folder / "state")
+        env = self.env | {"GCLOUD_STATE": str(folder / "state"), "PATH": f"{folder / 'bin'}:{self.env['PATH']}"}
+        thread, done = self.shell(f"PROJECT=my-project REGION=europe-west1 {words} sh deploy.sh", env)
+        thread.join(SECONDS)
+        return done[0]
+
+    def shell(self, script, env=None):
         """A run of some shell lines in the project, on a thread of its own."""
         done = []
-        how = {"cwd": self.folder, "env": self.env, "capture_output": True, "text": True, "timeout": SECONDS}
+        how = {"cwd": self.folder, "env": env or self.env, "capture_output": True, "text": True, "timeout": SECONDS}
         thread = threading.Thread(target=lambda: done.append(subprocess.run(["bash", "-c", f"set -e\n{script}"], **how)))
         thread.start()
         return thread, done
@@ -133,7 +168,8 @@ class Cloud:
         with spawned(["jobs", *command[1:]], place, env) as server:
             server.url, server.probes = f"http://127.0.0.1:{port}", container
             until(lambda: probed(server, "startupProbe") == 200, server.said)
-            (self.state / f"url-{name}").write_text(server.url)
+            (self.state / f".url-{name}").write_text(server.url)
+            (self.state / f".url-{name}").replace(self.state / f"url-{name}")  # whoever sees the file sees all of it
             yield server
 
 
@@ -214,6 +250,91 @@ def test_what_must_fit_together_does(service):
     assert all(f"secret {name} " in (TEMPLATE / "deploy.sh").read_text() for name in refs)
 
 
+ANNOTATIONS = {
+    "run.googleapis.com/invoker-iam-disabled": "true",
+    "autoscaling.knative.dev/maxScale": r"[1-9]|[1-9]\d",
+    "run.googleapis.com/cpu-throttling": "true|false",
+    "run.googleapis.com/startup-cpu-boost": "true|false",
+}
+"""Those that the template has. Cloud Run lets any other pass without a word, so a slip of the pen would go unseen."""
+
+
+def faults(api, worker, script):
+    """What is not as it must be in the files (texts) that Cloud Run would take all the same; by name."""
+    api, worker = yaml.safe_load(api), yaml.safe_load(worker)
+    outer = [one["metadata"]["annotations"] for one in (api, worker)]
+    inner = [one["spec"]["template"]["metadata"]["annotations"] for one in (api, worker)]
+    boxes = [one["spec"]["template"]["spec"]["containers"][0] for one in (api, worker)]
+    prompt = {one["name"]: one.get("value") for one in boxes[0]["env"]}.get("SUBLET_PROMPT")
+    at_most = [int(one.get("autoscaling.knative.dev/maxScale", 1000)) for one in inner]
+    throttled = [one.get("run.googleapis.com/cpu-throttling", "true") for one in inner]
+    enabled = {"iam", "run", "cloudbuild", "artifactregistry", "secretmanager", "cloudscheduler"}
+    right = {
+        "annotations": all(re.fullmatch(ANNOTATIONS.get(k, "(?!)"), v) for one in outer + inner for k, v in one.items()),
+        "our tokens are the check": all("run.googleapis.com/invoker-iam-disabled" in one for one in outer),
+        "a worker keeps its CPU": throttled[1] == "false",
+        "calls while there is a CPU": throttled[0] == "false" or prompt == "1",
+        "connections": sum(at_most) * 20 <= 1000,
+        "no more workers than instances": at_most[1] >= int(re.search(r'"max": (\d+)', script)[1]),
+        "memory": all(int(re.fullmatch(r"(\d+)Mi", box["resources"]["limits"]["memory"])[1]) >= 512 for box in boxes),
+        "what failed is made good by the next tick": re.findall(r"--max-retry-attempts (\S+)", script) == ["0"],
+        "a tick, and no more": re.findall(r'--uri "(.*?)"', script) == ["$api/tick"],
+        "secrets can be read": re.findall(r"--role (roles/[\w.]+)", script) == ["roles/secretmanager.secretAccessor"],
+        "services": set(re.findall(r"(\w+)\.googleapis\.com", re.search(r"^gcloud services .*", script, re.MULTILINE)[0]))
+        == enabled,
+    }
+    return [name for name, is_so in right.items() if not is_so]
+
+
+FILES = [(TEMPLATE / name).read_text() for name in ("service.yaml", "worker.yaml", "deploy.sh")]
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        (1, 'cpu-throttling: "false"', 'cpu-throttling: "true"'),
+        (1, 'cpu-throttling: "false"', 'cpu-throtling: "false"'),
+        (0, "startup-cpu-boost", "startup-cpu-bost"),
+        (2, "--max-retry-attempts 0", "--max-retry-attempts 5"),
+        (0, "name: SUBLET_PROMPT", "name: SUBLET_NAMESPACE"),
+        (0, 'maxScale: "5"', 'maxScale: "1000"'),
+        (1, 'maxScale: "10"', 'maxScale: "1"'),
+        (0, 'invoker-iam-disabled: "true"', 'invoker-iam-disabled: "false"'),
+        (1, '    run.googleapis.com/invoker-iam-disabled: "true"\n', '    run.googleapis.com/startup-cpu-boost: "true"\n'),
+        (2, "secretmanager.secretAccessor", "secretmanager.viewer"),
+        (2, "enable iam.googleapis.com run.googleapis.com", "enable iam.googleapis.com"),
+        (2, "$api/tick", "$api/tick?for=50&every=5"),
+        (1, "memory: 512Mi", "memory: 256Mi"),
+    ],
+)
+def test_what_cloud_run_would_take_and_is_wrong_is_found(file, right, wrong):
+    planted = [*FILES]
+    assert planted[file].count(right) == 1
+    planted[file] = planted[file].replace(right, wrong)
+    assert faults(*planted)
+
+
+def test_the_template_has_none_of_these_faults():
+    assert faults(*FILES) == []
+
+
+def test_the_pages_figures_are_the_templates():
+    at_most = [int(one["spec"]["template"]["metadata"]["annotations"]["autoscaling.knative.dev/maxScale"]) for one in SERVICES]
+    assert f"{sum(at_most)} of them {sum(at_most) * 20}" in PAGE
+    assert f"Not more workers than instances ({at_most[1]})" in PAGE
+    assert "`POST /tick` each minute" in PAGE
+
+
+def test_every_gcloud_line_of_the_page_says_which_project():
+    """Else the line is for whichever project was typed last, or for none."""
+    lines = [line for _, text in blocks("sh", PAGE) for line in text.replace("\\\n", " ").splitlines() if "gcloud " in line]
+    assert len(lines) > 4
+    assert [line for line in lines if "--project $PROJECT" not in line] == []
+    deployed = [line for line in lines if "functions deploy" in line]
+    assert len(deployed) == 2
+    assert [line for line in deployed if "--service-account sublet@$PROJECT.iam.gserviceaccount.com" not in line] == []
+
+
 def test_the_image_obeys_port_and_is_nobody_in_particular():
     lines = (TEMPLATE / "Dockerfile").read_text()
     assert "SUBLET_HOST=0.0.0.0" in lines
@@ -241,7 +362,7 @@ def test_the_pages_job_runs_on_a_worker_that_was_called_with_a_signature(cloud):
 
 def test_the_pages_commands_do_what_it_shows(cloud, tmp_path):
     plain = {name: value for name, value in cloud.env.items() if name != "GCLOUD_STATE"}
-    first, rest = [[*steps(text)] for _, text in blocks("console", (ROOT / "docs" / "google.md").read_text())]
+    first, rest = [[*steps(text)] for _, text in blocks("console", PAGE)]
     env = plain | {"URL": cloud.api.url, "ME": cloud.token, "LC_ALL": "C"}
     for step, answer in zip([*first, *rest], run([*first, *rest], tmp_path, env), strict=True):
         check(step, *answer)
@@ -276,6 +397,54 @@ def test_to_deploy_again_makes_nothing_twice(cloud):
     thread.join(SECONDS)
     assert done[0].returncode == 0, done[0].stderr
     assert (len(cloud.said("create")), {path.name: path.read_text() for path in cloud.state.glob("secrets-*")}) == (made, before)
+
+
+def test_another_redis_is_a_new_version_of_the_secret_and_is_said(cloud, tmp_path):
+    for place, url, is_said in (("same", cloud.redis_url, False), ("other", "redis://other.example:1", True)):
+        (tmp_path / place).mkdir()
+        done = cloud.again(tmp_path / place, f"SUBLET_REDIS_URL={url}")
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / place / "state" / "secrets-sublet-redis-url").read_text() == url
+        assert ("the secret sublet-redis-url has a new version" in done.stdout) == is_said
+        assert url not in done.stdout + done.stderr
+
+
+def test_nothing_is_stored_if_no_secret_can_be_made(cloud, tmp_path):
+    (tmp_path / "state").mkdir()
+    done = cloud.again(tmp_path, "SUBLET_REDIS_URL=redis://h", openssl="#!/bin/sh\necho no openssl here >&2\nexit 127\n")
+    assert done.returncode != 0
+    assert "no openssl here" in done.stderr
+    assert not [*(tmp_path / "state").iterdir()]
+
+
+def test_a_store_without_the_tokens_is_no_empty_token(cloud, tmp_path):
+    shutil.copytree(cloud.state, tmp_path / "state")
+    (tmp_path / "state" / "secrets-sublet-tokens").write_text("other:admin:abc\n")
+    done = cloud.again(tmp_path)
+    assert done.returncode != 0
+    assert "no token of me" in done.stderr
+
+
+@pytest.mark.parametrize(("times", "code"), [(3, 0), (99, 1)])
+def test_an_account_that_is_not_known_yet_is_waited_for(cloud, tmp_path, times, code):
+    shutil.copytree(cloud.state, tmp_path / "state")
+    (tmp_path / "state" / "account-unknown-for").write_text(str(times))
+    done = cloud.again(tmp_path)
+    assert done.returncode == code, done.stderr
+    slept = [int(line) for line in (tmp_path / "state" / "slept").read_text().split()]
+    assert slept == [5] * min(times, 11), "a minute at most"
+    assert ("the account does not exist" in done.stderr) == bool(code)
+
+
+def test_the_token_is_in_no_commands_words(cloud, tmp_path):
+    """Everybody on a machine can read them."""
+    done = cloud.again(tmp_path, curl=CURL)
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "state" / "asked").read_text().splitlines()
+    kept = [i for i, line in enumerate(asked) if line == f"Authorization: Bearer {cloud.token}"]
+    assert len(kept) == 2, "to look for the pool, and to make it"
+    assert all(asked[i + 1].startswith("-rw------- ") for i in kept)
+    assert not [line for i, line in enumerate(asked) if cloud.token in line and i not in kept]
 
 
 @pytest.mark.parametrize(("said", "asked"), [("PROJECT=my-project", "REGION"), ("PROJECT=p REGION=r", "set SUBLET_REDIS_URL")])

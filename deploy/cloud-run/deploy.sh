@@ -7,6 +7,7 @@ cd "$(dirname "$0")"
 export CLOUDSDK_CORE_PROJECT="$PROJECT" CLOUDSDK_CORE_DISABLE_PROMPTS=1
 account="sublet@$PROJECT.iam.gserviceaccount.com"
 image="$REGION-docker.pkg.dev/$PROJECT/sublet/tasks:$(date -u +%Y%m%d-%H%M%S)"
+umask 077
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
@@ -16,15 +17,34 @@ secret() { # a name, and what it is to hold if there is none of that name
     : "${2:?$1 is not there yet: set SUBLET_REDIS_URL}"
     printf %s "$2" | gcloud secrets create "$1" --replication-policy automatic --data-file -
   fi
-  gcloud secrets add-iam-policy-binding "$1" --member "serviceAccount:$account" --role roles/secretmanager.secretAccessor > "$made/said"
+  tries=0 # an account that was made just now may not be known yet, for up to a minute
+  until there secrets add-iam-policy-binding "$1" --member "serviceAccount:$account" --role roles/secretmanager.secretAccessor; do
+    tries=$((tries + 1))
+    if [ "$tries" -ge 12 ]; then
+      cat "$made/said" >&2
+      exit 1
+    fi
+    sleep 5
+  done
 }
 
-gcloud services enable run.googleapis.com cloudbuild.googleapis.com artifactregistry.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com
+# Each on a line of its own: a failure within another command's words would be nobody's
+new_me=$(openssl rand -hex 24)
+new_clock=$(openssl rand -hex 24)
+new_signing=$(openssl rand -base64 32)
+gcloud services enable iam.googleapis.com run.googleapis.com cloudbuild.googleapis.com artifactregistry.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com
 there artifacts repositories describe sublet --location "$REGION" || gcloud artifacts repositories create sublet --location "$REGION" --repository-format docker
 there iam service-accounts describe "$account" || gcloud iam service-accounts create sublet
 secret sublet-redis-url "${SUBLET_REDIS_URL:-}"
-secret sublet-tokens "me:admin:$(openssl rand -hex 24) clock:tick:$(openssl rand -hex 24)"
-secret sublet-signing "whsec_$(openssl rand -base64 32)"
+secret sublet-tokens "me:admin:$new_me clock:tick:$new_clock"
+secret sublet-signing "whsec_$new_signing"
+if [ -n "${SUBLET_REDIS_URL:-}" ]; then
+  gcloud secrets versions access latest --secret sublet-redis-url > "$made/latest"
+  if [ "$(cat "$made/latest")" != "$SUBLET_REDIS_URL" ]; then
+    printf %s "$SUBLET_REDIS_URL" | gcloud secrets versions add sublet-redis-url --data-file -
+    echo "SUBLET_REDIS_URL is another one than before: the secret sublet-redis-url has a new version"
+  fi
+fi
 
 gcloud builds submit --tag "$image" .
 for name in service worker; do
@@ -33,14 +53,18 @@ for name in service worker; do
 done
 api=$(gcloud run services describe sublet --region "$REGION" --format "value(status.url)")
 work=$(gcloud run services describe sublet-worker --region "$REGION" --format "value(status.url)")
-tokens=$(gcloud secrets versions access latest --secret sublet-tokens | tr " " "\n")
-me=$(echo "$tokens" | sed -n "s/^me:[a-z,]*://p") clock=$(echo "$tokens" | sed -n "s/^clock:[a-z,]*://p")
+gcloud secrets versions access latest --secret sublet-tokens | tr -s "[:space:]" "\n" > "$made/tokens"
+me=$(sed -n "s/^me:[a-z,]*://p" "$made/tokens")
+clock=$(sed -n "s/^clock:[a-z,]*://p" "$made/tokens")
+: "${me:?there is no token of me in the secret sublet-tokens}" "${clock:?there is no token of clock in the secret sublet-tokens}"
 
 # Whoever submits to this queue, or ticks, calls workers
-curl -fs -o "$made/pool" -H "Authorization: Bearer $me" "$api/pools/default" ||
-  curl -fsS -X PUT -H "Authorization: Bearer $me" -H "Content-Type: application/json" "$api/pools/default" \
+printf "Authorization: Bearer %s\n" "$me" > "$made/header" # in no command's words, which everybody on this machine may read
+curl -fs -o "$made/pool" -H @"$made/header" "$api/pools/default" ||
+  curl -fsS -X PUT -H @"$made/header" -H "Content-Type: application/json" "$api/pools/default" \
     -d '{"queues": ["default"], "invoker": "http", "target": "'"$work"'/work", "max": 10}'
-# The clock: a tick each minute. With /tick?for=50&every=5 nothing is late for more than 5 s, and an instance is up, and paid for, all the time
+# The clock: a tick each minute. With /tick?for=50&every=5 nothing is late for more than 5 s, and an instance is up, and paid for, all
+# the time: then set run.googleapis.com/cpu-throttling in service.yaml to "false", too
 there scheduler jobs describe sublet-tick --location "$REGION" || gcloud scheduler jobs create http sublet-tick --location "$REGION" \
   --schedule "* * * * *" --uri "$api/tick" --http-method POST --headers "Authorization=Bearer $clock" \
   --attempt-deadline 60s --max-retry-attempts 0
