@@ -2,7 +2,7 @@ FROM python:3.13-slim AS build
 RUN python -m venv --without-pip /opt/sublet
 WORKDIR /src
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/pip pip --python /opt/sublet install '.[http]'
+RUN pip --no-cache-dir --python /opt/sublet install '.[http]'
 
 FROM python:3.13-slim
 COPY --from=build /opt/sublet /opt/sublet

@@ -108,11 +108,18 @@ def follow(image: Image, context: Path, word: str, rest: str, env: dict[str, str
 
 
 def copy(image: Image, context: Path, rest: str) -> None:
-    source, target = rest.split()[-2:]
+    *sources, target = rest.split()
     if rest.startswith("--from="):
-        assert (source, image.at(source).is_dir()) == (target, True)
+        assert (sources[1], image.at(sources[1]).is_dir()) == (target, True)
         return
-    there = [path for path in sent(context) if source == "." or path.is_relative_to(source)]
+    if len(sources) > 1:
+        assert target.endswith("/")
+        there = [path for path in sent(context) if any(fnmatchcase(str(path), one) for one in sources)]
+        assert Path(sources[0]) in there  # a pattern may fit nothing, a name may not
+        source = "."
+    else:
+        (source,) = sources
+        there = [path for path in sent(context) if source == "." or path.is_relative_to(source)]
     assert there, f"there is no {source}"
     place = image.at(image.workdir) / target
     for path in there:

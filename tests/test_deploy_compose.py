@@ -18,13 +18,14 @@ import yaml
 from functions.serve import CLOSING, GRACE
 from jobs.cli.checks import first_fixed
 from jobs.cli.commands import COMMANDS
-from tests.containers import SECONDS, build, interpolated, seconds, sent, up
+from tests.containers import SECONDS, build, instructions, interpolated, seconds, sent, up
 from tests.pages import blocks, check, command_on_path, need_curl, run, steps
 from tests.processes import until
 
 ROOT = Path(__file__).parent.parent
 MINE, YOURS = ROOT, ROOT / "deploy" / "compose"
 """The folders with a compose.yaml and a Dockerfile: the checkout's own, and that for a user's project."""
+CONTAINERS = [ROOT / "deploy" / target for target in ("compose", "kubernetes", "knative", "cloud-run")]
 BOTH = pytest.mark.parametrize("folder", [MINE, YOURS], ids=["checkout", "project"])
 PAGE = (ROOT / "docs" / "compose.md").read_text()
 
@@ -62,8 +63,25 @@ def story(checkout, tmp_path_factory):
 
 def test_the_two_say_the_same_but_for_what_must_differ():
     assert (MINE / "compose.yaml").read_text().replace("examples.greet:app", "tasks:app") == (YOURS / "compose.yaml").read_text()
-    own = (MINE / "Dockerfile").read_text().replace("install '.[http]'", "install -r requirements.txt")
+    own = (MINE / "Dockerfile").read_text().replace("COPY . .", "COPY requirements.txt *.whl ./")
+    own = own.replace("install '.[http]'", "install -r requirements.txt")
     assert own.replace("COPY examples examples", "COPY . .") == (YOURS / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", ".dockerignore", "requirements.txt"])
+def test_all_targets_that_take_an_image_have_the_same(name):
+    """A project may have several of them: `sublet init` leaves alone what is there already."""
+    assert len({(folder / name).read_text() for folder in CONTAINERS}) == 1
+
+
+def test_a_change_of_code_installs_nothing_anew():
+    """Until all is installed, an image is made of what is asked for alone. No builder's own words."""
+    lines = instructions(YOURS / "Dockerfile")
+    last = max(number for number, (word, rest) in enumerate(lines) if word == "RUN" and "install" in rest)
+    assert [rest for word, rest in lines[:last] if word == "COPY"] == ["requirements.txt *.whl ./"]
+    assert not [rest for _, rest in lines if "--mount" in rest]
+    (env,) = [rest for word, rest in lines if word == "ENV"]
+    assert "PORT=8377" in env.split()  # a platform's own one goes before it
 
 
 def test_compose_knows_every_word(tmp_path):
@@ -115,6 +133,20 @@ def test_no_service_is_root_or_writes_or_is_open_to_others(folder):
 
 
 @BOTH
+def test_who_is_to_reach_the_api_does_and_tasks_may_write_to_tmp(folder):
+    spec = yaml.safe_load((folder / "compose.yaml").read_text())
+    open_ones = {name for name in ("default", *spec["networks"]) if not (spec["networks"].get(name) or {}).get("internal")}
+    for name in ("api", "tick", "worker"):
+        service = spec["services"][name]
+        assert "data" in service["networks"], "where Redis is"
+        assert [one for one in service["tmpfs"] if one.split(":")[0] == "/tmp"], name
+        assert open_ones & {*service["networks"]}, "a port of an internal network cannot be reached, and tasks reach nobody"
+    assert [port for port in spec["services"]["api"]["ports"] if port.endswith(":8377")]
+    _, command, *words = spec["services"]["tick"]["command"]
+    assert COMMANDS[command].parser().read(words).every <= 10
+
+
+@BOTH
 def test_it_waits_longer_for_an_end_than_that_takes(folder):
     spec = yaml.safe_load((folder / "compose.yaml").read_text())
     for name in ("api", "tick", "worker"):
@@ -125,7 +157,9 @@ def test_what_is_secret_or_large_is_sent_to_no_build(tmp_path):
     assert {path.parts[0] for path in sent(MINE)} == {
         "pyproject.toml", "README.md", "LICENSE", "jobs", "functions", "lua", "deploy", "examples"
     }  # fmt: skip
-    for name in (".env", ".env.old", ".git/config", ".venv/bin/python", "tasks.py", "sub/__pycache__/a.pyc", "sub/b.py"):
+    secret = [f"{folder}{name}" for folder in ("", "sub/", "sub/deep/") for name in (".env", ".env.old", "tick.header")]
+    large = [".git/config", ".venv/bin/python", "sub/.venv/bin/python", "sub/.git/config", "sub/__pycache__/a.pyc"]
+    for name in (*secret, *large, "tasks.py", "sub/b.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     shutil.copy(YOURS / ".dockerignore", tmp_path)

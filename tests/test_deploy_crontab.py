@@ -18,6 +18,7 @@ import redis
 from cronsim import CronSim
 
 from jobs import keys
+from jobs.cli.commands import COMMANDS
 from jobs.client import SyncClient
 from jobs.options import Options
 from jobs.store import Store
@@ -187,11 +188,48 @@ def test_a_tick_that_is_not_let_in_fails_and_says_so(home, served_at):
         assert process.wait(SECONDS) == 7
 
 
+def typed() -> list[str]:
+    """The page's lines that no console shows: what is put into a crontab, and a job."""
+    return [line for _, text in blocks("sh", PAGE) for line in text.splitlines()]
+
+
+def test_what_is_typed_twice_stands_there_once_and_leaves_the_rest_alone(tmp_path):
+    program = tmp_path / "bin" / "crontab"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\ncase "$1" in -l) cat table ;; -) cat > new && mv new table ;; esac\n')
+    program.chmod(0o700)
+    for name in ("crontab", "crontab-http"):
+        shutil.copy(CRON / name, tmp_path)
+    (tmp_path / "table").write_text("5 4 * * * backup sublet\n")
+    env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    put = [line for line in typed() if line.endswith("| crontab -")]
+    for line in [*put, *put]:
+        subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, env=env, check=True, timeout=SECONDS)
+    texts = [(CRON / name).read_text() for name in ("crontab", "crontab-http")]
+    assert (tmp_path / "table").read_text() == "5 4 * * * backup sublet\n" + "".join(texts)
+
+
+def test_the_job_that_is_typed_reaches_the_redis_of_the_workers(home):
+    (*lines, submit) = [line for line in typed() if "set -a" in line or "submit" in line]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
+    with started(WORK, home):
+        done = subprocess.run(["/bin/sh", "-c", "\n".join([*lines, submit])], cwd=home / "sublet", env=env, capture_output=True,
+                              text=True, timeout=SECONDS)  # fmt: skip
+    assert (done.stdout.strip(), done.stderr) == ('"hello, Ada"', "")
+
+
+def test_a_worker_takes_jobs_for_nearly_all_of_its_minute():
+    """In the end of its time, its grace, it takes none. And who waits for a tick over HTTP waits until that is over."""
+    told = COMMANDS["work"].parser().read(WORK.command.partition(" work ")[2].partition(" >")[0].split())
+    assert told.seconds - told.grace >= 50
+    assert f"takes jobs for {told.seconds - told.grace:g} s, has {told.grace:g} s" in PAGE
+    (goes_on,) = re.findall(r"[?&]for=(\d+)", OVER_HTTP.command)
+    assert int(goes_on) + 5 <= int(re.search(r" -m (\d+) ", OVER_HTTP.command)[1]) < 60
+
+
 def test_its_readme_says_what_the_page_says():
     """Also that they add to a crontab, and never put themselves in its place."""
-    ((_, typed),) = blocks("sh", (CRON / "README.md").read_text())
+    ((_, there),) = blocks("sh", (CRON / "README.md").read_text())
     known = [line.removeprefix("$ ").partition("    #")[0] for line in (ROOT / "docs" / "systemd.md").read_text().splitlines()]
-    assert [line for line in typed.splitlines() if line not in known] == []
-    for name in re.findall(r"\(crontab -l 2>/dev/null; cat ([\w-]+)\) \| crontab -", PAGE + typed):
-        assert (CRON / name).is_file()
-    assert PAGE.count("| crontab -") == 2
+    assert [line for line in there.splitlines() if line not in known] == []
+    assert len(re.findall(r"^\(crontab -l .* \| crontab -$", PAGE, re.MULTILINE)) == 2

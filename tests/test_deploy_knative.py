@@ -1,6 +1,7 @@
 """The template for Knative, without a cluster: held against the published schemas, and what it starts is started for real."""
 
 import asyncio
+import contextlib
 import copy
 import json
 import os
@@ -37,6 +38,12 @@ SERVING = [one for one in DOCUMENTS if one["apiVersion"].startswith("serving.kna
 PAGE = (ROOT / "docs" / "knative.md").read_text()
 RESERVED = re.compile(r"PORT|K_\w+")
 """Variables that Knative sets, and lets nobody else set."""
+KNOWN = {
+    "autoscaling.knative.dev/min-scale",
+    "autoscaling.knative.dev/max-scale",
+    "autoscaling.knative.dev/target-utilization-percentage",
+}
+"""Annotations of a revision that are asked for here. No schema says a word of them, and a misspelt one does nothing."""
 LONGEST = 600
 """Seconds that `timeoutSeconds` may be, unless a cluster's ConfigMap says otherwise."""
 SECONDS = 60.0
@@ -141,7 +148,11 @@ def test_a_service_is_one_that_knative_lets_be(service):
     assert {container(service)[probe]["httpGet"]["port"] for probe in ("readinessProbe", "livenessProbe")} == set(ports)
     assert pod(service)["timeoutSeconds"] <= LONGEST
     assert not {"terminationGracePeriodSeconds", "securityContext", "volumes"} & set(pod(service)), "it takes a feature flag"
-    assert all(isinstance(value, str) for value in service["spec"]["template"]["metadata"]["annotations"].values())
+    told = service["spec"]["template"]["metadata"]["annotations"]
+    assert all(isinstance(value, str) for value in told.values())
+    assert set(told) <= KNOWN
+    assert set(service["metadata"].get("labels", {})) <= {"networking.knative.dev/visibility"}
+    assert "annotations" not in service["metadata"], "those of a revision belong into its template"
 
 
 @each_service
@@ -158,8 +169,27 @@ def test_what_is_open_is_inside_the_cluster_alone_and_has_no_tokens(service):
         assert service["spec"]["template"]["metadata"]["annotations"]["autoscaling.knative.dev/max-scale"] == "1"
 
 
+def test_who_calls_workers_is_up_all_the_time_and_nobody_else_calls():
+    """A pod works, to Knative, for as long as its caller is on the line; one that goes leaves it to be taken away."""
+    calls = {"SUBLET_SIGNING_SECRETS", "SUBLET_INVOKE_PRIVATE"}
+    assert {named(one) for one in SERVING if calls <= set(env(one))} == {"sublet-tick"}
+    assert "SUBLET_SIGNING_SECRETS" in env(of("sublet-work")), "to know who calls"
+    assert "SUBLET_INVOKE_PRIVATE" in env(of("sublet-api")), "to be told of a pool inside the cluster"
+    ping = kind_of(DOCUMENTS, "PingSource")["spec"]
+    assert (ping["schedule"], ping["sink"]["ref"]["name"]) == ("* * * * *", "sublet-tick")
+
+
+def test_there_may_be_as_many_pods_as_the_pool_may_call():
+    for text in ((TEMPLATE / "README.md").read_text(), PAGE):
+        (most,) = re.findall(r'-X PUT .*"invoker": "http", .*"max": (\d+)', text)
+        told = of("sublet-work")["spec"]["template"]["metadata"]["annotations"]
+        assert int(told["autoscaling.knative.dev/max-scale"]) >= int(most)
+        assert "http://sublet-work.sublet.svc.cluster.local/work" in text
+
+
 def test_times_fit_into_each_other():
     asked = parse_qs(urlsplit(kind_of(DOCUMENTS, "PingSource")["spec"]["sink"]["uri"]).query)
+    assert int(asked["every"][0]) <= 5  # what is owed waits for the next tick
     assert 0 < int(asked["for"][0]) < pod(of("sublet-tick"))["timeoutSeconds"]
     assert int(env(of("sublet-work"))["SUBLET_WORK_SECONDS"]["value"]) <= pod(of("sublet-work"))["timeoutSeconds"] - 30
     assert pod(of("sublet-work"))["containerConcurrency"] == 1
@@ -311,6 +341,19 @@ async def test_without_a_token_nobody_comes_to_the_others(services):
             assert (await ask(services[name].url, "POST", path, {})).status == 401
 
 
+@contextlib.asynccontextmanager
+async def ticking(services):
+    """What the PingSource sends each minute, but with shorter pauses between its rounds."""
+    sink = destination(services, kind_of(DOCUMENTS, "PingSource")["spec"]["sink"], **{"for": "40", "every": "0.5"})
+    event = {"type": "dev.knative.sources.ping", "source": "/apis/v1", "id": str(uuid.uuid4())}
+    task = asyncio.create_task(deliver(sink, event, {}))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=SECONDS)
+
+
 async def test_the_page_is_true(services, me, project):
     """The pool, the job and its result; then an event by way of the trigger, twice, is one job of the page's task, which runs."""
     listing, *steps = pages.steps(*(console for _, console in pages.blocks("console", PAGE)))
@@ -320,14 +363,16 @@ async def test_the_page_is_true(services, me, project):
     work = services["sublet-work"].url
     mine = [one._replace(command=one.command.replace(address, work)) for one in steps]
     shell = {**os.environ, "ME": me, "API": services["sublet-api"].url}
-    for step, answer in zip(mine, await asyncio.to_thread(pages.run, mine, project, shell), strict=True):
-        pages.check(step, *answer)
+    async with ticking(services):
+        for step, answer in zip(mine, await asyncio.to_thread(pages.run, mine, project, shell), strict=True):
+            pages.check(step, *answer)
     spec = kind_of(DOCUMENTS, "Trigger")["spec"]
     event = {"type": spec["filter"]["attributes"]["type"], "source": "/shop", "id": "A-1"}
     first, second = [await deliver(destination(services, spec["subscriber"]), event, {"customer": "Ada"}) for _ in range(2)]
     assert (first.status, first.body, second.status) == (202, b"", 202)
     assert first.headers["location"] == second.headers["location"]
-    job = (await ask(services["sublet-api"].url, "GET", first.headers["location"] + "?wait=20", token=me)).json()
+    async with ticking(services):
+        job = (await ask(services["sublet-api"].url, "GET", first.headers["location"] + "?wait=20", token=me)).json()
     assert (job["task"], job["state"], job["result"]) == (
         parse_qs(spec["subscriber"]["uri"].partition("?")[2])["task"][0],
         "completed",

