@@ -116,7 +116,7 @@ def _request(event: Mapping[str, Any]) -> Request | None:
     http = context.get("http") if isinstance(context, dict) else None
     if not isinstance(context, dict) or not isinstance(http, dict):
         if any(key in event for key in HTTP_KEYS):
-            raise EventFailed(f"{_other(event)}; HTTP is understood from an HTTP API (payload 2.0) and a function URL")
+            raise EventFailed(f"{_other(event)}; {UNDERSTOOD}, and HTTP requests of an HTTP API (payload 2.0) or a function URL")
         return None
     try:
         headers = folded((event.get("headers") or {}).items())

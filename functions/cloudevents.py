@@ -44,7 +44,12 @@ SCHEMA: dict[str, Any] = {
     },
     "not": {"required": ["data", "data_base64"]},
     "propertyNames": {"pattern": "^([a-z0-9]{1,64}|data_base64)$"},
-    "additionalProperties": {"type": ["string", "boolean", "integer", "null"]},
+    "additionalProperties": {
+        "type": ["string", "boolean", "integer", "null"],
+        "pattern": rf"^[^\x00-\x1f\x7f-\x9f]{{0,{VALUE_MAX}}}$",
+        "minimum": -(2**31),
+        "maximum": 2**31 - 1,
+    },
 }
 """What the OpenAPI document says of one."""
 EXAMPLE = {

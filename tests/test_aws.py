@@ -149,7 +149,7 @@ def test_no_caller_of_http_passes_for_a_clock_or_a_pool(invoke):
     for event in (http_event("POST", "/events", spoofed, tick), http_event("POST", "/events", spoofed, tick) | json.loads(tick)):
         assert http_answer(invoke(event)[0]).problem == "unauthorized"
     for key in ("httpMethod", "rawPath", "routeKey", "requestContext"):
-        assert "understood are an HTTP API" in failed(invoke, {key: "x", "sublet": "tick"})
+        assert "and HTTP requests of an HTTP API (payload 2.0)" in failed(invoke, {key: "x", "sublet": "tick"})
 
 
 async def test_a_body_that_is_too_large_is_refused(asked):

@@ -214,7 +214,7 @@ async def test_without_an_app_there_is_nothing_to_work_on(settings):
         data, headers = signed()
         for answer in (await ask(url, "POST", "/work", BODY), await ask(url, "POST", "/work", data, **headers)):
             assert (answer.status, answer.problem) == (404, "not-found")
-            assert "start it with --app MODULE:APP" in answer.json()["detail"]
+            assert "name one by SUBLET_APP, or sublet serve --app" in answer.json()["detail"]
 
 
 async def test_a_signature_is_as_good_as_a_token_here_and_nowhere_else(app, settings, workshop):
