@@ -217,11 +217,18 @@ def test_redis_is_set_as_it_must_be_and_the_doctor_agrees(story):
     assert found <= {("security", "warn")}, done.stdout  # this machine's Redis may be older than the image
 
 
+def is_written(persistence):
+    """Is the file as the memory is? While the disk is slow, `everysec` lets it be late by a second or two."""
+    return not persistence["aof_buffer_length"] and not persistence["aof_pending_bio_fsync"]
+
+
 def test_what_was_acknowledged_is_there_after_redis_was_killed(story):
     """Killed while workers, API and tick are there; they ride it out."""
     stack, *_ = story
     submit = ["sublet", "submit", "greet", '{"name": "Bob"}', "--delay", "1h", "--id", "later"]
     assert stack.run("api", submit).returncode == 0
+    with redis.Redis(port=int(stack.ports["redis"])) as client:
+        until(lambda: is_written(client.info("persistence")))
     (server,) = stack.processes("redis")
     server.kill()
     server.wait(SECONDS)
