@@ -52,7 +52,6 @@ class Hosted:
     def __init__(self, *, prompt: bool = False) -> None:
         self._prompt = prompt
         self._api: Api | None = None
-        self._summoner: Summoner | None = None
         self._work_seconds: float | None = None
         self._asked_at = time.time()
         self._under_way = 0
@@ -126,15 +125,14 @@ class Hosted:
     async def aclose(self) -> None:
         """See workers gone, and let go of all connections."""
         api, self._api = self._api, None
-        summoner, self._summoner = self._summoner, None
         if api is None:
             return
         if api.workshop:
             await api.workshop.aclose()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
-                if summoner:
-                    await summoner.aclose(CLOSING / 2)
+                if api.store.summoner:
+                    await api.store.summoner.aclose(CLOSING / 2)
                 await api.aclose()
 
     def _open(self) -> Api:
@@ -142,9 +140,8 @@ class Hosted:
             name, tokens, secrets = os.environ.get(APP, ""), Tokens.read(), Secrets.read()
             app = load_app(name) if name else None
             store = Store(quick(app.settings if app else Settings.read()))
-            self._summoner = store.summoner = Summoner(store, invokers_of())
-            self._summoner.prompt = self._prompt
-            store.nudge = self._summoner.nudge
+            summoner = store.summoner = Summoner(store, invokers_of())
+            summoner.prompt, store.nudge = self._prompt, summoner.nudge
             workshop = Workshop(app, seconds=self._work_seconds or Workshop.seconds_of()) if app else None
             self._api = Api(store, tokens, workshop=workshop, secrets=secrets)
         return self._api
