@@ -11,6 +11,7 @@ from functions import hosted as module
 from functions.call import Request, folded
 from functions.hosted import Hosted
 from functions.triggers import PLATFORM
+from jobs.config import Settings, connect
 from jobs.errors import Invalid
 from jobs.store import Store
 
@@ -237,3 +238,34 @@ async def test_what_claims_have_left_keeps_no_answer_back_for_long(environment, 
 @pytest.mark.parametrize(("said", "meant"), [("Ã\x9c", "Ü"), ("ÿ", "ÿ"), ("plain", "plain"), ("…", "…")])
 def test_a_header_is_read_as_utf8_where_it_is_that(said, meant):
     assert folded([("x", said)]) == {"x": meant}
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://u:PA@SS@h:1/2?x=PASS#PASS", "redis://h:1/2"),
+        ("rediss://:PASS@h", "rediss://h"),
+        ("redis://h:6379/0", "redis://h:6379/0"),
+        ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock"),
+        ("u:PASS@h", "(not shown: it is no URL)"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url, shown):
+    assert Settings(redis_url=url).shown_url == shown
+
+
+async def test_who_sends_a_token_that_is_none_is_told_so(environment):
+    hosted = Hosted()
+    assert "Bearer TOKEN" in (await asked(hosted, "GET", "/jobs", token=""))[1]["detail"]
+    assert "none of this server's" in (await asked(hosted, "GET", "/jobs", token="another-secret-than-ours"))[1]["detail"]
+    await hosted.aclose()
+
+
+async def test_a_tick_where_there_is_no_namespace_yet_makes_none(environment, settings):
+    hosted = Hosted()
+    status, done = await asked(hosted, "POST", "/tick")
+    assert (status, done["rounds"], done["reaped"]) == (200, 1, 0)
+    redis = connect(settings)
+    assert [key async for key in redis.scan_iter(f"{{{settings.namespace}:*")] == []
+    await redis.aclose()
+    await hosted.aclose()
