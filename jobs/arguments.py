@@ -26,15 +26,20 @@ class Arguments:
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise Invalid(f"task {name}: parameter {parameter.name!r} has no name of its own; a job's arguments go by name")
         self._signature = inspect.Signature(own)
+        self._names = {parameter.name for parameter in own}
+        self._required = {parameter.name for parameter in own if parameter.default is parameter.empty}
+        self._positional = [parameter.name for parameter in own if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
         self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(name, own, hints))
         self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
         self._may_be_none = _fits(self._result, None)
+        # what a worker does for each job goes past the adapters: their own methods cost as much as the work
+        self._load: Callable[[bytes], dict[str, Any]] = self._adapter.validator.validate_json
+        self._dump_result: Callable[..., bytes] = self._result.serializer.to_json
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload for a call with these arguments. Raises Invalid when they do not fit."""
         try:
-            bound = self._signature.bind(*args, **kwargs).arguments
-            return self._adapter.dump_json(self._adapter.validate_python(bound))
+            return self._adapter.serializer.to_json(self._adapter.validator.validate_python(self._bind(args, kwargs)))
         except TypeError as error:
             raise Invalid(f"task {self.name}: {error}") from None
         except ValidationError as error:
@@ -42,10 +47,17 @@ class Arguments:
         except PydanticSerializationError as error:
             raise Invalid(f"task {self.name}: an argument cannot be written as JSON ({error})") from None
 
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name. What does not fit is left to `inspect`, for its words: to bind by it takes a µs or more."""
+        bound = dict(zip(self._positional, args)) | kwargs  # noqa: B905  # one too many, or given twice: then it is shorter
+        if len(bound) == len(args) + len(kwargs) and self._required <= bound.keys() <= self._names:
+            return bound
+        return self._signature.bind(*args, **kwargs).arguments
+
     def load(self, payload: bytes) -> dict[str, Any]:
         """The arguments by name. Raises Invalid when the payload does not fit."""
         try:
-            return self._adapter.validate_json(payload or b"{}")
+            return self._load(payload or b"{}")
         except ValidationError as error:
             raise Invalid(_first(error)) from None
 
@@ -54,7 +66,7 @@ class Arguments:
         if value is None and not self._may_be_none:  # pydantic writes None for any type, and says nothing
             raise Invalid(f"task {self.name} returned None, which is not what it is annotated to return")
         try:
-            result = self._result.dump_json(value, warnings="error")
+            result = self._dump_result(value, warnings="error")
         except PydanticSerializationError as error:
             raise Invalid(f"task {self.name} returned what cannot be written as JSON: {error}") from None
         if len(result) > PAYLOAD_MAX:

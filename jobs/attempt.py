@@ -39,43 +39,56 @@ class Ended(Exception):
         self.ending = ending
 
 
-class Attempt:
-    """A lease that is being worked on."""
+class Said:
+    """What a task has told and was not sent yet; only the latest of each kind counts.
+
+    Apart from the attempt, which has it and the context that speaks into it: a circle of the three would be left to the
+    garbage collector, and cost as much as all else that a worker does for a job.
+    """
 
     progress = checkpoint = log = b""
-    why: Why | None = None
-    told_at = 0.0
-    """When its task was told to stop, on the monotonic clock."""
-    running: "asyncio.Future[Completion] | None" = None
-    timer: asyncio.TimerHandle | None = None
-    sending: asyncio.Task[None] | None = None
-    """The sending of its latest note by the pulse: its ending waits for that."""
 
-    def __init__(self, lease: Lease, hear: Callable[[], None] = lambda: None) -> None:
-        self.lease, self.hear = lease, hear  # `hear` is called when the task has told something that is to be sent
-        self.context = Context(lease, self.tell, hear)
+    def __init__(self, hear: Callable[[], None]) -> None:
+        self._hear = hear
 
     def tell(self, news: News, body: bytes) -> None:
-        """Keep what the task told until it is sent; only the latest of each kind counts. Safe from any thread."""
+        """Keep what the task told until it is sent. Safe from any thread."""
         if news is News.PROGRESS:
             self.progress = body
         elif news is News.CHECKPOINT:
             self.checkpoint = body
         else:
             self.log = body
-        self.hear()
+        self._hear()
+
+
+class Attempt:
+    """A lease that is being worked on."""
+
+    why: Why | None = None
+    told_at = 0.0
+    """When its task was told to stop, on the monotonic clock."""
+    running: "asyncio.Future[Completion] | None" = None
+    sending: asyncio.Task[None] | None = None
+    """The sending of its latest note by the pulse: its ending waits for that."""
+
+    def __init__(self, lease: Lease, hear: Callable[[], None] = lambda: None) -> None:
+        self.lease, self.said = lease, Said(hear)  # `hear` is called when the task has told something that is to be sent
+        self.context = Context(lease, self.said.tell, hear)
 
     def note(self) -> Note | None:
         """What is to be kept with the job and was not sent yet; it is taken as sent from now on."""
-        if not (self.checkpoint or self.log):
+        said = self.said
+        if not (said.checkpoint or said.log):
             return None
-        note = Note(self.lease, self.checkpoint, self.log)
-        self.checkpoint = self.log = b""
+        note = Note(self.lease, said.checkpoint, said.log)
+        said.checkpoint = said.log = b""
         return note
 
     def put_back(self, note: Note) -> None:
         """The note could not be sent: keep it for later, unless there is newer news."""
-        self.checkpoint, self.log = self.checkpoint or note.checkpoint, self.log or note.log
+        said = self.said
+        said.checkpoint, said.log = said.checkpoint or note.checkpoint, said.log or note.log
 
     def end(self, why: Why) -> None:
         """Stop the task; how its ending reads depends on why."""

@@ -190,7 +190,7 @@ class Child:
     def _hear(self, kind: bytes, body: bytes) -> None:
         if kind in pipe.NEWS:
             if self.jobs:  # else a thread of the task has outlived its job
-                self.jobs[0].attempt.tell(pipe.NEWS[kind], body)
+                self.jobs[0].attempt.said.tell(pipe.NEWS[kind], body)
         elif kind == pipe.UP and not self.up:
             self.up = True
             self._timer.cancel()

@@ -67,7 +67,7 @@ class Pulse:
                 due = time.monotonic() + self._every
                 await self._beat_all()
             else:
-                await self._send([attempt for attempt in self._attempts if attempt.progress])
+                await self._send([attempt for attempt in self._attempts if attempt.said.progress])
             await asyncio.sleep(max(0.0, min(NEWS, due - time.monotonic())))
 
     async def _beat_all(self) -> None:
@@ -112,15 +112,15 @@ class Pulse:
 
     async def _beat(self, attempts: Sequence[Attempt]) -> None:
         """Extend leases, and act on what is heard."""
-        beats = [Beat(attempt.lease, attempt.progress) for attempt in attempts]
+        beats = [Beat(attempt.lease, attempt.said.progress) for attempt in attempts]
         try:
             answers: Sequence[int | str] = await self._source.heartbeat(beats, lease=self._lease)
         except NoNamespace:
             answers = ["NOT_FOUND"] * len(beats)
         self._outage.over()
         for attempt, beat, answer in zip(attempts, beats, answers, strict=True):
-            if attempt.progress is beat.progress:
-                attempt.progress = b""
+            if attempt.said.progress is beat.progress:
+                attempt.said.progress = b""
             if answer == "CANCEL_REQUESTED":
                 attempt.end(Why.CANCELLED)
             elif isinstance(answer, str):

@@ -18,6 +18,7 @@ from typing import Any
 from jobs.attempt import Attempt, Why
 from jobs.budget import Budget
 from jobs.claiming import Claiming, Stay
+from jobs.deadlines import Deadlines
 from jobs.errors import Unavailable
 from jobs.model import Completion, Ending, Failure, Lease, Release
 from jobs.outage import Outage
@@ -100,6 +101,7 @@ class Worker:
         self.name = name or worker_name()
         self.summary = Summary()
         self._attempts: set[Attempt] = set()
+        self._deadlines: Deadlines[Attempt] = Deadlines(lambda attempt: attempt.end(Why.TIMED_OUT))
         self._runner = Runner(self.tasks, slots=self.slots, processes=self.processes, limits=limits)
         self._room = Room(self.slots, self.processes, lambda: self._runner.ahead)
         self._over = asyncio.Event()
@@ -160,6 +162,7 @@ class Worker:
             await self._wind_down()
         finally:
             watchdog.stop()
+            self._deadlines.stop()
             try:
                 await _end([dry, over, *claiming, *asking.stop(), *beside])
                 if not self._outage.ongoing:
@@ -215,16 +218,13 @@ class Worker:
         self._room.take(in_child)
         attempt.running = self._runner.start(attempt)
         attempt.running.add_done_callback(partial(self._ended, attempt, in_child))
-        if lease.timeout_ms is not None:
-            loop = asyncio.get_running_loop()
-            attempt.timer = loop.call_later(lease.timeout_ms / 1000, attempt.end, Why.TIMED_OUT)
+        self._deadlines.watch(attempt, lease.timeout_ms)
         self.report("started", lease, lease.recovered)
 
     def _ended(self, attempt: Attempt, in_child: bool, _: object) -> None:
         self._room.leave(in_child)
         self._progressed_at = time.monotonic()
-        if attempt.timer:
-            attempt.timer.cancel()
+        self._deadlines.forget(attempt, attempt.lease.timeout_ms)
         ending = attempt.ending()
         if ending is None:
             if attempt in self._attempts:

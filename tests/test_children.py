@@ -186,15 +186,15 @@ async def test_news_reaches_the_attempt(hire):
     assert b"default" in said
     assert b"00-trace" in said
     assert b"'at': 6" in said
-    assert b"half" in attempt.progress
-    assert attempt.checkpoint == b'{"at":7}'
-    assert b"a line" in attempt.log
-    assert b"a warning" in attempt.log
+    assert b"half" in attempt.said.progress
+    assert attempt.said.checkpoint == b'{"at":7}'
+    assert b"a line" in attempt.said.log
+    assert b"a warning" in attempt.said.log
 
 
 async def test_news_that_came_too_fast_is_sent_while_the_task_still_runs(hire):
     attempt = start(hire(), tasks.tells_once_and_waits)
-    assert await eventually(lambda: b"0.2" in attempt.progress)
+    assert await eventually(lambda: b"0.2" in attempt.said.progress)
     attempt.end(Why.CANCELLED)
 
 

@@ -17,7 +17,7 @@ LAYERS = [
     {"jobs.cron", "jobs.moments"},
     {"jobs.slots"},
     {"jobs.schedule"},
-    {"jobs.errors", "jobs.keys", "jobs.bootstrap", "jobs.orphans", "jobs.near"},
+    {"jobs.errors", "jobs.keys", "jobs.bootstrap", "jobs.orphans", "jobs.near", "jobs.deadlines"},
     {"jobs.secrets_file"},
     {"jobs.signing"},
     {"jobs.model", "jobs.options", "jobs.config", "jobs.line", "jobs.keeper", "jobs.host", "jobs.outage"},

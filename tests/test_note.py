@@ -186,10 +186,10 @@ async def test_a_store_sends_any_number_of_notes_in_calls_of_512_kib(store, raw)
 
 def test_newer_news_wins_over_a_note_that_could_not_be_sent():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
-    attempt.tell(News.CHECKPOINT, b"1")
-    attempt.tell(News.LOG, b"one")
+    attempt.said.tell(News.CHECKPOINT, b"1")
+    attempt.said.tell(News.LOG, b"one")
     unsent = attempt.note()
-    attempt.tell(News.CHECKPOINT, b"2")
+    attempt.said.tell(News.CHECKPOINT, b"2")
     attempt.put_back(unsent)
     assert attempt.note() == Note(attempt.lease, b"2", b"one")
     assert attempt.note() is None
@@ -204,7 +204,7 @@ class Away:
 
 async def test_a_note_that_could_not_be_sent_is_kept_for_later():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
-    attempt.tell(News.CHECKPOINT, b"1")
+    attempt.said.tell(News.CHECKPOINT, b"1")
     await Pulse(Away(), [attempt], 30.0, lambda: None, Outage())._send([])
     assert attempt.note() == Note(attempt.lease, b"1")
 
@@ -221,7 +221,7 @@ async def test_a_checkpoint_is_sent_when_it_is_said_and_does_not_wait_for_a_hear
     attempts.append(Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""), pulse.hear))
     running = asyncio.create_task(pulse.run())
     await asyncio.sleep(0)
-    attempts[0].tell(News.CHECKPOINT, b"1")
+    attempts[0].said.tell(News.CHECKPOINT, b"1")
     try:
         async with asyncio.timeout(4):  # the heartbeat is due after five
             await heard.wait()

@@ -1,13 +1,16 @@
 """The worker: claim → heartbeat beside → run → complete, fail or release. In this process, over every backend."""
 
 import asyncio
+import gc
 import os
 import time
 
 import pytest
 
 from jobs import App, Invalid, JobCancelled, JobFailed, Options, Settings, State
+from jobs.attempt import Attempt
 from jobs.client import Client
+from jobs.context import Context
 from jobs.model import Completion
 from jobs.worker import Worker
 from tests import tasks
@@ -427,3 +430,21 @@ async def test_a_child_has_nothing_to_read(client, hire):
     with pytest.raises(JobFailed) as failed:
         await client.result(job_id, 20)
     assert failed.value.code == "EOFError"
+
+
+@IS_ITS_OWN_AFFAIR
+async def test_what_jobs_leave_needs_no_garbage_collector(client, hire, over):
+    hire()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        ids = await submit(client, *(tasks.add.job(n, b=n) for n in range(20)))
+        assert [await client.result(job_id, 10) for job_id in ids] == [2 * n for n in range(20)]
+        gc.collect()
+        left = [thing for thing in gc.garbage if isinstance(thing, Attempt | Context)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left == []

@@ -13,7 +13,7 @@ from functions.work import work as run_worker
 from jobs import pools
 from jobs.bootstrap import ensure
 from jobs.cli.events import Events, log_to_stderr
-from jobs.cli.loops import loop_factory
+from jobs.cli.loops import calm_collector, loop_factory
 from jobs.cli.session import client_of, look, settings_for
 from jobs.errors import Invalid, Refused
 from jobs.keys import is_name
@@ -59,6 +59,7 @@ def work(args: Namespace) -> int:
     source = _over_http(url, app) if url else None
     events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
     pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
+    calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.get_loop().set_default_executor(pool)
         summary = runner.run(
