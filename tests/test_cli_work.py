@@ -379,6 +379,24 @@ def test_events_without_a_job_stand_in_line():
     assert lines[3] == "an event of tomorrow  x "
 
 
+async def test_lines_for_programs_are_json_whatever_the_words_and_tell_their_own_moments(monkeypatch):
+    moments = iter([1_763_690_000.0011, 1_763_690_000.0012, 1_763_690_000.0023])
+    monkeypatch.setattr("jobs.cli.events.time.time", lambda: next(moments))
+    stream = io.StringIO()
+    heard = Events(stream, as_json=True, quiet=False)
+    lease = Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", "")
+    said = ['half a "character" \udc80 é\n', "ValueError no: scheduled 1763690001500", "completed"]
+    for event, words in zip(("lost", "failed", "completed"), said, strict=True):
+        heard.hear(event, lease, words)
+    await asyncio.sleep(0)
+    lost, failed, completed = map(json.loads, stream.getvalue().splitlines())
+    about = {"id": "0-a", "task": "t", "queue": "q", "attempt": 1}
+    assert lost == {"event": "lost", "at": "2025-11-21T01:53:20.001Z", **about, "words": said[0]}
+    due = {"state": "scheduled", "due_at": "2025-11-21T01:53:21.500Z"}
+    assert failed == {"event": "failed", "at": "2025-11-21T01:53:20.001Z", **about, **due, "words": "ValueError no"}
+    assert completed == {"event": "completed", "at": "2025-11-21T01:53:20.002Z", **about, "words": "completed"}
+
+
 def test_a_worker_in_which_all_is_said_leaves_nothing_behind():
     heard = Events(io.StringIO(), as_json=False, quiet=False)
 

@@ -19,6 +19,7 @@ import pytest
 from jobs import App, Context
 from jobs.bootstrap import missing
 from jobs.cli import platform
+from jobs.cli.events import as_json
 from jobs.dev import checking, keeping, reload, sources
 from jobs.dev.checking import check
 from jobs.dev.keeping import Keeper
@@ -215,20 +216,20 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
     for i in range(1000):
         for event in ("started", "completed"):
             said = {"event": event, "at": "", "id": f"0-{i}", "task": "t", "queue": "q", "attempt": 1, "words": ""}
-            talk.hear(Someone, json.dumps(said))
+            talk.hear(Someone, as_json(said))
     assert [line.event for line in ear.lines].count("completed") == AT_ONCE
     assert len(ear.lines) <= 2 * AT_ONCE + 1
     talk = Talk(ear.says)
     talk.hear(
         Someone,
-        json.dumps(
+        as_json(
             {"event": "failed", "id": "0-1", "task": "t", "queue": "q", "attempt": 2, "words": "Boom: x", "state": "dead"}
         ),
     )
     again = {"event": "failed", "id": "0-2", "task": "t", "queue": "q", "attempt": 1, "words": "Boom", "state": "scheduled"}
-    talk.hear(Someone, json.dumps(again | {"due_at": (datetime.now(UTC) + timedelta(minutes=5)).isoformat()}))
+    talk.hear(Someone, as_json(again | {"due_at": (datetime.now(UTC) + timedelta(minutes=5)).isoformat()}))
     talk.hear(Someone, "what a task prints")
-    talk.hear(Someone, '{"event": "completed"} or so it says')
+    talk.hear(Someone, '{"event":"completed"} or so it says')
     failed, hint, second, printed, odd = ear.lines[-5:]
     assert (hint.event, hint.words) == ("hint", "  → sublet get 0-1 --detail shows where")
     assert second.words == "failed  t  0-2  Boom · again in 5 min"

@@ -39,10 +39,10 @@ class Talk:
 
     def hear(self, worker: Spawned, line: str) -> None:
         """Take a line from a worker."""
-        if not line.startswith('{"event": "'):
+        if not line.startswith('{"event":"'):
             self._pass_on("worker", "log", f"{worker.pid} │ {line}", pid=worker.pid)
-        elif self._left <= 0 and line.startswith(('{"event": "completed"', '{"event": "started"')):
-            self._missed += line.startswith('{"event": "completed"')
+        elif self._left <= 0 and line.startswith(('{"event":"completed"', '{"event":"started"')):
+            self._missed += line.startswith('{"event":"completed"')
         else:
             self._hear_event(worker, line)
 
