@@ -222,9 +222,7 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
     talk = Talk(ear.says)
     talk.hear(
         Someone,
-        as_json(
-            {"event": "failed", "id": "0-1", "task": "t", "queue": "q", "attempt": 2, "words": "Boom: x", "state": "dead"}
-        ),
+        as_json({"event": "failed", "id": "0-1", "task": "t", "queue": "q", "attempt": 2, "words": "Boom: x", "state": "dead"}),
     )
     again = {"event": "failed", "id": "0-2", "task": "t", "queue": "q", "attempt": 1, "words": "Boom", "state": "scheduled"}
     talk.hear(Someone, as_json(again | {"due_at": (datetime.now(UTC) + timedelta(minutes=5)).isoformat()}))
