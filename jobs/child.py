@@ -7,6 +7,7 @@ more. What a task prints goes to stderr, for stdin and stdout are the pipes.
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import logging
@@ -119,6 +120,7 @@ class Child:
         self._memory: int | None = hello.get("memory")
         self._tasks: dict[int, Any] = {}
         self._context: Context | None = None
+        self._lease: Lease | None = None
         self._pending: deque[bytes] = deque()
         self._spent = False
         self._writing = threading.Lock()
@@ -136,6 +138,7 @@ class Child:
                 self._task(number)
             except UnknownTask as error:
                 print(f"sublet: {error}", file=sys.stderr)  # noqa: T201  # its jobs say so, too
+        gc.freeze()  # what was imported stays: the collector need not look at it again
         self._write(pipe.frame(pipe.UP, b""))
         while not self._spent and (bodies := _receive(self._source)):
             self._pending.extend(bodies)
@@ -173,24 +176,24 @@ class Child:
 
     def _outcome(self, number: int, lease: Lease) -> bytes:
         """Run one job and give the frame that says what came of it."""
-        context = Context(lease, lambda news, body: self._tell(context, news, body), self._hear)
+        context = Context(lease, partial(self._tell, lease), self._hear)
         try:
             task = self._tasks.get(number) or self._task(number)
-            return pipe.frame(pipe.RESULT, self._run(task, context, lease.payload))
+            return pipe.frame(pipe.RESULT, self._run(task, context, lease))
         except MemoryError as error:
             self._spent = True
             return pipe.ended(self._out_of_memory(lease, error), spent=True)
         except BaseException as error:  # noqa: BLE001  # whatever a task raises, SystemExit included, is told to the parent
             return pipe.ended(ending_of(lease, error))
         finally:
-            self._context = None
+            self._context = self._lease = None
 
-    def _run(self, task: Any, context: Context, payload: bytes) -> bytes:
+    def _run(self, task: Any, context: Context, lease: Lease) -> bytes:
         try:
-            arguments = task.arguments.load(payload)
+            arguments = task.arguments.load(lease.payload)
         except Invalid as error:
             raise UnknownTask(str(error)) from None
-        self._context = context
+        self._context, self._lease = context, lease
         token = current.set(context)
         first = (context,) if task.arguments.takes_context else ()
         try:
@@ -204,8 +207,8 @@ class Child:
             current.reset(token)
             context.flush()
 
-    def _tell(self, context: Context, news: News, body: bytes) -> None:
-        if context is self._context:  # a thread may have outlived its job: then nobody listens
+    def _tell(self, lease: Lease, news: News, body: bytes) -> None:
+        if lease is self._lease:  # a thread may have outlived its job: then nobody listens
             self._write(pipe.frame(news.value.encode(), body))
 
     def _out_of_memory(self, lease: Lease, error: MemoryError) -> Failure:

@@ -225,7 +225,7 @@ class Worker:
         self._room.leave(in_child)
         self._progressed_at = time.monotonic()
         self._deadlines.forget(attempt, attempt.lease.timeout_ms)
-        ending = attempt.ending()
+        ending, attempt.running = attempt.ending(), None  # a child's run holds its attempt: no circle for the garbage collector
         if ending is None:
             if attempt in self._attempts:
                 self._attempts.discard(attempt)
