@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from functions.tokens import Tokens
 from jobs.bootstrap import missing
 from jobs.cli.events import log_to_stderr
-from jobs.cli.loops import loop_factory
+from jobs.cli.loops import calm_collector, loop_factory
 from jobs.cli.output import document, write
 from jobs.cli.session import client_of, settings_for, settings_of
 from jobs.errors import Invalid
@@ -54,6 +54,7 @@ def serve(args: Namespace) -> int:
             write(f"serving {url} · {_whom(tokens)}")
         sys.stdout.flush()
 
+    calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if workshop:
             runner.get_loop().set_default_executor(threads)
