@@ -13,6 +13,10 @@ from jobs.errors import Invalid
 from jobs.options import PAYLOAD_MAX
 
 
+PLAIN = (int, str, bool, float)
+"""Types whose values are written as they are. To have pydantic watch out for others takes it ten times as long as to write these."""
+
+
 class Arguments:
     """The signature of one task. Adapters are built once, when the task is declared."""
 
@@ -32,6 +36,7 @@ class Arguments:
         self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(name, own, hints))
         self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
         self._may_be_none = _fits(self._result, None)
+        self._sure = hints.get("return", Any)
         # what a worker does for each job goes past the adapters: their own methods cost as much as the work
         self._load: Callable[[bytes], dict[str, Any]] = self._adapter.validator.validate_json
         self._dump_result: Callable[..., bytes] = self._result.serializer.to_json
@@ -66,7 +71,10 @@ class Arguments:
         if value is None and not self._may_be_none:  # pydantic writes None for any type, and says nothing
             raise Invalid(f"task {self.name} returned None, which is not what it is annotated to return")
         try:
-            result = self._dump_result(value, warnings="error")
+            if type(value) is self._sure and self._sure in PLAIN:
+                result = self._dump_result(value)
+            else:
+                result = self._dump_result(value, warnings="error")
         except PydanticSerializationError as error:
             raise Invalid(f"task {self.name} returned what cannot be written as JSON: {error}") from None
         if len(result) > PAYLOAD_MAX:

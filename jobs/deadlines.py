@@ -1,6 +1,7 @@
 """When attempts must have ended. A timer for each job would cost as much as reading its arguments and writing its result."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -26,11 +27,11 @@ class Deadlines(Generic[T]):
         """Begin; within so many ms `item` is to be forgotten. None: at any time, or never."""
         if ms is None:
             return
-        loop = asyncio.get_running_loop()
-        moment = loop.time() + ms / 1000
-        self._rows.setdefault(ms, {})[item] = moment
-        if ms not in self._timers:
-            self._timers[ms] = loop.call_at(moment, self._look, ms)
+        row = self._rows.get(ms)
+        if row is None:
+            row = self._rows[ms] = {}
+            self._timers[ms] = asyncio.get_running_loop().call_later(ms / 1000, self._look, ms)
+        row[item] = time.monotonic() + ms / 1000
 
     def forget(self, item: T, ms: int | None) -> None:
         """It has ended."""
@@ -44,12 +45,13 @@ class Deadlines(Generic[T]):
 
     def _look(self, ms: int) -> None:
         """End what is due, and look again when the next is."""
-        loop, row = asyncio.get_running_loop(), self._rows[ms]
+        row = self._rows[ms]
         for item, moment in list(row.items()):
-            if moment > loop.time():
-                self._timers[ms] = loop.call_at(moment, self._look, ms)
+            left = moment - time.monotonic()
+            if left > 0:
+                self._timers[ms] = asyncio.get_running_loop().call_later(left, self._look, ms)
                 return
-            del row[item]
+            row.pop(item, None)
             self._late(item)
         del self._rows[ms], self._timers[ms]
 

@@ -13,11 +13,8 @@ class Loop:
     def __init__(self):
         self.now, self.timers = 100.0, []
 
-    def time(self):
-        return self.now
-
-    def call_at(self, moment, call, *args):
-        timer = Timer(moment, call, args)
+    def call_later(self, seconds, call, *args):
+        timer = Timer(self.now + seconds, call, args)
         self.timers.append(timer)
         return timer
 
@@ -46,6 +43,7 @@ class Timer:
 def loop(monkeypatch):
     loop = Loop()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr("jobs.deadlines.time.monotonic", lambda: loop.now)
     return loop
 
 
