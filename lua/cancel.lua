@@ -15,7 +15,7 @@ if at_once then return at_once end
 
 begin()
 if job.state == 'running' then
-  call('HSET', key('job:' .. id), 'cancel_requested_at', stamp)
+  call('HSET', key('job:', id), 'cancel_requested_at', stamp)
   return order(job, 'cancel', revision, 'requested')
 end
 call('ZREM', key(job.state == 'queued' and 'queue:' .. job.rules.queue or 'scheduled'), id)

@@ -20,10 +20,10 @@ if unfit then return refusal('INVALID', 'claim_id is 22 to 64, names are 1 to 12
 
 local reply, leases, taken, waits, left, lost, bytes = {'', CAP, 0}, {}, {}, {}, false, 0, 0
 local function answer(id, attempt, expires, spec)
-  local payload = not string.find(spec, '\n', 1, true) and call('HGET', key('job:' .. id), 'payload') or ''
-  local last, kept = unpack(attempt > 1 and call('HMGET', key('job:' .. id), 'attempt:' .. attempt - 1, 'checkpoint') or {})
-  local before = (string.match(last or '', '^%S+ %S+ %S+ (%S+)') or '') .. (kept and '\n' .. kept or '')
-  local i = #reply
+  local payload = not string.find(spec, '\n', 1, true) and call('HGET', key('job:', id), 'payload') or ''
+  local last, kept
+  if attempt > 1 then last, kept = unpack(call('HMGET', key('job:', id), 'attempt:' .. attempt - 1, 'checkpoint')) end
+  local before, i = (last and string.match(last, '^%S+ %S+ %S+ (%S+)') or '') .. (kept and '\n' .. kept or ''), #reply
   reply[i + 1], reply[i + 2], reply[i + 3], reply[i + 4], reply[i + 5], reply[i + 6] = id, attempt, expires, spec, payload, before
   bytes = bytes + #spec + #payload + #before
 end
@@ -46,7 +46,7 @@ upkeep(10 + n, worker)
 
 -- One job under a lease; true when this reply has no room for it.
 local function take(id, score)
-  local hash = key('job:' .. id)
+  local hash = key('job:', id)
   local state, spec, attempts, tries_left = unpack(peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
   if not state then lost = lost + 1 end
   if state ~= 'queued' or not spec then return end
@@ -54,9 +54,9 @@ local function take(id, score)
   local rules, attempt = read_header(spec), (attempts or 0) + 1
   local expires = lease_end(lease, now, rules.timeout)
   if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
-  call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', attempt,
-    'tries_left', (tries_left or rules.tries) - 1, 'worker', worker, 'claimed_at', stamp, 'rank', score)
-  leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = expires, id, id
+  call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', digits(attempt),
+    'tries_left', digits((tries_left or rules.tries) - 1), 'worker', worker, 'claimed_at', stamp, 'rank', score)
+  leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = digits(expires), id, id
   if attempt == 1 then observe(waits, waited(rules)) end
   answer(id, attempt, expires, spec)
 end

@@ -12,12 +12,13 @@ begin()
 -- The fields that outlive the end: the story, and what an operator's verb and a waiter go by.
 local function keepsakes(job)
   local names, kept, last = {}, {}, job.attempt - 1
+  if last == 0 and not (job.ops or job.watched or job.logged) then return kept end
   for n = 1, math.min(5, last) do names[#names + 1] = 'attempt:' .. n end
   for n = math.max(6, last - 3), last do names[#names + 1] = 'attempt:' .. n end
   for n = math.max(1, last - 3), job.logged and last + 1 or 0 do names[#names + 1] = 'log:' .. n end
   for _, name in ipairs({'ops', 'op', 'watched', 'logged'}) do if job[name] then names[#names + 1] = name end end
   if #names == 0 then return kept end
-  for i, value in ipairs(call('HMGET', key('job:' .. job.id), unpack(names))) do
+  for i, value in ipairs(call('HMGET', job.hash, unpack(names))) do
     if value then kept[#kept + 1], kept[#kept + 2] = names[i], value end
   end
   return kept
@@ -29,7 +30,7 @@ for i = 1, #ARGV, 3 do
   local job = load(ARGV[i])
   local answer = unheld(job, ARGV[i + 1], 'complete')
   if not answer then
-    local hash, kept, queue = key('job:' .. job.id), keepsakes(job), job.rules.queue
+    local hash, kept, queue = job.hash, keepsakes(job), job.rules.queue
     local gone = left[queue] or {jobs = 0, bytes = 0, took = {}}
     left[queue], gone.jobs, gone.bytes = gone, gone.jobs + 1, gone.bytes + size(job)
     observe(gone.took, now - job.claimed_at)
@@ -40,7 +41,7 @@ for i = 1, #ARGV, 3 do
       'ended', job.ended, 'finished_at', stamp, 'result', ARGV[i + 2],
       'attempt:' .. job.attempt, story(job, answer), unpack(kept))
     ended(job)
-    done[#done + 1], forgettable[#forgettable + 1] = job.id, now + math.max(60000, job.rules.retention)
+    done[#done + 1], forgettable[#forgettable + 1] = job.id, digits(now + math.max(60000, job.rules.retention))
     forgettable[#forgettable + 1] = job.id
   end
   if answer == 'LEASE_LOST' then late = late + 1 end

@@ -46,8 +46,8 @@ end
 local function slot_job(one, slot)
   for i = 0, OTHERS do
     local id = (string.match(base, '(%d+)}$') or '0') .. '-' .. one.name .. (i > 0 and '.' .. i or '') .. ':' .. slot
-    if call('EXISTS', key('job:' .. id)) == 0 then return id, false end
-    local spec = peek('HGET', key('job:' .. id), 'spec')
+    if call('EXISTS', key('job:', id)) == 0 then return id, false end
+    local spec = peek('HGET', key('job:', id), 'spec')
     local rules = type(spec) == 'string' and read_header(spec)
     if rules and rules.schedule == one.name and rules.at == slot then return id, true end
   end
@@ -63,7 +63,7 @@ local function submit_slot(one, slot)
     if no_room then return no_room end
     local more = one.rules == '' and '' or ' ' .. one.rules
     local header = one.queue .. ' ' .. one.task .. ' ' .. stamp .. ' at=' .. slot .. ' schedule=' .. one.name .. more
-    local job = {id = id, rules = read_header(header)}
+    local job = {id = id, hash = key('job:', id), rules = read_header(header)}
     if not queue.settings then call('HSET', key('queues'), one.queue, '') queue.settings = '' end
     backlog(one.queue, 1, #one.payload)
     place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'fired', as_spec(header, one.payload))
@@ -78,7 +78,7 @@ local function forget(limit)
   for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
     local old, extra = overdue(state, limit - gone), state == 'completed' and sizes.completed - keep or 0
     if #old == 0 and math.min(extra, limit) > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
-    for _, id in ipairs(old) do call('DEL', key('job:' .. id)) end
+    for _, id in ipairs(old) do call('DEL', key('job:', id)) end
     if #old > 0 then call('ZREM', key(state), unpack(old)) end
     gone = gone + #old
   end
@@ -92,7 +92,7 @@ end
 local function appointment(worker, cap, alarm)
   local due = (sizes.scheduled > 0 or first_due) and call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2] or nil
   local id, ends = unpack(sizes.running > 0 and call('ZRANGE', key('running'), 0, 0, 'WITHSCORES') or {})  -- else they are its own
-  if ends and tonumber(ends) < now + cap and peek('HGET', key('job:' .. id), 'worker') == worker then ends = nil end
+  if ends and tonumber(ends) < now + cap and peek('HGET', key('job:', id), 'worker') == worker then ends = nil end
   local slot = peek('ZCARD', key('schedules')) ~= 0 and peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
   local come = slot and tonumber(slot) <= now
   local moment = math.min(tonumber(due or math.huge), tonumber(ends or math.huge), not come and tonumber(slot) or math.huge)

@@ -19,8 +19,8 @@ for i = 2, #ARGV, 3 do
   if not answer then
     local expires = lease_end(lease, tonumber(job.claimed_at), job.rules.timeout)
     call('ZADD', key('running'), 'XX', expires, id)
-    call('HSET', key('job:' .. id), 'heartbeat_at', stamp)
-    if progress ~= '' and #progress <= 1024 then call('HSET', key('job:' .. id), 'progress', progress) end
+    call('HSET', key('job:', id), 'heartbeat_at', stamp)
+    if progress ~= '' and #progress <= 1024 then call('HSET', key('job:', id), 'progress', progress) end
     answer = job.cancel_requested_at and 'CANCEL_REQUESTED' or expires
   end
   answers[#answers + 1] = answer

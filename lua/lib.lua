@@ -16,7 +16,14 @@ local time = call('TIME')                   -- the one clock, read once
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)    -- the same as text: cheaper to send, and never rounded
 
-local function key(name) return base .. ':' .. name end
+local function key(name, id) return base .. ':' .. name .. (id or '') end
+-- A whole number as text. Redis takes long to write one out, and in a batch most are alike.
+local written = {}
+local function digits(n)
+  written[n] = written[n] or string.format('%.0f', n)
+  return written[n]
+end
+
 local function refusal(code, words) return redis.error_reply(string.sub(code .. ' ' .. words, 1, 300)) end
 
 -- Is this fit to name a queue, a task or a worker?
@@ -41,16 +48,17 @@ local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 
 local crowded                               -- is there no room for the counts of one more queue?
 
 -- The error to return before anything else: not our namespace, or too many items. Reading what scripts write to makes a
--- key of a wrong type speak up here, and not between two writes.
-local function refused(n, limit)
+-- key of a wrong type speak up here, and not between two writes. A verb that writes to one of the structures alone names it.
+local function refused(n, limit, only)
   local layout = call('HGET', base, 'layout')
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT) end
+  call('XLEN', key('events'))
+  call('HLEN', key('backlog'))
+  if only then call('ZCARD', key(only)) return beyond(n, limit) end
   partition = call('HGET', key('queues'), '*')
   for state in pairs(sizes) do sizes[state] = call('ZCARD', key(state)) end
-  call('HLEN', key('backlog'))
   crowded = call('HLEN', key('counts')) >= COUNTS
-  call('XLEN', key('events'))
   return beyond(n, limit)
 end
 
@@ -74,12 +82,16 @@ local function event(ids, state, code)
   end
 end
 
--- "<queue> <task> <submitted_at> [name=value …]" as a table; what is unsaid has its default.
+-- "<queue> <task> <submitted_at> [name=value …]" as a table; what is unsaid has its default. Jobs of one batch often have one
+-- header, and then they share its table.
+local headers = {}
 local function read_header(spec)
   local newline = string.find(spec, '\n', 1, true)
   local header = newline and string.sub(spec, 1, newline - 1) or spec
+  if headers[header] then return headers[header] end
   local queue, task, at, rules = string.match(header, '^(%S+) (%S+) (%d+)(.*)$')
   local job = setmetatable({header = header, queue = queue, task = task, submitted_at = at}, RULES)
+  headers[header] = job
   if not queue or rules == '' then return job end
   for name, value in string.gmatch(rules, '(%w+)=(%S+)') do job[name] = value end
   return job
@@ -112,19 +124,20 @@ local loaded = {}
 local function load(id)
   if not id then return {} end
   if loaded[id] then return loaded[id] end
-  local v = peek('HMGET', key('job:' .. id), 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
+  local hash = key('job:', id)
+  local v = peek('HMGET', hash, 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
     'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at', 'logged')
   local rules = v[1] and v[2] and read_header(v[2])
-  loaded[id] = rules and rules.queue and {id = id, state = v[1], spec = v[2], token = v[3], attempt = v[4], tries_left = v[5],
-    worker = v[6], claimed_at = v[7], rank = v[8], streak = v[9], ended = v[10], ops = v[11], op = v[12], watched = v[13],
-    cancel_requested_at = v[14], logged = v[15], rules = rules} or {id = id}
+  loaded[id] = rules and rules.queue and {id = id, hash = hash, state = v[1], spec = v[2], token = v[3], attempt = v[4],
+    tries_left = v[5], worker = v[6], claimed_at = v[7], rank = v[8], streak = v[9], ended = v[10], ops = v[11], op = v[12],
+    watched = v[13], cancel_requested_at = v[14], logged = v[15], rules = rules} or {id = id}
   return loaded[id]
 end
 
 -- The bytes of a job's payload, while it has one.
 local function size(job)
   local inline = #job.spec - #job.rules.header
-  return inline > 0 and inline - 1 or call('HSTRLEN', key('job:' .. job.id), 'payload')
+  return inline > 0 and inline - 1 or call('HSTRLEN', job.hash, 'payload')
 end
 
 -- What to answer a lease's verb at once; nil when the lease is live. A lease that ended repeats its first answer.
@@ -133,25 +146,5 @@ local function unheld(job, token, verb)
   if job.token ~= token then return 'LEASE_LOST' end
   if job.state == 'running' then return nil end
   return string.match(job.ended or '', '^' .. verb .. ' (.+)$') or 'LEASE_LOST'
-end
-
--- An operator's verb names the revision it saw: attempts plus operator's verbs accepted. Answers what to say at once,
--- a refusal or, to the same order sent again, its first answer; nil when the order may be carried out.
-local function disordered(job, verb, revision, ...)
-  if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(job.id)) end
-  local current = (job.attempt or 0) + (job.ops or 0)
-  local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (%S+)$')
-  if asked == verb and seen == revision and current == seen + 1 then return answer end
-  if tostring(current) ~= revision then
-    return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not ' .. tostring(revision) .. ': look again')
-  end
-  for _, state in ipairs({...}) do if job.state == state then return nil end end
-  return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state)
-end
-
--- Note that an order was carried out, and what it was answered.
-local function order(job, verb, revision, answer)
-  call('HSET', key('job:' .. job.id), 'ops', (job.ops or 0) + 1, 'op', verb .. ' ' .. revision .. ' ' .. answer)
-  return answer
 end
 -- luacheck: pop

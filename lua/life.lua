@@ -1,8 +1,5 @@
 -- life: how a job moves from one state to the next. It follows lib.lua and queue.lua in front of each script.
 -- luacheck: push ignore 211
--- Where a job stands in its queue: by priority, then first come, first served.
-local function rank(priority, seq) return (100 - priority) * 17592186044416 + seq end
-
 -- The number at the head of a token: it grows, even over writes that a failover lost.
 local function new_fence()
   begin()
@@ -24,13 +21,6 @@ local function backoff(job, n)
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
 
--- The fields of a job that never change: its header and, up to 1 KiB, its payload in one. A longer payload is a field of its own,
--- read by claim alone.
-local function as_spec(header, payload)
-  if #payload <= 1024 then return 'spec', header .. '\n' .. payload end
-  return 'spec', header, 'payload', payload
-end
-
 -- A job has ended: tell its waiters, let go of its key, and of its schedule's next slot if that waits for it. (What else may lie
 -- there does not name this job.)
 local function ended(job)
@@ -46,7 +36,7 @@ local first_due                             -- the head of `scheduled`, once a s
 
 -- The only way into a state: the field (and others with it), the structure, and whoever must hear of it.
 local function place(job, state, score, code, ...)
-  local queue, hash = job.rules.queue, key('job:' .. job.id)
+  local queue, hash = job.rules.queue, job.hash
   if state == 'scheduled' then first_due = first_due or tonumber(call('ZRANGE', key(state), 0, 0, 'WITHSCORES')[2] or math.huge) end
   job.state = state
   call('HSET', hash, 'state', state, ...)
@@ -64,15 +54,17 @@ local function place(job, state, score, code, ...)
   ended(job)
 end
 
--- attempt:<n> of the story: one line of words, then the message's line, then opaque detail.
+-- attempt:<n> of the story: one line of words, then the message's line, then opaque detail. A long text is costly to make: once.
 local function story(job, code, message, detail)
-  return job.claimed_at .. ' ' .. job.worker .. ' ' .. stamp .. ' ' .. code
-    .. (message and '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. string.sub(detail, 1, 4096) or '')
+  local line = job.claimed_at .. ' ' .. job.worker .. ' ' .. stamp .. ' ' .. code
+  if not message then return line end
+  if #detail > 4096 then detail = string.sub(detail, 1, 4096) end
+  return line .. '\n' .. string.gsub(string.sub(message, 1, 1024), '[\r\n]+', ' ') .. '\n' .. detail
 end
 
 -- An attempt is over: its lease goes, the story grows (first and last five are kept), the job moves on.
 local function conclude(job, ending, state, score)
-  local hash, n = key('job:' .. job.id), job.attempt
+  local hash, n = job.hash, job.attempt
   local answer = state == 'scheduled' and state .. ' ' .. string.format('%.0f', score) or state
   call('ZREM', key('running'), job.id)
   change(job.rules.queue, 'running', -1)
@@ -107,5 +99,25 @@ local function lose(job, verb, code, message)
   local n = in_a_row(job, 'lease_expired')
   local ending = {verb = verb, code = code, message = message, detail = '', streak = 'lease_expired ' .. n}
   return try_again(job, ending, n == 1 and 0 or nil)
+end
+
+-- An operator's verb names the revision it saw: attempts plus operator's verbs accepted. Answers what to say at once,
+-- a refusal or, to the same order sent again, its first answer; nil when the order may be carried out.
+local function disordered(job, verb, revision, ...)
+  if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(job.id)) end
+  local current = (job.attempt or 0) + (job.ops or 0)
+  local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (%S+)$')
+  if asked == verb and seen == revision and current == seen + 1 then return answer end
+  if tostring(current) ~= revision then
+    return refusal('CHANGED', 'job ' .. job.id .. ' is at revision ' .. current .. ', not ' .. tostring(revision) .. ': look again')
+  end
+  for _, state in ipairs({...}) do if job.state == state then return nil end end
+  return refusal('WRONG_STATE', 'job ' .. job.id .. ' is ' .. job.state)
+end
+
+-- Note that an order was carried out, and what it was answered.
+local function order(job, verb, revision, answer)
+  call('HSET', job.hash, 'ops', (job.ops or 0) + 1, 'op', verb .. ' ' .. revision .. ' ' .. answer)
+  return answer
 end
 -- luacheck: pop

@@ -15,7 +15,7 @@ begin()
 local answers = {}
 for i = 1, #ARGV, 4 do
   local id, token, checkpoint, log = unpack(ARGV, i, i + 3)
-  local job, hash = load(id), key('job:' .. id)
+  local job, hash = load(id), key('job:', id)
   local answer = unheld(job, token, 'note')
   if not answer then
     answer = 'noted'

@@ -19,6 +19,16 @@ local function load_movable(id)
   return job
 end
 
+-- Where a job stands in its queue: by priority, then first come, first served.
+local function rank(priority, seq) return (100 - priority) * 17592186044416 + seq end
+
+-- The fields of a job that never change: its header and, up to 1 KiB, its payload in one. A longer payload is a field of its own,
+-- read by claim alone.
+local function as_spec(header, payload)
+  if #payload <= 1024 then return 'spec', header .. '\n' .. payload end
+  return 'spec', header, 'payload', payload
+end
+
 -- Settings are "<revision> <verb> [name=value …]": jobs= and bytes= are limits, paused= is since when.
 local function setting(settings, name) return string.match(settings or '', ' ' .. name .. '=(%d+)') end
 local function limits(queue)

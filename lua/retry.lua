@@ -23,7 +23,7 @@ end
 begin()
 if lock and not holder then call('SET', lock, id, unpack(rules.window and {'PX', rules.window} or {})) end
 call('ZREM', key(job.state), id)
-call('HDEL', key('job:' .. id), 'token', 'ended', 'streak', 'tries_left', 'finished_at')
+call('HDEL', key('job:', id), 'token', 'ended', 'streak', 'tries_left', 'finished_at')
 backlog(rules.queue, 1, size(job))
 place(job, 'queued', rank(rules.priority, next_seq(1)), 'retry')
 return order(job, 'retry', revision, 'queued')

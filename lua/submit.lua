@@ -8,7 +8,7 @@
 -- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …" or "INVALID …"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
-local refused_because = refused(#ARGV / 5, 200)
+local refused_because = refused(#ARGV / 5, 200, 'scheduled')
 if refused_because then return refused_because end
 local seen, jobs, answers, turned_away = {}, {}, {}, 0   -- ids and locks taken by this very call; what to store; what to say
 
@@ -19,19 +19,19 @@ local function examine(id, queue, task, rules, payload)
   end
   local unfit = unfit_rule(rules)
   if unfit then return 'INVALID rule ' .. unfit end
-  if seen[id] or call('EXISTS', key('job:' .. id)) == 1 then return 'exists ' .. id end
-  local job = read_header(queue .. ' ' .. task .. ' ' .. stamp .. (rules == '' and '' or ' ' .. rules))
-  if job.key then
-    job.lock = key('key:' .. queue .. '|' .. job.key)
+  if seen[id] or call('EXISTS', key('job:', id)) == 1 then return 'exists ' .. id end
+  local header = read_header(queue .. ' ' .. task .. ' ' .. stamp .. (rules == '' and '' or ' ' .. rules))
+  local job = {id = id, rules = header, payload = payload, due = tonumber(header.at or header.delay and now + header.delay or 0)}
+  if header.key then
+    job.lock = key('key:' .. queue .. '|', header.key)
     local holder = seen[job.lock] or call('GET', job.lock)
-    local stands = holder and (seen[holder] or call('EXISTS', key('job:' .. holder)) == 1 or call('PTTL', job.lock) > 0)
+    local stands = holder and (seen[holder] or call('EXISTS', key('job:', holder)) == 1 or call('PTTL', job.lock) > 0)
     if stands then return 'exists ' .. holder end
   end
-  job.place = look_at(queue)
-  local no_room = full(job.place, #payload)
+  local where = look_at(queue)
+  local no_room = full(where, #payload)
   if no_room then turned_away = turned_away + 1 return no_room end
-  job.place.jobs, job.place.bytes = job.place.jobs + 1, job.place.bytes + #payload
-  job.id, job.payload, job.due = id, payload, tonumber(job.at or job.delay and now + job.delay or 0)
+  where.jobs, where.bytes = where.jobs + 1, where.bytes + #payload
   seen[id], seen[job.lock or id], jobs[#jobs + 1] = id, id, job
   return 'created'
 end
@@ -43,19 +43,19 @@ if #jobs == 0 then return answers end
 local places, moved, wanted = {}, {}, {}    -- structure → its new members, state → ids, queue → has it work now?
 local seq = next_seq(#jobs) - #jobs
 for i, job in ipairs(jobs) do
-  local state = job.due > now and 'scheduled' or 'queued'
-  local structure = state == 'queued' and 'queue:' .. job.queue or state
-  call('HSET', key('job:' .. job.id), 'state', state, as_spec(job.header, job.payload))
-  if job.lock then call('SET', job.lock, job.id, unpack(job.window and {'PX', job.window} or {})) end
+  local state, rules = job.due > now and 'scheduled' or 'queued', job.rules
+  local structure = state == 'queued' and 'queue:' .. rules.queue or state
+  call('HSET', key('job:', job.id), 'state', state, as_spec(rules.header, job.payload))
+  if job.lock then call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {})) end
   local members, ids = places[structure] or {}, moved[state] or {}
   ids[#ids + 1], moved[state] = job.id, ids
-  places[structure], wanted[job.queue] = members, wanted[job.queue] or state == 'queued'
-  members[#members + 1], members[#members + 2] = state == 'queued' and rank(job.priority, seq + i) or job.due, job.id
+  places[structure], wanted[rules.queue] = members, wanted[rules.queue] or state == 'queued'
+  members[#members + 1], members[#members + 2] = state == 'queued' and rank(rules.priority, seq + i) or job.due, job.id
 end
 for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
 for state, ids in pairs(moved) do event(ids, state, 'submitted') end
 local head = places.scheduled and call('ZRANGE', key('scheduled'), 0, 0)[1]
-for _, job in ipairs(jobs) do if job.id == head then wanted[job.queue] = true end end
+for _, job in ipairs(jobs) do if job.id == head then wanted[job.rules.queue] = true end end
 for name, now_or_soon in pairs(wanted) do
   local queue = look_at(name)
   if not queue.settings then call('HSET', key('queues'), name, '') end

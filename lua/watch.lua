@@ -11,7 +11,7 @@ local reply = {}
 for _, id in ipairs(ARGV) do load(id) end
 begin()
 for _, id in ipairs(ARGV) do
-  local hash, job = key('job:' .. id), load(id)
+  local hash, job = key('job:', id), load(id)
   local over = job.state and call('HGET', hash, 'finished_at')
   local last = over and job.attempt and call('HGET', hash, 'attempt:' .. job.attempt)
   if job.state and not over then call('HSET', hash, 'watched', '1') end

@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "forgetting leaves the job's hash behind",
         "lua/due.lua",
-        "for _, id in ipairs(old) do call('DEL', key('job:' .. id)) end",
+        "for _, id in ipairs(old) do call('DEL', key('job:', id)) end",
         "",
         "memory is full of jobs that no structure names",
         "test_prune.py::test_a_forgotten_id_may_be_used_again[fakeredis]",
@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "a cancel of a running job is answered and not kept",
         "lua/cancel.lua",
-        "call('HSET', key('job:' .. id), 'cancel_requested_at', stamp)",
+        "call('HSET', key('job:', id), 'cancel_requested_at', stamp)",
         "",
         "the operator is told that the worker was asked, and nobody asks it",
         "test_cancel.py::test_a_cancel_wins_when_the_worker_dies[fakeredis]",

@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "a submit of a known id overwrites the job",
         "lua/submit.lua",
-        "if seen[id] or call('EXISTS', key('job:' .. id)) == 1 then",
+        "if seen[id] or call('EXISTS', key('job:', id)) == 1 then",
         "if seen[id] then",
         "a submit sent again restarts a job that runs or has ended",
         "test_sameness.py::test_the_same_id_again_changes_nothing[fakeredis]",
@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "a key is looked at and not taken in the same script",
         "lua/submit.lua",
-        "if job.lock then call('SET', job.lock, job.id, unpack(job.window and {'PX', job.window} or {})) end",
+        "if job.lock then call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {})) end",
         "",
         "taking it is left to a second call: two producers at once both get a job",
         "test_sameness.py::test_a_key_is_one_unfinished_job[fakeredis]",
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "a key's window never closes",
         "lua/submit.lua",
-        "call('SET', job.lock, job.id, unpack(job.window and {'PX', job.window} or {}))",
+        "call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {}))",
         "call('SET', job.lock, job.id)",
         "what should run once an hour runs once",
         "test_sameness.py::test_a_key_with_a_window_stands_that_long_and_no_longer[fakeredis]",
@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         "a key's window closes when its job is forgotten",
         "lua/submit.lua",
-        "(seen[holder] or call('EXISTS', key('job:' .. holder)) == 1 or call('PTTL', job.lock) > 0)",
-        "(seen[holder] or call('EXISTS', key('job:' .. holder)) == 1)",
+        "(seen[holder] or call('EXISTS', key('job:', holder)) == 1 or call('PTTL', job.lock) > 0)",
+        "(seen[holder] or call('EXISTS', key('job:', holder)) == 1)",
         "what should run once a day runs as soon as its result is pruned",
         "test_sameness.py::test_a_key_with_a_window_stands_that_long_and_no_longer[fakeredis]",
     ),
@@ -117,7 +117,7 @@ MUTANTS = (
     ),
     Mutant(
         "priorities are inverted",
-        "lua/life.lua",
+        "lua/queue.lua",
         "return (100 - priority) * 17592186044416 + seq",
         "return (100 + priority) * 17592186044416 + seq",
         "what is urgent goes last",
@@ -126,8 +126,8 @@ MUTANTS = (
     Mutant(
         "the last of a batch comes first",
         "lua/submit.lua",
-        "rank(job.priority, seq + i)",
-        "rank(job.priority, seq + #jobs - i)",
+        "rank(rules.priority, seq + i)",
+        "rank(rules.priority, seq + #jobs - i)",
         "inside a priority nothing holds first come, first served",
         "test_submit.py::test_first_come_first_served[fakeredis]",
     ),
@@ -150,7 +150,7 @@ MUTANTS = (
     Mutant(
         "a submit that is the next thing due wakes nobody",
         "lua/submit.lua",
-        "for _, job in ipairs(jobs) do if job.id == head then wanted[job.queue] = true end end",
+        "for _, job in ipairs(jobs) do if job.id == head then wanted[job.rules.queue] = true end end",
         "",
         "a job that is due in a second starts up to a second late",
         "test_submit.py::test_a_scheduled_job_wakes_a_worker_only_if_it_is_the_next_one_due[fakeredis]",
@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "an order does not check the revision",
-        "lua/lib.lua",
+        "lua/life.lua",
         "if tostring(current) ~= revision then",
         "if false then",
         "a cancel meant for a job that waits hits the next attempt",
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "an order sent again is refused",
-        "lua/lib.lua",
+        "lua/life.lua",
         "if asked == verb and seen == revision and current == seen + 1 then return answer end",
         "",
         "an operator whose reply was lost is told that somebody else was faster",
@@ -253,7 +253,7 @@ MUTANTS = (
     ),
     Mutant(
         "an order does not check the state",
-        "lua/lib.lua",
+        "lua/life.lua",
         "for _, state in ipairs({...}) do if job.state == state then return nil end end",
         "do return nil end",
         "a cancel turns a completed job into a cancelled one",
