@@ -255,7 +255,7 @@ MUTANTS = (
     Mutant(
         "progress is sent again with every heartbeat",
         "jobs/pulse.py",
-        "if attempt.progress is beat.progress:",
+        "if attempt.said.progress is beat.progress:",
         "if False:",
         "each heartbeat of a hundred jobs carries and writes 100 KiB that say nothing new",
         "test_worker_trouble.py::test_progress_is_sent_once[redis-fakeredis]",

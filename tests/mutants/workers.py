@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         "older news replaces newer",
         "jobs/attempt.py",
-        "self.checkpoint or note.checkpoint, self.log or note.log",
-        "note.checkpoint or self.checkpoint, note.log or self.log",
+        "said.checkpoint or note.checkpoint, said.log or note.log",
+        "note.checkpoint or said.checkpoint, note.log or said.log",
         "after an outage a job goes on from an older checkpoint than it left",
         "test_note.py::test_newer_news_wins_over_a_note_that_could_not_be_sent",
     ),
