@@ -12,9 +12,8 @@ from jobs.context import Context
 from jobs.errors import Invalid
 from jobs.options import PAYLOAD_MAX
 
-
 PLAIN = (int, str, bool, float)
-"""Types whose values are written as they are. To have pydantic watch out for others takes it ten times as long as to write these."""
+"""Types whose values are written as they are. To have pydantic watch out for others takes ten times as long as to write one."""
 
 
 class Arguments:

@@ -6,18 +6,22 @@ the start of its task, where nothing else is to do.
 """
 
 import asyncio
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import hiredis
-from redis.exceptions import ConnectionError, InvalidResponse, TimeoutError
+from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
 Ask = tuple[tuple[Any, ...], Callable[[Any], None]]
 """A command, and who is told its reply: at once, or it is told the error that came instead of one."""
 
 PIPELINE = 64
 """Commands that share one round trip through a client."""
+POOL_EMPTY = "No connection available"
+"""What redis-py says, and so do we, when all connections were in use for too long: Redis has not been asked."""
 
 
 class Line(asyncio.Protocol):
@@ -37,6 +41,11 @@ class Line(asyncio.Protocol):
         self._opening: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Is it open, with nothing under way?"""
+        return self._transport is not None and not self._owed
 
     def send(self, asks: Sequence[Ask]) -> None:
         """Send commands in one go."""
@@ -124,6 +133,9 @@ class Line(asyncio.Protocol):
 class Lent:
     """The same through a client that somebody has given: a batch is a pipeline, and they go out in turn."""
 
+    idle = False
+    """What comes first may always wait for what comes with it."""
+
     def __init__(self, client: Any) -> None:
         self._client = client
         self._turn = asyncio.Lock()
@@ -154,3 +166,75 @@ class Lent:
             task.cancel()
         if self._under_way:
             await asyncio.wait(tuple(self._under_way))
+
+
+class SyncLines:
+    """For code without an event loop: a connection for each thread that asks, kept for the next; as many as the pool may have.
+
+    They are redis-py's, and the pool's own `disconnect` closes them. What a pool does with each beside that, before and after
+    every command, takes a third of a submit's time.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._room = threading.Semaphore(self._pool.max_connections)
+        self._idle: list[Any] = []
+
+    def ask(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and read its reply. Raises whatever redis-py raises."""
+        packed = hiredis.pack_command(command)
+        if self._process != os.getpid():  # a fork: what is here is the parent's
+            self._pool.reset()
+            self._begin()
+        if not self._room.acquire(timeout=self._pool.timeout):
+            raise ConnectionError(POOL_EMPTY)
+        connection, answered = None, False
+        try:
+            connection = self._take()
+            connection.send_packed_command([packed], check_health=False)
+            reply = connection.read_response()
+            answered = True
+            return reply
+        except ResponseError:
+            answered = True
+            raise
+        finally:
+            if connection:
+                if not answered:  # e.g. a Ctrl-C: the next command must not read this one's reply
+                    connection.disconnect()
+                self._idle.append(connection)
+            self._room.release()
+
+    def _take(self) -> Any:
+        """The connection that was used last, fit to be used: the server may have closed it, or somebody left before the reply."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return self._pool.make_connection()
+        try:
+            spoilt = connection._sock and connection.can_read()
+        except (ConnectionError, TimeoutError, OSError):
+            spoilt = True
+        if spoilt:
+            connection.disconnect()
+        return connection
+
+
+class SyncLent:
+    """The same through a client that somebody has given."""
+
+    def __init__(self, client: Any) -> None:
+        self._pool = client.connection_pool
+
+    def ask(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and read its reply. Raises whatever redis-py raises."""
+        connection = self._pool.get_connection()
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        finally:
+            self._pool.release(connection)

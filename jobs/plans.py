@@ -8,6 +8,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import cast
 
 from jobs import keys, reads, roster, upkeep, verbs
 from jobs.config import Settings
@@ -23,14 +25,19 @@ LOOKS = 5
 """How often an operator's verb looks again at a job that keeps moving."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_LETTERS = _ALPHABET.encode() * 8
+"""For `bytes.translate`: a letter for each byte, so that 16 bytes of chance make 80 bits of it."""
 _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
 def new_id(partition: int) -> str:
     """A job's id, `<partition>-<ULID>`: 48 bits of time, 80 of chance. Nothing relies on its order."""
-    number = (int(time.time() * 1000) << 80) | int.from_bytes(os.urandom(10), "big")
-    return f"{partition}-" + "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
+    return f"{partition}-{_moment(int(time.time() * 1000))}{os.urandom(16).translate(_LETTERS).decode()}"
+
+
+@lru_cache(1)  # the jobs of one ms share it
+def _moment(ms: int) -> str:
+    return "".join([_ALPHABET[ms >> shift & 31] for shift in range(45, -1, -5)])
 
 
 class Layout:
@@ -92,12 +99,11 @@ class Layout:
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Store jobs, as many as there are. Raises Invalid or Refused; some may be stored then, and sending again is safe."""
-        stored = []
-        for answer in (yield from self.submit_each(jobs)):
+        answers = yield from self.submit_each(jobs)
+        for answer in answers:
             if isinstance(answer, JobsError):
                 raise answer
-            stored.append(answer)
-        return stored
+        return cast(list[Submitted], answers)
 
     def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
         """Store jobs, as many as there are, each on its own: per job what became of it, or why it was refused."""
@@ -108,11 +114,9 @@ class Layout:
             except NoNamespace:
                 yield from self.prepare()
                 words = yield verbs.submit(base, batch)
-            for job, word in zip(batch, words, strict=True):
-                if isinstance(word, str):
-                    word = refusal(f"{word}; refused: job {job.id} of task {job.task}") or Invalid(word)
-                answers.setdefault(job.id, []).append(word)
-        return [answers[job.id].pop(0) for job in jobs]
+            answers.setdefault(base, []).extend(_answer(job, word) for job, word in zip(batch, words, strict=True))
+        in_turn = {base: iter(own) for base, own in answers.items()}
+        return [next(in_turn[self.of_queue(job.queue)]) for job in jobs]
 
     def _batches(self, jobs: Sequence[Submission]) -> Iterable[tuple[str, list[Submission]]]:
         by_base: dict[str, list[Submission]] = {}
@@ -277,6 +281,12 @@ class Layout:
                     names = [queue] if queue else (yield reads.queues(base))
                     shelves += [(base, f"queue:{name}") for name in names]
         return shelves
+
+
+def _answer(job: Submission, word: Submitted | str) -> Submitted | JobsError:
+    if not isinstance(word, str):
+        return word
+    return refusal(f"{word}; refused: job {job.id} of task {job.task}") or Invalid(word)
 
 
 def _place(shelves: list[tuple[str, str]], cursor: str | None) -> tuple[int, int]:

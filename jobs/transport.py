@@ -26,7 +26,7 @@ from redis.exceptions import (
 
 from jobs.config import Settings, connect, connect_sync
 from jobs.errors import Busy, JobsError, Unavailable, Unfit
-from jobs.line import Ask, Lent, Line
+from jobs.line import POOL_EMPTY, Ask, Lent, Line, SyncLent, SyncLines
 from jobs.scripts import Call, refusal
 
 T = TypeVar("T")
@@ -39,12 +39,12 @@ PAUSES = (0.05, 0.2)
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM "}
 """The codes that redis-py takes off a message when it has a class for them."""
-_POOL_EMPTY = "No connection available"
-"""What redis-py says when all connections were in use for too long: Redis has not been asked."""
 
 
 class Transport:
     """Runs calls on an event loop. Calls made in one turn of the loop share a round trip, and none waits for a second turn.
+
+    The first one does not even wait for the next, where nothing else is under way.
 
     Scripts go over a `Line` of their own; reads, whose replies redis-py puts in order, and all calls where somebody has given
     a client, go through that client.
@@ -82,7 +82,11 @@ class Transport:
     def _ask(self, command: tuple[Any, ...]) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._outbox.append((command, partial(_tell, future)))
+        ask = command, partial(_tell, future)
+        if not self._outbox and self._line.idle:
+            self._line.send([ask])
+            return future
+        self._outbox.append(ask)
         if len(self._outbox) == 1:
             loop.call_soon(self._flush)
         return future
@@ -133,6 +137,7 @@ class SyncTransport:
     def __init__(self, settings: Settings, client: "redis.Redis | None" = None) -> None:
         self.settings = settings
         self.client: Any = client or connect_sync(settings)
+        self._line = SyncLent(self.client) if client or settings.door else SyncLines(self.client.connection_pool)
 
     def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
@@ -156,19 +161,9 @@ class SyncTransport:
                 replies = pipe.execute()
                 return replies if len(replies) > 1 else replies[0]
         try:
-            return self._ask(call.commands[0])
+            return self._line.ask(call.commands[0])
         except NoScriptError:
-            return self._ask(call.with_text())
-
-    def _ask(self, command: tuple[Any, ...]) -> Any:
-        """Send a script over one of the client's connections, past the layers in between (see `jobs.line`)."""
-        pool = self.client.connection_pool
-        connection = pool.get_connection()
-        try:
-            connection.send_command(*command)
-            return connection.read_response()
-        finally:
-            pool.release(connection)
+            return self._line.ask(call.with_text())
 
     def close(self) -> None:
         """Close the connections."""
@@ -220,6 +215,6 @@ def away(settings: Settings, error: Exception) -> Unavailable:
     if denied(error):
         return Unavailable(f"Redis at {settings.shown_url} refused this client ({error}): check user and password in the URL")
     why = str(error) or type(error).__name__
-    if why.startswith(_POOL_EMPTY):
+    if why.startswith(POOL_EMPTY):
         return Busy("all connections to Redis are in use: there is more to do at once than this process has room for")
     return Unavailable(f"no answer from Redis at {settings.shown_url} ({why}): is it up, and is SUBLET_REDIS_URL right?")

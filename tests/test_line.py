@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import select
 import socket
 import threading
 
@@ -10,8 +11,8 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, Ti
 
 from jobs import keys
 from jobs.client import Client
-from jobs.config import Settings, connect
-from jobs.line import Lent, Line
+from jobs.config import Settings, connect, connect_sync
+from jobs.line import POOL_EMPTY, Lent, Line, SyncLines
 from jobs.store import Store
 from tests.proxy import Fault, Proxy
 
@@ -163,3 +164,67 @@ async def test_a_claim_that_is_left_at_any_moment_gives_its_jobs_back(place, raw
     taken = 0 if claiming.cancelled() else 2
     assert [state for state, _ in jobs] == ["running"] * taken + ["queued"] * (3 - taken)
     assert all(tries in (None, "3") for state, tries in jobs if state == "queued"), "no try is burnt"
+
+
+# without an event loop
+
+
+@pytest.fixture
+def lines(place):
+    client = connect_sync(place.settings)
+    yield SyncLines(client.connection_pool)
+    client.close()
+
+
+def test_a_connection_that_the_server_has_closed_is_made_anew_before_it_is_used(lines, raw):
+    assert lines.ask(("ECHO", "a")) == b"a"
+    (first,) = lines._idle
+    peer = int(lines.ask(("CLIENT", "ID")))
+    raw.client_kill_filter(_id=peer)
+    assert select.select([first._sock], [], [], 10)[0], "its end has come"
+    assert lines.ask(("ECHO", "b")) == b"b"
+    assert lines._idle == [first]
+
+
+def test_a_reply_that_was_not_waited_for_is_not_given_to_the_next_who_asks(lines, monkeypatch):
+    """An interrupt may come between a command and its reply."""
+    assert lines.ask(("ECHO", "a")) == b"a"
+    (connection,) = lines._idle
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "read_response", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lines.ask(("BLPOP", "nobody-pushes", 1))  # its reply is still to come when the next one asks
+    assert lines.ask(("ECHO", "b")) == b"b"
+    assert lines.ask(("ECHO", "c")) == b"c"
+
+
+def test_a_process_that_was_forked_leaves_its_parents_connections_alone(lines):
+    assert lines.ask(("ECHO", "a")) == b"a"
+    (parents,), lines._process = lines._idle, -1
+    assert lines.ask(("ECHO", "b")) == b"b"
+    assert len(lines._idle) == 1
+    assert lines._idle[0] is not parents
+
+
+def test_each_thread_has_its_own_answers_and_there_are_no_more_connections_than_room(lines, raw):
+    """Twice as many threads as there may be connections."""
+    most = lines._pool.max_connections
+    start, found = threading.Barrier(2 * most), {}
+
+    def work(number):
+        start.wait(10)
+        found[number] = [lines.ask(("ECHO", f"{number}-{i}")).decode() for i in range(20)]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2 * most)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert found == {number: [f"{number}-{i}" for i in range(20)] for number in range(2 * most)}
+    assert 0 < len(lines._idle) <= most
+
+
+def test_who_finds_no_connection_free_for_too_long_is_told_so(lines):
+    lines._room, lines._pool.timeout = threading.Semaphore(0), 0.01
+    with pytest.raises(ConnectionError, match=POOL_EMPTY):
+        lines.ask(("ECHO", "a"))

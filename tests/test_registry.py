@@ -77,6 +77,20 @@ def test_arguments_that_do_not_fit_are_refused_at_submit(app, args, words):
         f.job(*args)
 
 
+def test_arguments_by_name_are_written_in_the_order_of_the_signature(app):
+    @app.task
+    async def f(a: int, b: int = 0, *, c: int) -> None: ...
+
+    assert f.job(1, c=3).payload == b'{"a":1,"c":3}'
+    assert f.job(c=3, b=2, a=1).payload == f.job(1, 2, c=3).payload == b'{"a":1,"b":2,"c":3}'
+    for args, named, words in [
+        ((1,), {"a": 1, "c": 3}, "multiple values for argument 'a'"),
+        ((1, 2, 3), {}, "too many positional"),
+    ]:
+        with pytest.raises(Invalid, match=f"task f: {words}"):
+            f.job(*args, **named)
+
+
 def test_a_payload_of_another_version_is_refused(app):
     @app.task
     async def f(a: int) -> None: ...

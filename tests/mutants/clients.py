@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a script that the server forgot is not sent as text without an event loop",
         "jobs/transport.py",
-        "return self._ask(call.with_text())",
+        "return self._line.ask(call.with_text())",
         "raise",
         "after a restart or a failover no producer works any more",
         "test_scripts.py::test_a_server_that_forgot_the_scripts_is_told_them_again[sync-fakeredis]",
