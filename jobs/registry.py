@@ -1,5 +1,6 @@
 """`App` and `@app.task`: a name for a function, and how its jobs are to be kept and run."""
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
@@ -12,17 +13,15 @@ from jobs.arguments import Arguments
 from jobs.context import Context
 from jobs.declared import Declared, wish
 from jobs.errors import Invalid
+from jobs.handle import Handle, SyncHandle
 from jobs.keys import is_name
 from jobs.model import Submission
 from jobs.options import Options, Seconds
 from jobs.program import Output
 
 if TYPE_CHECKING:
-    import asyncio
-
     from jobs.client import Client, SyncClient
     from jobs.config import Settings
-    from jobs.handle import Handle, SyncHandle
     from jobs.plans import Layout
 
 P = ParamSpec("P")
@@ -78,8 +77,6 @@ class Task(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Have a worker run this. Raises Invalid when the arguments do not fit, Refused or Unavailable from Redis."""
-        from jobs.handle import Handle
-
         with self.app.producing(self._job(None, args, kwargs), "send") as job:
             client = self.app.client
             (submitted,) = await client.submit_all([job])
@@ -87,8 +84,6 @@ class Task(Generic[P, R]):
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
         """The same for code without an event loop."""
-        from jobs.handle import SyncHandle
-
         with self.app.producing(self._job(None, args, kwargs), "send") as job:
             client = self.app.sync
             (submitted,) = client.submit_all([job])
@@ -156,12 +151,10 @@ class App:
     @property
     def client(self) -> "Client":
         """The client of the running event loop."""
-        import asyncio
-
-        from jobs.client import Client
-
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
+            from jobs.client import Client
+
             self._client, self._loop = Client(self.settings), loop
         return self._client
 

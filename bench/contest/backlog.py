@@ -1,0 +1,139 @@
+"""Does a backlog slow a contestant down? Its drain rate with a thousand jobs behind, and with a million.
+
+Two servers, one with each backlog, are drained in turn, in seven rounds (Sublet and BullMQ; the others once). A rate is that of
+the first 20,000 jobs, or of the first seconds; what was drained is submitted again before the next round. Compare the fastest
+rounds, for other load only ever slows them down. Slow contestants get as many jobs as they can submit in bulk in twenty seconds:
+the row's note says how many there were.
+"""
+
+import asyncio
+import statistics
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import standing
+import store as scripts
+from contest import meter, servers
+from contest.arena import Arena, Failed
+from contest.contestants import Contestant
+from contest.workloads import rate_of
+
+from jobs.config import Settings, connect_sync
+from jobs.scripts import Call
+from jobs.store import Store
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+FEW, MANY = 1_000, 1_000_000
+MOST = 20_000
+"""Jobs of which the rate is taken, at most."""
+SECONDS = 4.0
+"""How long a rate is taken, at most."""
+FILL_SECONDS = 20.0
+"""How long a contestant that is not among ALL_OF_IT may submit."""
+ALL_OF_IT = ("sublet", "bullmq")
+"""Who gets the million, however long it takes, and ROUNDS instead of one."""
+ROUNDS = 7
+HOLDS = 20
+"""Full batches of each script."""
+
+
+def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: float = SECONDS) -> list[Row]:
+    """The rows `backlog_1k`, `backlog_1m` and `memory_pending_1m` of a contestant; of ours, `hold` too. Raises Failed.
+
+    `arena` is emptied before and afterwards. `many` is how large the larger backlog is, `seconds` how long one rate is taken.
+    """
+    rounds = ROUNDS if contestant.name in ALL_OF_IT else 1
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        other = Arena(stack.enter_context(servers.serving(folder, _kind(arena))), folder, arena.programs)
+        arena.flush()
+        stack.callback(arena.flush)
+        behind, bytes_each = _fill(arena, contestant, many)
+        other.submit(contestant, "bulk", FEW + MOST)
+        rates: dict[str, list[float]] = {"backlog_1k": [], "backlog_1m": []}
+        for _ in range(rounds):
+            for site, workload in ((other, "backlog_1k"), (arena, "backlog_1m")):
+                rate, drained = drain(site, contestant, MOST, seconds)
+                rates[workload].append(rate)
+                site.submit(contestant, "bulk", drained, behind + MOST)
+        note = f"{behind:,} behind"
+        rows = [row(contestant, "backlog_1k", "jobs/s", rates["backlog_1k"], f"{FEW:,} to {FEW + MOST:,} behind")]
+        rows.append(row(contestant, "backlog_1m", "jobs/s", rates["backlog_1m"], note))
+        rows.append(row(contestant, "memory_pending_1m", "bytes/job", [bytes_each], note))
+        if contestant.name == "sublet":
+            rows.append(_hold(contestant, arena.url, note))
+    return rows
+
+
+def drain(arena: Arena, contestant: Contestant, most: int, seconds: float, **variables: str) -> tuple[float, int]:
+    """Start a worker on what is there: the rate of the first `most` jobs, or `seconds`, in jobs/s; and how many it started.
+
+    The clock begins with the first start, so that starting the worker does not count. Then the worker is killed. Raises Failed
+    when it starts fewer than two.
+    """
+    arena.clear()
+    with arena.worker(contestant, **variables) as worker:
+        arena.wait(1, [worker])
+        arena.wait(most, [worker], seconds)
+        worker.kill()
+        tally = arena.tally()
+    rate = rate_of([entry for entry in tally[:most] if entry[1] - tally[0][1] <= seconds * 1e9])
+    if rate is None:
+        raise Failed(f"{contestant.name}: the worker started {len(tally)} jobs: {worker.said()}")
+    return rate, len(tally)
+
+
+def row(contestant: Contestant, workload: str, unit: str, values: Sequence[float | None], note: str = "", **more: Any) -> Row:
+    """A row of the run's results, its median taken; none, where a value is none."""
+    known = [value for value in values if value is not None]
+    median = statistics.median(known) if known and len(known) == len(values) else None
+    named = {"contestant": contestant.name, "persistence": "off", "workload": workload, "unit": unit}
+    return {**named, "values": list(values), "median": median, "note": note, **more}
+
+
+def _kind(arena: Arena) -> str:
+    return servers.version_of(arena.url).split()[0]
+
+
+def _fill(arena: Arena, contestant: Contestant, many: int) -> tuple[int, float]:
+    """Submit the backlog; how many jobs it has, and the bytes of memory that each of them takes."""
+    with meter.Meter(arena.url).counting() as counted:
+        trial = min(2_000, many)
+        per_second = trial / arena.submit(contestant, "bulk", trial)
+        jobs = many if contestant.name in ALL_OF_IT else max(trial, min(many, int(per_second * FILL_SECONDS)))
+        if jobs > trial:
+            arena.submit(contestant, "bulk", jobs - trial, trial)
+    return jobs, counted.memory / jobs
+
+
+def _hold(contestant: Contestant, url: str, note: str) -> Row:
+    """The longest that a script holds the server, with full batches on what stands there."""
+    held = asyncio.run(_holds(url))
+    name = max(held, key=lambda name: max(held[name]))
+    words = f"{name} (median {statistics.median(held[name]):.1f}), CPU time; {HOLDS} full batches of each script; {note}"
+    return row(contestant, "hold", "ms", [max(held[name])], words)
+
+
+async def _holds(url: str) -> dict[str, list[float]]:
+    """ms of the server's CPU that each call with a full batch took, by script."""
+    settings = Settings(redis_url=url, timeout=10)
+    told, library = connect_sync(settings), Store(settings)
+    pid, held = int(told.info("server")["process_id"]), dict[str, list[float]]()
+    told.close()
+
+    async def timed(name: str, call: Call[T]) -> T:
+        began = standing._on_cpu(pid)
+        answer = await library.run(call)
+        held.setdefault(name, []).append((standing._on_cpu(pid) - began) / 1e6)
+        return answer
+
+    full: Callable[..., Awaitable[None]] = scripts._full_batches
+    for _ in range(HOLDS):
+        await full(library, library.layout.bases[0], timed)
+    await library.aclose()
+    return held

@@ -1,0 +1,150 @@
+"""What becomes of running jobs when their worker is killed: how soon they run again, how many are lost, how many finish twice.
+
+A contestant's worker runs a hundred jobs of a second (or as many as it runs at once), and is killed with all that it has started
+(SIGKILL). Another worker is started at once, on the same machine, which is the best that can happen to the peers: some tidy up
+when they start. Ours would see that its predecessor is dead and have the jobs run again at once (the row "sublet restarted"); the
+row "sublet" is about a worker elsewhere, which cannot see it and waits for the leases to end (the default, 30 s): there the first
+worker is stopped (SIGSTOP) while the second one starts, and the clock runs from that moment. `crash.py` says more about ours.
+
+Each contestant has a server of its own, and all wait at the same time; they begin one after the other.
+"""
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from contest import servers
+from contest.arena import Arena, Failed, Worker, members
+from contest.backlog import Row, row
+from contest.contestants import Contestant
+
+CAP = 75.0
+"""Seconds from the kill after which what does not happen is given up."""
+JOBS = 100
+EACH = 10
+"""Jobs for each that a contestant runs at once, if that is fewer than JOBS."""
+START_SECONDS = 30.0
+"""How long the first worker may take until it runs all that it can."""
+ARRIVE_SECONDS = 6.0
+"""How long a second worker is given to start, and to find the first one stopped, but there."""
+SETTLE_SECONDS = 2.0
+"""How long all are given in the end to finish a job a second time."""
+POLL = 0.02
+
+Succeed = Callable[[Arena, Contestant, Worker, ExitStack], int]
+"""Ends the first worker and starts the second; ns of the monotonic clock at which the first one ceased to live."""
+UNITS = {"crash_first": "s", "crash_last": "s", "crash_lost": "jobs", "crash_twice": "jobs"}
+
+
+def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) -> list[Row]:
+    """The rows `crash_first`, `crash_last` (s), `crash_lost` and `crash_twice` (jobs) of each; none for a cap of 0.
+
+    A contestant's program that fails has rows without a figure, and the reason as their note. `arena` lends its programs, its
+    kind of server and its folder, and is not touched.
+    """
+    if not cap:
+        return []
+    kind, alone = servers.version_of(arena.url).split()[0], threading.Lock()
+
+    def scene(contestant: Contestant, succeed: Succeed) -> dict[str, float | None] | str:
+        with tempfile.TemporaryDirectory(dir=arena.folder) as folder, servers.serving(Path(folder), kind) as url:
+            try:
+                return _scene(Arena(url, Path(folder), arena.programs), contestant, succeed, alone, cap)
+            except Failed as failed:
+                return str(failed).splitlines()[0]
+
+    with ThreadPoolExecutor(len(contestants)) as pool:
+        found = list(pool.map(lambda each: scene(each, _elsewhere if each.ours else _restarted), contestants))
+    rows = [one for each, figures in zip(contestants, found, strict=True) for one in _rows(each, figures)]
+    for contestant in contestants:
+        if contestant.name == "sublet":  # when the machine is quiet again, for this one is about tenths of a second
+            rows += _rows(replace(contestant, name="sublet restarted"), scene(contestant, _restarted))
+    return rows
+
+
+def _scene(arena: Arena, contestant: Contestant, succeed: Succeed, alone: threading.Lock, cap: float) -> dict[str, float | None]:
+    """Let the first worker run all that it can, have it succeeded by another one, and see what becomes of its jobs."""
+    jobs = min(JOBS, EACH * contestant.running)
+    with ExitStack() as stack:
+        with alone:
+            arena.submit(contestant, "slow", jobs)
+            first = stack.enter_context(arena.worker(contestant))
+            arena.wait(min(jobs, contestant.running), [first], START_SECONDS)
+            killed = succeed(arena, contestant, first, stack)
+        until, last = time.monotonic() + cap, 0.0
+        while time.monotonic() < until and not (last and time.monotonic() > last + SETTLE_SECONDS):
+            time.sleep(POLL)
+            if not last and len({n for n, _ in arena.finished()}) == jobs:
+                last = time.monotonic()
+        return _figures(arena, jobs, killed)
+
+
+def _restarted(arena: Arena, contestant: Contestant, first: Worker, stack: ExitStack) -> int:
+    """The second worker starts when the first one is dead."""
+    all_of_it = _family(first)
+    killed = time.monotonic_ns()
+    _signal(all_of_it, signal.SIGKILL)
+    first.kill()
+    stack.enter_context(arena.worker(contestant))
+    return killed
+
+
+def _elsewhere(arena: Arena, contestant: Contestant, first: Worker, stack: ExitStack) -> int:
+    """The second worker starts while the first one is there, but has been stopped; only then that is killed."""
+    all_of_it = _family(first)
+    stopped = time.monotonic_ns()
+    _signal(all_of_it, signal.SIGSTOP)
+    stack.enter_context(arena.worker(contestant))
+    time.sleep(ARRIVE_SECONDS)
+    _signal(all_of_it, signal.SIGKILL)
+    first.kill()
+    return stopped
+
+
+def _family(worker: Worker) -> list[int]:
+    """The processes of a worker: its own, those that it leads, and on Linux also what has left these, but has its parent here."""
+    found = list(dict.fromkeys([worker.process.pid, *members(worker.process.pid)]))
+    for pid in found:
+        for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):
+                found += [int(child) for child in tasks.read_text().split() if int(child) not in found]
+    return found
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _figures(arena: Arena, jobs: int, killed: int) -> dict[str, float | None]:
+    """What the tallies say: seconds from the kill to the first and last interrupted job's new start, and how many went wrong."""
+    ended = {n for n, at in arena.finished() if at < killed}
+    interrupted = {n for n, at in arena.tally() if at < killed} - ended
+    again: dict[int, float] = {}
+    for n, at in arena.tally():
+        if n in interrupted and at > killed:
+            again.setdefault(n, (at - killed) / 1e9)
+    ends = Counter(n for n, _ in arena.finished())
+    return {
+        "interrupted": len(interrupted),
+        "crash_first": min(again.values(), default=None),
+        "crash_last": max(again.values()) if again and len(again) == len(interrupted) else None,
+        "crash_lost": jobs - len(ends),
+        "crash_twice": sum(times > 1 for times in ends.values()),
+    }
+
+
+def _rows(contestant: Contestant, found: dict[str, float | None] | str) -> list[Row]:
+    if isinstance(found, str):
+        return [row(contestant, workload, unit, [None], found) for workload, unit in UNITS.items()]
+    note = f"{found['interrupted']} interrupted"
+    return [row(contestant, workload, unit, [found[workload]], note) for workload, unit in UNITS.items()]

@@ -1,0 +1,67 @@
+"""The figures of a run, asked by contestant and workload."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Row = dict[str, Any]
+MORE_IS_BETTER = ("enqueue_", "drain_", "backlog_", "sweep_")
+
+
+class Run:
+    """The figures of a run, by contestant and workload."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.found = found
+        self.rows: list[Row] = found["results"]
+
+    def row(self, contestant: str, workload: str, persistence: str = "off") -> Row | None:
+        """The row of a contestant, if it was measured."""
+        wanted = (contestant, workload, persistence)
+        return next((row for row in self.rows if (row["contestant"], row["workload"], row["persistence"]) == wanted), None)
+
+    def value(self, contestant: str, workload: str, persistence: str = "off") -> float | None:
+        """The median of the rounds; nothing where there was none, or what was waited for never came."""
+        if workload == "backlog_ratio":
+            return self._ratio(contestant)
+        row = self.row(contestant, workload, persistence)
+        return None if row is None or row["median"] is None else float(row["median"])
+
+    def _ratio(self, contestant: str) -> float | None:
+        """How fast it drains with a million behind, as a part of its rate with a thousand: the fastest rounds of each."""
+        few, many = self.row(contestant, "backlog_1k"), self.row(contestant, "backlog_1m")
+        return max(many["values"]) / max(few["values"]) if few and many else None
+
+    def contestants(self, workloads: Iterable[str], persistence: str = "off") -> list[str]:
+        """Who has a row of any of these; the best at the first of them comes first, who has no figure of it last."""
+        names = dict.fromkeys(row["contestant"] for row in self.rows if row["persistence"] == persistence)
+        wanted = tuple(workloads)
+
+        def place(name: str) -> float:
+            value = self.value(name, wanted[0], persistence)
+            return float("inf") if value is None else -value if more_is_better(wanted[0]) else value
+
+        return sorted((name for name in names if any(self.row(name, w, persistence) for w in wanted)), key=place)
+
+    def best(self, workload: str, among: Callable[[str], bool], persistence: str = "off") -> tuple[str, float] | None:
+        """Who is best at it of those that are asked for, and at what figure."""
+        for name in self.contestants([workload], persistence):
+            value = self.value(name, workload, persistence)
+            if among(name) and value is not None:
+                return name, value
+        return None
+
+
+def is_peer(name: str) -> bool:
+    """Is it not one of ours, and one worker process? Who takes several stands beside ours that does (`sublet plain`)."""
+    return not name.startswith("sublet") and not name.endswith(" processes")
+
+
+def more_is_better(workload: str) -> bool:
+    """Is a higher figure the better one?"""
+    return workload.startswith(MORE_IS_BETTER)
+
+
+def times_better(workload: str, ours: float, theirs: float) -> float:
+    """How many times better ours is; below 1 it is the worse."""
+    above, below = (ours, theirs) if more_is_better(workload) else (theirs, ours)
+    return above / below if below else float("inf")

@@ -1,0 +1,80 @@
+"""Throughput against what a user can set: how many jobs one submit carries, and how many slots a worker has."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from contest.arena import Arena
+from contest.backlog import MOST, Row, drain, row
+from contest.contestants import Contestant, named
+
+from jobs import App, Settings
+from jobs.client import Client
+
+BATCHES = (1, 10, 100, 1_000)
+SLOTS = (1, 10, 50, 100, 200, 400)
+WHO = ["sublet", "bullmq"]
+SECONDS = 2.0
+"""How long one figure is taken, at most."""
+TEXT = "x" * 170
+
+app = App(settings=Settings())
+
+
+@app.task
+async def noop(n: int, text: str) -> int:
+    """Be submitted."""
+    return n
+
+
+def run(arena: Arena, *, seconds: float = SECONDS) -> list[Row]:
+    """The rows `sweep_batch` and `sweep_slots` of those of ours and BullMQ that are there. Raises Failed.
+
+    `arena` is emptied before and afterwards; `seconds` is how long one figure is taken.
+    """
+    here = [contestant for contestant in named(WHO) if contestant.name in arena.programs]
+    rows = [_batch(arena, contestant, at, seconds) for at in BATCHES for contestant in here]
+    rows += [_slots(arena, contestant, at, seconds) for at in SLOTS for contestant in here]
+    arena.flush()
+    return rows
+
+
+def _batch(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row:
+    """Submits of so many jobs each, one awaited after the other."""
+    arena.flush()
+    if contestant.ours:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            rate = runner.run(_submits(arena.url, at, seconds))
+    else:
+        jobs = max(at, int(seconds * 300 * min(at, 50)))  # what would take about as long
+        rate = jobs / arena.ask(contestant, "submit", "bulk", str(jobs), BENCH_BATCH=str(at))["seconds"]
+    return row(contestant, "sweep_batch", "jobs/s", [rate], at=at)
+
+
+async def _submits(url: str, at: int, seconds: float) -> float:
+    async with Client(Settings(redis_url=url)) as client:
+        await client.queues()
+        began, n = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            await client.submit_all([noop.job(n + i, TEXT) for i in range(at)])
+            n += at
+        return n / (time.perf_counter() - began)
+
+
+def _slots(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row:
+    """A worker that runs so many jobs at a time."""
+    arena.flush()
+    jobs = 3 * MOST if contestant.ours else MOST
+    arena.submit(contestant, "bulk", jobs)
+    rate, _ = drain(arena, contestant, jobs, seconds, BENCH_SLOTS=str(at))
+    return row(contestant, "sweep_slots", "jobs/s", [rate], at=at)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed, as in the contestants' programs."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    made: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return made

@@ -1,0 +1,245 @@
+"""What every contestant does in every round, in phases: submit, drain, start a job that comes to an idle queue.
+
+A phase begins on an empty server, and gives figures: workload, unit, value. What a phase takes, it takes as many jobs as this
+contestant does in so many seconds: a pilot tells how fast it is.
+"""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from contest.arena import Arena, Failed
+from contest.contestants import Contestant
+from contest.meter import Counted, Meter
+
+LEAST, MOST = 100, 60_000
+"""Jobs of a phase."""
+PILOT_ONE, PILOT_BULK, PILOT_SECONDS = 200, 1_000, 1.0
+WARM_UP, SAMPLES = 20, 300
+"""Jobs of the latency phase whose moments do not count, and those that do."""
+LATENCY_SECONDS = 15.0
+HEARD = 1_000
+"""Jobs whose commands are listened to."""
+SETTLE_SECONDS = 0.3
+"""Given to a worker after the last job has started, to say that it is done."""
+START_SECONDS, DRAIN_FACTOR = 20.0, 8
+"""A drain is given up after a worker's start and so many times what it should take, or after Arena.STALL without a start."""
+
+Told = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One value that a phase found."""
+
+    workload: str
+    unit: str
+    value: float | None
+    note: str = ""
+    samples: tuple[float, ...] = ()
+    """All values, where one does not tell it all."""
+    lost: int = 0
+    twice: int = 0
+
+
+@dataclass
+class Rates:
+    """How many jobs a second a contestant does: submitted one by one, in bulk, drained."""
+
+    one: float
+    bulk: float
+    drain: float
+
+    def learn(self, figures: Sequence[Figure]) -> None:
+        """Take over what a phase has found."""
+        for figure in figures:
+            if figure.value:
+                self.one = figure.value if figure.workload == "enqueue_one" else self.one
+                self.bulk = figure.value if figure.workload == "enqueue_bulk" else self.bulk
+                self.drain = figure.value if figure.workload == "drain_1" else self.drain
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One contestant at its work in an arena."""
+
+    arena: Arena
+    contestant: Contestant
+    rates: Rates
+    seconds: float
+    """About how long a phase takes."""
+    samples: int = SAMPLES
+
+    def jobs(self, rate: float) -> int:
+        """How many jobs are that long at a rate."""
+        return max(LEAST, min(MOST, int(rate * self.seconds)))
+
+
+def pilot(arena: Arena, contestant: Contestant) -> Rates:
+    """About how fast a contestant is. Raises Failed, also when its worker starts no job."""
+    arena.flush()
+    one = PILOT_ONE / arena.submit(contestant, "one", PILOT_ONE)
+    bulk = PILOT_BULK / arena.submit(contestant, "bulk", PILOT_BULK, PILOT_ONE)
+    with arena.worker(contestant) as worker:
+        arena.wait(1, [worker])
+        arena.wait(PILOT_ONE + PILOT_BULK, [worker], PILOT_SECONDS)
+        worker.kill()
+    drain = rate_of(arena.tally())
+    if drain is None:
+        raise Failed(f"{contestant.name}: the worker started {arena.started()} jobs: {worker.said()}")
+    return Rates(one, bulk, drain)
+
+
+def enqueue_one(turn: Turn) -> Iterator[Figure]:
+    """Jobs awaited one after the other."""
+    yield from _enqueued(turn, "one", turn.jobs(turn.rates.one))
+
+
+def enqueue_bulk(turn: Turn) -> Iterator[Figure]:
+    """Jobs submitted the fastest way that there is, and the memory that each takes then."""
+    yield from _enqueued(turn, "bulk", turn.jobs(turn.rates.bulk), "memory_pending")
+
+
+def _enqueued(turn: Turn, kind: str, n: int, memory: str = "") -> Iterator[Figure]:
+    turn.arena.flush()
+    with Meter(turn.arena.url).counting() as counted:
+        seconds = turn.arena.submit(turn.contestant, kind, n)
+    yield Figure(f"enqueue_{kind}", "jobs/s", n / seconds)
+    if memory:
+        yield Figure(memory, "bytes/job", counted.memory / n)
+
+
+def ordinary(turn: Turn) -> Iterator[Figure]:
+    """What the whole life of a job costs Redis, when jobs are submitted one by one."""
+    n = max(LEAST, turn.jobs(min(turn.rates.one, turn.rates.drain)) // 2)
+    submitted, drained, drain = _life(turn, "one", n)
+    yield Figure("redis_us_ordinary", "µs/job", (submitted.redis_us + drained.redis_us) / n, *_fate(drain))
+    yield Figure("bytes_moved", "bytes/job", (submitted.bytes_moved + drained.bytes_moved) / n)
+    few = min(n, HEARD)
+    with Meter(turn.arena.url).listening() as heard:  # apart, for it costs the server as much as the work does
+        _life(turn, "one", few)
+    yield Figure("commands", "per job", heard.sent / few)
+    yield Figure("commands_inside", "per job", heard.inside / few)
+
+
+def drain_1(turn: Turn) -> Iterator[Figure]:
+    """One worker process and jobs that were submitted in bulk before; what that costs Redis, and what stays behind."""
+    n = turn.jobs(turn.rates.drain)
+    submitted, drained, drain = _life(turn, "bulk", n)
+    yield Figure("drain_1", "jobs/s", rate_of(drain.tally), drain.note, (), drain.lost, drain.twice)
+    yield Figure("redis_us_bulk", "µs/job", (submitted.redis_us + drained.redis_us) / n)
+    yield Figure("memory_finished", "bytes/job", (submitted.memory + drained.memory) / n)
+
+
+def drain_2(turn: Turn) -> Iterator[Figure]:
+    """Two worker processes; the clock runs from when both are at work."""
+    n = turn.jobs(1.5 * turn.rates.drain)
+    turn.arena.flush()
+    turn.arena.submit(turn.contestant, "bulk", n)
+    drain = _drain(turn, n, 2)
+    both = max((tally[0][1] for tally in turn.arena.tallies() if tally), default=0)
+    alone = "" if all(turn.arena.tallies()) else "only one of two workers found jobs"
+    note = "; ".join(filter(None, [drain.note, alone]))
+    yield Figure(
+        "drain_2", "jobs/s", rate_of([entry for entry in drain.tally if entry[1] >= both]), note, (), drain.lost, drain.twice
+    )
+
+
+def latency(turn: Turn) -> Iterator[Figure]:
+    """From the call of submit to the first line of the task, when the worker waits and the queue is empty."""
+    turn.arena.flush()
+    with turn.arena.worker(turn.contestant):
+        sent = turn.arena.latency(turn.contestant, WARM_UP + turn.samples, 0, LATENCY_SECONDS)
+        time.sleep(SETTLE_SECONDS)
+        at = dict(reversed(turn.arena.tally()))
+    taken = tuple(round((at[n] - sent[n]) / 1e6, 4) for n in range(WARM_UP, len(sent)) if n in at)
+    if len(taken) < 2:
+        raise Failed(f"{turn.contestant.name}: {len(sent)} jobs submitted one at a time, {len(at)} started in time")
+    cuts = statistics.quantiles(taken, n=100, method="inclusive")
+    note = "" if len(taken) >= turn.samples else f"{len(taken)} samples in {LATENCY_SECONDS:g} s"
+    for share in (50, 95, 99):
+        yield Figure(f"latency_p{share}", "ms", cuts[share - 1], note)
+    yield Figure("latency", "ms", cuts[49], note, taken)
+
+
+PHASES: dict[str, Callable[[Turn], Iterator[Figure]]] = {
+    "enqueue_one": enqueue_one,
+    "enqueue_bulk": enqueue_bulk,
+    "ordinary": ordinary,
+    "drain_1": drain_1,
+    "drain_2": drain_2,
+    "latency": latency,
+}
+WORKLOADS = {
+    "enqueue_one": ("enqueue_one",),
+    "enqueue_bulk": ("enqueue_bulk", "memory_pending"),
+    "ordinary": ("redis_us_ordinary", "bytes_moved", "commands", "commands_inside"),
+    "drain_1": ("drain_1", "redis_us_bulk", "memory_finished"),
+    "drain_2": ("drain_2",),
+    "latency": ("latency_p50", "latency_p95", "latency_p99"),
+}
+"""What a phase has figures of."""
+ONLY_ONCE = ("ordinary",)
+"""Phases that tell nothing new when changes go to a file."""
+COSTS = ("memory_pending", "memory_finished", "redis_us_ordinary", "redis_us_bulk", "commands", "commands_inside", "bytes_moved")
+"""Workloads that are told of without persistence alone: a buffer of the file's is not a job's memory."""
+
+
+@dataclass(frozen=True)
+class Drain:
+    """What became of jobs that workers were let at."""
+
+    tally: Told
+    jobs: int
+
+    @property
+    def lost(self) -> int:
+        """Jobs that did not start."""
+        return self.jobs - len({n for n, _ in self.tally})
+
+    @property
+    def twice(self) -> int:
+        """Starts beside each job's first."""
+        return sum(count - 1 for count in Counter(n for n, _ in self.tally).values())
+
+    @property
+    def note(self) -> str:
+        """What is wrong with it, in words."""
+        ran = f"ran {self.jobs - self.lost} of {self.jobs}" if self.lost else ""
+        return ", ".join(filter(None, [ran, f"{self.twice} twice" if self.twice else ""]))
+
+
+def rate_of(tally: Told) -> float | None:
+    """Jobs a second from the first start to the last; a job's second start does not count."""
+    first: dict[int, int] = {}
+    for n, at in tally:
+        first.setdefault(n, at)
+    moments = sorted(first.values())
+    return (len(moments) - 1) * 1e9 / (moments[-1] - moments[0]) if len(moments) > 1 else None
+
+
+def _life(turn: Turn, kind: str, n: int) -> tuple[Counted, Counted, Drain]:
+    """Have jobs submitted and then drained by one worker; what each costs the server."""
+    meter = Meter(turn.arena.url)
+    turn.arena.flush()
+    with meter.counting() as submitted:
+        turn.arena.submit(turn.contestant, kind, n)
+    with meter.counting() as drained:
+        drain = _drain(turn, n, 1)
+    return submitted, drained, drain
+
+
+def _drain(turn: Turn, n: int, workers: int) -> Drain:
+    """Start workers on what is there, and end them when all of it has started, or no more of it does."""
+    with ExitStack() as stack:
+        started = [stack.enter_context(turn.arena.worker(turn.contestant, i + 1)) for i in range(workers)]
+        turn.arena.wait(n, started, START_SECONDS + DRAIN_FACTOR * n / turn.rates.drain)
+        time.sleep(SETTLE_SECONDS)
+    return Drain(turn.arena.tally(), n)
+
+
+def _fate(drain: Drain) -> tuple[str, tuple[float, ...], int, int]:
+    return drain.note, (), drain.lost, drain.twice

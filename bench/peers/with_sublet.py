@@ -1,0 +1,91 @@
+"""Sublet: `sublet work` with tasks on its event loop, or (BENCH_VARIANT=plain) with plain functions in child processes."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from work import SLOTS, URL, finished, main, tally, text
+
+from jobs import App, Settings
+
+PLAIN = os.environ.get("BENCH_VARIANT") == "plain"
+CHUNK = 10_000
+"""Jobs of one call in bulk."""
+SETTINGS = (
+    "plain functions in child processes, as many as cores (default)" if PLAIN else f"--slots {SLOTS}; uvloop"
+) + f"; JSON, arguments and results validated, lease 30 s, results kept 24 h (defaults); bulk = submit_all of {CHUNK:,}"
+app = App(settings=Settings(redis_url=URL))
+
+if PLAIN:
+
+    @app.task
+    def noop(n: int, text: str) -> int:
+        """Start, and that is all."""
+        tally(n)
+        return n
+
+    @app.task
+    def slow(n: int) -> None:
+        """Take a second."""
+        tally(n)
+        time.sleep(1)
+        finished(n)
+
+else:
+
+    @app.task
+    async def noop(n: int, text: str) -> int:
+        """Start, and wait a turn of the loop."""
+        tally(n)
+        await asyncio.sleep(0)
+        return n
+
+    @app.task
+    async def slow(n: int) -> None:
+        """Take a second."""
+        tally(n)
+        await asyncio.sleep(1)
+        finished(n)
+
+
+async def ready() -> None:
+    """Connect."""
+    await app.client.queues()
+
+
+async def submit_one(n: int) -> None:
+    """Submit one job."""
+    await noop.submit(n, text(n))
+
+
+async def submit_bulk(numbers: Sequence[int]) -> None:
+    """Submit thousands at a time: the client makes batches of them."""
+    for start in range(0, len(numbers), CHUNK):
+        await app.client.submit_all([noop.job(n, text(n)) for n in numbers[start : start + CHUNK]])
+
+
+async def submit_slow(n: int) -> None:
+    """Submit one slow job."""
+    await slow.submit(n)
+
+
+def work() -> None:
+    """Become the worker that the command line starts."""
+    slots = [] if PLAIN else ["--slots", str(SLOTS)]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_REDIS_URL": URL}
+    os.execv(sys.executable, [sys.executable, "-m", "jobs", "work", "with_sublet:app", *slots, "--quiet"])
+
+
+if __name__ == "__main__":
+    main(
+        submit_one,
+        submit_bulk,
+        work,
+        submit_slow,
+        packages=["sublet", "redis", "hiredis", "pydantic", "uvloop"],
+        settings=SETTINGS,
+        ready=ready,
+        close=app.aclose,
+    )

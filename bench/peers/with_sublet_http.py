@@ -1,0 +1,86 @@
+"""Sublet over HTTP: one `sublet serve`, and `sublet work --source` and submits that reach nothing else."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from with_sublet import CHUNK, SETTINGS, noop, slow
+from work import SLOTS, URL, main, text
+
+from jobs.http import HttpSource
+
+_source: list[HttpSource] = []
+_served: list["subprocess.Popen[str]"] = []
+
+
+def serve() -> str:
+    """Start the API on a free port, and return its URL when it answers."""
+    command = [sys.executable, "-m", "jobs", "serve", "--port", "0", "--json"]
+    process = subprocess.Popen(command, env={**os.environ, "SUBLET_REDIS_URL": URL}, stdout=subprocess.PIPE, text=True)
+    _served.append(process)
+    assert process.stdout, "it is a pipe"
+    url: str = json.loads(process.stdout.readline())["url"]
+    return url
+
+
+async def ready() -> None:
+    """Have an API, and connect."""
+    _source.append(HttpSource(serve()))
+    await _source[0].workers()
+
+
+async def close() -> None:
+    """Hang up, and end the API."""
+    await _source[0].aclose()
+    end_api()
+
+
+def end_api() -> None:
+    """End the API."""
+    for process in _served:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
+async def submit_one(n: int) -> None:
+    """Submit one job."""
+    await _source[0].submit([noop.job(n, text(n))])
+
+
+async def submit_bulk(numbers: Sequence[int]) -> None:
+    """Submit thousands at a time: the client makes batches of them."""
+    for start in range(0, len(numbers), CHUNK):
+        await _source[0].submit([noop.job(n, text(n)) for n in numbers[start : start + CHUNK]])
+
+
+async def submit_slow(n: int) -> None:
+    """Submit one slow job."""
+    await _source[0].submit([slow.job(n)])
+
+
+def work() -> None:
+    """Serve, and run the worker that the command line starts."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_SOURCE": serve()}
+    command = [sys.executable, "-m", "jobs", "work", "with_sublet:app", "--slots", str(SLOTS), "--quiet"]
+    worker = subprocess.Popen(command, env=env)
+    signal.signal(signal.SIGTERM, lambda *_: worker.terminate())
+    try:
+        worker.wait()
+    finally:
+        end_api()
+
+
+if __name__ == "__main__":
+    main(
+        submit_one,
+        submit_bulk,
+        work,
+        submit_slow,
+        packages=["sublet", "aiohttp", "redis", "hiredis", "uvloop"],
+        settings=f"`sublet serve`, one process for who submits and one for the worker; {SETTINGS}",
+        ready=ready,
+        close=close,
+    )

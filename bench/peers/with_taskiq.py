@@ -1,0 +1,81 @@
+"""taskiq on a Redis stream, the broker of taskiq-redis that acknowledges, with its result backend."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from taskiq.formatters.json_formatter import JSONFormatter
+from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
+from work import SLOTS, URL, finished, main, tally, text
+
+LANES = 20
+"""Submits at a time in bulk: faster than a hundred."""
+CONNECTIONS = SLOTS + LANES
+KEEP = 3600
+"""Seconds that a result is kept: its documentation warns against for ever, the default."""
+SETTINGS = (
+    f"RedisStreamBroker (acknowledges; the list broker is no faster), one worker process, --max-async-tasks {SLOTS}, --no-parse, "
+    f"logs warnings only; JSONFormatter, results kept {KEEP // 3600} h; uvloop; no bulk call: {LANES} submits at a time"
+)
+results: RedisAsyncResultBackend[int | None] = RedisAsyncResultBackend(
+    URL, result_ex_time=KEEP, max_connection_pool_size=CONNECTIONS
+)
+broker = RedisStreamBroker(URL, max_connection_pool_size=CONNECTIONS).with_result_backend(results).with_formatter(JSONFormatter())
+
+
+@broker.task(task_name="noop")
+async def noop(n: int, text: str) -> int:
+    """Start, and wait a turn of the loop."""
+    tally(n)
+    await asyncio.sleep(0)
+    return n
+
+
+@broker.task(task_name="slow")
+async def slow(n: int) -> None:
+    """Take a second."""
+    tally(n)
+    await asyncio.sleep(1)
+    finished(n)
+
+
+async def submit_one(n: int) -> None:
+    """Submit one job."""
+    await noop.kiq(n, text(n))
+
+
+async def submit_slow(n: int) -> None:
+    """Submit one slow job."""
+    await slow.kiq(n)
+
+
+async def submit_bulk(numbers: Sequence[int]) -> None:
+    """Submit them in lanes, as there is no call for many."""
+
+    async def lane(numbers: Sequence[int]) -> None:
+        for n in numbers:
+            await submit_one(n)
+
+    await asyncio.gather(*(lane(numbers[i::LANES]) for i in range(LANES)))
+
+
+def work() -> None:
+    """Become the worker that the command line starts; it takes uvloop when that is installed."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    command = [sys.executable, "-m", "taskiq", "worker", "with_taskiq:broker", "--app-dir", here, "--workers", "1"]
+    command += ["--max-async-tasks", str(SLOTS), "--no-parse", "--log-level", "WARNING"]
+    os.execv(sys.executable, command)
+
+
+if __name__ == "__main__":
+    main(
+        submit_one,
+        submit_bulk,
+        work,
+        submit_slow,
+        packages=["taskiq", "taskiq-redis", "redis", "hiredis", "uvloop"],
+        settings=SETTINGS,
+        ready=broker.startup,
+        close=broker.shutdown,
+    )

@@ -1,0 +1,198 @@
+"""What all contestants share: the work itself, the tally of who started when, and the command line.
+
+A contestant's program calls `main` with its ways to submit and to work. It needs nothing but the standard library.
+"""
+
+import asyncio
+import importlib.metadata
+import inspect
+import json
+import os
+import platform
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+URL = os.environ.get("BENCH_URL", "redis://127.0.0.1:6379/0")
+SLOTS = int(os.environ.get("BENCH_SLOTS", "100"))
+"""Jobs at a time of an asyncio worker."""
+PAYLOAD = 200
+"""Bytes of a job's arguments as JSON: `{"n": 7, "text": "xxx…"}`."""
+ENTRY = struct.Struct("<qq")
+"""An entry of the tally: a job's number, and the machine's monotonic clock in ns."""
+POLL, PAUSE = 0.001, 0.005
+"""Seconds between two looks whether a job has started, and from its start to the next submit.
+
+A millisecond is the least that the timers of uvloop and node know: with less, a loop would not sleep, and take a core.
+"""
+PATIENCE = float(os.environ.get("BENCH_PATIENCE", "60"))
+"""Seconds that all of `latency` may take: what is not sent by then is left out."""
+
+_TEXT = "x" * PAYLOAD
+_ROOM = PAYLOAD - len('{"n": , "text": ""}')
+_files: dict[str, int] = {}
+
+
+def text(n: int) -> str:
+    """The second argument of job `n`."""
+    return _TEXT[: _ROOM - len(str(n))]
+
+
+def tally(n: int) -> None:
+    """Note that job `n` has started: the first line of every handler."""
+    _note("BENCH_TALLY", n)
+
+
+def finished(n: int) -> None:
+    """Note that job `n` has come to its end: the last line of the slow handler."""
+    _note("BENCH_FINISHED", n)
+
+
+def _note(variable: str, n: int) -> None:
+    file = _files.get(variable)
+    if file is None:
+        file = _files[variable] = os.open(os.environ[variable], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, ENTRY.pack(n, time.monotonic_ns()))
+
+
+def main(
+    submit_one: Callable[[int], Any],
+    submit_bulk: Callable[[Sequence[int]], Any],
+    worker: Callable[[], Any],
+    submit_slow: Callable[[int], Any],
+    *,
+    packages: Sequence[str],
+    settings: str,
+    ready: Callable[[], Any] | None = None,
+    close: Callable[[], Any] | None = None,
+) -> None:
+    """Do what the command line says.
+
+    All callables are plain or async functions, all of a program alike; async ones run on one loop of uvloop's, if it is there.
+    `submit_one(n)` and `submit_slow(n)` submit one job and return when it is taken in, `submit_bulk(numbers)` all of them the
+    fastest way. `ready` opens the connection (a PING), and is not on the clock, nor is `close`. `worker` works until SIGTERM.
+    """
+    command, *rest = sys.argv[1:]
+    if command == "versions":
+        print(json.dumps({"python": platform.python_version(), **{name: _version(name) for name in packages}}))
+    elif command == "settings":
+        print(settings)
+    elif command == "work":
+        _call(worker)
+    elif command == "latency":
+        print(json.dumps({"sent": _call(_latency, submit_one, _numbers(rest), ready, close)}))
+    else:
+        kind, *rest = rest
+        submit = {"one": submit_one, "bulk": submit_bulk, "slow": submit_slow}[kind]
+        print(json.dumps({"seconds": _call(_submit, submit, _numbers(rest), kind == "bulk", ready, close)}))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "is not installed"
+
+
+def _numbers(rest: Sequence[str]) -> range:
+    begin = int(rest[1]) if len(rest) > 1 else 0
+    return range(begin, begin + int(rest[0]))
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a plain function, or one that has to do with async ones on an event loop."""
+    if not any(inspect.iscoroutinefunction(each) for each in (function, *arguments)):
+        return function(*arguments)
+    if not inspect.iscoroutinefunction(function):
+        function = _submit_async if function is _submit else _latency_async
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(function(*arguments))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes a loop of uvloop's, where that is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    made: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return made
+
+
+def _submit(submit: Callable[..., Any], numbers: range, bulk: bool, ready: Any, close: Any) -> float:
+    if ready:
+        ready()
+    began = time.perf_counter()
+    if bulk:
+        submit(numbers)
+    else:
+        for n in numbers:
+            submit(n)
+    seconds = time.perf_counter() - began
+    if close:
+        close()
+    return seconds
+
+
+async def _submit_async(submit: Callable[..., Any], numbers: range, bulk: bool, ready: Any, close: Any) -> float:
+    if ready:
+        await ready()
+    began = time.perf_counter()
+    if bulk:
+        await submit(numbers)
+    else:
+        for n in numbers:
+            await submit(n)
+    seconds = time.perf_counter() - began
+    if close:
+        await close()
+    return seconds
+
+
+def _latency(submit: Callable[[int], Any], numbers: range, ready: Any, close: Any) -> list[int]:
+    """Submit one job at a time, each when the last one has started and a pause is over; when each was sent, in ns."""
+    if ready:
+        ready()
+    sent: list[int] = []
+    until = time.monotonic() + PATIENCE
+    for n in numbers:
+        before = _started()
+        sent.append(time.monotonic_ns())
+        submit(n)
+        while _started() == before and time.monotonic() < until:
+            time.sleep(POLL)
+        if time.monotonic() >= until:
+            break
+        time.sleep(PAUSE)
+    if close:
+        close()
+    return sent
+
+
+async def _latency_async(submit: Callable[[int], Any], numbers: range, ready: Any, close: Any) -> list[int]:
+    if ready:
+        await ready()
+    sent: list[int] = []
+    until = time.monotonic() + PATIENCE
+    for n in numbers:
+        before = _started()
+        sent.append(time.monotonic_ns())
+        await submit(n)
+        while _started() == before and time.monotonic() < until:  # noqa: ASYNC110  another process says so, by a file
+            await asyncio.sleep(POLL)
+        if time.monotonic() >= until:
+            break
+        await asyncio.sleep(PAUSE)
+    if close:
+        await close()
+    return sent
+
+
+def _started() -> int:
+    """Bytes of the tally."""
+    try:
+        return os.stat(os.environ["BENCH_TALLY"]).st_size
+    except FileNotFoundError:
+        return 0

