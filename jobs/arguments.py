@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -36,9 +37,16 @@ class Arguments:
         self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
         self._may_be_none = _fits(self._result, None)
         self._sure = hints.get("return", Any)
-        # what a worker does for each job goes past the adapters: their own methods cost as much as the work
-        self._load: Callable[[bytes], dict[str, Any]] = self._adapter.validator.validate_json
-        self._dump_result: Callable[..., bytes] = self._result.serializer.to_json
+
+    # What a worker does for each job goes past the adapters, whose own methods cost as much as the work. They are asked at first
+    # use, and not before: an annotation may name a class that comes later in its module.
+    @cached_property
+    def _load(self) -> Callable[[bytes], dict[str, Any]]:
+        return self._adapter.validator.validate_json
+
+    @cached_property
+    def _dump_result(self) -> Callable[..., bytes]:
+        return self._result.serializer.to_json
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload for a call with these arguments. Raises Invalid when they do not fit."""

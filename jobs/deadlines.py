@@ -52,7 +52,10 @@ class Deadlines(Generic[T]):
                 self._timers[ms] = asyncio.get_running_loop().call_later(left, self._look, ms)
                 return
             row.pop(item, None)
-            self._late(item)
+            try:
+                self._late(item)
+            except Exception as error:  # noqa: BLE001  # a cancellation passes through a task's own code; others are late, too
+                asyncio.get_running_loop().call_exception_handler({"message": "what is late cannot be ended", "exception": error})
         del self._rows[ms], self._timers[ms]
 
     def stop(self) -> None:

@@ -180,9 +180,9 @@ class SyncLines:
         self._begin()
 
     def _begin(self) -> None:
-        self._process = os.getpid()
         self._room = threading.Semaphore(self._pool.max_connections)
         self._idle: list[Any] = []
+        self._process = os.getpid()  # last: until then, other threads of a forked process see that it is one
 
     def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and read its reply. Raises whatever redis-py raises."""
@@ -190,11 +190,16 @@ class SyncLines:
         if self._process != os.getpid():  # a fork: what is here is the parent's
             self._pool.reset()
             self._begin()
-        if not self._room.acquire(timeout=self._pool.timeout):
+        room, idle = self._room, self._idle
+        if not room.acquire(timeout=self._pool.timeout):
             raise ConnectionError(POOL_EMPTY)
         connection, answered = None, False
         try:
-            connection = self._take()
+            try:
+                connection = idle.pop()
+            except IndexError:
+                connection = self._pool.make_connection()
+            _mend(connection)
             connection.send_packed_command([packed], check_health=False)
             reply = connection.read_response()
             answered = True
@@ -206,22 +211,18 @@ class SyncLines:
             if connection:
                 if not answered:  # e.g. a Ctrl-C: the next command must not read this one's reply
                     connection.disconnect()
-                self._idle.append(connection)
-            self._room.release()
+                idle.append(connection)
+            room.release()
 
-    def _take(self) -> Any:
-        """The connection that was used last, fit to be used: the server may have closed it, or somebody left before the reply."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            return self._pool.make_connection()
-        try:
-            spoilt = connection._sock and connection.can_read()
-        except (ConnectionError, TimeoutError, OSError):
-            spoilt = True
-        if spoilt:
-            connection.disconnect()
-        return connection
+
+def _mend(connection: Any) -> None:
+    """Close a connection that is not fit to be used: the server has closed it, or somebody left before the reply."""
+    try:
+        spoilt = connection._sock and connection.can_read()
+    except (ConnectionError, TimeoutError, OSError):
+        spoilt = True
+    if spoilt:
+        connection.disconnect()
 
 
 class SyncLent:

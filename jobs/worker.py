@@ -278,7 +278,7 @@ class Worker:
 
     def _name_of(self, task: "asyncio.Task[Any] | None") -> str:
         """What an asyncio task of this worker does, in words."""
-        attempt = next((attempt for attempt in list(self._attempts) if attempt.running is task), None)
+        attempt = next((attempt for attempt in list(self._attempts) if task and attempt.running is task), None)
         return f"task {attempt.lease.task} (job {attempt.lease.id})" if attempt else "something beside the tasks"
 
 

@@ -11,7 +11,7 @@ class Loop:
     """The clock and the timers of an event loop, by hand."""
 
     def __init__(self):
-        self.now, self.timers = 100.0, []
+        self.now, self.timers, self.errors = 100.0, [], []
 
     def call_later(self, seconds, call, *args):
         timer = Timer(self.now + seconds, call, args)
@@ -24,6 +24,9 @@ class Loop:
         while due := [timer for timer in self.waiting if timer.moment <= moment]:
             due[0].called = True
             due[0].call(*due[0].args)
+
+    def call_exception_handler(self, context):
+        self.errors.append(context["exception"])
 
     @property
     def waiting(self):
@@ -113,3 +116,21 @@ def test_nobody_is_late_after_the_end(loop, late, deadlines):
     loop.go_to(200)
     assert late == []
     assert loop.waiting == []
+
+
+def test_one_that_cannot_be_ended_keeps_nobody_else_from_it(loop):
+    told = []
+
+    def late(item):
+        told.append(item)
+        if item == "a":
+            raise ZeroDivisionError
+
+    deadlines = Deadlines(late)
+    for name in "abc":
+        deadlines.watch(name, 10_000)
+    loop.go_to(110)
+    deadlines.watch("d", 10_000)
+    loop.go_to(120)
+    assert told == ["a", "b", "c", "d"]
+    assert [type(error) for error in loop.errors] == [ZeroDivisionError]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import select
 import socket
 import threading
@@ -196,6 +197,28 @@ def test_a_reply_that_was_not_waited_for_is_not_given_to_the_next_who_asks(lines
             lines.ask(("BLPOP", "nobody-pushes", 1))  # its reply is still to come when the next one asks
     assert lines.ask(("ECHO", "b")) == b"b"
     assert lines.ask(("ECHO", "c")) == b"c"
+
+
+def test_who_is_interrupted_while_a_connection_is_looked_at_leaves_none_behind(lines, monkeypatch):
+    assert lines.ask(("ECHO", "a")) == b"a"
+    (connection,) = lines._idle
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "can_read", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lines.ask(("ECHO", "b"))
+    assert lines._idle == [connection]
+    assert lines.ask(("ECHO", "c")) == b"c"
+    assert lines._room._value == lines._pool.max_connections
+
+
+def test_other_threads_see_a_fork_until_all_is_made_anew(lines, monkeypatch):
+    seen = []
+    make = threading.Semaphore
+    lines._process = -1
+    monkeypatch.setattr("jobs.line.threading.Semaphore", lambda n: seen.append((lines._process, lines._idle)) or make(n))
+    assert lines.ask(("ECHO", "a")) == b"a"
+    assert [process for process, _ in seen] == [-1]
+    assert lines._process == os.getpid()
 
 
 def test_a_process_that_was_forked_leaves_its_parents_connections_alone(lines):

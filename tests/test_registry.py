@@ -152,3 +152,27 @@ def test_options_make_another_task_and_leave_the_first(app):
     assert (other.job().queue, other.job().rules) == ("b", "delay=10000 tries=5")
     assert (f.job().queue, f.job().rules) == ("a", "tries=5")
     assert app.queues() == ["a"]
+
+
+class Order(BaseModel):
+    lines: "list[Line]"
+
+
+async def _ship(order: Order) -> Order:
+    return order
+
+
+_EARLY = App()
+_EARLY.task(name="ship")(_ship)  # at this moment there is no Line yet
+
+
+class Line(BaseModel):
+    sku: str
+
+
+def test_a_task_may_name_a_class_that_comes_later_in_its_module():
+    arguments = _EARLY.tasks["ship"].arguments
+    payload = arguments.dump((Order(lines=[Line(sku="a")]),), {})
+    assert payload == b'{"order":{"lines":[{"sku":"a"}]}}'
+    assert arguments.load(payload) == {"order": Order(lines=[Line(sku="a")])}
+    assert arguments.dump_result(Order(lines=[])) == b'{"lines":[]}'

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -448,3 +449,20 @@ async def test_what_jobs_leave_needs_no_garbage_collector(client, hire, over):
         gc.garbage.clear()
         gc.enable()
     assert left == []
+
+
+@IS_ITS_OWN_AFFAIR
+async def test_what_blocks_the_loop_outside_any_task_is_not_laid_at_a_jobs_door(client, hire, over):
+    """A job that has ended and is not settled yet has no run any more; nor has who is not a task."""
+    worker = hire()
+    await submit(client, tasks.add.job(1))
+    settling = asyncio.Event()
+
+    async def settle(endings):
+        settling.set()
+        await asyncio.Event().wait()
+
+    worker._settling._source = SimpleNamespace(settle=settle)
+    await asyncio.wait_for(settling.wait(), 10)
+    assert len(worker._attempts) == 1
+    assert worker._name_of(None) == "something beside the tasks"
