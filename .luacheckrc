@@ -1,4 +1,4 @@
--- What Redis gives a script. Each script is checked with lib.lua, queue.lua and life.lua in front of it, as Redis runs it.
+-- What Redis gives a script. Each script is checked with the libraries that its header names in front of it, as Redis runs it.
 std = "lua51"
 read_globals = {"redis", "KEYS", "ARGV"}
 max_line_length = 140

@@ -47,9 +47,11 @@ async function ask(used, sha, how) {
 }
 
 const scripts = new Map();
+const read = (file) => readFileSync(new URL(file, lua), 'utf8');
 function script(verb) {
   if (!scripts.has(verb)) {
-    const text = ['lib', 'queue', 'life', 'due', verb].map((part) => readFileSync(new URL(`${part}.lua`, lua), 'utf8')).join('');
+    const own = read(`${verb}.lua`);
+    const text = own.match(/^-- LIBS {2}(.+)$/m)[1].split(' ').map(read).join('') + own;     // its header names what stands in front
     scripts.set(verb, { text, sha: createHash('sha1').update(text).digest('hex') });
   }
   return scripts.get(verb);

@@ -13,7 +13,7 @@ task_echo() { cat; }
 task_sleep() { sleep "$(sed -n 's/.*"seconds" *: *\([0-9.]*\).*/\1/p')" && echo null; }
 task_boom() { sed -n 's/.*"message" *: *"\([^"]*\)".*/\1/p' >&2; return 1; }
 
-text() { cat "$lua"/{lib,queue,life,due,"$1"}.lua; }
+text() (cd "$lua" && cat $(sed -n 's/^-- LIBS  //p' "$1.lua") "$1.lua")
 random() { head -c 18 /dev/urandom | base64 | tr '+/' '_-'; }
 seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }        # of ms
 # The parts of a reply are set apart by a byte that is in no JSON text. What has not answered in time is asked again.

@@ -18,8 +18,8 @@ from jobs.errors import REFUSALS, Invalid, JobsError, OutOfMemory, QueueFull, Un
 
 T = TypeVar("T")
 
-LIBRARIES = ("lib", "queue", "life", "due")
-"""The files put in front of each script, in this order."""
+LIBRARIES = ("lib", "queue", "life", "due", "slot")
+"""The files that may stand in front of a script, in this order. Its header names those that do."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
@@ -29,6 +29,7 @@ NAMES = (
 )  # fmt: skip
 """All verbs; each is one file in `lua/`."""
 
+_LIBRARIES = re.compile(r"^-- LIBS  (.+)", re.MULTILINE)
 _FIXED = re.compile(r"^-- ARGV  (\w+) ", re.MULTILINE)
 _REPEATED = re.compile(r"^-- ARGV  ((?:\w+ )+)…", re.MULTILINE)
 _CODES = re.compile(r"^-- CODE  ([A-Z_]+(?: [A-Z_]+)*)", re.MULTILINE)
@@ -62,6 +63,7 @@ class Script:
     name: str
     text: str
     sha: str
+    libraries: tuple[str, ...]
     fixed: tuple[str, ...]
     repeated: tuple[str, ...]
     codes: tuple[str, ...]
@@ -88,14 +90,17 @@ def source(name: str) -> str:
 
 @cache
 def script(name: str) -> Script:
-    """One verb's script, assembled; `cat lua/{lib,queue,life,due,<name>}.lua | sha1sum` gives the same SHA."""
+    """One verb's script, assembled: the libraries that its header names (`-- LIBS  lib.lua queue.lua`), then its own file."""
     own = source(name)
-    text = "".join(source(library) for library in LIBRARIES) + own
+    named = _LIBRARIES.search(own)
+    libraries = tuple(file.removesuffix(".lua") for file in named[1].split()) if named else ()
+    text = "".join(source(library) for library in libraries) + own
     repeated = _REPEATED.search(own)
     return Script(
         name=name,
         text=text,
         sha=hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(),
+        libraries=libraries,
         fixed=tuple(n for n in _FIXED.findall(own) if not (repeated and n == repeated[1].split()[0])),
         repeated=tuple(repeated[1].split()) if repeated else (),
         codes=tuple(code for line in _CODES.findall(own) for code in line.split()),

@@ -1,5 +1,6 @@
 -- claim: do a share of the upkeep, then take up to n jobs from the queues, in their order, each under a new lease.
 --
+-- LIBS  lib.lua queue.lua life.lua due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  claim_id     22 to 64 random characters; the same id again within 10 s gives what is still held, and leaves a mark (see release)
 -- ARGV  worker       the caller's name
@@ -48,8 +49,7 @@ upkeep(10 + n, worker)
 local function take(id, score)
   local hash = key('job:', id)
   local state, spec, attempts, tries_left = unpack(peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
-  if not state then lost = lost + 1 end
-  if state ~= 'queued' or not spec then return end
+  if state ~= 'queued' or not spec then lost = lost + (state and 0 or 1) return end
   if bytes > 0 and not string.find(spec, '\n', 1, true) and bytes + call('HSTRLEN', hash, 'payload') > BYTES then return true end
   local rules, attempt = read_header(spec), (attempts or 0) + 1
   local expires = lease_end(lease, now, rules.timeout)

@@ -1,5 +1,6 @@
 -- fire: submit the jobs of slots that have come, and move each schedule on. Of all who fire the same slot, one does.
 --
+-- LIBS  lib.lua queue.lua life.lua slot.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  by           the caller's name
 -- ARGV  name revision slot slots missed next due …   the schedules, in sevens: as pick gave the first three; the slots that get a job
@@ -42,7 +43,6 @@ for i = 2, #ARGV, 7 do                      -- look at all before anything is wr
   schedules[#schedules + 1] = one
 end
 
-local OPEN = {scheduled = true, queued = true, running = true}
 local function fire(one)
   for _, slot in ipairs(one.slots) do
     local busy, why, wait = one.overlap ~= 'allow' and one.last and OPEN[load(one.last).state], nil, LOOK

@@ -1,5 +1,6 @@
 -- heartbeat: the worker is alive; push the leases' ends forward, and say how far the work is.
 --
+-- LIBS  lib.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  lease        ms the worker may stay silent
 -- ARGV  id token progress …   the leases, in threes; progress is opaque, at most 1 KiB, "" for no news
@@ -7,7 +8,7 @@
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local lease, answers = ms(ARGV[1]), {}
-local refused_because = refused((#ARGV - 1) / 3, 200)
+local refused_because = refused((#ARGV - 1) / 3, 200, 'running')
 if refused_because then return refused_because end
 if not lease then return refusal('INVALID', 'lease is a number of ms, up to 14 digits') end
 for i = 2, #ARGV, 3 do load(ARGV[i]) end

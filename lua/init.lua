@@ -1,5 +1,6 @@
 -- init: make a namespace's base, once; safe to repeat.
 --
+-- LIBS  lib.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- REPLY string       the layout that the namespace has
 -- CODE  WRONG_LAYOUT another version of this table lives here

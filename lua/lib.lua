@@ -1,10 +1,11 @@
 -- lib: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
--- lib.lua, queue.lua, life.lua and due.lua are put in front of each script by plain concatenation.
--- luacheck: push ignore 211
+-- Of lib.lua, queue.lua, life.lua, due.lua and slot.lua, in this order, each script names those that are put in front of it.
+-- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms a worker has, after a timeout, to say so
 local KEEP_DEAD = 1209600000                -- dead and cancelled jobs are kept 14 days
 local KEEP_COMPLETED, KEEP_EVENTS = 100000, 10000
+local NEVER = '99999999999999'              -- ms, the score of a schedule that has no slot to come
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}               -- what a header leaves unsaid
 local EVENT_IDS = 10                        -- jobs that one event speaks of
@@ -20,6 +21,7 @@ local function key(name, id) return base .. ':' .. name .. (id or '') end
 -- A whole number as text. Redis takes long to write one out, and in a batch most are alike.
 local written = {}
 local function digits(n)
+  if n ~= n then n = 0 end                  -- no number at all, which somebody else has written
   written[n] = written[n] or string.format('%.0f', n)
   return written[n]
 end
@@ -138,6 +140,11 @@ end
 local function size(job)
   local inline = #job.spec - #job.rules.header
   return inline > 0 and inline - 1 or call('HSTRLEN', job.hash, 'payload')
+end
+
+-- When a lease ends that begins, or is extended, now.
+local function lease_end(lease, claimed_at, timeout)
+  return timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)
 end
 
 -- What to answer a lease's verb at once; nil when the lease is live. A lease that ended repeats its first answer.

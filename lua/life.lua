@@ -1,4 +1,4 @@
--- life: how a job moves from one state to the next. It follows lib.lua and queue.lua in front of each script.
+-- life: how a job moves from one state to the next, and is forgotten in the end. It stands on lib.lua and queue.lua.
 -- luacheck: push ignore 211
 -- The number at the head of a token: it grows, even over writes that a failover lost.
 local function new_fence()
@@ -6,10 +6,6 @@ local function new_fence()
   local fence = math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])
   call('HSET', base, 'fence', string.format('%.0f', fence))
   return string.format('%.0f', fence)
-end
-
-local function lease_end(lease, claimed_at, timeout)
-  return timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)
 end
 
 -- ms before the next try, after n of them: first·factor^(n-1), capped; half is jitter, drawn from token and id.
@@ -99,6 +95,24 @@ local function lose(job, verb, code, message)
   local n = in_a_row(job, 'lease_expired')
   local ending = {verb = verb, code = code, message = message, detail = '', streak = 'lease_expired ' .. n}
   return try_again(job, ending, n == 1 and 0 or nil)
+end
+
+-- The ids of a structure whose moment has come, at most `limit`.
+local function overdue(structure, limit)
+  return sizes[structure] > 0 and call('ZRANGE', key(structure), '-inf', stamp, 'BYSCORE', 'LIMIT', 0, limit) or {}
+end
+
+-- Forget at most `limit` finished jobs that are past their time, or too many. Answers how many.
+local function forget(limit)
+  local gone, keep = 0, tonumber(setting(partition, 'completed') or KEEP_COMPLETED)
+  for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
+    local old, extra = overdue(state, limit - gone), state == 'completed' and sizes.completed - keep or 0
+    if #old == 0 and math.min(extra, limit) > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
+    for _, id in ipairs(old) do call('DEL', key('job:', id)) end
+    if #old > 0 then call('ZREM', key(state), unpack(old)) end
+    gone = gone + #old
+  end
+  return gone
 end
 
 -- An operator's verb names the revision it saw: attempts plus operator's verbs accepted. Answers what to say at once,

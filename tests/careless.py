@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import queue
+import re
 import secrets
 import signal
 import subprocess
@@ -37,7 +38,8 @@ def connect(deadline=LEASE / 3000):
 
 
 def text(verb):
-    return "".join((LUA / f"{part}.lua").read_text() for part in ("lib", "queue", "life", "due", verb))
+    own = (LUA / f"{verb}.lua").read_text()
+    return "".join((LUA / library).read_text() for library in re.search(r"^-- LIBS  (.+)", own, re.MULTILINE)[1].split()) + own
 
 
 def call(client, verb, *words, renew=None):

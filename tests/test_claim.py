@@ -314,3 +314,12 @@ async def test_a_claim_that_leaves_nothing_behind_leaves_no_marker(desk):
     assert desk.markers() == 1
     assert len(await desk.claim(5)) == 2
     assert desk.markers() == 0
+
+
+async def test_a_job_with_rules_that_are_none_keeps_nobody_from_the_jobs_behind_it(desk):
+    """Submit refuses such rules; a hand may write them."""
+    await desk.submit("a", "b")
+    job = keys.job(desk.base, "a")
+    header, _, payload = desk.raw.hget(job, "spec").partition("\n")
+    desk.raw.hset(job, "spec", f"{header} tries=nan\n{payload}")
+    assert ids(await desk.claim(2)) == ["a", "b"]

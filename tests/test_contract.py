@@ -124,6 +124,13 @@ def functions():
     return {part.split("(")[0].strip(): part for part in re.split(r"^local function ", text, flags=re.MULTILINE)[1:]}
 
 
+def calls(name, library):
+    """Does this file use a top-level name of that library?"""
+    theirs = re.findall(r"^local (?:function (\w+)|([\w, ]+?) *(?:=|$))", body(library), re.MULTILINE)
+    code, words = re.sub(r"'[^'\n]*'", "", body(name)), {word for pair in theirs for word in re.split(r"[, ]+", "".join(pair))}
+    return any(re.search(rf"(?<![.\w]){word}\b(?! = )", code) for word in words)
+
+
 def reachable(name):
     """A script's code, and that of every library function whose answer it may give."""
     own = body(name).replace("not unheld(", "not (")  # asked whether, not what
@@ -158,8 +165,9 @@ def test_a_header_has_the_form(name):
     lines = header(name).splitlines()
     assert re.fullmatch(rf"-- {name}: [^A-Z].*\.", lines[0])
     assert lines[1] == "--"
-    assert lines[2] == '-- KEYS  base         the partition\'s hash, e.g. {sublet:0}; every other key is base .. ":" .. name'
-    kinds = [line[3:7] for line in lines[3:] if not line.startswith("--       ")]
+    assert re.fullmatch(r"-- LIBS  \w+\.lua( \w+\.lua)*", lines[2])
+    assert lines[3] == '-- KEYS  base         the partition\'s hash, e.g. {sublet:0}; every other key is base .. ":" .. name'
+    kinds = [line[3:7] for line in lines[4:] if not line.startswith("--       ")]
     assert kinds == sorted(kinds, key=["ARGV", "REPL", "CODE"].index)
     assert {"REPL", "CODE"} <= set(kinds)
     assert source(name)[len(header(name))] == "\n"
@@ -292,10 +300,18 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_client_runs_the_files_one_after_the_other(name):
-    """`cat lua/{lib,queue,life,due,<verb>}.lua | sha1sum` is what the client asks for."""
-    text = b"".join((LUA / f"{part}.lua").read_bytes() for part in ("lib", "queue", "life", "due", name))
+    """`cat lib.lua … <verb>.lua | sha1sum`, the libraries as the header names them, is what the client asks for."""
+    text = b"".join((LUA / part).read_bytes() for part in [*header_lines(name, "LIBS")[0].split(), f"{name}.lua"])
     assert script(name).sha == hashlib.sha1(text).hexdigest()
     assert script(name).text.encode() == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_names_the_libraries_that_it_needs_and_no_other(name):
+    """What is named is called by the script, or by another library that it names; what they call is named. In their order."""
+    named = script(name).libraries
+    needed = [own for own in LIBRARIES if any(calls(part, own) for part in (*named, name) if part != own)]
+    assert list(named) == needed
 
 
 @pytest.mark.skipif(not shutil.which("luacheck"), reason="luacheck is not installed (apt-get install lua-check)")

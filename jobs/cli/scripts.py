@@ -25,7 +25,7 @@ def scripts(args: Namespace) -> int:
         document([{"name": name, "sha": sha, "loaded": yes} for name, sha, yes in zip(NAMES, shas, loaded, strict=True)])
         return 0
     table(["SCRIPT", "SHA-1", "LOADED"], [[n, s, LOADED[yes]] for n, s, yes in zip(NAMES, shas, loaded, strict=True)])
-    note("each is lua/{lib,queue,life,due,<name>}.lua, one after the other; loaded when first used")
+    note("each is the files of lua/ that its header names (LIBS) and its own, one after the other; loaded when first used")
     return 0
 
 

@@ -65,7 +65,7 @@ RULES = (
     Rule("appointment", "SHOULD", "it claims again when the claim's reply said, and so starts a job that falls due in time",
          "wait no longer than the second word of the claim's reply (ms), also when every slot is taken"),
     Rule("scripts-only", "MUST", "it writes by the scripts alone, as they are; beside that it takes markers, or puts one back",
-         "leave every key to the scripts of lua/, byte for byte: cat lib.lua queue.lua life.lua due.lua <verb>.lua"),
+         "leave every key to the scripts of lua/, byte for byte: the files that a header names (LIBS), then <verb>.lua"),
     Rule("sigterm", "MUST", "SIGTERM ends it within 15 s with exit code 0, what it held given back or finished, no process left",
          "on SIGTERM claim no more, stop or finish the tasks, release(id, token, 0, reason), end your children, exit 0"),
 )  # fmt: skip

@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "finished jobs are forgotten too early",
-        "lua/due.lua",
+        "lua/life.lua",
         "local old, extra = overdue(state, limit - gone),",
         "local old, extra = call('ZRANGE', key(state), 0, limit - gone - 1),",
         "each completion deletes two results that somebody waits for",
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "forgetting leaves the job's hash behind",
-        "lua/due.lua",
+        "lua/life.lua",
         "for _, id in ipairs(old) do call('DEL', key('job:', id)) end",
         "",
         "memory is full of jobs that no structure names",
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "completed jobs are kept whatever their number",
-        "lua/due.lua",
+        "lua/life.lua",
         "state == 'completed' and sizes.completed - keep or 0",
         "0",
         "a busy day fills the memory before the first result may be forgotten",

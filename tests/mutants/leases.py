@@ -205,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease ends when the client says",
-        "lua/life.lua",
+        "lua/lib.lua",
         "timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)",
         "lease",
         "one worker with a wrong clock loses its jobs at once, or keeps them for days",

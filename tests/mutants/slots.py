@@ -149,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that only waits is over",
-        "lua/fire.lua",
+        "lua/slot.lua",
         "local OPEN = {scheduled = true, queued = true, running = true}",
         "local OPEN = {running = true}",
         "where no worker is up, a schedule that shall not overlap fills its queue",
@@ -189,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "a slot's job takes the place of one that is there",
-        "lua/due.lua",
+        "lua/slot.lua",
         "  if not is_there then",
         "  if true then",
         "a slot that is fired twice writes over its job while that runs",
@@ -197,7 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         "any job that has a slot's id is the slot's",
-        "lua/due.lua",
+        "lua/slot.lua",
         "if rules and rules.schedule == one.name and rules.at == slot then",
         "if rules then",
         "who may submit takes the place of tonight's backup with a job of his own",
@@ -205,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         "a spoiled queue speaks up in the middle of a firing",
-        "lua/due.lua",
+        "lua/slot.lua",
         "if type(length) ~= 'number' then",
         "if false then",
         "one schedule whose queue is no queue stops all that are picked with it",
@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "a schedule goes past its queue's limit",
-        "lua/due.lua",
+        "lua/slot.lua",
         "local no_room = full(queue, #one.payload)",
         "local no_room = nil",
         "a schedule fills a queue that an operator has capped",
@@ -221,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         "a slot's job is always of partition 0",
-        "lua/due.lua",
+        "lua/slot.lua",
         "(string.match(base, '(%d+)}$') or '0')",
         "'0'",
         "nobody finds the job by its id where a namespace has partitions",

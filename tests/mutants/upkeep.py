@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease outlives its very end",
-        "lua/due.lua",
+        "lua/life.lua",
         "key(structure), '-inf', stamp,",
         "key(structure), '-inf', '(' .. stamp,",
         "who keeps the appointment at that very moment finds nothing to do",
