@@ -8,23 +8,21 @@ and figures can be held against each other. The pictures want matplotlib (`pip i
 """
 
 import argparse
+import importlib.util
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from contest import drawings
-from contest.figures import Run, is_peer, times_better
+from contest.figures import Run, number, times_better
+from contest.goals import GOALS, Goal
+from contest.names import AGAIN, GUIDES, NAMES
 
 ROOT = Path(__file__).parent.parent
-NAMES = {
-    "sublet": "Sublet", "sublet plain": "Sublet, plain functions", "sublet http": "Sublet over HTTP",
-    "sublet restarted": "Sublet, restarted on the same host", "bullmq": "BullMQ", "saq": "SAQ", "streaq": "streaQ",
-    "rq": "RQ", "dramatiq": "Dramatiq", "huey": "Huey", "huey processes": "Huey, processes", "celery": "Celery",
-}  # fmt: skip
-NOT_PYTHON = ("bullmq",)
 PERSISTENCE = {"off": "persistence off", "aof": "AOF, fsync every second"}
 THROUGHPUT = {"drain_1": "drain, one worker", "drain_2": "drain, two workers", "enqueue_one": "enqueue one by one",
               "enqueue_bulk": "enqueue in bulk"}  # fmt: skip
@@ -34,94 +32,105 @@ COST = {
     "commands_inside": "commands within scripts",
     "bytes_moved": "bytes moved", "memory_pending": "bytes a pending job", "memory_finished": "bytes a finished job",
 }  # fmt: skip
+NEUTRAL = ("commands_inside",)
+"""Neither good nor bad by itself: what these commands cost is in the CPU time."""
+ABOUT = ("machine", "server", "began", "seconds", "rounds")
 MACHINE = {"cpu": "{}", "cores": "{} cores", "memory_gb": "{} GB", "system": "{}", "python": "Python {}"}
-CRASH = {"crash_first": "first again, s", "crash_last": "last again, s", "crash_lost": "lost", "crash_twice": "finished twice"}
+CRASH = {"crash_first": "first again, s", "crash_last": "last again, s", "crash_lost": "not finished in 75 s",
+         "crash_twice": "finished twice"}  # fmt: skip
+SAME = (("sublet", "sublet plain"), ("huey", "huey processes"))
+"""Pairs that submit by the same code: they differ by noise."""
+BUSY = 0.5
+"""A load of the machine before the run above which its figures are worth less."""
+NEVER = "not in 75 s"
+NOTHING = "Not measured in this run."
 
 
-@dataclass(frozen=True)
-class Goal:
-    """What is to be reached: a figure of ours, or how many times better than the best of some peers."""
-
-    words: str
-    workload: str
-    target: str
-    reached: Callable[[float, float | None], bool]
-    """Given our figure, and how many times better it is than the peer's (nothing where no peer has one)."""
-    ours: str = "sublet"
-    among: Callable[[str], bool] = is_peer
-
-
-def _times(least: float) -> Callable[[float, float | None], bool]:
-    return lambda ours, ratio: ratio is not None and ratio >= least
-
-
-def _at_most(most: float) -> Callable[[float, float | None], bool]:
-    return lambda ours, ratio: ours <= most
-
-
-GOALS = (
-    Goal("drain, one worker, jobs/s", "drain_1", "2 × BullMQ", _times(2), among=lambda name: name == "bullmq"),
-    Goal("the same, beside Python", "drain_1", "10 × the best", _times(10),
-         among=lambda name: is_peer(name) and name not in NOT_PYTHON),
-    Goal("drain of plain functions, jobs/s", "drain_1", "3 × Huey", _times(3), "sublet plain", lambda name: name == "huey"),
-    Goal("enqueue in bulk, jobs/s", "enqueue_bulk", "60,000", lambda ours, ratio: ours >= 60_000),
-    Goal("enqueue one by one, jobs/s", "enqueue_one", "1.1 × the best", _times(1.1)),
-    Goal("submit to start, p50, ms", "latency_p50", "1", _at_most(1)),
-    Goal("submit to start, p99, ms", "latency_p99", "3", _at_most(3)),
-    Goal("Redis CPU a job, submitted in bulk, µs", "redis_us_bulk", "30", _at_most(30)),
-    Goal("Redis CPU a job, submitted one by one, µs", "redis_us_ordinary", "60", _at_most(60)),
-    Goal("memory of a pending job, a million of them, bytes", "memory_pending_1m", "700", _at_most(700)),
-    Goal("worker killed, all run again elsewhere, s", "crash_last", "31 (lease and 1 s)", _at_most(31)),
-    Goal("the same, worker restarted on its host, s", "crash_last", "1", _at_most(1), "sublet restarted"),
-    Goal("drain rate, 1 M pending against 1 k", "backlog_ratio", "0.97", lambda ours, ratio: ours >= 0.97),
-    Goal("longest hold of Redis by one script, ms", "hold", "5", _at_most(5)),
-)  # fmt: skip
+class Unusable(Exception):
+    """Why the page cannot be written, in a sentence."""
 
 
 def goals(run: Run) -> str:
-    """Every goal: our figure, the best peer's, and whether it is reached."""
+    """Every target of ours: our figure, the best peer's, and whether it is reached."""
     lines = []
     for goal in GOALS:
-        ours, peer = run.value(goal.ours, goal.workload), run.best(goal.workload, goal.among)
+        ours, peer = run.value(goal.ours, goal.workload), run.best(goal.workload, partial(_counts, goal))
         if ours is not None:
             ratio = times_better(goal.workload, ours, peer[1]) if peer else None
-            theirs = f"{NAMES.get(peer[0], peer[0])} {number(peer[1])}" if peer else ""
+            theirs = f"{_name(peer[0])} {figure(run, peer[0], goal.workload)}" if peer else ""
             reached = "yes" if goal.reached(ours, ratio) else "**no**"
-            lines.append([goal.words, number(ours), theirs, number(ratio), goal.target, reached])
+            lines.append([goal.words, figure(run, goal.ours, goal.workload), theirs, number(ratio), goal.target, reached])
     return _table(["", "Sublet", "best peer", "× better", "to reach", "reached"], lines)
 
 
+def _counts(goal: Goal, name: str) -> bool:
+    return goal.among(name, goal.workload)
+
+
 def behind(run: Run) -> str:
-    """Each workload of which a peer has the better figure; with the spread of the rounds beside it."""
-    lines = []
+    """Each workload of which a peer has the better figure, with the rounds of both."""
+    lines, compared = [], False
     for persistence, words in PERSISTENCE.items():
         for workload, head in (THROUGHPUT | LATENCY | COST | {"crash_last": "worker killed, all run again, s"}).items():
-            if workload == "commands_inside":
-                continue  # neither good nor bad by itself: what they cost is in the CPU time
-            ours, peer = run.value("sublet", workload, persistence), run.best(workload, is_peer, persistence)
-            if ours is not None and peer and times_better(workload, ours, peer[1]) < 1:
-                ratio = number(times_better(workload, ours, peer[1]))
-                lines.append([head, words, number(ours), NAMES.get(peer[0], peer[0]), number(peer[1]), ratio])
-    return _table(["", "server", "Sublet", "ahead of us", "at", "× better"], lines) if lines else "Nowhere in this run."
+            ours, peer = run.value("sublet", workload, persistence), run.best_peer(workload, persistence)
+            if workload in NEUTRAL or ours is None or not peer:
+                continue
+            compared, ratio = True, times_better(workload, ours, peer[1])
+            if ratio < 1:
+                both = [figure(run, name, workload, persistence) for name in ("sublet", peer[0])]
+                lines.append([head, words, both[0], _name(peer[0]), both[1], number(ratio)])
+    nothing = "Nowhere in this run." if compared else NOTHING
+    return _table(["", "server", "Sublet", "ahead of us", "at", "× better"], lines) if lines else nothing
 
 
-def matrix(run: Run, columns: dict[str, str], persistence: str = "off", noted: str = "") -> str:
-    """The contestants, and their figures of some workloads; the best of a column is bold. With the note of one, if asked."""
-    names = run.contestants(columns, persistence)
+def noise(run: Run) -> str:
+    """How far apart the rounds of a rate are, and the figures of those who do the same by the same code."""
+    rounds, lines = [], []
+    for row in run.rows:
+        least, most = run.spread(row["contestant"], row["workload"], row["persistence"]) or (0, 0)
+        if row["workload"] in THROUGHPUT and least:
+            rounds.append(most / least)
+    for persistence, words in PERSISTENCE.items():
+        for workload in ("enqueue_one", "enqueue_bulk"):
+            for pair in SAME:
+                values = [run.value(name, workload, persistence) or 0 for name in pair]
+                if all(values):
+                    shown = [f"{_name(name)} {figure(run, name, workload, persistence)}" for name in pair]
+                    lines.append([THROUGHPUT[workload], words, *shown, f"{max(values) / min(values):.2f} ×"])
+    parts = [_table(["", "server", "", "", "apart"], lines, left=4)]
+    if len(rounds) > 1:
+        tenths = statistics.quantiles(rounds, n=10, method="inclusive")
+        often, seldom = f"{tenths[4]:.2f} ×", f"{tenths[8]:.2f} ×"
+        parts.append(
+            f"The best round of a rate was at most {often} its worst one in half of all cases, above {seldom} in a tenth."
+        )
+    return "\n\n".join(parts)
+
+
+def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
+    """The contestants, and their figures of some workloads; the best of a column is bold."""
     known = {row["workload"] for row in run.rows if row["persistence"] == persistence}
     columns = {workload: head for workload, head in columns.items() if workload in known}
-    best = {workload: run.best(workload, lambda _: True, persistence) for workload in columns}
+    best = {workload: run.best(workload, lambda _: True, persistence) for workload in columns if workload not in NEUTRAL}
     lines = []
-    for name in names:
-        line = [NAMES.get(name, name)]
-        followed = run.value(name, "crash_lost") is not None
+    for name in run.contestants(columns, persistence) if columns else []:
+        line = [_name(name)]
         for workload in columns:
-            value = run.value(name, workload, persistence)
-            shown = "never" if value is None and followed and workload in ("crash_first", "crash_last") else number(value)
-            top = best[workload]
-            line.append(f"**{shown}**" if top and value == top[1] and workload not in ("crash_lost", "crash_twice") else shown)
-        lines.append([*line, (run.row(name, noted, persistence) or {"note": ""})["note"]] if noted else line)
-    return _table(["", *columns.values(), *([""] if noted else [])], lines)
+            value, top = run.value(name, workload, persistence), best.get(workload)
+            line.append(f"**{number(value)}**" if top and value == top[1] else number(value))
+        lines.append(line)
+    return _table(["", *columns.values()], lines)
+
+
+def crash(run: Run) -> str:
+    """Who has run interrupted jobs again, and when; and when each would, by its defaults."""
+    lines = []
+    for name in run.contestants(CRASH):
+        followed = run.value(name, "crash_lost") is not None
+        values = [run.value(name, workload) for workload in CRASH]
+        shown = [NEVER if value is None and followed else number(value) for value in values]
+        lines.append([_name(name), *shown, (run.row(name, "crash_first") or {"note": ""})["note"], AGAIN.get(name, "")])
+    return _table(["", *CRASH.values(), "", "runs them again by its defaults"], lines, words=2)
 
 
 def backlog(run: Run) -> str:
@@ -132,7 +141,7 @@ def backlog(run: Run) -> str:
         values = [number(max(row["values"])) if row else "" for row in (few, many)]
         memory = number(run.value(name, "memory_pending_1m"))
         ratio = run.value(name, "backlog_ratio")
-        lines.append([NAMES.get(name, name), *values, f"{ratio:.2f}" if ratio else "", memory, (many or {}).get("note", "")])
+        lines.append([_name(name), *values, f"{ratio:.2f}" if ratio else "", memory, (many or {}).get("note", "")])
     return _table(["", "few behind", "many behind", "ratio", "bytes a pending job", "many"], lines)
 
 
@@ -141,7 +150,7 @@ def sweep(run: Run, workload: str, head: str) -> str:
     rows = [row for row in run.rows if row["workload"] == workload]
     points, names = sorted({row["at"] for row in rows}), dict.fromkeys(row["contestant"] for row in rows)
     medians = {(row["contestant"], row["at"]): row["median"] for row in rows}
-    lines = [[NAMES.get(name, name), *(number(medians.get((name, at))) for at in points)] for name in names]
+    lines = [[_name(name), *(number(medians.get((name, at))) for at in points)] for name in names]
     return _table([head, *(f"{at:,}" for at in points)], lines)
 
 
@@ -150,8 +159,9 @@ def settings(run: Run) -> str:
     lines = []
     for name, versions in run.found.get("versions", {}).items():
         shown = ", ".join(f"{package} {version}" for package, version in versions.items())
-        lines.append([NAMES.get(name, name), shown, run.found.get("settings", {}).get(name, "")])
-    reasons = {NAMES.get(name, name): " ".join(why.split())[:160] for name, why in run.found.get("left_out", {}).items()}
+        linked = f"[{_name(name)}]({GUIDES[name]})" if name in GUIDES else _name(name)
+        lines.append([linked, shown, run.found.get("settings", {}).get(name, "")])
+    reasons = {_name(name): " ".join(why.split())[:160] for name, why in run.found.get("left_out", {}).items()}
     out = [f"Left out: {name} ({why})." for name, why in reasons.items()]
     return "\n\n".join([_table(["", "versions", "settings"], lines, left=3), *out])
 
@@ -165,10 +175,20 @@ def where(run: Run) -> str:
     return f"{found['server'].capitalize()}; {machine}; {found['began'][:10]}; {times}."
 
 
+def about(run: Run) -> str:
+    """The same, how busy the machine was before, and a note of who keeps the figures."""
+    load = run.found["machine"].get("load")
+    parts = [where(run), f"Load before: {load:.2f}." if load is not None else ""]
+    if load is not None and load > BUSY:
+        parts.append("**The machine was busy when this began:** the figures are lower than they could be, and not for all alike.")
+    return " ".join(filter(None, [*parts, *run.found.get("note", "").splitlines()]))
+
+
 PARTS: dict[str, Callable[[Run], str]] = {
-    "about": lambda run: " ".join([where(run), *run.found.get("note", "").splitlines()]),
+    "about": about,
     "goals": goals,
     "behind": behind,
+    "noise": noise,
     "throughput": lambda run: matrix(run, THROUGHPUT),
     "throughput with AOF": lambda run: matrix(run, THROUGHPUT, "aof"),
     "latency": lambda run: matrix(run, {workload: words.partition(", ")[2] for workload, words in LATENCY.items()}),
@@ -176,46 +196,76 @@ PARTS: dict[str, Callable[[Run], str]] = {
     "batch": lambda run: sweep(run, "sweep_batch", "jobs a submit"),
     "slots": lambda run: sweep(run, "sweep_slots", "slots"),
     "backlog": backlog,
-    "crash": lambda run: matrix(run, CRASH, noted="crash_first"),
+    "crash": crash,
     "settings": settings,
 }
 """What may stand between two marks of the page, by the marks' name."""
 
 
 def rewrite(page: str, run: Run) -> str:
-    """The page with the figures of this run between its marks. Raises KeyError for a mark of an unknown name."""
+    """The page with the figures of this run between its marks. Raises Unusable for a mark of an unknown name."""
     between = re.compile(r"(<!-- begin: (.+?) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
+    if unknown := {mark[2] for mark in between.finditer(page)} - set(PARTS):
+        raise Unusable(f"no part is called {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
     return between.sub(lambda mark: f"{mark[1]}\n{PARTS[mark[2]](run)}\n\n{mark[3]}", page)
 
 
-def number(value: float | None) -> str:
-    """A figure with as many digits as it deserves."""
-    if value is None:
-        return ""
-    if value >= 100 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+def figure(run: Run, name: str, workload: str, persistence: str = "off") -> str:
+    """A contestant's figure, and in brackets the least and the most of its rounds."""
+    shown, spread = number(run.value(name, workload, persistence)), run.spread(name, workload, persistence)
+    return f"{shown} ({number(spread[0])}–{number(spread[1])})" if spread else shown
 
 
-def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
+def _name(name: str) -> str:
+    return NAMES.get(name, name)
+
+
+def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: int = 0) -> str:
+    """A table whose first `left` and last `words` columns are words, and the others figures."""
     if not lines:
-        return "Not measured in this run."
-    rule = ["---"] * left + ["--:"] * (len(heads) - left)
+        return NOTHING
+    rule = ["---"] * left + ["--:"] * (len(heads) - left - words) + ["---"] * words
     return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rule, *lines))
 
 
+def read(path: Path) -> Run:
+    """The run that run.py wrote into this file. Raises Unusable when it is something else, or has no figures; and OSError."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise Unusable(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict) or not {*ABOUT, "results"} <= set(found):
+        raise Unusable(f"{path} is not what run.py writes with --json")
+    if not found["results"]:
+        raise Unusable(f"{path} has no figures")
+    return Run(found)
+
+
+def write(figures: Path, page: Path, pictures: Path) -> list[Path]:
+    """Draw the pictures, then write the page and the figures beside it. Raises Unusable before it writes, and OSError."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise Unusable("the pictures want matplotlib: pip install -e '.[bench]'")
+    run = read(figures)
+    written = rewrite(page.read_text(), run)
+    drawn = drawings.draw(run.rows, NAMES, where(run), pictures)
+    page.write_text(written)
+    page.with_suffix(".json").write_bytes(figures.read_bytes())
+    return drawn
+
+
 def main() -> None:
-    """Write the page, its pictures, and the figures beside it."""
+    """Write the page, its pictures, and the figures beside it; ends with 2, and a sentence, when it cannot."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="the figures: what run.py wrote with --json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "pictures")
     asked = parser.parse_args()
-    figures = asked.file.read_text()
-    run = Run(json.loads(figures))
-    asked.page.write_text(rewrite(asked.page.read_text(), run))
-    asked.page.with_suffix(".json").write_text(figures)
-    for path in drawings.draw(run.rows, NAMES, where(run), asked.pictures):
+    try:
+        drawn = write(asked.file, asked.page, asked.pictures)
+    except (Unusable, OSError, UnicodeDecodeError) as error:
+        print(f"performance.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    for path in drawn:
         print(f"{path}: {path.stat().st_size:,} bytes", file=sys.stderr)
 
 

@@ -9,14 +9,17 @@ payload, keep results where they can, and reach the same server over TCP. The ro
 before anybody does the next, without persistence and with a file that is synced every second. A figure is the median of its
 rounds. `--quick` is one round without persistence, of fewer jobs, in two minutes; the whole takes about 40.
 
-Ctrl-C ends it, and shows what there is until then.
+Leave the machine alone meanwhile. A second run with the same environments waits until the first one has ended. Ctrl-C ends it,
+and shows what there is until then.
 """
 
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -32,13 +35,16 @@ QUICK = ("enqueue_one", "enqueue_bulk", "drain_1", "latency")
 ALL = (*QUICK[:2], "ordinary", "drain_1", "drain_2", "latency", "backlog", "crash", "sweeps")
 LEFT_OUT = "BENCH_LEFT_OUT"
 """Tells the second start of this program which environments the first one could not make."""
+BUSY = 0.5
+"""A load (of the last minute) above which something else is likely to run here."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Make what is lacking, run, and print the table; 1 when nobody could take part, 130 when interrupted."""
+    """Make what is lacking, run, and print the table; 1 when nobody could take part, 2 for wrong words, 130 when interrupted."""
     asked = _parser().parse_args(words)
     try:
         contestants = named(asked.only)
+        _check(asked)
     except ValueError as error:
         environments.say(f"run.py: {error}")
         return 2
@@ -55,17 +61,50 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _check(asked: argparse.Namespace) -> None:
+    """See that what is asked for can be done, before anything is. Raises ValueError, in words for who asked."""
+    if asked.json not in (None, "-"):
+        path = Path(asked.json)
+        if (path.exists() and not path.is_file()) or not os.access(path.parent, os.W_OK) or not path.parent.is_dir():
+            raise ValueError(f"--json {path}: no file can be written there")
+    try:
+        asked.environments.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--environments {asked.environments}: there can be no such folder ({error.strerror})") from None
+    if not os.access(asked.environments, os.W_OK):
+        raise ValueError(f"--environments {asked.environments}: nothing can be written there")
+    if asked.server == "redis" and not shutil.which("redis-server"):
+        raise ValueError("--server redis: redis-server is not on the PATH")
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or not int(word):
+        raise argparse.ArgumentTypeError(f"{word} is not a number of at least 1")
+    return int(word)
+
+
+def _seconds(word: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{word} is not a number above 0")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     about, _, more = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round without persistence, of fewer jobs: two minutes")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as they come; - is the output, in the end")
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=f"of {', '.join(c.name for c in CONTESTANTS)}")
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=f"of {', '.join(c.word for c in CONTESTANTS)}")
     parser.add_argument("--workloads", nargs="+", choices=ALL, metavar="NAME", help=f"of {', '.join(ALL)}")
-    parser.add_argument("--rounds", type=int, help="how often (3)")
+    parser.add_argument("--rounds", type=_count, help="how often (3)")
     parser.add_argument("--persistence", nargs="+", choices=("off", "aof"), help="one of them alone (off aof)")
-    parser.add_argument("--seconds", type=float, help="about how long a phase takes (2)")
+    parser.add_argument("--seconds", type=_seconds, help="about how long a phase takes (2)")
     parser.add_argument("--server", choices=("redis", "valkey"), help="what to start (redis-server, if it is on the PATH)")
+    parser.add_argument("--settings", action="store_true", help="show also what each is made of, and how it is set up")
     parser.add_argument(
         "--environments", type=Path, metavar="FOLDER", default=ROOT / ".bench", help="where they are kept (.bench)"
     )
@@ -98,6 +137,13 @@ def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contesta
     from contest.record import Progress, Record
     from contest.table import table
 
+    from jobs.errors import Unavailable
+
+    try:
+        servers.binary_of(kind := asked.server or servers.kind_here())
+    except Unavailable as error:
+        environments.say(f"run.py: {error}")
+        return 2
     plan = rounds.Plan(
         contestants=[contestant for contestant in contestants if contestant.environment not in left_out],
         workloads=asked.workloads or (QUICK if asked.quick else ALL),
@@ -105,15 +151,18 @@ def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contesta
         persistences=asked.persistence or (["off"] if asked.quick else ["off", "aof"]),
         seconds=asked.seconds or (0.4 if asked.quick else 2.0),
         samples=60 if asked.quick else 300,
-        server=asked.server or servers.kind_here(),
+        server=kind,
     )
     programs = {
         each.name: Program(environments.command_of(folder / each.environment, PEERS / each.program), folder / each.environment)
         for each in plan.contestants
     }
     began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    here = machine()
+    if os.getloadavg()[0] > BUSY:
+        environments.say(f"CAUTION: this machine is busy (load {here['load']}); what else runs here makes all figures worse")
     record = Record(
-        {"machine": machine(), "server": plan.server, "began": began, "rounds": plan.rounds},
+        {"machine": here, "server": plan.server, "began": began, "rounds": plan.rounds},
         Path(asked.json) if asked.json not in (None, "-") else None,
     )
     for name in (each.name for each in contestants if each.environment in left_out):
@@ -126,7 +175,7 @@ def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contesta
         record.found["interrupted"] = True
         ended = 130
     record.save()
-    print(table(record.found), file=sys.stderr if asked.json == "-" else sys.stdout, flush=True)
+    print(table(record.found, settings=asked.settings), file=sys.stderr if asked.json == "-" else sys.stdout, flush=True)
     if asked.json == "-":
         print(record.text(), end="")
     return ended or int(not record.found["results"])

@@ -1,6 +1,10 @@
 """The bench's meter, and what it does once in a run: a backlog, a killed worker, batch sizes and slots."""
 
 import importlib
+import json
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +33,21 @@ def work():
                 finished(int(taken))
             line.lrem("busy", 1, taken)
 main(submit, bulk, work, submit, packages=["redis"], settings="a list", ready=line.ping)
+"""
+
+BULLMQ = """
+let now = 0, most = 0;
+class Queue {
+  async waitUntilReady() {}
+  async close() { console.error(JSON.stringify({ most })) }
+  async addBulk(jobs) {
+    most = Math.max(most, ++now);
+    console.error(JSON.stringify({ jobs: jobs.length }));
+    await new Promise((done) => setTimeout(done, 1));
+    now--;
+  }
+}
+module.exports = { Queue };
 """
 
 
@@ -119,3 +138,20 @@ def test_batches_and_slots_are_swept(bench, arena, monkeypatch):
         (f"sweep_{what}", at) for what in ("batch", "slots") for at in (1, 10)
     ]
     assert all(row["contestant"] == "sublet" and row["median"] > 0 for row in rows)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+@pytest.mark.parametrize(
+    ("variables", "calls", "most"),
+    [({}, [500, 500, 500, 100], 4), ({"BENCH_BATCH": "400"}, [400] * 4, 1), ({"BENCH_BATCH": "1000"}, [1000, 600], 1)],
+    ids=["by default", "400", "1000"],
+)
+def test_the_peers_bulk_calls_are_as_large_as_the_sweep_says(tmp_path, variables, calls, most):
+    (tmp_path / "node_modules" / "bullmq").mkdir(parents=True)
+    (tmp_path / "node_modules" / "bullmq" / "index.js").write_text(BULLMQ)
+    command = ["node", PEERS / "with_bullmq.mjs", "submit", "bulk", "1600"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("BENCH_")} | variables
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    *sizes, at_a_time = [json.loads(line) for line in done.stderr.splitlines()]
+    assert sizes == [{"jobs": jobs} for jobs in calls]
+    assert at_a_time == {"most": most}, "calls on their way at a time"

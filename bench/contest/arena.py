@@ -189,7 +189,7 @@ class Arena:
 
     def _log(self, contestant: Contestant, word: str) -> Path:
         self._logs += 1
-        return self.folder / f"{self._logs}-{contestant.name.replace(' ', '-')}-{word}.log"
+        return self.folder / f"{self._logs}-{contestant.word}-{word}.log"
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:

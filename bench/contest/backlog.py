@@ -1,9 +1,9 @@
 """Does a backlog slow a contestant down? Its drain rate with a thousand jobs behind, and with a million.
 
 Two servers, one with each backlog, are drained in turn, in seven rounds (Sublet and BullMQ; the others once). A rate is that of
-the first 20,000 jobs, or of the first seconds; what was drained is submitted again before the next round. Compare the fastest
-rounds, for other load only ever slows them down. Slow contestants get as many jobs as they can submit in bulk in twenty seconds:
-the row's note says how many there were.
+the first 20,000 jobs, or of the first seconds, less the first fifth of the starts; what was drained is submitted again before the
+next round. Compare the fastest rounds, for other load only ever slows them down. Slow contestants get as many jobs as they can
+submit in bulk in twenty seconds: the row's note says how many there were.
 """
 
 import asyncio
@@ -73,8 +73,8 @@ def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: floa
 def drain(arena: Arena, contestant: Contestant, most: int, seconds: float, **variables: str) -> tuple[float, int]:
     """Start a worker on what is there: the rate of the first `most` jobs, or `seconds`, in jobs/s; and how many it started.
 
-    The clock begins with the first start, so that starting the worker does not count. Then the worker is killed. Raises Failed
-    when it starts fewer than two.
+    The rate leaves out the first fifth of these, so that starting and warming up do not count. Then the worker is killed. Raises
+    Failed when it starts fewer than two.
     """
     arena.clear()
     with arena.worker(contestant, **variables) as worker:

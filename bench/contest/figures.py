@@ -31,6 +31,13 @@ class Run:
         few, many = self.row(contestant, "backlog_1k"), self.row(contestant, "backlog_1m")
         return max(many["values"]) / max(few["values"]) if few and many else None
 
+    def spread(self, contestant: str, workload: str, persistence: str = "off") -> tuple[float, float] | None:
+        """The least and the most of the rounds; nothing where there are fewer than two figures."""
+        values = [
+            value for value in (self.row(contestant, workload, persistence) or {"values": []})["values"] if value is not None
+        ]
+        return (min(values), max(values)) if len(values) > 1 else None
+
     def contestants(self, workloads: Iterable[str], persistence: str = "off") -> list[str]:
         """Who has a row of any of these; the best at the first of them comes first, who has no figure of it last."""
         names = dict.fromkeys(row["contestant"] for row in self.rows if row["persistence"] == persistence)
@@ -50,10 +57,18 @@ class Run:
                 return name, value
         return None
 
+    def best_peer(self, workload: str, persistence: str = "off") -> tuple[str, float] | None:
+        """Who is best at it of those that stand beside `sublet`, and at what figure."""
+        return self.best(workload, lambda name: is_peer(name, workload), persistence)
 
-def is_peer(name: str) -> bool:
-    """Is it not one of ours, and one worker process? Who takes several stands beside ours that does (`sublet plain`)."""
-    return not name.startswith("sublet") and not name.endswith(" processes")
+
+def is_peer(name: str, workload: str = "drain_1") -> bool:
+    """Does it stand beside `sublet` at this: not one of ours, and in drains one worker process?
+
+    Who drains with several processes stands beside ours that does (`sublet plain`); a submit is a submit.
+    """
+    several = name.endswith(" processes") and workload.startswith(("drain_", "backlog_"))
+    return not name.startswith("sublet") and not several
 
 
 def more_is_better(workload: str) -> bool:
@@ -65,3 +80,12 @@ def times_better(workload: str, ours: float, theirs: float) -> float:
     """How many times better ours is; below 1 it is the worse."""
     above, below = (ours, theirs) if more_is_better(workload) else (theirs, ours)
     return above / below if below else float("inf")
+
+
+def number(value: float | None) -> str:
+    """A figure with as many digits as it deserves."""
+    if value is None:
+        return ""
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"

@@ -11,6 +11,7 @@ from contest import backlog, crashes, servers, sweeps
 from contest.arena import Arena, Failed, Program
 from contest.contestants import Contestant
 from contest.record import Progress, Record, Row
+from contest.table import number
 from contest.workloads import COSTS, ONLY_ONCE, PHASES, WORKLOADS, Figure, Rates, Turn, pilot
 
 EXTRAS = ("backlog", "crash", "sweeps")
@@ -59,13 +60,13 @@ def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: P
         record.found["server"] = servers.version_of(arena.url)
         rates = {name: rate for name, rate in _pilots(plan, arena, record, progress)}
     here = [contestant for contestant in plan.contestants if contestant.name in rates]
-    for number in range(plan.rounds):
-        turns = here[number % max(1, len(here)) :] + here[: number % max(1, len(here))]  # nobody is always the first
+    for done in range(plan.rounds):
+        turns = here[done % max(1, len(here)) :] + here[: done % max(1, len(here))]  # nobody is always the first
         for persistence in plan.persistences:
             with _arena(plan, persistence, programs) as arena:
                 for phase in plan.phases_with(persistence):
                     for contestant in turns:
-                        progress.begin(f"round {number + 1}/{plan.rounds}, persistence {persistence}, {phase}, {contestant.name}")
+                        progress.begin(f"round {done + 1}/{plan.rounds}, persistence {persistence}, {phase}, {contestant.name}")
                         turn = Turn(arena, contestant, rates[contestant.name], plan.seconds, plan.samples)
                         figures = _figures(phase, turn)
                         turn.rates.learn(figures)
@@ -107,7 +108,9 @@ def _told(figures: Sequence[Figure], persistence: str) -> list[Figure]:
 def _words(figures: Sequence[Figure]) -> str:
     """The figures of a step in a line."""
     parts = [
-        f"{one.value:,.4g} {one.unit}" if one.value is not None else "no figure" for one in figures if one.workload not in WORDS
+        f"{number(one.value)} {one.unit}" if one.value is not None else "no figure"
+        for one in figures
+        if one.workload not in WORDS
     ]
     notes = dict.fromkeys(figure.note for figure in figures if figure.note)
     return "; ".join([", ".join(parts), *notes])
@@ -143,7 +146,7 @@ def _extras(
 
 
 def _short(row: Row) -> str:
-    return "–" if row["median"] is None else f"{row['median']:,.4g} {row['unit']}"
+    return number(row["median"]) + (f" {row['unit']}" if row["median"] is not None else "")
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def _batch(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             rate = runner.run(_submits(arena.url, at, seconds))
     else:
-        jobs = max(at, int(seconds * 300 * min(at, 50)))  # what would take about as long
+        jobs = max(at, int(seconds * min(3_000 * at, 30_000)))  # what takes about as long: a new process, that gets warm
         rate = jobs / arena.ask(contestant, "submit", "bulk", str(jobs), BENCH_BATCH=str(at))["seconds"]
     return row(contestant, "sweep_batch", "jobs/s", [rate], at=at)
 

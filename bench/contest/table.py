@@ -1,58 +1,86 @@
-"""The table of a run: a line for each workload, a column for each contestant, and ours beside the best peer."""
+"""The table of a run: a line for each contestant, and ours beside the best peer. No line is wider than a hundred columns."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from contest.figures import Run, is_peer, times_better
+from contest.figures import Run, times_better
 
 Row = dict[str, Any]
 HIDDEN = ("latency", "sweep_batch", "sweep_slots")
-"""Workloads that are no line: samples, and what is a curve."""
+"""Workloads that are no column: samples, and what is a curve."""
+BLOCKS = (
+    (
+        "enqueue_one",
+        "enqueue_bulk",
+        "drain_1",
+        "drain_2",
+        "latency_p50",
+        "latency_p95",
+        "latency_p99",
+        "backlog_1k",
+        "backlog_1m",
+    ),
+    ("redis_us_ordinary", "redis_us_bulk", "commands", "commands_inside", "bytes_moved", "memory_pending", "memory_finished"),
+    ("crash_first", "crash_last", "crash_lost", "crash_twice", "hold", "memory_pending_1m"),
+)
+"""Columns that stand beside each other: speed, costs, and what is done once."""
+BESIDE = "sublet beside"
 PERSISTENCE = {"off": "persistence off", "aof": "changes to a file, synced every second (AOF everysec)"}
 
 
-def table(found: dict[str, Any]) -> str:
-    """The whole: machine, figures, versions and settings, and what went wrong."""
+def table(found: dict[str, Any], *, settings: bool = False) -> str:
+    """The whole: machine, figures and what went wrong; versions and `settings`, if they are wanted."""
     run = Run(found)
-    names = list(dict.fromkeys(row["contestant"] for row in run.rows))
-    parts = [_head(found), *(_block(run, names, persistence) for persistence in PERSISTENCE)]
-    return "\n\n".join(part for part in [*parts, _sweeps(run), _notes(found), _settings(found)] if part)
+    blocks = [_block(run, columns, persistence) for persistence in PERSISTENCE for columns in BLOCKS]
+    parts = [_head(found), *blocks, _sweeps(run), _notes(found), _settings(found) if settings else ""]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _head(found: dict[str, Any]) -> str:
     machine = found["machine"]
     rounds = f"{found['rounds']} round{'s' * (found['rounds'] != 1)}"
     where = f"{found['server']} on {machine['cpu']}, {machine['cores']} cores, {machine['system']}"
-    return f"{where}; {rounds}, medians; {found['began']}"
+    load = f"; load before {machine['load']}" if "load" in machine else ""
+    return f"{where}\n{rounds}, medians; {found['began']}{load}"
 
 
-def _block(run: Run, names: Sequence[str], persistence: str) -> str:
-    """The lines of one persistence; nothing if there are none."""
-    rows = [row for row in run.rows if row["persistence"] == persistence and row["workload"] not in HIDDEN]
+def _block(run: Run, columns: Sequence[str], persistence: str) -> str:
+    """The lines of one persistence, of these workloads; nothing if there are none."""
+    rows = [row for row in run.rows if row["persistence"] == persistence and row["workload"] in columns]
     if not rows:
         return ""
-    units = {row["workload"]: row["unit"] for row in rows}
-    heads = [name.replace("sublet ", "+") for name in names]
-    lines = [PERSISTENCE[persistence]]
-    lines.append("".join([" " * 30, *(head.rjust(max(9, len(head) + 1)) for head in heads), "  sublet beside the best peer"]))
-    for workload, unit in units.items():
-        values = [run.value(name, workload, persistence) for name in names]
-        cells = [_number(value).rjust(max(9, len(head) + 1)) for head, value in zip(heads, values, strict=True)]
-        lines.append("".join([f"{workload:20}{unit:10}", *cells, _ratio(run, workload, persistence)]))
-    return "\n".join(lines)
+    units = {row["workload"]: row["unit"] for row in sorted(rows, key=lambda row: bool(row["unit"]))}
+    here = [workload for workload in columns if workload in units]
+    names = list(dict.fromkeys(row["contestant"] for row in rows))
+    heads = [workload.rpartition("_") if workload.count("_") else ("", "", workload) for workload in here]
+    beside = [_beside(run, workload, persistence) for workload in here]
+    lines = [
+        ["", *(above for above, _, _ in heads)],
+        ["", *(below for _, _, below in heads)],
+        ["", *(units[workload] for workload in here)],
+        *([name, *(number(run.value(name, workload, persistence)) for workload in here)] for name in names),
+    ]
+    if any(times for times, _ in beside):
+        lines += [[BESIDE, *(times for times, _ in beside)], ["  the best peer", *(peer for _, peer in beside)]]
+    widths = [max(len(cell) for cell in cells) for cells in zip(*lines, strict=True)]
+    return "\n".join([PERSISTENCE[persistence], *(_line(cells, widths) for cells in lines)])
 
 
-def _ratio(run: Run, workload: str, persistence: str) -> str:
-    """How many times better ours is than the best of the peers."""
-    ours, best = run.value("sublet", workload, persistence), run.best(workload, is_peer, persistence)
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    (name, *figures), (first, *others) = cells, widths
+    return "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(figures, others, strict=True))]).rstrip()
+
+
+def _beside(run: Run, workload: str, persistence: str) -> tuple[str, str]:
+    """How many times better ours is than the best of the peers, and who that is, in a word; nothing if there is none."""
+    ours, best = run.value("sublet", workload, persistence), run.best_peer(workload, persistence)
     if ours is None or best is None or not best[1]:
-        return ""
-    if not ours:
-        return f"  none, {best[0]} {_number(best[1])}"
-    return f"  {times_better(workload, ours, best[1]):.2f} × {best[0]}"
+        return "", ""
+    return f"{times_better(workload, ours, best[1]):.2f} ×" if ours else "none", best[0].split()[0]
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A figure for people: whole from a hundred on, else of three digits; a dash for none."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
@@ -64,7 +92,7 @@ def _sweeps(run: Run) -> str:
     for workload, words in (("sweep_batch", "jobs a submit"), ("sweep_slots", "slots")):
         rows = [row for row in run.rows if row["workload"] == workload]
         for name in dict.fromkeys(row["contestant"] for row in rows):
-            points = [f"{row['at']}: {_number(row['median'])}" for row in rows if row["contestant"] == name]
+            points = [f"{row['at']}: {number(row['median'])}" for row in rows if row["contestant"] == name]
             lines.append(f"jobs/s by {words}, {name}: {', '.join(points)}")
     return "\n".join(lines)
 

@@ -15,8 +15,10 @@ from contest.arena import Arena, Failed
 from contest.contestants import Contestant
 from contest.meter import Counted, Meter
 
-LEAST, MOST = 100, 60_000
+LEAST, MOST = 100, 150_000
 """Jobs of a phase."""
+WARM = 0.2
+"""The share of its starts that a drain lets pass before its clock runs: all workers are at work then, and warm."""
 PILOT_ONE, PILOT_BULK, PILOT_SECONDS = 200, 1_000, 1.0
 WARM_UP, SAMPLES = 20, 300
 """Jobs of the latency phase whose moments do not count, and those that do."""
@@ -135,7 +137,7 @@ def drain_1(turn: Turn) -> Iterator[Figure]:
 
 
 def drain_2(turn: Turn) -> Iterator[Figure]:
-    """Two worker processes; the clock runs from when both are at work."""
+    """Two worker processes; the clock runs from when both are at work, and not sooner than with one."""
     n = turn.jobs(1.5 * turn.rates.drain)
     turn.arena.flush()
     turn.arena.submit(turn.contestant, "bulk", n)
@@ -143,9 +145,7 @@ def drain_2(turn: Turn) -> Iterator[Figure]:
     both = max((tally[0][1] for tally in turn.arena.tallies() if tally), default=0)
     alone = "" if all(turn.arena.tallies()) else "only one of two workers found jobs"
     note = "; ".join(filter(None, [drain.note, alone]))
-    yield Figure(
-        "drain_2", "jobs/s", rate_of([entry for entry in drain.tally if entry[1] >= both]), note, (), drain.lost, drain.twice
-    )
+    yield Figure("drain_2", "jobs/s", rate_of(drain.tally, since=both), note, (), drain.lost, drain.twice)
 
 
 def latency(turn: Turn) -> Iterator[Figure]:
@@ -212,12 +212,16 @@ class Drain:
         return ", ".join(filter(None, [ran, f"{self.twice} twice" if self.twice else ""]))
 
 
-def rate_of(tally: Told) -> float | None:
-    """Jobs a second from the first start to the last; a job's second start does not count."""
+def rate_of(tally: Told, *, since: int = 0) -> float | None:
+    """Jobs a second to the last start, from that after the first fifth (WARM), or from the moment `since` (ns), if that is later.
+
+    A job's second start does not count. None when fewer than two are left.
+    """
     first: dict[int, int] = {}
     for n, at in tally:
         first.setdefault(n, at)
-    moments = sorted(first.values())
+    in_order = sorted(first.values())
+    moments = [at for at in in_order[int(WARM * len(in_order)) :] if at >= since]
     return (len(moments) - 1) * 1e9 / (moments[-1] - moments[0]) if len(moments) > 1 else None
 
 

@@ -3,10 +3,10 @@ import { createRequire } from "node:module";
 import { SLOTS, URL_, finished, main, sleep, tally, text } from "./work.mjs";
 
 const { Queue, Worker } = createRequire(process.cwd() + "/")("bullmq"); // installed where this is started
-const BATCH = 500;
-const AT_A_TIME = 4; // bulk calls on their way: a third more than one after the other
+const BATCH = Number(process.env.BENCH_BATCH ?? 500);
+const AT_A_TIME = process.env.BENCH_BATCH ? 1 : 4; // bulk calls on their way: four are a third more; a sweep awaits each
 const settings =
-  `one process, concurrency ${SLOTS} (200 and 500 are no faster); ioredis; every finished job is kept (default); ` +
+  `one process, concurrency ${SLOTS}; ioredis; every finished job is kept (default); ` +
   `bulk = addBulk of ${BATCH}, ${AT_A_TIME} at a time`;
 const { hostname: host, port, pathname } = new URL(URL_);
 const connection = { host, port: Number(port), db: Number(pathname.slice(1) || "0") };

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -76,7 +77,8 @@ def main(
     """
     command, *rest = sys.argv[1:]
     if command == "versions":
-        print(json.dumps({"python": platform.python_version(), **{name: _version(name) for name in packages}}))
+        commit = _commit() if "sublet" in packages else {}
+        print(json.dumps({"python": platform.python_version(), **{name: _version(name) for name in packages}, **commit}))
     elif command == "settings":
         print(settings)
     elif command == "work":
@@ -94,6 +96,16 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "is not installed"
+
+
+def _commit() -> dict[str, str]:
+    """The commit of the checkout that this is in, where git knows of one."""
+    command = ["git", "-C", os.path.dirname(os.path.abspath(__file__)), "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"commit": done.stdout.strip()}
 
 
 def _numbers(rest: Sequence[str]) -> range:
