@@ -7,7 +7,7 @@ an environment for each contestant, in `.bench` (`--environments FOLDER`), of th
 Each contestant is a program in `bench/peers/`, set up as its own documentation recommends for throughput; all have the same
 payload, keep results where they can, and reach the same server over TCP. The rounds are interleaved: everybody does a phase
 before anybody does the next, without persistence and with a file that is synced every second. A figure is the median of its
-rounds. `--quick` is one round without persistence, of fewer jobs, in two minutes; the whole takes about 40.
+rounds. `--quick` is one round without persistence, of fewer jobs, in two minutes; the whole takes half an hour.
 
 Leave the machine alone meanwhile. A second run with the same environments waits until the first one has ended. Ctrl-C ends it,
 and shows what there is until then.
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workloads", nargs="+", choices=ALL, metavar="NAME", help=f"of {', '.join(ALL)}")
     parser.add_argument("--rounds", type=_count, help="how often (3)")
     parser.add_argument("--persistence", nargs="+", choices=("off", "aof"), help="one of them alone (off aof)")
-    parser.add_argument("--seconds", type=_seconds, help="about how long a phase takes (2)")
+    parser.add_argument("--seconds", type=_seconds, help="about how long a phase takes (1.2)")
     parser.add_argument("--server", choices=("redis", "valkey"), help="what to start (redis-server, if it is on the PATH)")
     parser.add_argument("--settings", action="store_true", help="show also what each is made of, and how it is set up")
     parser.add_argument(
@@ -149,7 +149,7 @@ def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contesta
         workloads=asked.workloads or (QUICK if asked.quick else ALL),
         rounds=asked.rounds or (1 if asked.quick else 3),
         persistences=asked.persistence or (["off"] if asked.quick else ["off", "aof"]),
-        seconds=asked.seconds or (0.4 if asked.quick else 2.0),
+        seconds=asked.seconds or (0.4 if asked.quick else 1.2),
         samples=60 if asked.quick else 300,
         server=kind,
     )

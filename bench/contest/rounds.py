@@ -28,7 +28,7 @@ class Plan:
     workloads: Sequence[str]
     rounds: int = 3
     persistences: Sequence[str] = ("off", "aof")
-    seconds: float = 2.0
+    seconds: float = 1.2
     """About how long a phase takes."""
     samples: int = 300
     """Jobs whose latency is taken in a round."""
