@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from jobs import Invalid
+from jobs import child as program
 from jobs.attempt import Crashed, UnknownTask, Why
-from jobs.model import Failure, Release
+from jobs.model import Failure, Lease, News, Release
 from jobs.runner import Limits, Runner
 from tests import plain_stage
 from tests import plain_tasks as tasks
@@ -252,3 +253,17 @@ async def test_a_child_that_is_dead_when_it_is_given_a_job_has_begun_none(hire):
     os.kill(child.pid, signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222  # the loop must not turn meanwhile
     assert await result(runner, tasks.naps, '{"seconds": 0}') == b"null"
+
+
+def test_a_thread_that_outlived_its_job_is_not_heard_in_the_next_one():
+    source, out = os.pipe()
+    child = program.Child(source, out, {})
+    before, now = (Lease(name, "1.", 1, 0, "q", "t", None, b"", "") for name in "ab")
+    child._lease = now
+    child._tell(before, News.LOG, b"late")
+    child._tell(now, News.LOG, b"in time")
+    said = os.read(source, 1000)
+    for handle in (source, out, child.heard, child._wake):
+        os.close(handle)
+    assert b"in time" in said
+    assert b"late" not in said

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from jobs.cli.events import Events
+from jobs.cli.loops import YOUNG
 from jobs.model import Lease
 from tests.test_cli import on_a_terminal
 
@@ -435,3 +436,15 @@ def test_the_task_command_is_there_for_those_who_ask_for_it(shell):
     shell.ok("promote", job_id)
     assert shell.work("--commands")[-1]["completed"] == 1
     assert "hello" in json.dumps(shell.json("get", job_id)["result"])
+
+
+def test_the_collector_looks_seldom_where_a_worker_works(shell):
+    (shell.folder / "gentle.py").write_text(
+        "import gc\nfrom jobs import App\napp = App()\n\n"
+        "@app.task\nasync def looks() -> list[int]:\n    return [gc.get_threshold()[0], gc.get_freeze_count()]\n"
+    )
+    job_id = shell.ok("submit", "looks")
+    shell.ok("work", "gentle:app", "--drain")
+    threshold, frozen = shell.json("get", job_id)["result"]
+    assert threshold == YOUNG
+    assert frozen > 10_000

@@ -466,3 +466,15 @@ async def test_what_blocks_the_loop_outside_any_task_is_not_laid_at_a_jobs_door(
     await asyncio.wait_for(settling.wait(), 10)
     assert len(worker._attempts) == 1
     assert worker._name_of(None) == "something beside the tasks"
+
+
+@IS_ITS_OWN_AFFAIR
+async def test_jobs_that_have_ended_leave_no_time_out_and_a_worker_that_went_no_timer(client, source, over):
+    worker = Worker(tasks.app, source, slots=4, name="w0", grace=0.0)
+    await submit(client, *(tasks.add.job(n) for n in range(5)))
+    seen = []
+    settled = worker._settled
+    worker._settling._settled = lambda *how: (seen.append(list(worker._deadlines._rows.values())), settled(*how))
+    await worker.run(drain=True)
+    assert seen[-1] == [{}], "one row of one time-out, and nobody in it"
+    assert worker._deadlines._timers == {}
