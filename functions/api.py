@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -10,6 +10,8 @@ from functions import queries as q
 from functions.app import ACTS, NOBODY, ROUTES, SECURITY, Route
 from functions.call import Call, Reply, Request
 from functions.cloudevents import event_of
+from functions.gate import Turns
+from functions.heartbeat import heartbeat, heartbeat_batch
 from functions.invoked import Workshop, recognise
 from functions.reading import body, check, query
 from functions.reply import Problem, problem_of
@@ -21,6 +23,9 @@ from jobs.signing import Secrets
 from jobs.store import Store
 
 log = logging.getLogger(__name__)
+
+BEATS = frozenset({heartbeat, heartbeat_batch})
+"""What must not wait behind the other bodies of its token: a heartbeat that is late costs a lease."""
 
 
 @dataclass
@@ -35,6 +40,7 @@ class Api:
     secrets: Secrets = field(default_factory=Secrets)
     """What summonses are signed with."""
     _outage: Outage = field(default_factory=Outage, init=False)
+    _turns: Turns = field(default_factory=Turns, init=False)
     _exact: dict[str, dict[str, Route[Any, Any]]] = field(default_factory=dict, init=False)
     _shaped: dict[int, list[tuple[tuple[str, ...], Route[Any, Any]]]] = field(default_factory=dict, init=False)
 
@@ -78,15 +84,21 @@ class Api:
         who = self.admit(request, route, who)
         check(words)
         asked = query(request, route.query)
-        sent: Any = await event_of(request, route.most) if route.events else None
-        if sent is None:
-            sent = await body(request, route.body, route.most) if route.body is not q.Nothing else q.Nothing()
+        sent = await self._sent(request, route, who)
         reply = await route.handler(Call(self.store, who, request, sent, asked, words, self.workshop))
         if route.roles:  # the others say nothing about Redis
             self._outage.over()
         if request.method == "HEAD":
             reply.body = b""
         return reply
+
+    async def _sent(self, request: Request, route: Route[Any, Any], who: Principal) -> Any:
+        """What the body says: an event, or the route's model. Raises Problem."""
+        if not request.read:
+            return await _understood(request, route)
+        line = f"{who.name} beats" if route.handler in BEATS else who.name  # no name has a blank in it
+        with self._turns.of(line, request.read) as read:
+            return await _understood(replace(request, read=read), route)
 
     def admit(self, request: Request, route: Route[Any, Any], who: Principal | None = None) -> Principal:
         """Who sends a request: whoever is known already, or has a token for it, or none where this is open. Raises Problem."""
@@ -137,6 +149,13 @@ class Api:
     async def aclose(self) -> None:
         """Let go of all connections."""
         await self.store.aclose()
+
+
+async def _understood(request: Request, route: Route[Any, Any]) -> Any:
+    event = await event_of(request, route.most) if route.events else None
+    if event is None and route.body is not q.Nothing:
+        return await body(request, route.body, route.most)
+    return event or q.Nothing()
 
 
 def _plain(part: str) -> str:

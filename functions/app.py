@@ -64,7 +64,7 @@ ALL: frozenset[Role] = frozenset()
 SUBMIT, WORK, READ, TICK, ADMIN = (frozenset({role}) for role in (Role.SUBMIT, Role.WORK, Role.READ, Role.TICK, Role.ADMIN))
 NOBODY = Principal("", frozenset())
 """Whoever asks for what is for everybody."""
-NEW_PROBLEMS = ("idempotency-mismatch", "oom")
+NEW_PROBLEMS = ("idempotency-mismatch", "oom", "unconfirmed")
 GONE = ("not-found",)
 LEASE_PROBLEMS = ("not-found", "lease-lost")
 ORDER_PROBLEMS = ("not-found", "wrong-state", "changed")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from functions.fields import WHOLE, ClaimId, Delay, Id, LeaseTime, Moment, Name, OwnId, Place, Text, Token, Wait
+from jobs.options import Durability
 
 BATCH_MAX = 1000
 """Items that one request carries."""
@@ -65,6 +66,10 @@ class NewJob(Body):
         default_factory=Growing, description="Seconds before the next try, or how they grow: 1 s, doubling, 300 s at most."
     )
     trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(None, description="A W3C traceparent.")
+    durability: Durability | None = Field(
+        None,
+        description="What the answer waits for: nothing but Redis, replicas, or its disk; null: as the server is set.",
+    )
     id: OwnId | None = Field(
         None, description="An id of your own: the same again answers with the same job. It gets the partition's number in front."
     )
@@ -203,8 +208,10 @@ class QueueChange(Body):
     """What is to change about a queue; what is not named stays (RFC 7396)."""
 
     paused: bool | None = Field(None, description="true hands out no more of its jobs.")
-    limits: dict[Literal["jobs", "bytes", "completed"], Annotated[int, Field(ge=0, lt=10**14), WHOLE] | None] = Field(
-        {}, description="The most it may hold; null lifts one. `completed` is for the queue `*`, the whole namespace."
+    limits: dict[
+        Literal["jobs", "bytes", "completed", "dead", "cancelled"], Annotated[int, Field(ge=0, lt=10**14), WHOLE] | None
+    ] = Field(
+        {}, description="The most it may hold; null lifts one. `completed`, `dead` and `cancelled` are for `*`, the namespace."
     )
 
 

@@ -37,7 +37,7 @@ class Doorkeeper(Protocol):
 class Connection(web.RequestHandler):
     """One caller's connection: what aiohttp does, with our limits and our words."""
 
-    __slots__ = ("busy", "front", "head_at", "idle_at", "turned_away")
+    __slots__ = ("busy", "front", "head_at", "idle_at", "left", "turned_away")
 
     def __init__(self, server: web.Server, front: Doorkeeper, loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> None:
         super().__init__(server, loop=loop, **options)
@@ -48,7 +48,8 @@ class Connection(web.RequestHandler):
         """Since when the head of a request is coming in; 0 while none is."""
         self.idle_at = time.monotonic()
         """Since when there is no request, if there is none."""
-        self.turned_away = False
+        self.turned_away = self.left = False
+        """Was there no room? Has the last word been said?"""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a caller in, if there is room."""
@@ -105,8 +106,14 @@ class Connection(web.RequestHandler):
             return True
 
     def leave(self, reply: Reply) -> None:
-        """Say a last word, and let go half of the connection: what still comes in is thrown away until the caller has read it."""
+        """Say a last word, and let go half of the connection: what still comes in is thrown away until the caller has read it.
+
+        Once: whoever has heard it is not told again.
+        """
         self.head_at = 0.0
+        if self.left:
+            return
+        self.left = True
         self.close()  # no request is read any more
         transport = self.transport
         if transport is not None:

@@ -23,7 +23,7 @@ _LEFT = {"checkpoint": {"page": 17}, "log": "1.204 page 17 is done"}
 
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.NewJob: _JOB,
-    b.NewJobs: {"jobs": [_JOB, {"task": "greet", "payload": {"name": "Ada"}, "delay": 60}]},
+    b.NewJobs: {"jobs": [_JOB, {"task": "greet", "payload": {"name": "Ada"}, "delay": 60, "durability": "none"}]},
     b.Claim: {"queues": ["images", "default"], "n": 5, "worker": "mill-1", "lease": 30},
     b.Beat: {"token": _TOKEN, "lease": 30, **_BEAT},
     b.Beats: {"lease": 30, "jobs": [_HELD | _BEAT]},

@@ -87,6 +87,9 @@ def _ended(numbers: Numbers) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "sublet_leases_expired", "Leases whose worker was not heard of in time, or gone.", totals["expired"]
     )
+    yield CounterMetricFamily(
+        "sublet_jobs_forgotten", "Dead and cancelled jobs forgotten before their time: too many.", totals["forgotten"]
+    )
     refused = CounterMetricFamily(
         "sublet_refused",
         "What was refused: endings under a lost lease, jobs for a full queue.",

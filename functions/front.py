@@ -96,7 +96,7 @@ class Front(web.Server):
         while not self._stopping:
             await asyncio.sleep(min(patience, idle) / 10)
             now = time.monotonic()
-            for connection in [one for one in self.open if not one.busy]:
+            for connection in [one for one in self.open if not (one.busy or one.left)]:
                 since = connection.head_at or connection.idle_at
                 if now - since > patience and (connection.head_at or connection.has_begun()):
                     connection.leave(late)

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakValueDictionary
 
+from functions.call import Read
 from functions.reply import Problem
 
 log = logging.getLogger(__name__)
+
+LARGE = 8 * 1024
+"""Bytes from which on a body has to wait for its turn: smaller ones are understood within a millisecond."""
+WAITING = 64 * 1024 * 1024
+"""Bytes of bodies that may wait in one line."""
+ALL_WAITING = 256 * 1024 * 1024
+"""Bytes of bodies that may wait in all lines together."""
+TURN_SECONDS = 10.0
+"""How long a body waits for its turn."""
+TRIFLE = 0.001
+"""Seconds of work up to which a large body is as good as a small one: the next one need not wait for the loop's next round."""
+CHEAP = 0.01
+"""Seconds of work from which on others have time between two bodies of one line: after less, one round of the loop is enough."""
+GLANCE = 0.002
+"""Seconds between two looks at whether others still need that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +125,100 @@ async def _next(payload: Payload) -> bytes:
 def _check(size: int, most: int) -> None:
     if size > most:
         raise Problem("too-large", f"the body has more than {most:,} bytes")
+
+
+class Turns:
+    """To understand a large body keeps everybody waiting, up to half a second. So those of one line come one after the other.
+
+    A line is a token's name, or one kind of request in that name; whoever needs no token is in one line with all who need none.
+    Between two bodies that are no trifles the loop goes round. After one that took long, others have the processor for as long as
+    they use it, but no longer than that took. So a flood in one name costs each request of another one body's time, or two if
+    Redis is slow to answer it; and who is alone loses next to nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
+        self._waiting = 0
+
+    def of(self, name: str, read: Read) -> Turn:
+        """A request's body, read by `read`, that waits for its turn in this line."""
+        return Turn(self, name, read)
+
+    async def wait(self, name: str, size: int) -> _Line:
+        """Come back when it is a body's turn, with the line that is to go on after it.
+
+        Raises Problem when too much waits already, and for a turn that does not come.
+        """
+        line = self._lines.get(name) or self._lines.setdefault(name, _Line())
+        if line.waiting and line.waiting + size > WAITING:
+            raise Problem("busy", "too many large bodies of this token wait for their turn")
+        if self._waiting + size > ALL_WAITING:
+            raise Problem("busy", "too many large bodies wait for their turn")
+        line.waiting += size
+        self._waiting += size
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await line.turn.acquire()
+        except TimeoutError:
+            raise Problem("busy", f"no turn within {TURN_SECONDS:g} s: this token sends many large bodies") from None
+        finally:
+            line.waiting -= size
+            self._waiting -= size
+        return line
+
+
+class Turn:
+    """`with` it, a body is read, and understood at once: at its end, whoever is next in the line may go on."""
+
+    __slots__ = ("_began", "_line", "_name", "_read", "_turns")
+
+    def __init__(self, turns: Turns, name: str, read: Read) -> None:
+        self._turns, self._name, self._read = turns, name, read
+        self._line: _Line | None = None
+        self._began = 0.0
+
+    def __enter__(self) -> Read:
+        return self.read
+
+    async def read(self, most: int) -> bytes:
+        """The whole body, when it may be understood. Raises Problem: see `Read`, and when its turn does not come."""
+        raw = await self._read(most)
+        if len(raw) >= LARGE and self._line is None:
+            self._line = await self._turns.wait(self._name, len(raw))
+            self._began = time.thread_time()
+        return raw
+
+    def __exit__(self, *_: object) -> None:
+        if self._line:
+            self._line.leave(time.thread_time() - self._began)  # the processor's time: others on it are not our callers
+
+
+class _Line:
+    """Those who wait in one line, the first one first. It is gone when nobody does."""
+
+    __slots__ = ("__weakref__", "turn", "waiting")
+
+    def __init__(self) -> None:
+        self.turn, self.waiting = asyncio.Lock(), 0
+
+    def leave(self, took: float) -> None:
+        """Let the next one go on: at once, in the loop's next round, or, after long work, when others had their time."""
+        if took < TRIFLE:
+            self.turn.release()
+        else:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._rest, loop, took)  # by then this body's own handler waits for Redis
+
+    def _rest(self, loop: asyncio.AbstractEventLoop, left: float) -> None:
+        if left < CHEAP:
+            self.turn.release()
+        else:
+            loop.call_later(GLANCE, self._look, loop, time.thread_time(), left)
+
+    def _look(self, loop: asyncio.AbstractEventLoop, since: float, left: float) -> None:
+        """Pass the turn on, if others have used the processor for long enough, or hardly at all since the last look."""
+        used = time.thread_time() - since
+        if used >= left or used < GLANCE / 2:
+            self.turn.release()
+        else:
+            loop.call_later(GLANCE, self._look, loop, since + used, left - used)

@@ -3,7 +3,7 @@
 from functions.call import Call, Reply
 from functions.queries import Nothing
 from functions.reply import json_reply
-from jobs import reads
+from jobs import machine
 
 LINKS = {
     "jobs": "/jobs",
@@ -40,5 +40,5 @@ async def healthz(call: Call[Nothing, Nothing]) -> Reply:
 
 async def readyz(call: Call[Nothing, Nothing]) -> Reply:
     """This process can do its work: Redis answers, and the namespace is of this version. 503 if not."""
-    await call.store.run(reads.clock())
+    await call.store.run(machine.clock())
     return json_reply({"status": "ready"})

@@ -78,7 +78,9 @@ SAID = {
     "Link": Header('The next page, as `<…>; rel="next"`; missing on the last one.', {"type": "string"}, False, (200,)),
     "Sublet-Next-In": Header("Seconds after which to claim again, come what may.", {"type": "number", "minimum": 0}, True),
     "Vary": Header("The answer depends on these headers of the request.", {"type": "string"}, True, (200,)),
-    "Retry-After": Header("Seconds after which trying again makes sense.", {"type": "integer", "minimum": 1}, True, (429, 503)),
+    "Retry-After": Header(
+        "Seconds after which trying again makes sense.", {"type": "integer", "minimum": 1}, True, (429, 503, 507)
+    ),
     "WWW-Authenticate": Header("Which kind of token is needed.", {"type": "string"}, True, (401,)),
 }
 """Headers of answers; the last two, of problems."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from functions.call import Reply
-from jobs.errors import REFUSALS, Busy, Invalid, JobsError, Refused, Unavailable
+from jobs.errors import REFUSALS, Busy, Invalid, JobsError, NotDurable, Refused, Unavailable, Unconfirmed
 
 PREFIX = "urn:sublet:problem:"
 """What every problem's type begins with."""
@@ -58,11 +58,12 @@ KINDS: dict[str, Kind] = {
     "too-many-headers": Kind(431, "The headers are too large"),
     "internal": Kind(500, "This is a defect of the server"),
     "wrong-layout": Kind(503, "The data belongs to another version", 60),
-    "oom": Kind(503, "Redis is full", 30),
     "unavailable": Kind(503, "Redis does not answer", 1),
+    "unconfirmed": Kind(503, "Redis has it, and not all who were asked for", 1),
     "busy": Kind(503, "This process has no room for more", 1),
     "not-set-up": Kind(503, "This server is not set up", 60),
     "out-of-time": Kind(503, "The time for this request is over", 1),
+    "oom": Kind(507, "Redis is full, or nearly", 30),
 }
 """All problems, by the last word of their type. A refusal of the scripts has its own code here, in small letters."""
 
@@ -93,6 +94,10 @@ def slug_of(error: JobsError) -> str:
     """Which problem an error of the library is."""
     if isinstance(error, Busy):
         return "busy"
+    if isinstance(error, Unconfirmed):
+        return "unconfirmed"
+    if isinstance(error, NotDurable):
+        return "not-set-up"
     if isinstance(error, Unavailable):
         return "unavailable"
     if isinstance(error, Refused) and error.code in REFUSALS:
@@ -104,7 +109,7 @@ def problem_of(error: JobsError) -> Problem:
     """An error of the library as a problem. Where Redis is, and what it said, is for the server's log, not for callers."""
     if isinstance(error, Busy):
         return Problem("busy", "this process has more to do at once than it has room for: send the same again")
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable) and not isinstance(error, Unconfirmed | NotDurable):
         why = "Redis does not answer, or cannot serve now"
         return Problem("unavailable", f"{why}: what became of this is unknown, and sending the same again is safe")
     return Problem(slug_of(error), str(error))

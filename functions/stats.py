@@ -37,6 +37,9 @@ class Numbered(Answer):
     expired_total: int | None = Field(description="Leases that were lost since the beginning. Null of a single queue.")
     lease_lost_total: int | None = Field(description="Endings refused as the lease was lost. Null of a single queue.")
     queue_full_total: int | None = Field(description="Jobs refused as their queue was full. Null of a single queue.")
+    forgotten_total: int | None = Field(
+        description="Dead and cancelled jobs forgotten before their time, as there were too many. Null of a single queue."
+    )
     workers: int = Field(description="Workers that were heard of in the last minute, whatever queues they serve.")
     upkeep_age_seconds: float | None = Field(description="Since what was due was last moved, or a tick looked. Null: never yet.")
     upkeep_by: str | None = Field(description="Who that was. Null: never yet.")
@@ -79,6 +82,7 @@ def numbered(found: Numbers, whole: bool) -> Numbered:
         expired_total=totals.get("expired"),
         lease_lost_total=totals.get("lease_lost"),
         queue_full_total=totals.get("queue_full"),
+        forgotten_total=totals.get("forgotten"),
         workers=found.workers,
         upkeep_age_seconds=found.upkeep_age,
         upkeep_by=found.upkeep_by,

@@ -22,7 +22,7 @@ _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
 """An Idempotency-Key: a string in quotes (draft-ietf-httpapi-idempotency-key-header), or the bare word that many send."""
 
 
-PLAIN = frozenset({"task", "payload", "queue", "id"})
+PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
 """What a job may say without asking for anything unusual: most say no more, and have no rules."""
 
 
@@ -110,7 +110,7 @@ def submission(call: Call[Any, Any], job: NewJob, key: str | None, at: int | Non
         if key is not None:
             own = keyed_id(call, key, at)
             rules = f"{rules} digest={_digest(job)}".strip()
-        return call.store.layout.submission(job.task, payload, job.queue, rules, own)
+        return call.store.layout.submission(job.task, payload, job.queue, rules, own, job.durability)
 
 
 def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
@@ -138,8 +138,8 @@ def _rules(job: NewJob) -> str:
 
 
 def _digest(job: NewJob) -> str:
-    """What tells one body from another, however its fields are ordered."""
-    said = json.dumps(job.model_dump(mode="json"), sort_keys=True)
+    """What tells one body from another, however its fields are ordered, and however sure its sender wants to be."""
+    said = json.dumps(job.model_dump(mode="json", exclude={"durability"}), sort_keys=True)
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from jobs import verbs
 from jobs.config import Settings
+from jobs.ears import Ears
 from jobs.errors import JobsError, NoNamespace
 from jobs.markers import Markers
 from jobs.model import Claimed, Ending, Lease, Release
 from jobs.outage import Outage
 from jobs.plans import Layout
+from jobs.routes import Routes
 from jobs.scripts import Call
 from jobs.transport import follow
 
@@ -61,9 +63,10 @@ class Claims:
         settle: Callable[[Sequence[Ending]], Awaitable[list[str]]],
         hurried: asyncio.Event,
         blocking: Any = None,
+        routes: Routes | None = None,
     ) -> None:
         self._settings, self._layout, self._run, self._anew, self._prepare = settings, layout, run, anew, prepare
-        self._settle, self._hurried, self._blocking = settle, hurried, blocking
+        self._settle, self._hurried, self._blocking, self._routes = settle, hurried, blocking, routes
         self._markers: Markers | None = None
         self._unclaimed: set[asyncio.Future[None]] = set()
         self._firing: asyncio.Task[None] | None = None
@@ -77,7 +80,7 @@ class Claims:
             self._markers.look_in(claimed.next_in)
         if claimed.leases or asked.spent or asked.n <= 0 or wait <= 0 or self._hurried.is_set():
             return claimed
-        markers = self._markers = self._markers or Markers(self._settings, self._run, self._layout.bases[0], self._blocking)
+        markers = self._markers = self._markers or self._listen()
         with markers.waiting([(self._layout.of_queue(queue), queue) for queue in asked.queues], claimed.next_in) as waiter:
             while not self._hurried.is_set() and await markers.wait(waiter, until - time.monotonic()):
                 claimed = await self._claim_and_fire(asked)
@@ -88,6 +91,10 @@ class Claims:
                 if claimed.leases:
                     return claimed
             return Claimed([], markers.next_in)
+
+    def _listen(self) -> Markers:
+        ears = Ears(self._routes, self._run) if self._routes else None
+        return Markers(self._settings, self._run, self._layout.bases[0], self._blocking, ears)
 
     async def _claim_and_fire(self, asked: Asked) -> Claimed:
         """Claim, and see to the slots of schedules that have come: before the answer if there is no job, else beside the jobs."""

@@ -12,6 +12,7 @@ from jobs.options import Options
 from jobs.payload import payload_of
 from jobs.plans import Layout
 from jobs.reads import attempt_from
+from jobs.routes import sync_transport_for
 from jobs.store import Store
 from jobs.transport import Plan, SyncTransport, follow_sync
 from jobs.waiter import watch_sync
@@ -73,7 +74,9 @@ class Client:
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> Handle[Any]:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
-        job = self.store.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)
+        job = self.store.layout.submission(
+            task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
+        )
         (submitted,) = await self.store.submit([job])
         return Handle(self, submitted.id, submitted.created or (job_id is None and submitted.id == job.id), _loads)
 
@@ -114,7 +117,7 @@ class Client:
         return await self.store.follow(self.store.layout.resume(queue))
 
     async def configure(self, queue: str, **limits: int | None) -> str:
-        """Set limits: `jobs` and `bytes` of a queue, `completed` (finished jobs kept) of `*`; None lifts one, the others stay."""
+        """Set limits: `jobs`, `bytes` of a queue, `completed`, `dead`, `cancelled` (jobs kept) of `*`; None lifts one."""
         return await self.store.follow(self.store.layout.configure(queue, **limits))
 
     async def queue(self, name: str) -> Queue:
@@ -165,7 +168,7 @@ class SyncClient:
     """The same for code without an event loop. Connects on first use; `with` closes it. Safe to share between threads."""
 
     def __init__(self, settings: Settings | None = None, transport: SyncTransport | None = None) -> None:
-        self.transport = transport or SyncTransport(settings or Settings.read())
+        self.transport = transport or sync_transport_for(settings or Settings.read())
         self.layout = Layout(self.transport.settings)
         self._summoner = _sync_summoner(self.transport.settings) if self.transport.settings.summon else None
         self._ready = False
@@ -183,7 +186,7 @@ class SyncClient:
 
     def submit(self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None) -> SyncHandle[Any]:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
-        job = self.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id)
+        job = self.layout.submission(task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability)
         (submitted,) = self.submit_all([job])
         return SyncHandle(self, submitted.id, submitted.created or (job_id is None and submitted.id == job.id), _loads)
 
@@ -227,7 +230,7 @@ class SyncClient:
         return self.follow(self.layout.resume(queue))
 
     def configure(self, queue: str, **limits: int | None) -> str:
-        """Set limits: `jobs` and `bytes` of a queue, `completed` (finished jobs kept) of `*`; None lifts one, the others stay."""
+        """Set limits: `jobs`, `bytes` of a queue, `completed`, `dead`, `cancelled` (jobs kept) of `*`; None lifts one."""
         return self.follow(self.layout.configure(queue, **limits))
 
     def queue(self, name: str) -> Queue:

@@ -4,12 +4,12 @@ redis-py must be told: it silently re-sends scripts up to ten times unless `Retr
 pool fails instead of waiting when all connections are in use.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
@@ -19,17 +19,20 @@ from redis.retry import Retry
 
 from jobs.errors import Invalid
 from jobs.keys import is_name
+from jobs.urls import FORMS, is_url, servers, unverified
 
 BLOCK_SECONDS = 10
 """How long one blocking read may wait on the server; the socket of a client for blocking reads waits 5 s longer."""
 
+TIMEOUT_MIN = 0.01
+"""Seconds that one call to Redis may take, at least: much less is no time, and a wait of 0 ms has no end."""
 QUICK_TIMEOUT = 0.8
 """Seconds that one call to Redis may take where somebody waits for an answer: they are told within a second."""
 QUICK_PATIENCE = 0.1
 """Seconds after which a call that got no answer is not sent again there. A connection that broke is made anew in less."""
 
-
-SCHEMES = ("redis", "rediss", "unix")
+DURABILITIES = ("none", "replicated", "fsync")
+"""What a submit waits for, the weakest first: for nothing but Redis itself, for replicas, or for Redis's disk."""
 
 
 class Door(Protocol):
@@ -57,6 +60,14 @@ class Settings:
     """Seconds after which a call without an answer is not sent again: Redis remembers a claim for 10."""
     allow_eviction: bool = False
     """Work on a server that is set to evict keys, and so may lose jobs."""
+    allow_unverified_tls: bool = False
+    """Take a URL that has TLS not look at the server's certificate, or at the name in it: whoever is on the way may listen."""
+    durability: str = "none"
+    """What a submit waits for that asks for nothing itself: one of DURABILITIES (`docs/durability.md`)."""
+    replicas: int = 1
+    """How many replicas must have a `replicated` submit."""
+    memory: float = 0.9
+    """The share of Redis's maxmemory from which on no jobs are taken in; the rest goes on. 1: no guard (`docs/memory.md`)."""
     summon: bool = False
     """Whoever submits jobs also has workers summoned for them, where pools say so (`docs/scaling.md`)."""
     door: Door | None = field(default=None, repr=False)
@@ -71,17 +82,32 @@ class Settings:
             namespace=namespace or env.get("SUBLET_NAMESPACE") or usual.namespace,
             partitions=_number("SUBLET_PARTITIONS", usual.partitions, int),
             timeout=_number("SUBLET_TIMEOUT", usual.timeout, float),
+            durability=env.get("SUBLET_DURABILITY") or usual.durability,
+            replicas=_number("SUBLET_REPLICAS", usual.replicas, int),
+            memory=_number("SUBLET_MEMORY", usual.memory, float),
             allow_eviction=env.get("SUBLET_ALLOW_EVICTION", "") not in ("", "0"),
+            allow_unverified_tls=env.get("SUBLET_ALLOW_UNVERIFIED_TLS", "") not in ("", "0"),
             summon=env.get("SUBLET_SUMMON", "") not in ("", "0"),
         )
         if not is_name(found.namespace):
-            raise Invalid(f"namespace {found.namespace!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-        if not _is_url(found.redis_url):
-            raise Invalid(
-                f"SUBLET_REDIS_URL {found.shown_url!r}: use redis://host:port/db, rediss://… or unix:///path; "
-                "what a password has of / # ? @ is written %2F %23 %3F %40"
-            )
+            raise Invalid(f"namespace {found.namespace[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+        if found.durability not in DURABILITIES:
+            raise Invalid(f"SUBLET_DURABILITY={found.durability!r}: use {', '.join(DURABILITIES)}")
+        if not 0 < found.memory <= 1:  # nor what is no number
+            raise Invalid(f"SUBLET_MEMORY={found.memory:g}: use a share of Redis's maxmemory, above 0 and up to 1 (no guard)")
+        if not is_url(found.redis_url):
+            raise Invalid(f"SUBLET_REDIS_URL {found.shown_url!r}: {FORMS}")
+        found.check_tls()
         return found
+
+    def check_tls(self) -> None:
+        """Raise Invalid for a URL that would trust any server, unless that is asked for in words."""
+        lax = "" if self.allow_unverified_tls else unverified(self.redis_url)
+        if lax:
+            raise Invalid(
+                f"SUBLET_REDIS_URL {self.shown_url!r} has {lax}: whoever is on the way could be the server. Name its certificate "
+                "authority instead (ssl_ca_certs=/path), or set SUBLET_ALLOW_UNVERIFIED_TLS=1 to risk it"
+            )
 
     @property
     def shown_url(self) -> str:
@@ -99,16 +125,6 @@ def quick(settings: Settings) -> Settings:
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
 
 
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        (parts.hostname or "").encode("idna")
-        split = parts.scheme != "unix" and "@" in parts.path  # a / in a password ends the host, unless it is written %2F
-        return parts.scheme in SCHEMES and parts.port != 0 and not parts.fragment and not split
-    except ValueError:  # a port or a host name that cannot be
-        return False
-
-
 Number = TypeVar("Number", int, float)
 
 
@@ -122,6 +138,8 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
         value = kind(0)
     if value <= 0:
         raise Invalid(f"{name}={raw!r}: use a number above 0")
+    if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):  # nor what is no number
+        raise Invalid(f"{name}={raw!r}: use seconds, {TIMEOUT_MIN:g} or more")
     return value
 
 
@@ -139,8 +157,22 @@ def connect_sync(settings: Settings) -> "redis.Redis":
     """The same for code without an event loop."""
     if settings.door:
         return settings.door.sync_client()
-    pool = redis.BlockingConnectionPool.from_url(settings.redis_url, **_options(settings, False), retry=Retry(NoBackoff(), 0))
+    options = _options(settings, False)
+    if settings.redis_url.startswith("rediss:"):
+        options["redis_connect_func"] = _greet
+    pool = redis.BlockingConnectionPool.from_url(settings.redis_url, **options, retry=Retry(NoBackoff(), 0))
     return redis.Redis.from_pool(pool)
+
+
+def _greet(connection: Any) -> None:
+    """Say something first over TLS: what the server sends after the handshake is read with the answer.
+
+    Else redis-py sees that there is something to read, takes it for a reply that nobody waits for, and gives the connection up.
+    """
+    connection.on_connect()
+    connection.send_command("PING")
+    with contextlib.suppress(redis.ResponseError):  # this user may not say that: an answer it is
+        connection.read_response()
 
 
 _NAMELESS: dict[str, Any] = (
@@ -149,7 +181,17 @@ _NAMELESS: dict[str, Any] = (
 """A process that lives for a second need not tell the server each time by which library it speaks: that is two commands."""
 
 
+def check(settings: Settings) -> None:
+    """Raise Invalid for a URL whose parts cannot be understood. Nothing is connected."""
+    try:
+        for url in servers(settings.redis_url):
+            connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()
+    except (ValueError, TypeError) as error:
+        raise Invalid(f"SUBLET_REDIS_URL {settings.shown_url!r}: {error}") from None
+
+
 def _options(settings: Settings, blocking: bool) -> dict[str, Any]:
+    settings.check_tls()
     return {
         "max_connections": 4 if blocking else 16,
         "timeout": settings.timeout,

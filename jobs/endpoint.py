@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jobs.errors import REFUSALS, Denied, Invalid, JobsError, Unavailable
+from jobs.errors import REFUSALS, Denied, Invalid, JobsError, Unavailable, Unconfirmed
 from jobs.wire import Answer
 
 PROBLEM = "urn:sublet:problem:"
@@ -70,6 +70,8 @@ class Endpoint:
             return Unavailable(f"the API at {self.url} sends us elsewhere ({status}, to {to}): set SUBLET_SOURCE to where it is")
         if status == 413 or (kind and status in (400, 414, 415, 422, 431)):
             return Invalid(detail or f"the API at {self.url} refused the request ({status})")
+        if _code(kind) == "UNCONFIRMED":
+            return Unconfirmed(detail)
         if kind:
             return Unavailable(f"the API at {self.url} cannot serve now: {detail}")
         return self.foreign(f"{status}, {content}")

@@ -13,8 +13,13 @@
     │   ├── WrongLayout    WRONG_LAYOUT   another version's data lives here
     │   └── OutOfMemory    OOM            Redis is full; claims and completions still work, and make room
     ├── Unavailable        Redis did not answer in time: outcome unknown; every verb is safe to send again
+    │   ├── Unconfirmed    Redis has it, but not as many replicas or disks as were asked for: send the same again
+    │   ├── Forbidden      Redis's access list lets this user not do that
     │   ├── Busy           this process has no connection to spare; Redis itself may be well
+    │   ├── Demoted        this server takes no writes now: a failover is under way, or was
     │   └── Unfit          what answered cannot be used: not Redis, too old, or set to evict jobs
+    │       ├── Moved      it is a node of a cluster, and another one has what was asked for
+    │       └── NotDurable it cannot keep jobs as surely as was asked for
     ├── Denied             the HTTP API does not take this token, or not for this
     ├── Invalid            the request never left this process: bad payload, unknown task, bad name
     └── JobFailed          the job that was waited for ended without a result
@@ -98,12 +103,32 @@ class Unavailable(JobsError):
     """Redis could not be reached or did not answer in time. The outcome is unknown; sending the same again is safe."""
 
 
+class Unconfirmed(Unavailable):
+    """Redis has taken it in, but fewer replicas, or disks, have it than were asked for. Sending the same again is safe."""
+
+
+class Forbidden(Unavailable):
+    """The user of the URL may not do this: Redis's access list (ACL) says so."""
+
+
 class Busy(Unavailable):
     """This process has no connection to spare; Redis itself may be well."""
 
 
+class Demoted(Unavailable):
+    """This server takes no writes now: another one is becoming the primary, or has become it."""
+
+
 class Unfit(Unavailable):
     """What answers there cannot keep jobs: it is not Redis, is too old, or is set to evict them."""
+
+
+class Moved(Unfit):
+    """The server is a node of a cluster, and another one has what was asked for."""
+
+
+class NotDurable(Unfit):
+    """The server cannot keep a job as surely as was asked for, now or again: it must be set otherwise, or asked for less."""
 
 
 class Denied(JobsError):

@@ -15,6 +15,7 @@ from typing import Any
 import hiredis
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
+Commands = Sequence[tuple[Any, ...]]
 Ask = tuple[tuple[Any, ...], Callable[[Any], None]]
 """A command, and who is told its reply: at once, or it is told the error that came instead of one."""
 
@@ -27,12 +28,12 @@ POOL_EMPTY = "No connection available"
 class Line(asyncio.Protocol):
     """Connects when it is first asked, and again after it broke. What had no answer then is told so; nothing is sent again.
 
-    As long as the pool's `socket_timeout` it may be silent while an answer is owed.
+    As long as the pool's `socket_timeout`, and `more` seconds, it may be silent while an answer is owed.
     """
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, more: float = 0.0) -> None:
         self._pool = pool
-        self._silence: float = pool.connection_kwargs["socket_timeout"]
+        self._silence: float = pool.connection_kwargs["socket_timeout"] + more
         self._connection: Any = None
         self._transport: Any = None
         self._reader: Any = None
@@ -136,15 +137,15 @@ class Lent:
     idle = False
     """What comes first may always wait for what comes with it."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, client: Any, most: int = PIPELINE) -> None:
+        self._client, self._most = client, most
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
 
     def send(self, asks: Sequence[Ask]) -> None:
         """Send commands in one go."""
-        for i in range(0, len(asks), PIPELINE):
-            task = asyncio.get_running_loop().create_task(self._deliver(asks[i : i + PIPELINE]))
+        for i in range(0, len(asks), self._most):
+            task = asyncio.get_running_loop().create_task(self._deliver(asks[i : i + self._most]))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
@@ -187,18 +188,10 @@ class SyncLines:
     def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and read its reply. Raises whatever redis-py raises."""
         packed = hiredis.pack_command(command)
-        if self._process != os.getpid():  # a fork: what is here is the parent's
-            self._pool.reset()
-            self._begin()
-        room, idle = self._room, self._idle
-        if not room.acquire(timeout=self._pool.timeout):
-            raise ConnectionError(POOL_EMPTY)
+        room, idle = self._enter()
         connection, answered = None, False
         try:
-            try:
-                connection = idle.pop()
-            except IndexError:
-                connection = self._pool.make_connection()
+            connection = self._take(idle)
             _mend(connection)
             connection.send_packed_command([packed], check_health=False)
             reply = connection.read_response()
@@ -208,11 +201,54 @@ class SyncLines:
             answered = True
             raise
         finally:
-            if connection:
-                if not answered:  # e.g. a Ctrl-C: the next command must not read this one's reply
-                    connection.disconnect()
-                idle.append(connection)
-            room.release()
+            _give(connection, answered, room, idle)
+
+    def ask_all(self, commands: Commands, more: float = 0.0) -> list[Any]:
+        """Send commands in one go over one connection, and read their replies, errors among them; `more` seconds for each."""
+        packed = [hiredis.pack_command(command) for command in commands]
+        room, idle = self._enter()
+        connection, answered = None, False
+        try:
+            connection = self._take(idle)
+            _mend(connection)
+            connection.send_packed_command(packed, check_health=False)
+            replies = [_reply(connection, more) for _ in packed]
+            answered = True
+            return replies
+        finally:
+            _give(connection, answered, room, idle)
+
+    def _enter(self) -> tuple[threading.Semaphore, list[Any]]:
+        if self._process != os.getpid():  # a fork: what is here is the parent's
+            self._pool.reset()
+            self._begin()
+        room, idle = self._room, self._idle
+        if not room.acquire(timeout=self._pool.timeout):
+            raise ConnectionError(POOL_EMPTY)
+        return room, idle
+
+    def _take(self, idle: list[Any]) -> Any:
+        try:
+            return idle.pop()
+        except IndexError:
+            return self._pool.make_connection()
+
+
+def _give(connection: Any, answered: bool, room: threading.Semaphore, idle: list[Any]) -> None:
+    if connection:
+        if not answered:  # e.g. a Ctrl-C: the next command must not read this one's reply
+            connection.disconnect()
+        idle.append(connection)
+    room.release()
+
+
+def _reply(connection: Any, more: float) -> Any:
+    try:
+        if more and connection.socket_timeout:
+            return connection.read_response(timeout=connection.socket_timeout + more)
+        return connection.read_response()
+    except ResponseError as error:
+        return error
 
 
 def _mend(connection: Any) -> None:
@@ -233,9 +269,21 @@ class SyncLent:
 
     def ask(self, command: tuple[Any, ...]) -> Any:
         """Send a command and read its reply. Raises whatever redis-py raises."""
-        connection = self._pool.get_connection()
+        (reply,) = self.ask_all((command,))
+        if isinstance(reply, ResponseError):
+            raise reply
+        return reply
+
+    def ask_all(self, commands: Commands, more: float = 0.0) -> list[Any]:
+        """Send commands in one go over one connection, and read their replies, errors among them; `more` seconds for each."""
+        connection, answered = self._pool.get_connection(), False
         try:
-            connection.send_command(*command)
-            return connection.read_response()
+            for command in commands:
+                connection.send_command(*command)
+            replies = [_reply(connection, more) for _ in commands]
+            answered = True
+            return replies
         finally:
+            if not answered:
+                connection.disconnect()
             self._pool.release(connection)

@@ -19,8 +19,8 @@ from typing import Any
 
 from jobs import keys
 from jobs.config import BLOCK_SECONDS, Settings, connect
+from jobs.ears import blocking_line
 from jobs.errors import JobsError
-from jobs.line import Lent, Line
 from jobs.reads import together
 from jobs.scripts import Call
 
@@ -77,11 +77,11 @@ class _Line:
 
 
 class Markers:
-    """The waiting claims of one process. `run` sends a call over its ordinary connection."""
+    """The waiting claims of one process. `run` sends a call over its ordinary connection; `line` may read on several servers."""
 
-    def __init__(self, settings: Settings, run: Run, base: str, client: Any = None) -> None:
-        self._client = client or connect(settings, blocking=True)
-        self._line = Lent(self._client) if client or settings.door else Line(self._client.connection_pool)
+    def __init__(self, settings: Settings, run: Run, base: str, client: Any = None, line: Any = None) -> None:
+        self._client = None if line else client or connect(settings, blocking=True)
+        self._line = line or blocking_line(settings, self._client, client)
         self._run = run
         self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))  # no queue's name has a bar in it
         self._waiters: dict[Waiter, None] = {}
@@ -286,7 +286,8 @@ class Markers:
         await self._line.aclose(at_once=True)
         if self._rest:
             self._rest.cancel()
-        await self._client.aclose()
+        if self._client:
+            await self._client.aclose()
 
 
 def _no_matter(reply: Any) -> None:

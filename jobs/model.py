@@ -51,6 +51,8 @@ class Submission(NamedTuple):
     task: str
     rules: str
     payload: bytes
+    durability: str = ""
+    """What its submit waits for (`Durability`); empty for what the settings say. Redis keeps nothing of it."""
 
 
 class Submitted(NamedTuple):

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal, get_args
 
 from jobs.errors import Invalid
 from jobs.keys import is_key, is_name
@@ -17,6 +17,8 @@ RETENTION_MIN = 60.0
 
 Seconds = float | timedelta
 """A duration: seconds, or a timedelta."""
+Durability = Literal["none", "replicated", "fsync"]
+"""What a submit waits for before it is acknowledged: Redis itself, replicas, or Redis's disk (`docs/durability.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Options:
     retention: Seconds = 86_400.0
     """How long a completed job is kept; at least 60 s. Dead and cancelled ones are kept 14 days, or this if longer."""
     backoff: Backoff | float = Backoff()
+    durability: Durability | None = None
+    """What submit waits for; None for what SUBLET_DURABILITY says."""
 
     def but(self, **changes: Any) -> "Options":
         """The same with some changes. Raises Invalid for a name that is no option."""
@@ -89,17 +93,24 @@ class Options:
 
     def _check(self) -> None:
         if not is_name(self.queue):
-            raise Invalid(f"queue {self.queue!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+            raise Invalid(f"queue {self.queue[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if not (isinstance(self.priority, int) and -100 <= self.priority <= 100):
             raise Invalid(f"priority {self.priority!r}: use a whole number from -100 to 100")
         if self.key is not None and not is_key(self.key):
-            raise Invalid(f"key {self.key!r}: use 1 to 128 visible ASCII characters")
+            raise Invalid(f"key {self.key[:80]!r}: use 1 to 128 visible ASCII characters")
         if self.window is not None and self.key is None:
             raise Invalid("window without a key: give the key that it is for")
         if not (isinstance(self.max_attempts, int) and self.max_attempts >= 1):
             raise Invalid(f"max_attempts {self.max_attempts!r}: use a whole number from 1")
+        check_durability(self.durability or "none")
         if self.run_at is not None and (self.delay or self.run_at.tzinfo is None):
             raise Invalid("run_at: give a moment with a time zone, and no delay beside it")
+
+
+def check_durability(word: str) -> None:
+    """Raise Invalid for what is no `Durability`."""
+    if word not in get_args(Durability):
+        raise Invalid(f"durability {word!r}: use {', '.join(get_args(Durability))}")
 
 
 def _ms(name: str, value: Seconds, least: float = 0) -> int:

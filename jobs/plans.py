@@ -4,19 +4,14 @@ Transports follow plans, so async and sync clients share every decision made her
 what to do when a job moved on between looking and acting.
 """
 
-import os
 import re
-import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from typing import cast
+from collections.abc import Callable
 
 from jobs import keys, reads, roster, upkeep, verbs
-from jobs.config import Settings
-from jobs.errors import Changed, Invalid, JobsError, NoNamespace, Unfit
-from jobs.model import Job, Page, Queue, Reaped, State, Stats, Submission, Submitted, WorkerInfo
-from jobs.options import PAYLOAD_MAX
-from jobs.scripts import Call, refusal
+from jobs.errors import Changed, Invalid
+from jobs.intake import Intake
+from jobs.model import Job, Page, Queue, Reaped, State, Stats, WorkerInfo
+from jobs.scripts import Call
 from jobs.transport import Plan
 
 PAGE_EXAMINED = 1000
@@ -24,32 +19,11 @@ PAGE_EXAMINED = 1000
 LOOKS = 5
 """How often an operator's verb looks again at a job that keeps moving."""
 
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_LETTERS = _ALPHABET.encode() * 8
-"""For `bytes.translate`: a letter for each byte, so that 16 bytes of chance make 80 bits of it."""
 _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
-def new_id(partition: int) -> str:
-    """A job's id, `<partition>-<ULID>`: 48 bits of time, 80 of chance. Nothing relies on its order."""
-    return f"{partition}-{_moment(int(time.time() * 1000))}{os.urandom(16).translate(_LETTERS).decode()}"
-
-
-@lru_cache(1)  # the jobs of one ms share it
-def _moment(ms: int) -> str:
-    return "".join([_ALPHABET[ms >> shift & 31] for shift in range(45, -1, -5)])
-
-
-class Layout:
+class Layout(Intake):
     """Where a namespace's jobs live, and the plans over it."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
-
-    def of_queue(self, queue: str) -> str:
-        """The base where a queue's jobs live."""
-        return self.bases[keys.partition_of_queue(queue, len(self.bases))]
 
     def check_queue(self, name: str, *others: str) -> None:
         """Raise Invalid if this can name no queue and is none of the others."""
@@ -61,70 +35,6 @@ class Layout:
         if not keys.is_id(job_id):
             raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
-
-    def submission(self, task: str, payload: bytes, queue: str, rules: str, job_id: str | None = None) -> Submission:
-        """A job to be, checked, with a fresh id or the caller's own (prefixed with its partition). Raises Invalid."""
-        if not keys.is_name(task):
-            raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-        if len(payload) > PAYLOAD_MAX:
-            raise Invalid(
-                f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send its place"
-            )
-        partition = keys.partition_of_queue(queue, len(self.bases))
-        if job_id is None:
-            return Submission(new_id(partition), queue, task, rules, payload)
-        own = job_id if job_id.startswith(f"{partition}-") else f"{partition}-{job_id}"
-        if not keys.is_id(own):
-            raise Invalid(f"id {own[:80]!r}: use 1 to 62 of A-Z a-z 0-9 _ . : -")
-        return Submission(own, queue, task, rules, payload)
-
-    def prepare(self) -> Plan[None]:
-        """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
-        yield reads.layout(self.bases[0])  # if Redis is away, this says so, and nothing else is tried
-        policy = yield from self._eviction_policy()
-        if policy.startswith("allkeys") and not self.settings.allow_eviction:
-            raise Unfit(
-                f"Redis at {self.settings.shown_url} is set to evict jobs when memory is short (maxmemory-policy {policy}): "
-                "run CONFIG SET maxmemory-policy noeviction, or set SUBLET_ALLOW_EVICTION=1 to risk it"
-            )
-        for base in self.bases:
-            yield verbs.init(base)
-
-    def _eviction_policy(self) -> Plan[str]:
-        try:
-            policy: str = yield reads.eviction_policy()
-        except JobsError:  # INFO is not for everyone
-            return ""
-        return policy
-
-    def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
-        """Store jobs, as many as there are. Raises Invalid or Refused; some may be stored then, and sending again is safe."""
-        answers = yield from self.submit_each(jobs)
-        for answer in answers:
-            if isinstance(answer, JobsError):
-                raise answer
-        return cast(list[Submitted], answers)
-
-    def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
-        """Store jobs, as many as there are, each on its own: per job what became of it, or why it was refused."""
-        answers: dict[str, list[Submitted | JobsError]] = {}
-        for base, batch in self._batches(jobs):
-            try:
-                words = yield verbs.submit(base, batch)
-            except NoNamespace:
-                yield from self.prepare()
-                words = yield verbs.submit(base, batch)
-            answers.setdefault(base, []).extend(_answer(job, word) for job, word in zip(batch, words, strict=True))
-        in_turn = {base: iter(own) for base, own in answers.items()}
-        return [next(in_turn[self.of_queue(job.queue)]) for job in jobs]
-
-    def _batches(self, jobs: Sequence[Submission]) -> Iterable[tuple[str, list[Submission]]]:
-        by_base: dict[str, list[Submission]] = {}
-        for job in jobs:
-            by_base.setdefault(self.of_queue(job.queue), []).append(job)
-        for base, own in by_base.items():
-            for batch in verbs.batches(own, lambda job: len(job.payload)):
-                yield base, batch
 
     def get(self, job_id: str) -> Plan[Job]:
         """One job. Raises NotFound."""
@@ -165,7 +75,7 @@ class Layout:
         return self._arrange(queue, lambda base, seen: verbs.resume(base, queue, seen.revision))
 
     def configure(self, queue: str, **limits: int | None) -> Plan[str]:
-        """Set limits: `jobs` and `bytes` of a queue, `completed` of all partitions (queue `*`); None lifts one.
+        """Set limits: `jobs` and `bytes` of a queue, `completed`, `dead`, `cancelled` of all partitions (`*`); None lifts one.
 
         What is not named stays. Answers all that hold now, as words. Raises Invalid for a name or limit that cannot be.
         """
@@ -199,12 +109,15 @@ class Layout:
         return upkeep.reap(self.bases, by)
 
     def fire(self, by: str) -> Plan[int]:
-        """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once."""
-        return upkeep.fire(self.bases, by)
+        """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once.
+
+        Raises OutOfMemory where a server has no room for them: the slots wait.
+        """
+        return upkeep.fire(self.bases, by, self.admission)
 
     def see_to(self, by: str) -> Plan[None]:
         """Do a share of the upkeep where something is overdue; where nothing is, nothing is written."""
-        return upkeep.see_to(self.bases, by)
+        return upkeep.see_to(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
         """Forget what is past its time, in every partition: jobs forgotten, whether there may be more."""
@@ -250,6 +163,8 @@ class Layout:
         cursor: str | None = None,
     ) -> Plan[Page]:
         """Jobs by state, queue and task; looks at 1,000 a page at most. Raises Invalid for a cursor from elsewhere."""
+        if queue is not None:
+            self.check_queue(queue)
         shelves = yield from self._shelves(state, queue)
         at, offset = _place(shelves, cursor)
         found: list[Job] = []
@@ -281,12 +196,6 @@ class Layout:
                     names = [queue] if queue else (yield reads.queues(base))
                     shelves += [(base, f"queue:{name}") for name in names]
         return shelves
-
-
-def _answer(job: Submission, word: Submitted | str) -> Submitted | JobsError:
-    if not isinstance(word, str):
-        return word
-    return refusal(f"{word}; refused: job {job.id} of task {job.task}") or Invalid(word)
 
 
 def _place(shelves: list[tuple[str, str]], cursor: str | None) -> tuple[int, int]:

@@ -16,7 +16,8 @@ T = TypeVar("T")
 SPOILED = (ValueError, KeyError, OverflowError)
 """What comes of reading a job that is gone, or whose fields none of our scripts has written."""
 
-TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "released", "expired", "lease_lost", "queue_full")
+
+TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "released", "expired", "lease_lost", "queue_full", "forgotten")
 """The counters kept in a base's hash since it was made."""
 
 
@@ -253,39 +254,6 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
     return together([("TYPE", key) for key in wanted], read)
 
 
-def clock() -> Call[datetime]:
-    """What Redis's clock says."""
-    return Call((("TIME",),), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))
-
-
 def layout(base: str) -> Call[str]:
     """The layout that a partition has; empty where there is none."""
     return Call((("HGET", base, "layout"),), lambda reply: reply.decode() if reply else "")
-
-
-def known(shas: Sequence[str]) -> Call[list[bool]]:
-    """Which of these scripts the server has loaded."""
-    return Call((("SCRIPT", "EXISTS", *shas),), lambda reply: [bool(word) for word in reply])
-
-
-def config(name: str) -> Call[str]:
-    """One of the server's settings; empty where it has none of this name."""
-    return Call((("CONFIG", "GET", name),), lambda reply: reply[1].decode() if reply else "")
-
-
-def server() -> Call[dict[str, Any]]:
-    """What the server says of itself."""
-    return Call((("INFO",),), info)
-
-
-def eviction_policy() -> Call[str]:
-    """The server's `maxmemory-policy`; empty where the server does not say."""
-    return Call((("INFO", "memory"),), lambda reply: str(info(reply).get("maxmemory_policy", "")))
-
-
-def info(reply: Any) -> dict[str, Any]:
-    """What INFO answered, as a dictionary, whether or not the client has read it already."""
-    if isinstance(reply, dict):
-        return reply
-    lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)
-    return {name: value for name, _, value in lines}

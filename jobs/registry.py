@@ -73,7 +73,8 @@ class Task(Generic[P, R]):
 
     def _job(self, job_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
         payload = self.arguments.dump(args, kwargs)
-        return self.app.layout.submission(self.name, payload, self.defaults.queue, self._rules, job_id)
+        options = self.defaults
+        return self.app.layout.submission(self.name, payload, options.queue, self._rules, job_id, options.durability)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Have a worker run this. Raises Invalid when the arguments do not fit, Refused or Unavailable from Redis."""

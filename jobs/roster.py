@@ -20,6 +20,8 @@ SHOWN = 100
 """Ids of a worker's jobs that are shown at most."""
 PAGE = 500
 """Running jobs that are looked at in one round trip."""
+DIGITS = 14
+"""Of a moment in ms, at most."""
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
@@ -98,13 +100,19 @@ def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
 
 
 def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerInfo]]:
-    """What these workers say of themselves; those that have left by then are left out."""
+    """What these workers say of themselves; those that have left by then are left out, and what is only half a worker's."""
 
     def read(reply: Sequence[Any]) -> list[WorkerInfo]:
         found = zip(seen, (pairs(fields) if fields else {} for fields in reply), strict=True)
-        return [_worker(name, at, fields) for (name, at), fields in found if "life" in fields]
+        return [_worker(name, at, fields) for (name, at), fields in found if _is_whole(fields)]
 
     return together([("HGETALL", keys.worker(base, name)) for name, _ in seen], read)
+
+
+def _is_whole(fields: dict[str, bytes]) -> bool:
+    """Is it a worker's card? Somebody may have spoiled it, or deleted a part."""
+    since = fields.get("enlisted_at", b"")
+    return fields.get("life", b"").isascii() and "life" in fields and since.isdigit() and len(since) <= DIGITS
 
 
 def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInfo:
@@ -112,7 +120,7 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
     return WorkerInfo(
         name=name,
         life=fields["life"].decode(),
-        place=fields.get("place", b"").decode(),
+        place=fields.get("place", b"").decode(errors="replace"),
         enlisted_at=datetime.fromtimestamp(int(fields["enlisted_at"]) / 1000, UTC),
         seen_at=seen_at,
         draining="drain" in fields,

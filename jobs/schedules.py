@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jobs.admission import FIRING_BYTES, Admission
+from jobs.errors import OutOfMemory
 from jobs.schedule import Recurrence, firing
 from jobs.scripts import Call, script
 from jobs.transport import Plan
@@ -131,28 +133,46 @@ def _said(moment: int | None) -> str:
     return "" if moment is None else str(moment)
 
 
-def fire_due(bases: Sequence[str], by: str) -> Plan[Fired]:
-    """Fire what has come, in every partition. Any number may do so at once."""
+def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[Fired]:
+    """Fire what has come, in every partition. Any number may do so at once.
+
+    Raises OutOfMemory, after the others had their turn, for a server that has no room: its slots wait, and come again in 2 s.
+    """
+    done, full = Fired(0, 0), None
+    for base in bases:
+        try:
+            some = yield from _fire_in(base, by, admission)
+        except OutOfMemory as error:
+            full = full or error
+        else:
+            done = Fired(done.jobs + some.jobs, done.waiting + some.waiting, done.moving + some.moving)
+    if full:
+        raise full
+    return done
+
+
+def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
     jobs = waiting = 0
     moving: list[str] = []
-    for base in bases:
-        for _ in range(ROUNDS):
-            picked: Picked = yield pick(base)
-            moving += [one.name for one in picked.picks if one.plan.endswith(ARRIVES)]
-            shots = [shot for one in picked.picks if not one.plan.endswith(ARRIVES) and (shot := _shot(one, picked.now))]
-            waiting += len(picked.picks) - len(shots)
-            more = picked.more
-            for some in _calls(shots):
-                answers: list[str] = yield fire(base, by, some)
-                words = [answer.partition(" ") for answer in answers]
-                for shot, answer in zip(some, answers, strict=True):
-                    if answer.startswith("INVALID"):
-                        _leave(shot.pick.name, f"cannot be fired ({answer.partition(' ')[2]})")
-                jobs += sum(int(n) for word, _, n in words if word in ("fired", "skipped"))
-                waiting += sum(word in ("held", "QUEUE_FULL", "INVALID") for word, _, _ in words)
-                more = more or any(word == "later" for word, _, _ in words)
-            if not more:
-                break
+    for _ in range(ROUNDS):
+        picked: Picked = yield pick(base)
+        moving += [one.name for one in picked.picks if one.plan.endswith(ARRIVES)]
+        shots = [shot for one in picked.picks if not one.plan.endswith(ARRIVES) and (shot := _shot(one, picked.now))]
+        waiting += len(picked.picks) - len(shots)
+        more = picked.more
+        for some in _calls(shots):
+            if admission and (full := (yield from admission.refuse(base, FIRING_BYTES))):
+                raise full
+            answers: list[str] = yield fire(base, by, some)
+            words = [answer.partition(" ") for answer in answers]
+            for shot, answer in zip(some, answers, strict=True):
+                if answer.startswith("INVALID"):
+                    _leave(shot.pick.name, f"cannot be fired ({answer.partition(' ')[2]})")
+            jobs += sum(int(n) for word, _, n in words if word in ("fired", "skipped"))
+            waiting += sum(word in ("held", "QUEUE_FULL", "INVALID") for word, _, _ in words)
+            more = more or any(word == "later" for word, _, _ in words)
+        if not more:
+            break
     return Fired(jobs, waiting, tuple(moving))
 
 

@@ -14,11 +14,11 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from jobs.errors import REFUSALS, Invalid, JobsError, OutOfMemory, QueueFull, Unavailable, Unfit
+from jobs.errors import REFUSALS, Demoted, Forbidden, Invalid, JobsError, Moved, OutOfMemory, QueueFull, Unavailable, Unfit
 
 T = TypeVar("T")
 
-LIBRARIES = ("lib", "queue", "life", "due", "slot")
+LIBRARIES = ("lib", "queue", "life", "forget", "due", "slot", "whole")
 """The files that may stand in front of a script, in this order. Its header names those that do."""
 
 NAMES = (
@@ -26,6 +26,7 @@ NAMES = (
     "cancel", "retry", "promote", "reap", "prune", "watch", "pause", "resume", "configure",
     "note", "enlist", "drain", "reconcile",
     "schedule", "pick", "fire", "pool", "summon", "complain",
+    "repair", "recount", "drop",
 )  # fmt: skip
 """All verbs; each is one file in `lua/`."""
 
@@ -34,8 +35,18 @@ _FIXED = re.compile(r"^-- ARGV  (\w+) ", re.MULTILINE)
 _REPEATED = re.compile(r"^-- ARGV  ((?:\w+ )+)…", re.MULTILINE)
 _CODES = re.compile(r"^-- CODE  ([A-Z_]+(?: [A-Z_]+)*)", re.MULTILINE)
 
-_AWAY = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "BUSY", "TRYAGAIN", "MISCONF", "NOREPLICAS")
-_DENIED = ("NOAUTH", "WRONGPASS", "NOPERM")
+_NOISE = re.compile(r"^([A-Z]+ )?Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
+_QUOTED = re.compile(r"""^([A-Z]+ )?\((['"])(.*)\2,\)$""", re.DOTALL)
+"""What redis-py puts before the words, and its async pipeline around them: it shows the error's arguments."""
+_PLACE = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$", re.DOTALL)
+"""What a server adds after a script's error."""
+_NOT_LET = ("NOPERM ", "ACL failure in script: ", "The user executing the script ")
+"""How a denial begins: of a command; within a script, where it has no code: of Valkey, of Redis 7.2 and later; of Redis 7.0."""
+
+_AWAY = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS")
+_DEMOTED = ("MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED")
+_MOVED = ("MOVED", "ASK")
+_DENIED = ("NOAUTH", "WRONGPASS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,21 @@ class Call(Generic[T]):
     """One request, made and not yet sent: its commands, and how its reply is read. Sending it twice has one effect.
 
     A script is one command, with its text for a server that does not know it yet; several plain reads go in one
-    round trip, but not in a MULTI: a full Redis refuses every command in one, reads too.
+    round trip, but not in a MULTI: a full Redis refuses every command in one, reads too. With `waits`, all commands are that
+    script's, the waits go behind them over the same connection, and `read` is given two lists: the scripts' replies, and what
+    the server counted, or said instead (see `jobs.durability`).
     """
 
     commands: tuple[tuple[Any, ...], ...]
     read: Callable[[Any], T]
     text: str = ""
+    waits: tuple[tuple[Any, ...], ...] = ()
+
+    @property
+    def tag(self) -> str:
+        """The hash tag of the partition it is about, `{sublet:0}`; empty for one about the server itself."""
+        key = next((word for word in self.commands[0] if isinstance(word, str) and word.startswith("{")), "")
+        return key[: key.find("}") + 1]
 
     def with_text(self) -> tuple[Any, ...]:
         """The script's command again, for a server that answered NOSCRIPT."""
@@ -109,14 +129,11 @@ def script(name: str) -> Script:
 
 def refusal(message: str) -> JobsError | None:
     """The error for a reply that begins with a known code; None for an unknown one, which is a bug of ours."""
-    message = re.sub(
-        r"^Command # \d+ \(.*\) of pipeline caused error: | script: [0-9a-f]{40}, on .*$", "", message, flags=re.DOTALL
-    )
-    message = re.sub(r"^\('(.*)',\)$", r"\1", message, flags=re.DOTALL)  # redis-py's async pipeline shows the error's arguments
+    message = _PLACE.sub("", _QUOTED.sub(r"\1\3", _NOISE.sub(r"\1", message)))
     code, _, words = message.partition(" ")
     if code == "OOM":
         return OutOfMemory(
-            "Redis is full (maxmemory) and takes no new job; workers still empty it: add workers, or raise maxmemory"
+            "Redis is full (maxmemory) and takes nothing new; workers still empty it: add workers, or raise maxmemory"
         )
     if code == "QUEUE_FULL":
         return QueueFull(f"{words}: add workers, or raise the limit (sublet configure)")
@@ -125,14 +142,35 @@ def refusal(message: str) -> JobsError | None:
             "somebody else has written to this namespace: a key is of another type than it must be (WRONGTYPE); "
             "nothing was changed; sublet doctor names the key"
         )
+    if code == "WRONG_LAYOUT" and "layout dropped" in words:
+        return REFUSALS[code](
+            f"{words.partition(' ')[0]} takes nothing: a drop was interrupted, or is under way: run sublet drop again"
+        )
     if code == "INVALID":
         return Invalid(words)
     if code in REFUSALS:
         return REFUSALS[code](words or message)
+    return _of_server(code, message)
+
+
+def _of_server(code: str, message: str) -> JobsError | None:
+    """The error for what Redis itself says, and none of our scripts; None for what is not known."""
     if code in _AWAY:
         return Unavailable(f"Redis cannot serve now ({message})")
+    if code in _DEMOTED:
+        return Demoted(f"Redis cannot serve now ({message}): another server may have taken over")
+    if code in _MOVED:
+        return Moved(f"this is a cluster: use redis+cluster://… in SUBLET_REDIS_URL ({message})")
+    if message.startswith(_NOT_LET):
+        return Forbidden(
+            f"Redis does not let this user do that ({message}): see to its rights (ACL), or use another in SUBLET_REDIS_URL"
+        )
     if code in _DENIED:
         return Unavailable(f"Redis refused this client ({message}): check user and password in SUBLET_REDIS_URL")
+    if "access a non local key" in message:
+        return Demoted(f"a slot is being moved key by key, and scripts wait until it is whole again ({message})")
+    if "cluster support disabled" in message:
+        return Unfit("this is no cluster: use redis://… in SUBLET_REDIS_URL")
     if "DB index" in message:
         return Unfit(f"this server has no such database ({message}): check the number at the end of SUBLET_REDIS_URL")
     if "unknown command" in message.lower() or "unknown redis command" in message.lower():

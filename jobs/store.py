@@ -24,9 +24,10 @@ from jobs.model import (
     WorkerInfo,
 )
 from jobs.plans import Layout
+from jobs.routes import Routes, transport_for
 from jobs.scripts import Call
 from jobs.tail import Tail
-from jobs.transport import Plan, Transport, follow
+from jobs.transport import Plan, follow
 from jobs.waiter import Endings
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class Store:
     def __init__(self, settings: Settings, client: Any = None, blocking: Any = None) -> None:
         self.settings = settings
         self.layout = Layout(settings)
-        self._transport = Transport(settings, client)
+        self._transport = transport_for(settings, client)
+        self._routes = self._transport if isinstance(self._transport, Routes) else None
         self._blocking = blocking
         self._endings: Endings | None = None
         self._tail: Tail | None = None
@@ -52,7 +54,9 @@ class Store:
         self._preparing: asyncio.Future[None] | None = None
         self.hurried = asyncio.Event()
         """Nobody is to wait any more."""
-        self._claims = Claims(settings, self.layout, self.run, self._anew, self.prepare, self.settle, self.hurried, blocking)
+        self._claims = Claims(
+            settings, self.layout, self.run, self._anew, self.prepare, self.settle, self.hurried, blocking, self._routes
+        )
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
         """Hears into which queues jobs were submitted (see `jobs.summoner`)."""
         self.summoner: Summoner | None = None
@@ -183,7 +187,7 @@ class Store:
 
     async def watch(self, job_id: str, wait: float) -> Standing:
         """Where a job stands, as soon as it has ended or `wait` seconds are over."""
-        endings = self._endings = self._endings or Endings(self.settings, self.run, self._blocking)
+        endings = self._endings = self._endings or Endings(self.settings, self.run, self._blocking, self._routes)
         return await endings.watch(self.layout.of_id(job_id), job_id, 0 if self.hurried.is_set() else wait)
 
     def hurry(self) -> None:
@@ -210,7 +214,7 @@ class Store:
     def tail(self) -> Tail:
         """Who hears of every move of every job: one for all listeners of this process."""
         if self._tail is None:
-            self._tail = Tail(self.settings, self.run, self._blocking)
+            self._tail = Tail(self.settings, self.run, self._blocking, self._routes)
         return self._tail
 
     async def aclose(self) -> None:

@@ -18,6 +18,7 @@ from jobs.config import Settings
 from jobs.errors import JobsError, NotFound
 from jobs.invokers import Invoker, invokers_of, lacking
 from jobs.plans import Layout
+from jobs.routes import sync_transport_for
 from jobs.store import Store
 from jobs.summoner import AGAIN, Order, Summoned, Summoner, Troubles, owed
 from jobs.transport import SyncTransport, follow_sync
@@ -67,7 +68,7 @@ def summon_once(settings: Settings, invokers: Invokers = invokers_of, transport:
     An event loop is started only where some pool is owed a worker. A pool that cannot be asked about keeps nobody from the
     others: why it cannot is raised when those are seen to.
     """
-    own, hired, troubles = transport or SyncTransport(settings), invokers(), Troubles()
+    own, hired, troubles = transport or sync_transport_for(settings), invokers(), Troubles()
     try:
         bases, asked, orders = Layout(settings).bases, 0, list[Order]()
         for pool in follow_sync(own.run, pools.known(bases)):

@@ -6,7 +6,7 @@ Redis's ids make that exact: a page begins with the very entry that the listener
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,10 +14,11 @@ from weakref import WeakSet
 
 from jobs import keys
 from jobs.config import BLOCK_SECONDS, Settings, connect
+from jobs.ears import Ear, Run, blocking_line
 from jobs.errors import Invalid
-from jobs.line import Lent, Line
 from jobs.model import State
 from jobs.reads import pairs, together
+from jobs.routes import Routes
 from jobs.scripts import Call
 
 PAGE = 500
@@ -85,17 +86,16 @@ class Found(NamedTuple):
 class Tail:
     """Hears of every move. Belongs to one event loop; connects when somebody waits, and reads while somebody does."""
 
-    def __init__(self, settings: Settings, run: Callable[[Call[Any]], Awaitable[Any]], client: Any = None) -> None:
-        self._client = client or connect(settings, blocking=True)
-        self._line = Lent(self._client) if client or settings.door else Line(self._client.connection_pool)
+    def __init__(self, settings: Settings, run: Run, client: Any = None, routes: Routes | None = None) -> None:
+        self._client = None if routes else client or connect(settings, blocking=True)
         self._run = run
         self._bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
-        self._streams = [keys.events(base) for base in self._bases]
-        self._newest: list[bytes] = []
+        self._lines = [Ear(routes, base) for base in self._bases] if routes else [blocking_line(settings, self._client, client)]
+        self._following: list[asyncio.Task[None] | None] = [None] * len(self._lines)
+        self._newest: dict[str, bytes] = {}
         self.heard = 0
         """How often there was news."""
         self._waiting: set[asyncio.Future[None]] = set()
-        self._following: asyncio.Task[None] | None = None
         self._reads: dict[tuple[Cursor, int, int], asyncio.Future[Moves]] = {}
         self._kept: dict[tuple[Cursor, int], Moves] = {}
         self.turn = asyncio.Semaphore(TURNS)
@@ -166,8 +166,10 @@ class Tail:
             return True
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(told)
-        if self._following is None or self._following.done():
-            self._following = asyncio.create_task(self._follow())
+        for i, line in enumerate(self._lines):
+            if (following := self._following[i]) is None or following.done():
+                bases = self._bases if len(self._lines) == 1 else [self._bases[i]]
+                self._following[i] = asyncio.create_task(self._follow(line, [keys.events(base) for base in bases]))
         try:
             async with asyncio.timeout(seconds):
                 await told
@@ -178,35 +180,28 @@ class Tail:
         finally:
             self._waiting.discard(told)
 
-    async def _follow(self) -> None:
-        """Read while somebody waits. A blocking read is never cut short, whoever goes."""
+    async def _follow(self, line: Any, streams: Sequence[str]) -> None:
+        """Read streams while somebody waits. A blocking read is never cut short, whoever goes."""
         while self._waiting:
-            looks = [("XREVRANGE", key, "+", "-", "COUNT", 1) for key in self._streams]
-            newest = await asyncio.gather(*self._ask(*looks))
+            looks = [("XREVRANGE", key, "+", "-", "COUNT", 1) for key in streams]
+            newest = await asyncio.gather(*_ask(line, *looks))
             failed = any(isinstance(reply, Exception) for reply in newest)
             if not failed:
-                self._hear([reply[0][0] if reply else b"0-0" for reply in newest])
-                failed = not await self._block()
+                self._hear({key: reply[0][0] if reply else b"0-0" for key, reply in zip(streams, newest, strict=True)})
+                failed = not await self._block(line, streams)
             await asyncio.sleep(REST if failed else SPACING)
 
-    async def _block(self) -> bool:
+    async def _block(self, line: Any, streams: Sequence[str]) -> bool:
         """Read until something comes after what is known. False if Redis failed."""
-        wish = ("XREAD", "BLOCK", BLOCK_SECONDS * 1000, "COUNT", 1, "STREAMS", *self._streams, *self._newest)
-        found = await self._ask(wish)[0]
+        known = [self._newest[key] for key in streams]
+        found = await _ask(line, ("XREAD", "BLOCK", BLOCK_SECONDS * 1000, "COUNT", 1, "STREAMS", *streams, *known))[0]
         if found and not isinstance(found, Exception):
-            first = {key.decode(): entries[0][0] for key, entries in found}
-            self._hear([first.get(key, old) for key, old in zip(self._streams, self._newest, strict=True)])
+            self._hear({key.decode(): entries[0][0] for key, entries in found})
         return not isinstance(found, Exception)
 
-    def _ask(self, *commands: tuple[Any, ...]) -> "list[asyncio.Future[Any]]":
-        """Send commands in one go. Each is answered by its reply, or by the error that came instead of one."""
-        replies: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in commands]
-        self._line.send([(command, partial(_tell, reply)) for command, reply in zip(commands, replies, strict=True)])
-        return replies
-
-    def _hear(self, newest: list[bytes]) -> None:
-        if newest != self._newest:
-            self._newest = newest
+    def _hear(self, newest: dict[str, bytes]) -> None:
+        if newest.items() - self._newest.items():
+            self._newest |= newest
             self.heard += 1
             self._wake()
 
@@ -221,16 +216,16 @@ class Tail:
         self._wake()
 
     async def aclose(self) -> None:
-        """Stop listening, and let go of the connection."""
+        """Stop listening, and let go of the connections."""
         self.close()
-        ends: list[asyncio.Future[Any]] = [*self._reads.values()]
-        if self._following:
-            self._following.cancel()
-            ends.append(self._following)
+        ends: list[asyncio.Future[Any]] = [*self._reads.values(), *filter(None, self._following)]
+        for following in filter(None, self._following):
+            following.cancel()
         if ends:
             await asyncio.wait(ends)
-        await self._line.aclose(at_once=True)
-        await self._client.aclose()
+        await asyncio.gather(*(line.aclose(at_once=True) for line in self._lines))
+        if self._client:
+            await self._client.aclose()
 
 
 def show(cursor: Iterable[Mark | None]) -> str:
@@ -291,6 +286,13 @@ def _move(id_: str, mark: Mark, fields: dict[str, bytes]) -> Move | None:
     except (KeyError, ValueError):
         return None
     return Move(id_, min(mark[0], LATEST_MS), jobs, state, code) if all(map(keys.is_id, jobs)) else None
+
+
+def _ask(line: Any, *commands: tuple[Any, ...]) -> "list[asyncio.Future[Any]]":
+    """Send commands in one go. Each is answered by its reply, or by the error that came instead of one."""
+    replies: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in commands]
+    line.send([(command, partial(_tell, reply)) for command, reply in zip(commands, replies, strict=True)])
+    return replies
 
 
 def _tell(future: "asyncio.Future[Any]", reply: Any) -> None:

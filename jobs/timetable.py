@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from jobs import reads
+from jobs import machine
 from jobs.errors import Changed, Invalid, NoNamespace, NotFound, Unfit
 from jobs.model import Submission, Submitted
 from jobs.moments import EPOCH, MS
@@ -252,7 +252,7 @@ def _read(base: str, wanted: Sequence[str], how: Callable[[str, Sequence[str]], 
 
 
 def _now() -> Plan[int]:
-    now: datetime = yield reads.clock()
+    now: datetime = yield machine.clock()
     return in_ms(now)
 
 

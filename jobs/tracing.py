@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from jobs.context import Context, Discard, Snooze
 from jobs.errors import Invalid
 from jobs.model import Submission
+from jobs.urls import servers
 
 try:
     from opentelemetry import context as otel
@@ -115,7 +116,7 @@ def _carrying(job: Submission) -> Submission:
 
 def _server(url: str) -> dict[str, str | int]:
     """Where the jobs go: host and port, or a socket's path; never the password."""
-    parts = urlsplit(url)
+    parts = urlsplit(next(servers(url)))  # of several, the one that is asked first
     if parts.scheme == "unix":
         return {"server.address": parts.path}
     return {"server.address": parts.hostname or "localhost", "server.port": parts.port or 6379}

@@ -13,21 +13,27 @@ from typing import Any, TypeVar, cast
 import redis
 import redis.asyncio
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
+    ClusterDownError,
     ConnectionError,
     InvalidResponse,
+    MasterDownError,
+    MovedError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
     TimeoutError,
+    TryAgainError,
 )
 
 from jobs.config import Settings, connect, connect_sync
-from jobs.errors import Busy, JobsError, Unavailable, Unfit
-from jobs.line import POOL_EMPTY, Ask, Lent, Line, SyncLent, SyncLines
+from jobs.errors import Busy, Invalid, JobsError, Unavailable, Unfit
+from jobs.line import POOL_EMPTY, Ask, Commands, Lent, Line, SyncLent, SyncLines
 from jobs.scripts import Call, refusal
+from jobs.together import Together, barriers, sorted_out, tell
 
 T = TypeVar("T")
 Plan = Generator[Call[Any], Any, T]
@@ -36,8 +42,14 @@ Plan = Generator[Call[Any], Any, T]
 PAUSES = (0.05, 0.2)
 """Seconds before a call without an answer is sent again."""
 
+SHARED = (("INFO", "memory"), ("CONFIG", "GET", "append[of]*"), ("COMMAND INFO", "waitaof"))
+"""Reads of what a server says of itself: whoever asks while one is under way gets its answer, as a thousand may at once."""
+
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
-_STRIPPED = {OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM "}
+_STRIPPED = {
+    OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM ", MovedError: "MOVED ", AskError: "ASK ",
+    TryAgainError: "TRYAGAIN ", ClusterDownError: "CLUSTERDOWN ", MasterDownError: "MASTERDOWN ",
+}  # fmt: skip
 """The codes that redis-py takes off a message when it has a class for them."""
 
 
@@ -46,16 +58,18 @@ class Transport:
 
     The first one does not even wait for the next, where nothing else is under way.
 
-    Scripts go over a `Line` of their own; reads, whose replies redis-py puts in order, and all calls where somebody has given
-    a client, go through that client.
+    Scripts go over a `Line` of their own, those that are waited for over another (see `jobs.together`); reads, whose replies
+    redis-py puts in order, and all calls where somebody has given a client, go through that client.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
         self.settings = settings
         self.client: Any = client or connect(settings)
         self._line = Lent(self.client) if client or settings.door else Line(self.client.connection_pool)
+        self._together: dict[Commands, Together] = {}
         self._outbox: list[Ask] = []
         self._reading: set[asyncio.Future[Any]] = set()
+        self._looks: dict[Commands, asyncio.Future[Any]] = {}
 
     async def run(self, call: Call[T]) -> T:
         """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
@@ -69,20 +83,35 @@ class Transport:
                 await asyncio.sleep(pause)
             except ResponseError as error:
                 raise refused(error) from error
+            except UnicodeEncodeError as error:
+                raise Invalid(f"{error.object[:80]!r} is no text: it has half of a character in it") from None
         raise AssertionError("unreachable")
 
     async def _reply(self, call: Call[Any]) -> Any:
         if not call.text:
             return await self._read(call)
+        if call.waits:
+            return await self._wait(call)
         try:
             return await self._ask(call.commands[0])
         except NoScriptError:
             return await self._ask(call.with_text())
 
+    async def _wait(self, call: Call[Any]) -> Any:
+        together = self._together.get(call.waits)
+        if together is None:
+            lent, most = isinstance(self._line, Lent), 1 << 30  # they must not be told apart
+            line = Lent(self.client, most) if lent else Line(self.client.connection_pool, waiting(call))
+            together = self._together[call.waits] = Together(line, call.waits)
+        try:
+            return await together.ask(call.commands)
+        except NoScriptError:
+            return await together.ask(with_texts(call))
+
     def _ask(self, command: tuple[Any, ...]) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        ask = command, partial(_tell, future)
+        ask = command, partial(tell, future)
         if not self._outbox and self._line.idle:
             self._line.send([ask])
             return future
@@ -97,9 +126,13 @@ class Transport:
 
     async def _read(self, call: Call[Any]) -> Any:
         # A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12.
-        reading = asyncio.ensure_future(self._pipe(call.commands))
-        self._reading.add(reading)
-        reading.add_done_callback(self._read_done)
+        reading = self._looks.get(call.commands)
+        if reading is None or reading.done():
+            reading = asyncio.ensure_future(self._pipe(call.commands))
+            self._reading.add(reading)
+            reading.add_done_callback(self._read_done)
+            if call.commands[-1] in SHARED:
+                self._looks[call.commands] = reading
         return await asyncio.shield(reading)
 
     def _read_done(self, reading: "asyncio.Future[Any]") -> None:
@@ -118,17 +151,20 @@ class Transport:
         """Finish what is under way and close the connections."""
         if self._reading:
             await asyncio.wait(self._reading)
+        for together in self._together.values():
+            await together.aclose()
         await self._line.aclose()
         await self.client.aclose()
 
 
-def _tell(future: "asyncio.Future[Any]", reply: Any) -> None:
-    if future.done():  # whoever asked has left
-        return
-    if isinstance(reply, BaseException):
-        future.set_exception(reply)
-    else:
-        future.set_result(reply)
+def waiting(call: Call[Any]) -> float:
+    """Seconds that the server may wait for a call."""
+    return sum(wait[-1] / 1000 for wait in call.waits if isinstance(wait[-1], int))
+
+
+def with_texts(call: Call[Any]) -> Commands:
+    """A call's scripts again, for a server that answered NOSCRIPT."""
+    return [("EVAL", call.text, *rest) for _, _, *rest in call.commands]
 
 
 class SyncTransport:
@@ -151,6 +187,8 @@ class SyncTransport:
                 time.sleep(pause)
             except ResponseError as error:
                 raise refused(error) from error
+            except UnicodeEncodeError as error:
+                raise Invalid(f"{error.object[:80]!r} is no text: it has half of a character in it") from None
         raise AssertionError("unreachable")
 
     def _reply(self, call: Call[Any]) -> Any:
@@ -160,10 +198,22 @@ class SyncTransport:
                     pipe.execute_command(*command)
                 replies = pipe.execute()
                 return replies if len(replies) > 1 else replies[0]
+        if call.waits:
+            return self._wait(call)
         try:
             return self._line.ask(call.commands[0])
         except NoScriptError:
             return self._line.ask(call.with_text())
+
+    def _wait(self, call: Call[Any]) -> Any:
+        for scripts in (call.commands, with_texts(call)):
+            replies = self._line.ask_all([*scripts, *barriers(scripts), *call.waits], waiting(call))
+            found = sorted_out(replies[: len(scripts)], replies[len(scripts) :], len(call.waits))
+            if not isinstance(found, NoScriptError):
+                break
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
     def close(self) -> None:
         """Close the connections."""

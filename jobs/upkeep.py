@@ -4,8 +4,9 @@ import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from jobs import reads, verbs
-from jobs.errors import Changed, Invalid
+from jobs import machine, reads, verbs
+from jobs.admission import Admission
+from jobs.errors import Changed, Invalid, OutOfMemory
 from jobs.model import Reaped
 from jobs.transport import Plan
 
@@ -24,28 +25,32 @@ def reap(bases: Sequence[str], by: str, limit: int = MOVES) -> Plan[Reaped]:
     return Reaped(ended, queued, more, come, pools)
 
 
-def fire(bases: Sequence[str], by: str) -> Plan[int]:
-    """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once."""
+def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
+    """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once.
+
+    Raises OutOfMemory where a server has no room for them: the slots wait.
+    """
     from jobs.moves import settle  # the calendar is of no use to who has no schedules
     from jobs.schedules import fire_due
 
-    fired = yield from fire_due(bases, by)
+    fired = yield from fire_due(bases, by, admission)
     for name in fired.moving:
         with contextlib.suppress(Changed, Invalid):  # one that is spoiled must not stop the others; it comes again in 2 s
             yield from settle(bases, name)
-    more = (yield from fire_due(bases, by)).jobs if fired.moving else 0
+    more = (yield from fire_due(bases, by, admission)).jobs if fired.moving else 0
     return fired.jobs + more
 
 
-def see_to(bases: Sequence[str], by: str) -> Plan[None]:
+def see_to(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:
     """Do a share of the upkeep where something is overdue; where nothing is, nothing is written."""
     come = False
     for base in bases:
-        now: datetime = yield reads.clock()
+        now: datetime = yield machine.clock()
         overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
         come = (overdue > 0 and (yield verbs.reap(base, limit=MOVES, by=by)).come) or come
     if come:
-        yield from fire(bases, by)
+        with contextlib.suppress(OutOfMemory):  # the slots wait; who only looks is not to be refused for them
+            yield from fire(bases, by, admission)
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:

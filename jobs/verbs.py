@@ -77,7 +77,7 @@ def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]
     def read(reply: list[bytes]) -> list[Submitted | str]:
         return [_submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
 
-    return script("submit").call(base, read, [field for job in jobs for field in job])
+    return script("submit").call(base, read, [field for job in jobs for field in job[:5]])
 
 
 def _submitted(job: Submission, word: bytes) -> Submitted | str:
@@ -210,7 +210,7 @@ def resume(base: str, queue: str, revision: int) -> Call[str]:
 
 
 def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
-    """Set all the limits of a queue (`jobs=N bytes=N`), or of the partition (queue `*`: `completed=N`). What is kept now."""
+    """Set all the limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). What is kept now."""
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 
 
@@ -227,6 +227,27 @@ def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
 def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
     """Forget finished jobs that are past their time. Jobs forgotten, and whether there may be more."""
     return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)
+
+
+def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[str]]:
+    """Look at up to 100 things (where seen, id or name); `how` is `look`, or `mend`. Per thing `sound`, or what was wrong."""
+    return script("repair").call(base, _words, [field for each in seen for field in each], how=how)
+
+
+def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
+    """Have up to 100 queues' backlogs say what was counted when `stamp` was the last event: queue, jobs, bytes, running.
+
+    Per queue `sound`, or `recounted` and what it said before. Raises Changed where something has moved since.
+    """
+    return script("recount").call(base, _words, [field for each in queues for field in each], how=how, stamp=stamp)
+
+
+def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
+    """Have every verb refuse in this partition: `dropped`. Or delete up to 1,000 keys of one that refuses: `deleted <n>`.
+
+    Raises Changed where the partition was made anew: nothing is marked then, or deleted.
+    """
+    return script("drop").call(base, bytes.decode, names, submitted=submitted)
 
 
 def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:

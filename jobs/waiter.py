@@ -16,7 +16,10 @@ from redis.exceptions import RedisError
 
 from jobs import keys, verbs
 from jobs.config import BLOCK_SECONDS, Settings, connect
+from jobs.errors import Unavailable
 from jobs.model import FINISHED, Standing
+from jobs.nodes import Found
+from jobs.routes import Routes, SyncRoutes
 from jobs.scripts import Call
 from jobs.transport import SyncTransport, away
 
@@ -35,11 +38,13 @@ Run = Callable[[Call[Any]], Awaitable[Any]]
 class Endings:
     """Hears which watched jobs have ended. One subscription serves all who wait in this process; `run` sends a call."""
 
-    def __init__(self, settings: Settings, run: Run, client: Any = None) -> None:
+    def __init__(self, settings: Settings, run: Run, client: Any = None, routes: Routes | None = None) -> None:
         self._settings = settings
-        self._client = client or connect(settings, blocking=True)
-        self._run = run
-        self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+        self._run, self._routes = run, routes
+        self._client: Any = None if routes else client or connect(settings, blocking=True)
+        self._pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True) if self._client else None
+        self._home = ""
+        self._seen: Found | None = None
         self._channels: set[str] = set()
         self._subscribing = asyncio.Lock()
         self._under_way: set[asyncio.Future[None]] = set()
@@ -104,7 +109,10 @@ class Endings:
         async with self._subscribing:
             channel = keys.ended(base)
             if channel not in self._channels:
-                with contextlib.suppress(RedisError, OSError):  # the caller's next call says what is wrong with the server
+                # the caller's next call says what is wrong with the server
+                with contextlib.suppress(RedisError, OSError, Unavailable):
+                    if self._routes and self._pubsub is None:
+                        await self._go(self._routes, base)
                     await self._pubsub.subscribe(channel)
                     if not self._channels:  # the confirmation: from here on nothing is missed; later ones the listener hears
                         await self._pubsub.get_message(timeout=REREAD)
@@ -116,11 +124,31 @@ class Endings:
         while True:
             try:
                 message = await self._pubsub.get_message(timeout=BLOCK_SECONDS)
-            except (RedisError, OSError):
+            except (RedisError, OSError, Unavailable):
                 await asyncio.sleep(REST)
+                await self._go_on()
                 continue
             for watch in self._expected.get(message["data"].decode(), ()) if message else ():
                 watch.told.set()
+
+    async def _go(self, routes: Routes, home: str) -> None:
+        """Subscribe where this partition is by now. In a cluster each server passes on what is published on any. Raises.
+
+        When a server is none of ours any more, the connections to it are closed: so this one ends, if it stands still.
+        """
+        self._home = home
+        self._seen, url = await routes.find(home, self._seen)
+        before, self._pubsub = self._pubsub, routes.reader(url).pubsub(ignore_subscribe_messages=True)
+        if before:
+            await before.aclose()
+        if self._channels:
+            await self._pubsub.subscribe(*self._channels)
+
+    async def _go_on(self) -> None:
+        """After a failure: look anew where to listen, if there is more than one place."""
+        if self._routes:
+            with contextlib.suppress(RedisError, OSError, Unavailable):
+                await self._go(self._routes, self._home)
 
     async def _reread(self) -> None:
         """Look where the jobs stand, in case a message was lost: many at a time, and less often where they are many."""
@@ -154,8 +182,10 @@ class Endings:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self._pubsub.aclose()
-        await self._client.aclose()
+        if self._pubsub:
+            await self._pubsub.aclose()
+        if self._client:
+            await self._client.aclose()
 
 
 @dataclass(slots=True, eq=False)
@@ -176,7 +206,7 @@ def _is_over(standing: Standing) -> bool:
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
     """Where a job stands, as soon as it has ended or `wait` seconds are over; for code without an event loop."""
     until = time.monotonic() + wait
-    with transport.client.pubsub(ignore_subscribe_messages=True) as pubsub:
+    with _reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below says what is wrong with the server
             pubsub.subscribe(keys.ended(base))
             pubsub.get_message(timeout=REREAD)  # the confirmation: from here on nothing is missed
@@ -186,6 +216,16 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
             if standing.state is None or standing.state in FINISHED or left <= 0:
                 return standing
             _hear(pubsub, job_id, min(left, REREAD))
+
+
+@contextlib.contextmanager
+def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
+    """A client that may listen to a partition's channel. One whose server dies is deaf from then on: there is the look."""
+    if isinstance(transport, SyncRoutes):
+        with transport.reader(base) as client:
+            yield client
+    else:
+        yield transport.client
 
 
 def _hear(pubsub: Any, job_id: str, seconds: float) -> None:

@@ -103,6 +103,7 @@ def new_job(job: Submission) -> dict[str, Any]:
     """A job to be; the rules, which are the protocol's words, become fields. Raises Invalid for what cannot be sent."""
     payload = _value_of(job.payload or b"{}", "payload", job)
     fields = {"id": job.id, "task": job.task, "queue": job.queue, "payload": payload}
+    fields |= {"durability": job.durability} if job.durability else {}
     for word in job.rules.split():
         name, _, value = word.partition("=")
         try:

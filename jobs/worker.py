@@ -7,7 +7,6 @@ round trip. The worker knows nothing of Redis.
 """
 
 import asyncio
-import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from jobs.attempt import Attempt, Why
 from jobs.budget import Budget
 from jobs.claiming import Claiming, Stay
 from jobs.deadlines import Deadlines
-from jobs.errors import Unavailable
+from jobs.errors import Forbidden, Unavailable
 from jobs.model import Completion, Ending, Failure, Lease, Release
 from jobs.outage import Outage
 from jobs.pulse import Pulse
@@ -30,8 +29,6 @@ from jobs.runner import NO_LIMITS, Limits, Runner
 from jobs.settling import Settling
 from jobs.source import JobSource
 from jobs.watchdog import Watchdog
-
-log = logging.getLogger(__name__)
 
 SLOTS = 100
 """Jobs at a time, where some are async tasks and nobody says otherwise."""
@@ -176,6 +173,8 @@ class Worker:
     async def _enlist(self) -> None:
         try:
             given_back = await self._register.enlist()
+        except Forbidden:  # it could take no job, either, however long it asked
+            raise
         except Unavailable as error:
             self._outage.failed("enlist", error)
             return

@@ -40,7 +40,7 @@ if memo then                                -- asked before: the same jobs, thos
   if n > 0 and not string.find(memo, '+', 1, true) then begin() call('APPEND', key('claim:' .. claim_id), ' +') end
   return reply
 end
-
+needs('SET', key('alarm'), '')
 local alarm = call('GET', key('alarm'))
 for i = 5, #ARGV do look_at(ARGV[i]) end
 upkeep(10 + n, worker)

@@ -5,11 +5,11 @@
 -- ARGV  queue        the queue, or * for the partition
 -- ARGV  revision     what the caller saw: operator's verbs on this queue so far, 0 for a queue that had none
 -- ARGV  settings     all that shall hold, as words: jobs=N (waiting and running) bytes=N (of their payloads); for *:
---                    completed=N (finished jobs kept, 100000 if unsaid); "" lifts all limits
+--                    completed=N dead=N cancelled=N (finished jobs kept, 100000 each if unsaid); "" lifts all limits
 -- REPLY string       the settings as they are kept
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID CHANGED
 
-local KNOWN = {jobs = 'queue', bytes = 'queue', completed = '*'}
+local KNOWN = {jobs = 'queue', bytes = 'queue', completed = '*', dead = '*', cancelled = '*'}
 local name, revision, settings = ARGV[1], ARGV[2], ARGV[3]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
@@ -19,7 +19,7 @@ local words, count_of = '', {}
 for word in string.gmatch(settings, '%S+') do
   local what, number = string.match(word, '^(%l+)=(%d+)$')
   if not number or #number > 14 or count_of[what] or KNOWN[what] ~= (name == '*' and '*' or 'queue') then
-    return refusal('INVALID', 'setting ' .. word .. ': a queue has jobs=N and bytes=N, * has completed=N, each once')
+    return refusal('INVALID', 'setting ' .. word .. ': a queue has jobs=N and bytes=N, * has completed=N dead=N cancelled=N, each once')
   end
   count_of[what], words = true, words .. ' ' .. word
 end

@@ -13,7 +13,7 @@
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
 
 local FORGOTTEN, SILENT, ABOUT_MAX = 86400000, 12000, 4096 -- ms after which a silent worker is struck off, or is no crew; bytes
-local worker, life, place_held, about, pool, summons = unpack(ARGV)
+local worker, life, place_held, about, pool, summons = unpack(ARGV, 1, 6)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local named = is_name(worker) and is_name(life) and (place_held == '' or is_name(place_held))
@@ -40,13 +40,14 @@ local short = serves and call('ZCOUNT', crew_key, now - SILENT, now + SILENT) < 
 local needed = serves and (summons == '' or member or short)
 
 begin()
+call('HSETNX', card, 'enlisted_at', stamp)  -- who may not enlist is denied this, before anything has changed
+if before ~= life then call('DEL', card) end
+call('HSET', card, 'life', life, 'place', place_held, 'about', about)
+call('HSETNX', card, 'enlisted_at', stamp)  -- again: it may have gone with the earlier life
 call('ZADD', key('workers'), now, worker)
 local silent = call('ZRANGE', key('workers'), '-inf', now - FORGOTTEN, 'BYSCORE', 'LIMIT', 0, 10)
 for _, name in ipairs(silent) do call('DEL', key('worker:' .. name)) end
 if #silent > 0 then call('ZREM', key('workers'), unpack(silent)) end
-if before ~= life then call('DEL', card) end
-call('HSET', card, 'life', life, 'place', place_held, 'about', about)
-call('HSETNX', card, 'enlisted_at', stamp)
 if needed then
   call('HSET', card, 'pool', pool)
   call('ZADD', crew_key, stamp, worker)

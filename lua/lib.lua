@@ -1,10 +1,10 @@
 -- lib: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
--- Of lib.lua, queue.lua, life.lua, due.lua and slot.lua, in this order, each script names those that are put in front of it.
+-- Of lib.lua, queue.lua, life.lua, forget.lua, due.lua, slot.lua and whole.lua, in this order, each script names what is put before it.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms a worker has, after a timeout, to say so
 local KEEP_DEAD = 1209600000                -- dead and cancelled jobs are kept 14 days
-local KEEP_COMPLETED, KEEP_EVENTS = 100000, 10000
+local KEEP, KEEP_EVENTS, KEEP_QUEUES = 100000, 10000, 10000   -- finished jobs of each state; events; queues with nothing in them
 local NEVER = '99999999999999'              -- ms, the score of a schedule that has no slot to come
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}               -- what a header leaves unsaid
@@ -65,6 +65,9 @@ local function refused(n, limit, only)
 end
 
 local function begin() call('DEL', base .. ':') end      -- a first write denied to nobody: the rest runs when memory is full
+
+-- What this user is denied is denied here, and not between two writes.
+local function needs(...) if redis.acl_check_cmd and not redis.acl_check_cmd(...) then call(...) end end
 
 -- Add to a number in a hash. One that somebody spoiled starts anew: between two writes is no time to raise.
 local function add(hash, name, by, anew)

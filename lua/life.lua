@@ -1,5 +1,7 @@
 -- life: how a job moves from one state to the next, and is forgotten in the end. It stands on lib.lua and queue.lua.
 -- luacheck: push ignore 211
+needs('PUBLISH', key('ended'), '')
+
 -- The number at the head of a token: it grows, even over writes that a failover lost.
 local function new_fence()
   begin()
@@ -28,12 +30,32 @@ local function ended(job)
   if waits then peek('ZADD', key('schedules'), 'XX', stamp, rules.schedule) end
 end
 
+-- Forget finished jobs of a state. Those that went wrong, and whose time had not come, are counted.
+local function drop(state, ids, early)
+  if #ids == 0 then return 0 end
+  for _, id in ipairs(ids) do call('DEL', key('job:', id)) end
+  call('ZREM', key(state), unpack(ids))
+  if early and state ~= 'completed' then count('forgotten', #ids) end
+  return #ids
+end
+
+-- At most `limit` ids of finished jobs that are too many, when `more` come: those whose time would come first.
+local function surplus(state, more, limit)
+  local extra = math.min(limit, sizes[state] + more - tonumber(setting(partition, state) or KEEP))
+  return extra > 0 and call('ZRANGE', key(state), 0, extra - 1) or {}
+end
+
+-- A job goes wrong for good: no more of these are kept than may be, whether or not somebody prunes. It is not one of those that go.
+local WENT_WRONG = {dead = true, cancelled = true}
+local function make_room(state) sizes[state] = sizes[state] + 1 - drop(state, surplus(state, 1, 2), true) end
+
 local first_due                             -- the head of `scheduled`, once a script has looked
 
 -- The only way into a state: the field (and others with it), the structure, and whoever must hear of it.
 local function place(job, state, score, code, ...)
   local queue, hash = job.rules.queue, job.hash
   if state == 'scheduled' then first_due = first_due or tonumber(call('ZRANGE', key(state), 0, 0, 'WITHSCORES')[2] or math.huge) end
+  if WENT_WRONG[state] then make_room(state) end
   job.state = state
   call('HSET', hash, 'state', state, ...)
   call('ZADD', key(state == 'queued' and 'queue:' .. queue or state), score, job.id)
@@ -100,19 +122,6 @@ end
 -- The ids of a structure whose moment has come, at most `limit`.
 local function overdue(structure, limit)
   return sizes[structure] > 0 and call('ZRANGE', key(structure), '-inf', stamp, 'BYSCORE', 'LIMIT', 0, limit) or {}
-end
-
--- Forget at most `limit` finished jobs that are past their time, or too many. Answers how many.
-local function forget(limit)
-  local gone, keep = 0, tonumber(setting(partition, 'completed') or KEEP_COMPLETED)
-  for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
-    local old, extra = overdue(state, limit - gone), state == 'completed' and sizes.completed - keep or 0
-    if #old == 0 and math.min(extra, limit) > 0 then old = call('ZRANGE', key(state), 0, math.min(extra, limit - gone) - 1) end
-    for _, id in ipairs(old) do call('DEL', key('job:', id)) end
-    if #old > 0 then call('ZREM', key(state), unpack(old)) end
-    gone = gone + #old
-  end
-  return gone
 end
 
 -- An operator's verb names the revision it saw: attempts plus operator's verbs accepted. Answers what to say at once,

@@ -14,7 +14,7 @@
 
 local NUMBERS = {min = true, max = true, wait = true, slots = true, linger = true, arrive = true}
 local INVOKERS = {process = true, http = true, lambda = true, none = true}
-local name, revision, settings, target = unpack(ARGV)
+local name, revision, settings, target = unpack(ARGV, 1, 4)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or not target or #target > 1024 or string.find(target, '%c') then

@@ -1,6 +1,6 @@
--- prune: forget finished jobs that are past their time, or more than are kept.
+-- prune: forget finished jobs that are past their time, or more than are kept; and queues of which nothing is left, if there are very many.
 --
--- LIBS  lib.lua queue.lua life.lua
+-- LIBS  lib.lua queue.lua life.lua forget.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        jobs at most, up to 200
 -- REPLY array        [jobs forgotten, 1 when there may be more and 0 when not]
@@ -10,5 +10,5 @@ local limit = tonumber(ARGV[1])
 local refused_because = refused(limit, 200)
 if refused_because then return refused_because end
 begin()
-local gone = forget(limit)
-return {gone, gone == limit and 1 or 0}
+local gone, queues_gone = forget(limit)
+return {gone, (gone == limit or queues_gone > 0) and 1 or 0}

@@ -128,7 +128,8 @@ local function full(queue, bytes)
     local limit = setting(queue.settings, name)
     local has = limit and queue[name] + (tonumber(call('HGET', key('backlog'), queue.name .. ' ' .. name) or 0) or 0)
     if limit and has + more > tonumber(limit) then
-      return 'QUEUE_FULL queue ' .. queue.name .. ' may hold ' .. limit .. ' ' .. name .. ' and has ' .. has
+      local never = name == 'bytes' and more > tonumber(limit) and ', so that one of ' .. more .. ' can never fit' or ''
+      return 'QUEUE_FULL queue ' .. queue.name .. ' may hold ' .. limit .. ' ' .. name .. ' and has ' .. has .. never
     end
   end
 end

@@ -17,11 +17,12 @@
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
 local KNOWN, OVERLAPS = ' priority tries timeout retention backoff ', {allow = true, skip = true, queue = true}
-local name, revision, plan, queue, task, rules, overlap, paused, slot, due, payload = unpack(ARGV)
+local name, revision, plan, queue, task, rules, overlap, paused, slot, due, payload = unpack(ARGV, 1, 11)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or #name > 40 then return refusal('INVALID', 'a schedule has a name of 1 to 40 of A-Z a-z 0-9 _ . : -') end
 local hash = key('schedule:' .. name)
+needs('HSETNX', hash, 'made_at', stamp)
 local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'slot')
 call('ZCARD', key('schedules'))
 local current = known[1] or '0'

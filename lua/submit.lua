@@ -9,6 +9,7 @@
 -- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …" or "INVALID …"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
+needs('SET', key('key:'), '')
 local refused_because = refused(#ARGV / 5, 200, 'scheduled')
 if refused_because then return refused_because end
 local seen, jobs, answers, turned_away = {}, {}, {}, 0   -- ids and locks taken by this very call; what to store; what to say

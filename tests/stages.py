@@ -283,11 +283,44 @@ async def complain(desk: Any) -> Stage:
     return Stage(call, None, lambda _: desk.pool("p", 1, ""), NotFound)
 
 
+async def repair(desk: Any) -> Stage:
+    await running(desk, "held")
+    await desk.submit("a", "b", rules="key=k")
+    await desk.submit("c")
+    desk.raw.delete(keys.queue(desk.base, "q"), keys.lock(desk.base, "q", "k"))
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {"held": 1})
+    call = verbs.repair(desk.base, "mend", [("job", "held"), ("job", "a"), ("job", "c")])
+
+    async def moves(_: Any) -> None:
+        await desk.complete(await take(desk, "a"))
+
+    return Stage(call, ["sound"] * 3, moves, ["sound"] * 3)
+
+
+async def recount(desk: Any) -> Stage:
+    await desk.submit("a", "b", payload=b"x" * 50)
+    desk.raw.hset(keys.backlog(desk.base), mapping={"q jobs": 7, "q running": 2})
+    stamp = desk.raw.xrevrange(keys.events(desk.base), count=1)[0][0]
+    call = verbs.recount(desk.base, "mend", stamp, [("q", 2, 100, 0)])
+    return Stage(call, ["sound"], lambda _: take(desk, "a"), Changed)
+
+
+async def drop(desk: Any) -> Stage:
+    await desk.submit("a")
+
+    async def moves(_: Any) -> None:
+        desk.raw.delete(desk.base)
+        await desk.run(verbs.init(desk.base))
+
+    return Stage(verbs.drop(desk.base, 1), None, moves, Changed)
+
+
 STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, claim, heartbeat, complete, fail, release, cancel, retry, promote, reap, prune, watch,
         pause, resume, configure, note, enlist, drain, reconcile, schedule, pick, fire, pool, summon, complain,
+        repair, recount, drop,
     )
 }  # fmt: skip
 

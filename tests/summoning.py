@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from jobs import App, keys
+from jobs.intake import new_id
 from jobs.invokers import Invocation
 from jobs.model import Submission
-from jobs.plans import new_id
 from jobs.pool import Pool
 
 HOST = "https://workers.example.com/work"

@@ -25,14 +25,14 @@ from functions.call import Reply, Request
 from functions.hosted import Hosted
 from functions.triggers import UNDERSTOOD
 from jobs import keys, summoner
+from jobs.chaos.proxy import Fault, Proxy, of
 from jobs.config import Settings
+from jobs.intake import new_id
 from jobs.model import Submission
-from jobs.plans import new_id
 from jobs.store import Store
 from tests.lambda_invokes import invoke_api
 from tests.lambda_runtime import ANSWER_MAX, asking, http_answer, http_event, runtime
 from tests.processes import until
-from tests.proxy import Fault, Proxy, of
 from tests.serving import ADMIN, SECRET, ask, serve_process
 
 pytest_plugins = ["tests.served"]

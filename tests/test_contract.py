@@ -94,6 +94,12 @@ SAMPLES = {
         pools.complain("B", "POOL", summons="SUMMONS", n=3, words="WORDS"),
         {"pool": "POOL", "summons": "SUMMONS", "n": 3, "words": "WORDS"},
     ),
+    "repair": (verbs.repair("B", "look", [("job", "ID")]), {"how": "look", "seen_in": "job", "id": "ID"}),
+    "recount": (
+        verbs.recount("B", "mend", "STAMP", [("QUEUE", 3, 2, 1)]),
+        {"how": "mend", "stamp": "STAMP", "queue": "QUEUE", "jobs": 3, "bytes": 2, "running": 1},
+    ),
+    "drop": (verbs.drop("B", 7, ["B:KEY"]), {"submitted": 7, "key": "B:KEY"}),
 }  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from tests.pages import blocks, check, command_on_path, free_port, need_curl, ru
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "lua" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+DOCS = [*TOP, ROOT / "lua" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.fixture

@@ -8,9 +8,12 @@ import pytest
 import redis
 
 from jobs import keys
-from jobs.cli.checks import CHECKS, Facts, eviction, first_fixed, persistence, server, trust
+from jobs.cli.checks import CHECKS, OF_NODE, eviction, first_fixed, persistence, server, trust
+from jobs.cli.doctor import diagnose
+from jobs.cli.findings import Facts, Node
 from jobs.config import Settings
 from jobs.pool import Pool, Sum
+from jobs.repair import Audit, Fault
 
 pytest_plugins = ["tests.shell"]
 
@@ -21,7 +24,7 @@ HEALTHY = Facts(
     settings=Settings(),
     now=NOW,
     skew=0.001,
-    info={"redis_version": "8.2.2", "redis_mode": "standalone", "maxmemory_policy": "noeviction", "used_memory": 1 << 20,
+    info={"redis_version": "8.2.9", "redis_mode": "standalone", "maxmemory_policy": "noeviction", "used_memory": 1 << 20,
           "maxmemory": 1 << 30, "aof_enabled": 1, "connected_clients": 3, "maxclients": 10_000, "uptime_in_seconds": 90_000},
     config={"save": "", "appendfsync": "everysec", "maxclients": "10000"},
     layouts=["1"],
@@ -32,6 +35,7 @@ HEALTHY = Facts(
     foreign=[],
     workers=[("w1", NOW)],
     pools=[POOL],
+    audit=Audit(10, True, []),
 )  # fmt: skip
 SILENT = HEALTHY._replace(
     info={},
@@ -43,11 +47,21 @@ SILENT = HEALTHY._replace(
     foreign=None,
     workers=None,
     pools=None,
+    audit=None,
+    forgotten=None,
 )
+DURABLE = {"redis_version": "7.4.9", "aof_enabled": 1, "slave0": "ip=::1,port=1,state=online,offset=1,lag=0"}
 
 
 def failed(minutes):
     return POOL.model_copy(update={"failed_at": NOW - timedelta(minutes=minutes), "failure": "it answered 500"})
+
+
+def asking(durability, replicas=1, appendfsync="always", **info):
+    """A server with a replica and fsync, and submits that ask for more than its word."""
+    facts = but(**DURABLE | info)
+    settings = Settings(durability=durability, replicas=replicas)
+    return facts._replace(settings=settings, config=facts.config | {"appendfsync": appendfsync})
 
 
 def levels(facts):
@@ -67,7 +81,7 @@ def test_a_silent_server_is_unknown_and_no_crash():
     found = levels(SILENT)
     unknown = {what for what, level in found.items() if level == "unknown"}
     assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "upkeep",
-                       "workers", "pools"}  # fmt: skip
+                       "workers", "pools", "structures", "kept"}  # fmt: skip
     assert "bad" not in found.values()
 
 
@@ -82,14 +96,34 @@ def test_a_silent_server_is_unknown_and_no_crash():
         (but(maxmemory_policy="allkeys-lfu"), "eviction", "bad"),
         (but(maxmemory_policy="volatile-ttl"), "eviction", "warn"),
         (but(used_memory=900 << 20), "memory", "warn"),
+        (but(used_memory=921 << 20), "memory", "warn"),
+        (but(used_memory=922 << 20), "memory", "bad"),
+        (but(used_memory=922 << 20, mem_not_counted_for_evict=200 << 20), "memory", "ok"),
+        (but(used_memory=1 << 30)._replace(settings=Settings(memory=1)), "memory", "bad"),
+        (but(used_memory=600 << 20)._replace(settings=Settings(memory=0.5)), "memory", "bad"),
         (but(aof_enabled=0), "persistence", "bad"),
+        (asking("replicated"), "durability", "ok"),
+        (asking("replicated", replicas=2), "durability", "warn"),
+        (asking("replicated", slave0="ip=::1,port=1,state=wait_bgsave,offset=1,lag=0"), "durability", "warn"),
+        (asking("fsync"), "durability", "ok"),
+        (asking("fsync", redis_version="7.0.15"), "durability", "bad"),
+        (asking("fsync", redis_version="7.0.15", valkey_version="8.1.9"), "durability", "ok"),
+        (asking("fsync", appendfsync="everysec"), "durability", "bad"),
+        (asking("fsync", appendfsync=None), "durability", "unknown"),
         (but(aof_last_write_status="err"), "persistence", "bad"),
         (but(aof_enabled=0)._replace(config={"save": "3600 1", "appendfsync": None, "maxclients": None}), "persistence", "warn"),
         (but(connected_clients=9_000), "connections", "warn"),
         (HEALTHY._replace(skew=-9.0), "clock", "warn"),
         (HEALTHY._replace(layouts=["1", "2"]), "layout", "bad"),
+        (HEALTHY._replace(layouts=["dropped"]), "layout", "bad"),
+        (HEALTHY._replace(layouts=["1", "", ""]), "layout", "bad"),
+        (HEALTHY._replace(misplaced=("mail",)), "layout", "bad"),
+        (HEALTHY._replace(forgotten=3), "kept", "ok"),
         (HEALTHY._replace(beyond=True), "layout", "bad"),
         (HEALTHY._replace(overdue=(3, 60.0)), "upkeep", "warn"),
+        (HEALTHY._replace(audit=Audit(10, True, [Fault("{sublet:0}", "job", "a", "placed queued 1")])), "structures", "bad"),
+        (HEALTHY._replace(audit=Audit(10, False, [])), "structures", "ok"),
+        (HEALTHY._replace(audit=Audit(10, True, [Fault("{sublet:0}", "job", "a", "foreign")])), "keys", "bad"),
         (HEALTHY._replace(workers=[("w1", NOW), ("w2", NOW - timedelta(seconds=61))]), "workers", "warn"),
         (HEALTHY._replace(workers=[("w1", NOW - timedelta(seconds=59))]), "workers", "ok"),
         (HEALTHY._replace(workers=[]), "workers", "ok"),
@@ -105,6 +139,28 @@ def test_each_flaw_is_found_and_alone(facts, what, level):
     found = levels(facts)
     assert found[what] == level
     assert {other for other, each in found.items() if each != "ok"} <= {what, "security"}
+
+
+def test_of_several_nodes_each_is_looked_at_and_a_complaint_names_it():
+    evicts = Node("b:2", 0.001, HEALTHY.info | {"maxmemory_policy": "allkeys-lru"}, HEALTHY.config, [True])
+    well = evicts._replace(node="a:1", info=HEALTHY.info)
+    found = diagnose(HEALTHY._replace(node="a:1", nodes=(well, evicts, well._replace(node="c:3"))))
+    assert [(each.level, each.node) for each in found if each.what == "eviction"] == [("ok", "a:1, c:3"), ("bad", "b:2")]
+    assert [each.node for each in found if each.what == "persistence"] == ["all 3 nodes"]
+    assert {each.node for each in found if each.what in ("layout", "upkeep", "trust")} == {""}
+    assert {each.node for each in diagnose(HEALTHY)} == {""}
+    assert len(OF_NODE) < len(CHECKS)
+
+
+def test_a_partition_that_lost_its_base_is_told_and_not_taken_for_a_new_one():
+    lost = HEALTHY._replace(layouts=[""], audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")]))
+    found = {finding.what: finding for finding in diagnose(lost)}
+    assert (found["layout"].level, found["keys"].level) == ("bad", "unknown")
+    assert "{sublet:0} is gone" in found["layout"].seen
+    assert "--repair" in found["layout"].do
+    new = {finding.what: finding for finding in diagnose(HEALTHY._replace(layouts=[""]))}
+    assert (new["layout"].level, new["keys"].seen) == ("ok", "there are none")
+    assert levels(HEALTHY._replace(layouts=[""], audit=None))["layout"] == "unknown"
 
 
 def test_every_complaint_says_what_to_do():
@@ -206,3 +262,103 @@ def test_a_server_that_tells_little_is_unknown_and_still_works(own, shell):
     assert (done.returncode, done.stderr) == (0, "")
     assert "unknown  eviction     it does not say (INFO memory)\n" in done.stdout
     assert "secret" not in done.stdout
+
+
+def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
+    ids = [shell.ok("submit", "add", f'{{"a": {n}}}', "--queue", "default") for n in range(3)]
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
+    assert (structures["level"], "all agree" in structures["seen"]) == ("ok", True)
+    assert shell.ok("doctor", "--repair").endswith("things looked at; all agreed, and nothing was changed")
+    own.delete(keys.queue(base, "default"))
+    own.hset(keys.backlog(base), "default jobs", 70)
+    (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
+    assert structures["level"] == "bad"
+    assert "3 do not agree with the others: " in structures["seen"]
+    assert structures["do"].endswith("doctor --repair mends it, while workers go on")
+    said = shell.json("doctor", "--repair")
+    assert (said["ok"], said["left"]) == (True, [])
+    assert [(each["kind"], each["number"]) for each in said["mended"]] == [("placed", 3), ("recounted", 1)]
+    assert sorted(said["mended"][0]["examples"]) == sorted(ids)
+    assert said["mended"][1]["examples"] == ["default"]
+    assert own.zrange(keys.queue(base, "default"), 0, -1) == ids
+    assert own.hget(keys.backlog(base), "default jobs") == "3"
+    assert shell.work("--queues", "default")[-1]["completed"] == 3
+
+
+def test_the_doctor_sees_a_base_that_is_gone_and_a_drop_that_was_interrupted(own, shell):
+    shell.ok("submit", "add")
+    namespace, base = shell.env["SUBLET_NAMESPACE"], keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.set(keys.queue(base, "evil"), "somebody's")
+    (found,) = [check for check in shell_checks(shell) if check["what"] == "keys"]
+    assert (found["level"], keys.queue(base, "evil") in found["seen"]) == ("bad", True)
+    own.delete(base)
+    checks = {check["what"]: check for check in shell_checks(shell)}
+    assert checks["layout"]["level"] == "bad"
+    assert f"{base} is gone" in checks["layout"]["seen"]
+    assert checks["keys"]["level"] == "unknown"
+    own.delete(keys.queue(base, "evil"))
+    assert shell.run("doctor", "--repair").returncode == 0
+    own.hset(base, "layout", "dropped")
+    layout = next(check for check in shell_checks(shell) if check["what"] == "layout")
+    assert "interrupted" in layout["seen"]
+    assert layout["do"].endswith(f"drop {namespace} again")
+    assert shell.run("drop", namespace, "--yes").returncode == 0
+    assert "is not there yet" in shell.run("doctor").stdout
+
+
+def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
+    shell.ok("submit", "add", "--queue", "default", SUBLET_PARTITIONS="2")
+
+    def layout(partitions):
+        checks = json.loads(shell.run("doctor", "--json", SUBLET_PARTITIONS=partitions).stdout)["checks"]
+        return next((check["level"], check["seen"]) for check in checks if check["what"] == "layout")
+
+    assert layout("2")[0] == "ok"
+    assert "has more partitions than the 1" in layout("1")[1]
+    level, seen = layout("4")
+    assert (level, "has 2 of the 4 partitions" in seen) == ("bad", True)
+    name = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 4) == 3)
+    shell.ok("submit", "add", "--queue", name, SUBLET_PARTITIONS="4")
+    level, seen = layout("2")
+    assert (level, "more partitions than the 2" in seen) == ("bad", True)
+    other = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != keys.partition_of_queue(f"q{i}", 4))
+    shell.ok("submit", "add", "--queue", other, SUBLET_PARTITIONS="2")
+    level, seen = layout("4")
+    assert (level, other in seen) == ("bad", True)
+
+
+def test_a_server_that_takes_no_new_jobs_is_not_fit(own, shell):
+    shell.ok("submit", "add")
+    own.config_set("appendonly", "yes")
+    own.config_set("maxmemory", int(own.info("memory")["used_memory"]) * 2)
+    done = shell.run("doctor", SUBLET_MEMORY="0.3")
+    assert done.returncode == 1
+    assert "new jobs are refused, from 30% on (SUBLET_MEMORY)" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("not fit to keep jobs")
+    assert shell.run("submit", "add", SUBLET_MEMORY="0.3").returncode == 1
+
+
+def test_who_may_see_little_is_told_as_whom_to_look(own, shell):
+    shell.ok("submit", "add")
+    own.acl_setuser("guest", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"])
+    url = shell.env["SUBLET_REDIS_URL"].replace("://", "://guest:secret@", 1)
+    done = shell.run("doctor", "--redis-url", url)
+    assert done.stdout.splitlines()[-1].startswith("this user may not see what is unknown: run it as read")
+    assert "run it as read" not in shell.run("doctor").stdout
+
+
+def test_what_cannot_be_repaired_is_said_and_the_exit_code_is_1(own, shell):
+    job_id = shell.ok("submit", "add")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.delete(keys.job(base, job_id))
+    own.set(keys.job(base, job_id), "somebody's")
+    done = shell.run("doctor", "--repair")
+    assert done.returncode == 1
+    assert "removed there" in done.stdout
+    assert "find who wrote it" in done.stdout
+    assert job_id in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("things looked at; not all could be mended")
+    assert shell.run("doctor", "--repair", "--json").returncode == 1
+    own.hset(base, "layout", "0")
+    assert "layout 0" in shell.no(1, "doctor", "--repair")

@@ -28,6 +28,15 @@ async def test_a_sign_of_life_is_seen_and_says_what_is_new(desk):
     assert desk.now() - desk.score("workers", "later") >= 60_000
 
 
+async def test_a_sign_of_life_makes_half_a_card_whole(desk):
+    """What a call left that was denied in the middle: the same life again says since when."""
+    await desk.enlist("w")
+    desk.raw.hdel(keys.worker(desk.base, "w"), "enlisted_at", "place")
+    await desk.enlist("w")
+    assert abs(int(desk.card("w")["enlisted_at"]) - desk.now()) < 5000
+    assert set(desk.card("w")) == {"life", "place", "about", "enlisted_at"}
+
+
 async def test_a_worker_that_was_asked_to_go_hears_it_with_every_sign_of_life(desk):
     await desk.enlist("w")
     await desk.drain("w")

@@ -1,17 +1,20 @@
 """Each verb on a server whose memory is full: what makes room works, what takes room is refused in words and leaves no trace.
 
-The memory is filled for real, with submits until one is refused, on a server of these tests' own.
+The memory is filled for real, with submits until one is refused, on a server of these tests' own. Clients do not look at its
+memory themselves (`memory=1`), as those in other languages may not; but for the last tests, of those that do.
 """
 
 import asyncio
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 
 from jobs import SyncClient, keys, verbs
+from jobs.admission import Admission
 from jobs.config import Settings
 from jobs.errors import NoNamespace, OutOfMemory
 from jobs.model import Beat, Completion, Failure, Lease, Note, Release, State, Submission
@@ -39,14 +42,14 @@ def own_url(new_server, backend) -> str:
 
 @pytest.fixture
 def place(own_url, place) -> Any:
-    return place._replace(settings=Settings(redis_url=own_url, namespace=f"full-{uuid.uuid4().hex[:12]}"))
+    return place._replace(settings=Settings(redis_url=own_url, namespace=f"full-{uuid.uuid4().hex[:12]}", memory=1))
 
 
 class Filler:
     """Makes a server full: with jobs of a namespace of its own, until one more is refused."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = Settings(redis_url=settings.redis_url, namespace=f"filler-{uuid.uuid4().hex[:12]}")
+        self.settings = replace(settings, namespace=f"filler-{uuid.uuid4().hex[:12]}")
         self.raw = redis.Redis.from_url(settings.redis_url)
 
     def used(self) -> int:
@@ -56,20 +59,25 @@ class Filler:
         """Wait for that: a server lets go of idle clients' buffers in its own time."""
         tasks.eventually(lambda: self.used() < size)
 
-    def fill(self, size: int = 1000) -> int:
-        """Set the limit and submit jobs with payloads of this size until that is refused: how many the server took."""
-        payload = b'{"a":1}'.ljust(size)
+    def fill(self, size: int = 1000, room: int = ROOM) -> int:
+        """Set the limit, this much above what is used, and submit jobs of this size until one is refused: how many it took."""
+        payload, self.said = b'{"a":1}'.ljust(size), ""
         with SyncClient(self.settings) as client:
             client.submit_all(self.jobs(1, payload))
             taken = 1
-            self.raw.config_set("maxmemory", self.used() + ROOM)
+            self.raw.config_set("maxmemory", self.used() + room)
+            client.layout.admission = Admission(self.settings.memory)  # or it would still believe that there is no limit
             try:
-                for _ in range(ROOM // size):
+                for _ in range(room // size):
                     taken += len(client.submit_all(self.jobs(20, payload)))
                 raise AssertionError("a server with a limit took everything")
             except OutOfMemory as error:
-                assert "add workers, or raise maxmemory" in str(error)  # noqa: PT017  # the loop's end is what is awaited
+                self.said = str(error)  # the loop's end is what is awaited
         return taken
+
+    def most(self) -> int:
+        """The limit."""
+        return int(self.raw.config_get("maxmemory")["maxmemory"])
 
     def jobs(self, n: int, payload: bytes) -> list[Submission]:
         return [Submission(f"0-{uuid.uuid4().hex}", "q", "add", "", payload) for _ in range(n)]
@@ -78,12 +86,13 @@ class Filler:
         """Go over the limit, as scripts may that make room later, so that the server stays full whatever comes and goes."""
         script = "redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], ARGV[1])"
         self.raw.eval(script, 1, f"{{{self.settings.namespace}:0}}:ballast", b"x" * BEYOND)
-        assert self.used() > int(self.raw.config_get("maxmemory")["maxmemory"]) + BEYOND // 2
+        assert self.used() > self.most() + BEYOND // 2
 
     def close(self) -> None:
         self.raw.config_set("maxmemory", 0)
-        for key in self.raw.scan_iter(match=f"{{{self.settings.namespace}:*", count=1000):
-            self.raw.unlink(key)
+        found = list(self.raw.scan_iter(match=f"{{{self.settings.namespace}:*", count=1000))
+        for i in range(0, len(found), 1000):
+            self.raw.unlink(*found[i : i + 1000])
         self.raw.close()
 
 
@@ -160,7 +169,7 @@ async def test_what_takes_room_is_refused_in_words_and_leaves_no_trace(desk, pla
     here = await stage(verb, desk)
     fill()
     before, transport = desk.everything(), kind(place.settings)
-    with pytest.raises(OutOfMemory, match=r"Redis is full \(maxmemory\) and takes no new job"):
+    with pytest.raises(OutOfMemory, match=r"Redis is full \(maxmemory\) and takes nothing new"):
         await (transport.run(here.call) if kind is Transport else asyncio.to_thread(transport.run, here.call))
     assert desk.everything() == before
     await transport.aclose() if kind is Transport else transport.close()
@@ -259,12 +268,12 @@ async def test_a_worker_works_off_a_full_server(filler):
     taken, store = filler.fill(), Store(filler.settings)
     filler.overfill()
     with SyncClient(filler.settings) as client:
-        with pytest.raises(OutOfMemory):
+        with pytest.raises(OutOfMemory, match=r"^Redis is full .*add workers, or raise maxmemory"):
             client.submit("add", {"a": 1})
         async with asyncio.timeout(60):
             summary = await Worker(tasks.app, store, queues=["q"], slots=20).run(drain=True)
         assert (summary.completed, summary.failed, summary.released, summary.refused) == (taken, 0, 0, 0)
-        filler.has_shrunk_to(int(filler.raw.config_get("maxmemory")["maxmemory"]))
+        filler.has_shrunk_to(filler.most())
         assert client.submit("add", {"a": 3}).created
         assert client.stats()[0].states[State.COMPLETED] == taken
     await store.aclose()
@@ -294,3 +303,51 @@ async def test_a_job_that_was_taken_before_the_server_was_full_tells_its_waiter(
         heard: list[Any] = []
         tasks.eventually(lambda: bool(heard.append(ears.get_message(timeout=0.1)) or heard[-1]))
         assert heard[-1]["data"] == "a"
+
+
+# with a look at the memory first
+
+
+@pytest.fixture
+def watched(place) -> Iterator[Filler]:
+    """A server of which those who submit take a quarter less than it has, and its filler."""
+    filler = Filler(replace(place.settings, memory=0.75))
+    yield filler
+    filler.close()
+
+
+async def test_a_server_that_is_looked_at_never_becomes_full(watched):
+    """…and what runs there goes on, though it takes more room itself: that is what the rest is for."""
+    taken = watched.fill(room=watched.used())
+    assert "(SUBLET_MEMORY)" in watched.said
+    assert 0.6 * watched.most() < watched.used() < 0.85 * watched.most(), "the server itself would have taken more"
+    store = Store(watched.settings)
+    async with asyncio.timeout(60):
+        summary = await Worker(tasks.app, store, queues=["q"], slots=20).run(drain=True)
+    assert (summary.completed, summary.failed, summary.released, summary.refused) == (taken, 0, 0, 0)
+    watched.has_shrunk_to(round(0.7 * watched.most()))
+    assert [job.created for job in await store.submit(watched.jobs(20, b"{}"))] == [True] * 20, "at once, not a second later"
+    await store.aclose()
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 200_000])
+async def test_many_who_submit_at_once_stay_below_the_limit(watched, size):
+    """Each has seen the room at its own moment, and none knows of the others."""
+    payload = b"{}".ljust(size)
+    watched.raw.config_set("maxmemory", watched.used() + (32 << 20))
+    stores = [Store(watched.settings) for _ in range(8)]
+    await stores[0].prepare()
+
+    async def send(store: Store) -> str:
+        for _ in range((32 << 20) // size):
+            try:
+                await store.submit(watched.jobs(min(200, 500_000 // size), payload))
+            except OutOfMemory as error:
+                return str(error)
+        return ""
+
+    said = await asyncio.gather(*map(send, stores))
+    assert all("(SUBLET_MEMORY)" in words for words in said)
+    assert watched.used() < 0.85 * watched.most()
+    for store in stores:
+        await store.aclose()

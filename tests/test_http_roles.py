@@ -4,6 +4,7 @@ import pytest
 
 from functions.api import Api
 from functions.app import ACTS, ROUTES
+from functions.queries import Nothing
 from functions.tokens import Role, Tokens
 from jobs.store import Store
 from tests.samples import NOWHERE, asker, filled, named, prepared, sample
@@ -13,6 +14,74 @@ pytest_plugins = ["tests.served", "tests.asking"]
 
 SECRETS = {role: f"the-secret-of-{role}-0123456789" for role in Role}
 TOKENS = " ".join(f"{role}-bot:{role}:{secret}" for role, secret in SECRETS.items())
+
+
+MAY = {
+    "POST /jobs": "submit",
+    "POST /jobs/batch": "submit",
+    "GET /jobs": "read",
+    "GET /jobs/{id}": "submit work read",
+    "POST /jobs/claim": "work",
+    "GET /jobs/next": "work",
+    "POST /jobs/{id}/heartbeat": "work",
+    "POST /jobs/{id}/complete": "work",
+    "POST /jobs/{id}/fail": "work",
+    "POST /jobs/{id}/release": "work",
+    "POST /jobs/{id}/note": "work",
+    "POST /jobs/heartbeat": "work",
+    "POST /jobs/complete": "work",
+    "POST /jobs/fail": "work",
+    "POST /jobs/release": "work",
+    "POST /jobs/note": "work",
+    "POST /jobs/{id}/cancel": "",
+    "POST /jobs/{id}/retry": "",
+    "POST /jobs/{id}/promote": "",
+    "GET /queues": "read",
+    "GET /queues/{queue}": "read",
+    "PATCH /queues/{queue}": "",
+    "GET /schedules": "read",
+    "GET /schedules/{name}": "read",
+    "PUT /schedules/{name}": "",
+    "DELETE /schedules/{name}": "",
+    "POST /schedules/{name}/pause": "",
+    "POST /schedules/{name}/resume": "",
+    "POST /schedules/{name}/run": "",
+    "GET /workers": "work read",
+    "PUT /workers/{name}": "work",
+    "DELETE /workers/{name}": "work",
+    "POST /workers/{name}/reconcile": "work",
+    "POST /workers/{name}/retire": "work",
+    "POST /workers/{name}/drain": "",
+    "GET /pools": "read",
+    "GET /pools/{name}": "read",
+    "PUT /pools/{name}": "",
+    "DELETE /pools/{name}": "",
+    "GET /events": "read",
+    "POST /events": "work tick",
+    "POST /tick": "tick",
+    "GET /tick": "tick",
+    "POST /work": "work",
+    "GET /stats": "read",
+    "GET /metrics": "read",
+    "GET /": "everybody",
+    "GET /healthz": "everybody",
+    "GET /readyz": "everybody",
+    "GET /openapi.json": "everybody",
+}
+"""Who may do what, route by route, written down a second time: a route that is new, or opened to more, must be here, too.
+
+`admin` may do everything, so it is not said; nothing said is `admin` alone.
+"""
+
+
+def test_every_route_is_for_those_who_are_said_here_and_for_nobody_else():
+    found = {named(r): set(r.roles) - {Role.ADMIN} if r.roles else {"everybody"} for r in ROUTES}
+    assert found == {route: set(who.split()) for route, who in MAY.items()}
+    assert len(ROUTES) == len(found), "a route that is there twice would hide one of them"
+    assert all(r.roles for r in ROUTES if r.body is not Nothing), "what takes a body is for nobody without a token"
+    assert [named(r) for r in ROUTES if r.signed] == ["POST /work"]
+    assert [named(r) for r in ROUTES if r.events] == ["POST /jobs", "POST /tick"], "and what a server may be open for"
+    assert [r.alias for r in ROUTES if r.alias] == ["/jobs/{id}/done"]
 
 
 @pytest.mark.parametrize("who", ["nobody", "stranger", *Role])

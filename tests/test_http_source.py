@@ -11,7 +11,7 @@ from functions.call import Reply
 from functions.reply import KINDS, Problem
 from functions.tokens import Tokens
 from jobs.endpoint import Endpoint
-from jobs.errors import REFUSALS, Denied, Invalid, Unavailable, Unfit
+from jobs.errors import REFUSALS, Denied, Invalid, Unavailable, Unconfirmed, Unfit
 from jobs.http import HttpSource
 from jobs.model import Beat, Card, Completion, Lease, Note
 from tests.serving import fronting, serving
@@ -288,6 +288,7 @@ MEANS = {
     **{slug: Invalid for slug in ("bad-request", "not-json", "too-large", "uri-too-long", "unsupported-media-type", "invalid",
                                   "idempotency-mismatch", "too-many-headers")},
     **{slug: Denied for slug in ("unauthorized", "forbidden")},
+    "unconfirmed": Unconfirmed,
 }  # fmt: skip
 
 

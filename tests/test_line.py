@@ -11,11 +11,11 @@ import pytest
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
 from jobs import keys
+from jobs.chaos.proxy import Fault, Proxy
 from jobs.client import Client
 from jobs.config import Settings, connect, connect_sync
 from jobs.line import POOL_EMPTY, Lent, Line, SyncLines
 from jobs.store import Store
-from tests.proxy import Fault, Proxy
 
 pytestmark = pytest.mark.real_server
 

@@ -16,8 +16,8 @@ from jobs import keys, markers, verbs
 from jobs.config import Settings
 from jobs.embedded import EmbeddedServer
 from jobs.errors import Unavailable
+from jobs.intake import new_id
 from jobs.model import Claimed, Completion, Lease, Submission
-from jobs.plans import new_id
 from jobs.store import Store
 from tests.conftest import REAL, Place
 

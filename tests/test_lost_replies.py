@@ -1,7 +1,7 @@
 """Each verb on a line that loses, cuts, delays and doubles: a request has one effect, and its sender gets a true answer.
 
-The line is a proxy in front of a real server (`tests/proxy.py`); what each verb does, and what a copy of it is answered, is told
-in `tests/stages.py`. What is stored at the end must be what a run on a good line leaves behind.
+The line is a proxy in front of a real server (`jobs/chaos/proxy.py`); what each verb does, and what a copy of it is answered, is
+told in `tests/stages.py`. What is stored at the end must be what a run on a good line leaves behind.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import redis
 
 from jobs import SyncClient, keys, reads, verbs
 from jobs import transport as transports
+from jobs.chaos.proxy import Fault, Proxy, Request, is_script, of
 from jobs.config import Settings, connect
 from jobs.errors import JobsError, Unavailable
 from jobs.model import Beat, Completion, Failure, Release, State, Submission, Submitted
@@ -23,7 +24,6 @@ from jobs.store import Store
 from jobs.transport import SyncTransport, Transport
 from jobs.worker import Worker
 from tests import tasks
-from tests.proxy import Fault, Proxy, Request, is_script, of
 from tests.stages import claim_id, elsewhere, plain, running, stage, stored, take
 
 pytestmark = pytest.mark.real_server
@@ -488,5 +488,5 @@ def test_the_proxy_tells_the_commands_of_one_packet_apart_and_leaves_no_thread(p
             pipe.incr(name + "a").incr(name + "b").incr(name + "c").hset(name + "h", "x", "1").hgetall(name + "h")
             assert pipe.execute() == [1, 1, 1, 1, {b"x": b"1"}]
         assert raw.mget(name + "a", name + "b", name + "c") == ["1", "2", "1"]
-        assert [len(request.replies) for request in proxy.requests[-5:]] == [1, 2, 1, 1, 1]
+        assert [len(request.replies) for request in list(proxy.requests)[-5:]] == [1, 2, 1, 1, 1]
     assert "proxy" not in {thread.name for thread in threading.enumerate()}

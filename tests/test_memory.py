@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from jobs import verbs
+from jobs import keys, verbs
 from jobs.errors import OutOfMemory
 from jobs.model import Submission
 from jobs.scripts import NAMES, Call
@@ -17,7 +17,7 @@ local redis = {error_reply = given.error_reply, pcall = given.pcall, call = func
 end}
 """
 READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN",
-         "ZCOUNT", "HEXISTS"}  # fmt: skip
+         "ZCOUNT", "HEXISTS", "XREVRANGE"}  # fmt: skip
 OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "fire")]
 """All verbs but those that make what was not there."""
 
@@ -35,6 +35,7 @@ async def prepare(desk):
     await desk.submit("late", rules="delay=1000000")
     await desk.submit("waiting", payload=b"x" * 3000)
     desk.elapse(100)
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {"nobody": 1})  # for `repair`
     return held
 
 
@@ -49,6 +50,10 @@ def calls(each_verb):
             "retry": verbs.retry(desk.base, "dead", desk.revision("dead")),
             "promote": verbs.promote(desk.base, "late", desk.revision("late")),
             "watch": verbs.watch(desk.base, ["waiting"]),
+            "repair": verbs.repair(desk.base, "mend", [("dead", "nobody"), ("job", "waiting")]),
+            "recount": verbs.recount(
+                desk.base, "mend", desk.raw.xrevrange(keys.events(desk.base), count=1)[0][0], [("q", 9, 9, 9)]
+            ),
         }
 
     return of

@@ -19,14 +19,14 @@ MAIN = (
     "import sys; from tests.mutants.__main__ import main; from tests.mutants.mutant import Mutant; sys.exit(main(sys.argv[1:]{}))"
 )
 SAMPLES = """, [
-    Mutant("harmless", "lua/prune.lua", "local gone = forget(limit)", "local gone = forget(limit) ", "", "{test}"),
-    Mutant("no lua", "lua/prune.lua", "local gone = forget(limit)", "local gone = = forget(limit)", "", "{test}"),
+    Mutant("harmless", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone = forget(limit) ", "", "{test}"),
+    Mutant("no lua", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone = = forget(limit)", "", "{test}"),
     Mutant("no python", "jobs/verbs.py", "def prune(", "deaf prune(", "", "{test}"),
     Mutant("elsewhere", "lua/prune.lua", "local gone = forget(a, b)", "", "", "{test}"),
     Mutant("everywhere", "lua/prune.lua", "limit", "", "", "{test}"),
-    Mutant("unnoticed", "lua/prune.lua", "local gone = forget(limit)", "", "", "test_prune.py::test_nothing_of_that_name"),
-    Mutant("endless", "lua/prune.lua", "local gone = forget(limit)", "while true do end", "", "{test}"),
-    Mutant("noticed", "lua/prune.lua", "local gone = forget(limit)", "local gone = 0", "", "{test}"),
+    Mutant("unnoticed", "lua/prune.lua", "queues_gone = forget(limit)", "", "", "test_prune.py::test_nothing_of_that_name"),
+    Mutant("endless", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone while true do end", "", "{test}"),
+    Mutant("noticed", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone = 0, 0", "", "{test}"),
 ]"""
 
 

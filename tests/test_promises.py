@@ -4,13 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from jobs import Changed, OutOfMemory, State, SyncClient, keys, reads, verbs
 from jobs.config import Settings
 from jobs.embedded import EmbeddedServer
+from jobs.errors import NotDurable, Unconfirmed
 from jobs.model import Beat, Completion, Failure, Submission
+from tests.replicas import pair
 from tests.tasks import eventually
 
 
@@ -44,6 +47,27 @@ def test_no_acknowledged_job_is_lost(tmp_path, backend):
     server.stop()
     with EmbeddedServer.start(folder) as again, SyncClient(Settings(redis_url=again.url)) as client:
         assert [job_id for job_id in acknowledged if client.get(job_id).state is not State.QUEUED] == []
+
+
+@pytest.mark.real_server
+def test_a_durable_submit_is_acknowledged_only_after_enough_were_counted(tmp_path, backend):
+    """Part of promise 2. Of what was counted nothing is lost with the primary; otherwise it is: unknown, send it again."""
+    with pair(tmp_path, backend) as both:
+        with SyncClient(replace(both.settings, durability="replicated")) as client:
+            first = client.submit("t", job_id="first")
+            both.cut()
+            with pytest.raises(
+                Unconfirmed, match=r"only 0 of 1 replicas have it .* send the same again, under the same id 0-late$"
+            ):
+                client.submit("t", job_id="late")
+            with pytest.raises(NotDurable, match="durability fsync needs "):  # no file is written here: no job, and no yes
+                client.submit_all([Submission("0-disk", "q", "t", "", b"{}", "fsync")])
+            both.heal()
+            again = client.submit("t", job_id="late")
+            assert (again.id, again.created) == ("0-late", False)
+        both.lose_primary()
+        there = both.replica.zrange(keys.queue(keys.base(both.settings.namespace), "default"), 0, -1)
+        assert there == [first.id, "0-late"]
 
 
 async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
@@ -137,6 +161,36 @@ async def test_memory_is_bounded(desk, backend):
         desk.raw.config_set("maxmemory", limit)
     assert desk.raw.info("memory")["used_memory"] < used
     assert desk.state("one-more") is None
+
+
+@pytest.mark.real_server
+async def test_jobs_are_refused_in_words_before_redis_is_full_and_all_else_still_works(desk, place, backend):
+    """Part of promise 6, on a server that is nearly full, and has room for none of this to be refused by itself."""
+    if os.environ.get("SUBLET_TEST_REDIS_URL") and backend == "redis":
+        pytest.skip("the server at SUBLET_TEST_REDIS_URL is not ours to fill")
+    await desk.submit(*"abcdef")
+    lost = await desk.take("a")
+    desk.raw.set(f"{desk.base}:ballast", b"x" * (20 << 20))  # so that a client more or less makes no difference
+    limit = desk.raw.config_get("maxmemory")["maxmemory"]
+    desk.raw.config_set("maxmemory", round(desk.raw.info("memory")["used_memory"] / 0.95))
+    try:
+        with (
+            SyncClient(place.settings) as client,
+            pytest.raises(OutOfMemory, match=r"takes no new job from 90% on .* add workers"),
+        ):
+            client.submit("t", job_id="more")
+        done, broken, back, late = await desk.claim(4)
+        assert isinstance(await desk.heartbeat(done), int)
+        assert await desk.complete(done) == "completed"
+        assert await desk.fail(broken, again=False) == "dead"
+        assert await desk.release(back) == "queued"
+        desk.elapse(31)
+        await desk.reap()
+        assert (desk.state(lost.id), desk.state(late.id)) == ("queued", "queued")
+        assert desk.state("0-more") is None
+    finally:
+        desk.raw.config_set("maxmemory", limit)
+        desk.raw.delete(f"{desk.base}:ballast")
 
 
 @pytest.mark.real_server

@@ -323,7 +323,7 @@ def test_every_refusal_is_in_the_table_and_no_other():
     ours, servers = [rows for head, rows in tables(section("Refusals")) if head[0] == "code"]
     assert sorted(first_words(ours)) == sorted(known)
     (away,), (denied,) = [[words(row[0]) for row in servers if row[0].startswith(code)] for code in ("`LOADING`", "`NOAUTH`")]
-    assert (set(away), set(denied)) == (set(scripts._AWAY), set(scripts._DENIED))
+    assert (set(away), set(denied)) == ({*scripts._AWAY, *scripts._DEMOTED}, {*scripts._DENIED, "NOPERM"})
     assert "NOSCRIPT" in first_words(servers)
 
 

@@ -182,7 +182,7 @@ async def test_the_numbers_are_those_of_the_jobs(desk, follow):
     (stats,) = await follow("stats")
     assert stats.states == dict.fromkeys(State, 2)
     totals = {"submitted": 12, "completed": 2, "failed": 2, "dead": 2, "cancelled": 2, "released": 0, "expired": 0}
-    assert stats.totals == totals | {"lease_lost": 0, "queue_full": 0}
+    assert stats.totals == totals | {"lease_lost": 0, "queue_full": 0, "forgotten": 0}
     assert (stats.upkeep_at, stats.upkeep_by) == (None, None)
     desk.elapse(30)
     await desk.reap()

@@ -8,6 +8,7 @@ import redis
 
 from jobs import keys, roster, verbs
 from jobs.config import Settings
+from jobs.errors import NotFound
 from jobs.model import Card, Release, Submission
 from jobs.plans import Layout
 from jobs.store import Store
@@ -68,6 +69,34 @@ async def test_a_worker_that_leaves_between_two_looks_is_left_out(store, raw, ba
     await store.enlist(card("w"))
     raw.zadd(keys.workers(base), {"gone": raw.zscore(keys.workers(base), "w")})
     assert [worker.name for worker in await store.follow(store.layout.workers())] == ["w"]
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"enlisted_at": None},
+        {"enlisted_at": "soon"},
+        {"enlisted_at": "9" * 15},
+        {"enlisted_at": ""},
+        {"life": None},
+        {"life": b"\xff"},
+    ],
+)
+async def test_half_a_card_is_no_worker_and_hides_no_other(store, desk, raw, base, spoiled):
+    """It is the rest of a call that was denied in the middle, or of somebody's DEL: `doctor` tells of it."""
+    for name in ("half", "whole"):
+        await store.enlist(card(name))
+    for field, value in spoiled.items():
+        raw.hdel(keys.worker(base, "half"), field)
+        if value is not None:
+            raw.hset(keys.worker(base, "half"), field, value)
+    assert [worker.name for worker in await store.workers()] == ["whole"]
+    assert [worker.name for worker in await store.follow(store.layout.workers())] == ["whole"]
+    with pytest.raises(NotFound):
+        await store.follow(store.layout.drain("half"))
+    assert await store.reconcile({"half": "1"}) == 0
+    await store.enlist(card("half", "2"))
+    assert sorted(worker.name for worker in await store.workers()) == ["half", "whole"]
 
 
 async def test_no_more_than_a_hundred_jobs_of_a_worker_are_named(store):

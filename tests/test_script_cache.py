@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jobs import SyncClient, verbs
+from jobs.chaos.proxy import Fault, Proxy, of
 from jobs.config import Settings
 from jobs.model import Beat, Completion, Submission, Submitted
 from jobs.scripts import NAMES, script
@@ -16,7 +17,6 @@ from jobs.store import Store
 from jobs.transport import SyncTransport, Transport
 from jobs.worker import Worker
 from tests import tasks
-from tests.proxy import Fault, Proxy, of
 from tests.stages import claim_id, elsewhere, plain, stage, stored
 
 pytestmark = pytest.mark.real_server

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from jobs import verbs
-from jobs.errors import REFUSALS, NotFound, Unavailable, Unfit
+from jobs.errors import REFUSALS, Demoted, Forbidden, Moved, NotFound, Unavailable, Unfit
 from jobs.model import Submission, Submitted
 from jobs.scripts import NAMES, Call, refusal, script
 from jobs.transport import SyncTransport
@@ -115,12 +115,14 @@ def test_every_code_becomes_its_error(code):
     [
         ("OOM command not allowed when used memory > 'maxmemory'.", REFUSALS["OOM"], "maxmemory"),
         ("LOADING Redis is loading the dataset in memory", Unavailable, "cannot serve now"),
-        ("READONLY You can't write against a read only replica.", Unavailable, "cannot serve now"),
+        ("READONLY You can't write against a read only replica.", Demoted, "cannot serve now"),
+        ("CLUSTERDOWN The cluster is down", Demoted, "cannot serve now"),
+        ("MOVED 1 127.0.0.1:7000", Moved, "use redis+cluster://"),
         ("BUSY Redis is busy running a script.", Unavailable, "cannot serve now"),
         ("MISCONF Redis is configured to save RDB snapshots", Unavailable, "cannot serve now"),
         ("NOREPLICAS Not enough good replicas to write.", Unavailable, "cannot serve now"),
         ("NOAUTH Authentication required.", Unavailable, "user and password"),
-        ("NOPERM this user has no permissions", Unavailable, "user and password"),
+        ("NOPERM this user has no permissions", Forbidden, "see to its rights"),
         ("ERR unknown command 'EVALSHA'", Unfit, "Redis 7.0 or Valkey"),
     ],
 )

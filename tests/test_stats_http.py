@@ -35,7 +35,7 @@ async def test_the_numbers_of_the_namespace(desk, ask):
     totals = {name.removesuffix("_total"): number for name, number in found.items() if name.endswith("_total")}
     assert totals == {
         "submitted": 9, "completed": 2, "failed": 1, "dead": 1, "cancelled": 1, "released": 0, "expired": 1, "lease_lost": 1,
-        "queue_full": 1,
+        "queue_full": 1, "forgotten": 0,
     }  # fmt: skip
     assert (found["workers"], found["queues_left_out"]) == (1, 0)
     assert (found["upkeep_age_seconds"] < 60, found["upkeep_by"]) == (True, "tick")

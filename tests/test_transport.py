@@ -17,7 +17,7 @@ from redis.connection import parse_url
 from jobs import config, verbs
 from jobs import transport as transports
 from jobs.config import BLOCK_SECONDS, Settings
-from jobs.errors import Invalid, Unavailable, Unfit
+from jobs.errors import Demoted, Forbidden, Invalid, Unavailable, Unfit
 from jobs.model import Completion, Failure, Submission, Submitted
 from jobs.scripts import source
 from jobs.store import Store
@@ -309,8 +309,8 @@ async def test_a_user_without_the_right_is_a_line_of_words(own, connect):
     client, url = own
     client.acl_setuser("reader", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@read", "+@connection"])
     reader = Settings(redis_url=url.replace("unix://", f"unix://reader:{SECRET}@"))
-    words = await complaint(connect(reader), verbs.init("{x:0}"))
-    assert "refused this client" in words
+    words = await complaint(connect(reader), verbs.init("{x:0}"), Forbidden)
+    assert "see to its rights" in words
     assert SECRET not in words
 
 
@@ -319,7 +319,7 @@ async def test_a_replica_cannot_serve(own, connect):
     run = connect(Settings(redis_url=url))
     assert await run(verbs.init("{x:0}")) == "1"
     client.execute_command("REPLICAOF", "127.0.0.1", "1")
-    assert "cannot serve now (READONLY" in await complaint(run, verbs.reap("{x:0}", limit=1, by="w"))
+    assert "cannot serve now (READONLY" in await complaint(run, verbs.reap("{x:0}", limit=1, by="w"), Demoted)
 
 
 async def test_a_server_set_to_evict_jobs_is_unfit_unless_asked_for_in_words(own):

@@ -10,10 +10,11 @@ from jobs.schedules import Shot
 from jobs.scripts import NAMES, Call
 from tests.conftest import SCHEDULE
 
-VERBS = [*(name for name in NAMES if name != "init"), "strike", "unschedule", "unpool"]
+VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "unschedule", "unpool"]
 """What `reconcile` does without a lease, `strike`, is told apart: it touches other keys. So is a removal."""
 EVERYWHERE = ":(job|key|claim|worker:silent|schedule:)"
-UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):"}
+UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):",
+             "repair": ":(worker|schedule):"}  # fmt: skip
 """Keys of a wrong type that are passed over: by every verb, and by some."""
 
 
@@ -46,6 +47,7 @@ async def scene(desk):
     await desk.enlist("silent")
     desk.raw.zadd(keys.workers(desk.base), {"silent": 1})
     await desk.join("w")
+    seen = [("job", "waiting"), ("queue:r", "held"), ("key:q|dead", "dead"), ("worker", "w"), ("schedule", "one"), ("pool", "p")]
     submissions = [Submission("new", "q", "t", "key=new", b"{}"), Submission("newer", "r", "t", "delay=1", b"x" * 2000)]
     return {
         "submit": verbs.submit(desk.base, submissions),
@@ -76,6 +78,8 @@ async def scene(desk):
         "unpool": pools.pool(desk.base, "p", 1, "", ""),
         "summon": pools.summon(desk.base, "p", summons="z" * 22, n=5, leaver="w"),
         "complain": pools.complain(desk.base, "p", summons="s" * 22 + ".9", n=1, words="it is away"),
+        "repair": verbs.repair(desk.base, "mend", seen),
+        "recount": verbs.recount(desk.base, "mend", desk.raw.xrevrange(keys.events(desk.base), count=1)[0][0], [("q", 9, 9, 9)]),
     }
 
 

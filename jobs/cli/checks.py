@@ -2,61 +2,40 @@
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from jobs.cli.findings import Facts, Finding
+from jobs.cli.inside import foreign, kept, layout, pools, scripts, structures, upkeep, workers
 from jobs.cli.output import duration
-from jobs.config import Settings
-from jobs.pool import Pool
-from jobs.scripts import source
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
-SILENT = 60.0
-"""Seconds after which a worker, which is to be heard of every 5 s at least, counts as silent."""
-LONG_AGO = 3600.0  # seconds after which a call that failed is no news
-CALLERS = {  # what to do where a pool is owed workers, by its invoker
-    "http": "have cron call sublet tick every minute, with SUBLET_SIGNING_SECRETS",
-    "lambda": "have cron call sublet tick every minute, with boto3 and AWS_REGION",
-    "process": "run sublet dev MODULE:APP: nothing else starts those, and it does so on its own machine",
-    "none": "start them: for this pool nobody is called",
-}
-FIXED = {
-    "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
-    "valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
-}
-"""CVE-2025-49844: the first patched release of each line; later lines are patched, lines between have no patched release."""
+Lines = dict[tuple[int, int], int]
 
 
-class Facts(NamedTuple):
-    """What the server said; None for what it did not."""
+class Hole(NamedTuple):
+    """A hole in Redis itself: since which line it is there, and the first patched release of each line."""
 
-    settings: Settings
-    now: datetime
-    skew: float
-    info: dict[str, Any]
-    config: dict[str, str | None]
-    layouts: list[str | None]
-    beyond: bool
-    loaded: list[bool] | None
-    upkeep: tuple[datetime, str] | None
-    overdue: tuple[int, float] | None
-    """How much is overdue, and for how many seconds at most."""
-    foreign: list[str] | None
-    """Keys of the namespace that are of a wrong type."""
-    workers: list[tuple[str, datetime]] | None
-    """The workers on the register, and when each was last heard of."""
-    pools: list[Pool] | None = None
-    """The pools, with their sums."""
+    name: str
+    since: tuple[int, int]
+    fixed: dict[str, Lines]
+    """By product. Lines after the last one are patched; a line between two that has no patched release needs the next."""
 
 
-class Finding(NamedTuple):
-    """One line: `ok`, `warn`, `bad` or `unknown`, what was looked at, what was seen, and what to do."""
-
-    level: str
-    what: str
-    seen: str
-    do: str = ""
+HOLES = (
+    Hole("CVE-2025-49844 (Lua)", (0, 0), {
+        "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
+        "valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
+    }),
+    Hole("CVE-2026-23479 (blocked clients)", (7, 2), {
+        "redis": {(7, 2): 14, (7, 4): 9, (8, 2): 6, (8, 4): 3, (8, 6): 3},
+        "valkey": {(7, 2): 13, (8, 0): 9, (8, 1): 7, (9, 0): 4},
+    }),
+    Hole("CVE-2026-81934 (TLS)", (8, 2), {"redis": {(8, 2): 9, (8, 4): 6, (8, 6): 6, (8, 8): 2, (8, 10): 1}, "valkey": {}}),
+)  # fmt: skip
+"""Those that whoever may run a script or block, or who only reaches the port, can use. With the releases of the first come the
+fixes of CVE-2025-46817, -46818 and -46819, and before them of CVE-2024-46981 and CVE-2024-31449; with those of the second, of
+CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE)."""
 
 
 def server(facts: Facts) -> Iterator[Finding]:
@@ -72,8 +51,9 @@ def server(facts: Facts) -> Iterator[Finding]:
         yield Finding("bad", "server", seen, "use Redis 7.0 or Valkey, or newer: the scripts need what came with it")
     elif facts.info.get("role") == "slave":
         yield Finding("bad", "server", "a read-only replica", "name the primary in SUBLET_REDIS_URL")
-    elif mode == "cluster":
-        yield Finding("warn", "server", seen, "this client does not follow redirections: a queue on another node is refused")
+    elif mode == "cluster" and "+cluster:" not in facts.settings.redis_url:
+        do = "use redis+cluster://… in SUBLET_REDIS_URL: a partition on another node is refused"
+        yield Finding("warn", "server", seen, do)
     else:
         yield Finding("ok", "server", seen)
 
@@ -90,22 +70,24 @@ def text(version: tuple[int, ...]) -> str:
 
 
 def security(facts: Facts) -> Iterator[Finding]:
-    """Can somebody who may run scripts break out of them?"""
+    """Can somebody who may connect break out of what he may do?"""
     name, version = product(facts.info)
     if not version:
         return
-    fix = first_fixed(name, version)
-    if fix:
-        yield Finding("warn", "security", f"{text(version)} is below {fix}, where CVE-2025-49844 (Lua) was fixed",
+    open_ones = [(fix, hole.name) for hole in HOLES if (fix := first_fixed(name, version, hole))]
+    for fix, what in open_ones:
+        yield Finding("warn", "security", f"{text(version)} is below {fix}, where {what} was fixed",
                       "update; or see that your distribution has patched it under the old number")  # fmt: skip
-    else:
-        yield Finding("ok", "security", "CVE-2025-49844 (Lua) is fixed in this version")
+    if not open_ones:
+        yield Finding("ok", "security", f"{', '.join(hole.name for hole in HOLES)}: not in this version")
 
 
-def first_fixed(name: str, version: tuple[int, ...]) -> str:
-    """The release to update to; empty when this one has the fix."""
+def first_fixed(name: str, version: tuple[int, ...], hole: Hole = HOLES[0]) -> str:
+    """The release to update to; empty when this one has the fix, or never had the hole."""
     major, minor, patch = (*version, 0, 0)[:3]
-    for line, fixed in sorted(FIXED[name].items()):
+    if (major, minor) < hole.since:
+        return ""
+    for line, fixed in sorted(hole.fixed[name].items()):
         if line >= (major, minor):
             return "" if line == (major, minor) and patch >= fixed else f"{text(line)}.{fixed}"
     return ""
@@ -131,13 +113,17 @@ def memory(facts: Facts) -> Iterator[Finding]:
         yield Finding("unknown", "memory", "it does not say (INFO memory)")
         return
     used, most = int(facts.info["used_memory"]), int(facts.info.get("maxmemory", 0))
+    used -= min(used, int(facts.info.get("mem_not_counted_for_evict", 0)))
     if not most:
         yield Finding("ok", "memory", f"{size(used)} used, no maxmemory set")
         return
     share = used / most
     seen = f"{size(used)} of {size(most)} used ({share:.0%})"
     do = "raise maxmemory, shorten --retention, or start workers (sublet stats shows the backlog)"
-    yield Finding("warn", "memory", seen, do) if share > 0.8 else Finding("ok", "memory", seen)
+    if share > facts.settings.memory or share >= 1:
+        yield Finding("bad", "memory", f"{seen}: new jobs are refused, from {facts.settings.memory:.0%} on (SUBLET_MEMORY)", do)
+    else:
+        yield Finding("warn", "memory", seen, do) if share > 0.8 else Finding("ok", "memory", seen)
 
 
 def size(number: int) -> str:
@@ -169,6 +155,49 @@ def persistence(facts: Facts) -> Iterator[Finding]:
                       "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE")  # fmt: skip
 
 
+def durability(facts: Facts) -> Iterator[Finding]:
+    """Can it do what submits are to wait for?"""
+    asked, info = facts.settings.durability, facts.info
+    seen = f"submits wait for {asked} (SUBLET_DURABILITY)"
+    if asked == "none":
+        yield Finding("ok", "durability", "submits wait for Redis's own word alone (SUBLET_DURABILITY)")
+    elif not info:
+        yield Finding("unknown", "durability", f"{seen}; it does not say whether it can (INFO)")
+    elif asked == "replicated":
+        has, wants = _replicas(info), facts.settings.replicas
+        replicas = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
+        if has < wants:
+            yield Finding("warn", "durability", f"{seen}; {replicas}: submits stay unconfirmed", "see to the replicas")
+        else:
+            yield Finding("ok", "durability", f"{seen}; {replicas}")
+    elif lacks := _lacks(facts):
+        yield Finding("bad", "durability", f"{seen}, and it cannot: {lacks[0]}", lacks[1])
+    elif facts.config["appendfsync"] is None:
+        yield Finding("unknown", "durability", f"{seen}; it does not say (CONFIG)", "see that appendfsync is always")
+    else:
+        yield Finding("ok", "durability", f"{seen}; it has appendfsync always")
+
+
+def _replicas(info: dict[str, Any]) -> int:
+    """The replicas that are in step with the server."""
+    return sum("online" in str(said) for name, said in info.items() if re.fullmatch(r"slave\d+", name))
+
+
+def _lacks(facts: Facts) -> tuple[str, str] | None:
+    """Why a server cannot wait for its disk, and what to do; None where it can, or does not say."""
+    name, version = product(facts.info)
+    if name == "redis" and version < (7, 2):
+        return (
+            f"Redis {text(version)} has no WAITAOF",
+            "use Redis 7.2 or Valkey, or newer; or ask for none, with appendfsync always",
+        )
+    if not int(facts.info.get("aof_enabled", 0)):
+        return "it has no append-only file", "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE"
+    if facts.config["appendfsync"] not in (None, "always"):
+        return f"appendfsync is {facts.config['appendfsync']}", "CONFIG SET appendfsync always, and keep it with CONFIG REWRITE"
+    return None
+
+
 def connections(facts: Facts) -> Iterator[Finding]:
     """Is there room for more clients?"""
     most, now = facts.info.get("maxclients") or facts.config["maxclients"], facts.info.get("connected_clients")
@@ -189,105 +218,14 @@ def clock(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "clock", seen)
 
 
-def layout(facts: Facts) -> Iterator[Finding]:
-    """Is what lives in the namespace ours to read?"""
-    ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib"), re.MULTILINE)[0]
-    name, there = facts.settings.namespace, {found for found in facts.layouts if found}
-    if facts.beyond:
-        yield Finding("bad", "layout", f"namespace {name} has more partitions than the {len(facts.layouts)} that we look at",
-                      "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen")  # fmt: skip
-    elif there - {ours}:
-        other = ", ".join(sorted(there - {ours}))
-        yield Finding("bad", "layout", f"namespace {name} has layout {other}, this is for {ours}",
-                      "use the sublet that made it, or another namespace (SUBLET_NAMESPACE)")  # fmt: skip
-    elif None in facts.layouts:
-        yield Finding("unknown", "layout", f"namespace {name} cannot be read (HGET)", "see to the rights of this user (ACL)")
-    elif not there:
-        yield Finding("ok", "layout", f"namespace {name} is not there yet: the first job makes it")
-    else:
-        yield Finding("ok", "layout", f"namespace {name}, layout {ours}, partitions: {len(facts.layouts)}")
-
-
-def foreign(facts: Facts) -> Iterator[Finding]:
-    """Has somebody else written here?"""
-    if facts.foreign is None:
-        yield Finding("unknown", "keys", "their types cannot be seen (TYPE)")
-    elif facts.foreign:
-        seen = f"of a wrong type, so that scripts stop at it: {', '.join(facts.foreign[:5])}"
-        yield Finding("bad", "keys", seen, "find who wrote it; then restore it, or DEL it if what it held can be spared")
-    else:
-        yield Finding("ok", "keys", "all are of the type that they must be")
-
-
-def scripts(facts: Facts) -> Iterator[Finding]:
-    """Does the server know the scripts?"""
-    if facts.loaded is None:
-        yield Finding(
-            "unknown", "scripts", "it does not say (SCRIPT EXISTS)", "see that this user may run EVAL, EVALSHA and SCRIPT"
-        )
-    else:
-        yield Finding("ok", "scripts", f"{sum(facts.loaded)} of {len(facts.loaded)} loaded; each is when it is first used")
-
-
-def upkeep(facts: Facts) -> Iterator[Finding]:
-    """Does anybody look after what falls due?"""
-    at, by = facts.upkeep or (facts.now, "")
-    looked = f"last seen to {duration((facts.now - at).total_seconds())} ago by {by}" if by else "nobody ever had to see to it"
-    if facts.overdue is None:
-        yield Finding("unknown", "upkeep", "what is due cannot be read")
-    elif facts.overdue[0]:
-        seen = f"{facts.overdue[0]:,} overdue, by up to {duration(facts.overdue[1])}; {looked}"
-        yield Finding("warn", "upkeep", seen, "nobody looks: start a worker, or have cron call sublet tick every minute")
-    else:
-        yield Finding("ok", "upkeep", f"nothing is overdue; {looked}")
-
-
-def workers(facts: Facts) -> Iterator[Finding]:
-    """Is every worker that has not said goodbye still heard of?"""
-    if facts.workers is None:
-        yield Finding("unknown", "workers", "the register cannot be read")
-        return
-    silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
-    silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
-    if not facts.workers:
-        yield Finding("ok", "workers", "none is on the register")
-    elif not silent:
-        yield Finding("ok", "workers", f"{len(facts.workers):,} on the register, all heard of in the last minute")
-    else:
-        names = ", ".join(f"{name} for {duration(seconds)}" for name, seconds in silent[:3])
-        more = f" and {len(silent) - 3:,} more" if len(silent) > 3 else ""
-        seen = f"{len(facts.workers):,} on the register, {len(silent):,} silent: {names}{more}"
-        do = "see whether they are dead or cut off; what they held is given on, and after a day they are forgotten"
-        yield Finding("warn", "workers", seen, do)
-
-
-def pools(facts: Facts) -> Iterator[Finding]:
-    """Does somebody call the workers that are owed, and do the calls get through?"""
-    if facts.pools is None:
-        yield Finding("unknown", "pools", "they cannot be read")
-        return
-    troubled = [words for pool in facts.pools if (words := _trouble(pool, facts.now))]
-    yield from (Finding("warn", "pools", seen, do) for seen, do in troubled)
-    if not troubled:
-        yield Finding("ok", "pools", f"{len(facts.pools):,}, no worker owed" if facts.pools else "none")
-
-
-def _trouble(pool: Pool, now: datetime) -> tuple[str, str] | None:
-    """What is wrong with a pool, and what to do; None for nothing."""
-    owed, ago = pool.sum.owed if pool.sum else 0, (now - pool.failed_at).total_seconds() if pool.failed_at else LONG_AGO
-    parts = [f"{owed:,} worker{'s' if owed > 1 else ''} owed that nobody has called"] if owed else []
-    parts += [f"a call failed {duration(ago)} ago: {pool.failure}"] if ago < LONG_AGO else []
-    do = CALLERS[pool.invoker] if ago >= LONG_AGO else "mend what it says; who is owed is called again"
-    return (f"{pool.name} ({pool.invoker}): {'; '.join(parts)}", do) if parts else None
-
-
 def trust(facts: Facts) -> Iterator[Finding]:
     """May anybody on the way listen, or anybody at all come in?"""
     url = urlsplit(facts.settings.redis_url)
     if url.scheme == "unix" or (url.hostname or "") in LOOPBACK:
         yield Finding("ok", "trust", "on this machine only")
         return
-    lacks = [word for word, lacking in (("no password", not url.password), ("no TLS", url.scheme != "rediss")) if lacking]
+    plain = not url.scheme.startswith("rediss")
+    lacks = [word for word, lacking in (("no password", not url.password), ("no TLS", plain)) if lacking]
     if lacks:
         yield Finding("warn", "trust", f"{url.hostname} over the network with {' and '.join(lacks)}",
                       "use a password and rediss://, unless the network is yours alone")  # fmt: skip
@@ -296,5 +234,8 @@ def trust(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    server, security, eviction, memory, persistence, connections, clock, layout, foreign, scripts, upkeep, workers, pools, trust,
+    server, security, eviction, memory, persistence, durability, connections, clock, layout, foreign, structures, kept, scripts,
+    upkeep, workers, pools, trust,
 )  # fmt: skip
+OF_NODE = frozenset({server, security, eviction, memory, persistence, durability, connections, clock, scripts})
+"""Those that ask about a server: each that the namespace is on."""

@@ -69,8 +69,16 @@ _TABLE = (
             "tick.tick", takes.tick),
     Command("scripts", "[--load]", "The Lua scripts, their SHA-1, and whether the server knows them.",
             "scripts.scripts", takes.scripts),
-    Command("doctor", "", "Look the server over: is it fit to keep jobs? Exit 1 if anything is bad.",
-            "doctor.doctor"),
+    Command("acl", "[--role ROLES] [--to FILE]",
+            "Users for Redis's ACL file: for each role its keys and commands, and no more.",
+            "acl.acl", takes.acl),
+    Command("doctor", "[--repair]",
+            "Look the server over: is it fit to keep jobs? Exit 1 if anything is bad.\n"
+            "With --repair: after an eviction, a bad restore or a DEL, have all that is\n"
+            "left agree again. Exit 1 if anything stays so.",
+            "doctor.doctor", takes.doctor),
+    Command("drop", "NAMESPACE [--yes] [--force]", "Forget a namespace: all its jobs, queues and settings. Asks first.",
+            "drop.drop", takes.drop),
     Command("conformance", "[--only RULES] [--] CMD…",
             "Examine a client in any language: which rules of the protocol does it keep?",
             "conformance.conformance", takes.conformance, groups=("demo",)),
@@ -86,6 +94,9 @@ _TABLE = (
     Command("simulate", "[--for 10m] [--seed N] [--exhaustive]",
             "Look for defects: lose, repeat and delay calls in simulated worlds.",
             "simulate.simulate", takes.simulate, groups=("test",)),
+    Command("chaos", "[--quick] [--only NAMES] [--list] [--seed N]",
+            "Attack the promises on real servers and processes: kill, freeze, cut, fill.\nExit 1 if one did not hold.",
+            "chaos.chaos", takes.chaos, groups=("demo",)),
     Command("version", "", "What this is, and what it runs on.",
             "dev.version"),
 )  # fmt: skip

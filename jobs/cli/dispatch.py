@@ -20,7 +20,7 @@ from jobs.bootstrap import ensure
 from jobs.cli.commands import COMMANDS, Command
 from jobs.cli.help import first_steps, overview
 from jobs.cli.parser import VALUED, program, read_more
-from jobs.errors import Denied, Invalid, JobFailed, JobsError, Refused, Unavailable, Unfit
+from jobs.errors import Denied, Invalid, JobFailed, JobsError, Refused, Unavailable, Unconfirmed, Unfit
 from jobs.near import instead
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -119,7 +119,8 @@ def _told(error: Any) -> tuple[str, str, int]:
     if isinstance(error, Invalid):
         return "INVALID", str(error), 2
     if isinstance(error, Unavailable):
-        return "UNFIT" if isinstance(error, Unfit) else "UNAVAILABLE", str(error), 3
+        code = "UNFIT" if isinstance(error, Unfit) else "UNCONFIRMED" if isinstance(error, Unconfirmed) else "UNAVAILABLE"
+        return code, str(error), 3
     if isinstance(error, Denied):
         return "DENIED", str(error), 1
     if isinstance(error, Refused):

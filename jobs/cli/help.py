@@ -29,11 +29,11 @@ _ALL = """usage: {program} COMMAND …   ({program} COMMAND --help says more)
   work MODULE:APP      run a worker: until a signal or dry queues, or for a time
   workers  pools       who works, on what; whom to summon (scale: how many)
   serve                answer HTTP: the whole API;  tick  upkeep, from any cron
-  doctor   scripts     is this server fit? does it know the Lua scripts?
+  doctor  acl  drop    is it fit? --repair; users; forget a namespace; scripts
 
   dev MODULE:APP       server, API and workers, here;  demo  see it run
   init TARGET          write what a platform takes: compose, kubernetes, …
-  conformance CMD…     does a client keep the rules?  simulate  test  version
+  conformance  chaos   try a client; attack the promises;  simulate test version
 
 {shared}
 environment: SUBLET_REDIS_URL (redis://127.0.0.1) SUBLET_NAMESPACE SUBLET_APP

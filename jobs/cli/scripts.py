@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from jobs import reads
+from jobs import machine
 from jobs.cli.output import Cell, document, note, table
 from jobs.cli.session import client_of, settings_of
 from jobs.client import SyncClient
@@ -31,6 +31,6 @@ def scripts(args: Namespace) -> int:
 
 def _loaded(client: SyncClient, shas: list[str]) -> list[bool] | list[None]:
     try:
-        return client.transport.run(reads.known(shas))
+        return client.transport.run(machine.known(shas))
     except Unavailable:
         return [None] * len(shas)

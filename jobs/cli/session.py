@@ -6,10 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from jobs import reads
+from jobs import machine
 from jobs.client import SyncClient
-from jobs.config import Settings
-from jobs.errors import Invalid
+from jobs.config import Settings, check
 from jobs.transport import Plan, follow_sync
 
 if TYPE_CHECKING:
@@ -34,12 +33,8 @@ def settings_for(args: Namespace, app: "App | None") -> Settings:
 
 def client_of(settings: Settings) -> SyncClient:
     """A client that connects on first use. Raises Invalid for a URL that cannot be."""
-    try:
-        client = SyncClient(settings)
-        client.transport.client.connection_pool.make_connection()  # not yet connected; refuses what it does not understand
-        return client
-    except (ValueError, TypeError) as error:
-        raise Invalid(f"SUBLET_REDIS_URL {settings.shown_url!r}: {error}") from None
+    check(settings)
+    return SyncClient(settings)
 
 
 def look(client: SyncClient, plan: Plan[T]) -> T:
@@ -49,7 +44,7 @@ def look(client: SyncClient, plan: Plan[T]) -> T:
 
 def clock(client: SyncClient) -> datetime:
     """The moment, by the one clock."""
-    return client.transport.run(reads.clock())
+    return client.transport.run(machine.clock())
 
 
 def caller(verb: str) -> str:

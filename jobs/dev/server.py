@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from jobs import reads
+from jobs import machine
 from jobs.config import Settings
 from jobs.embedded import EmbeddedServer
 from jobs.errors import JobsError, Unavailable
@@ -98,7 +98,7 @@ class ServerPiece:
             settings = replace(Settings(redis_url=self.url), timeout=ANSWER_SECONDS, patience=ANSWER_SECONDS / 2)
             self._transport = Transport(settings)
         try:
-            await self._transport.run(reads.clock())
+            await self._transport.run(machine.clock())
         except JobsError:
             return False
         return True

@@ -1,10 +1,26 @@
 """Small defects, made on purpose in copies of the code: each must be noticed by a test. See `docs/mutants.md`."""
 
-from tests.mutants import clients, counts, endings, hooks, leases, pools, queues, roll, slots, upkeep, workers
+from tests.mutants import (
+    clients,
+    counts,
+    durability,
+    endings,
+    hooks,
+    leases,
+    memory,
+    pools,
+    queues,
+    repairs,
+    roll,
+    slots,
+    upkeep,
+    workers,
+)
 
 MUTANTS = (
     *leases.MUTANTS,
     *endings.MUTANTS,
+    *memory.MUTANTS,
     *queues.MUTANTS,
     *roll.MUTANTS,
     *upkeep.MUTANTS,
@@ -14,4 +30,6 @@ MUTANTS = (
     *counts.MUTANTS,
     *slots.MUTANTS,
     *pools.MUTANTS,
+    *repairs.MUTANTS,
+    *durability.MUTANTS,
 )

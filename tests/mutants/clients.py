@@ -86,8 +86,8 @@ MUTANTS = (
     ),
     Mutant(
         "a server that evicts jobs is taken",
-        "jobs/plans.py",
-        'if policy.startswith("allkeys") and',
+        "jobs/intake.py",
+        'if seen and seen.policy.startswith("allkeys") and',
         "if False and",
         "when memory is short, acknowledged jobs vanish without a word",
         "test_transport.py::test_a_server_set_to_evict_jobs_is_unfit_unless_asked_for_in_words[valkey]",

@@ -13,6 +13,7 @@ from jobs.config import Settings
 from jobs.errors import Refused, Unavailable
 from jobs.model import Submission
 from jobs.plans import Layout
+from jobs.repair import repair
 from jobs.schedules import fire_due, schedule
 from jobs.settling import REST
 from tests.simulation.history import answer_to_order
@@ -217,6 +218,22 @@ class Tick(Process):
                 except Unavailable:
                     break
             yield Sleep(every)
+
+
+class Mender(Process):
+    """Repairs what needs no repair, while all others go on: it finds no fault, whatever it meets in the middle."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.mend())
+
+    def mend(self) -> Strand[None]:
+        """Some repairs."""
+        for n in range(1, 1 + self.pick("repairs", (1, 4))):
+            yield Sleep(self.pick(f"pause before {n}", (0.5, 0.02, 6.0, 15.0)))
+            with contextlib.suppress(Unavailable):
+                seen, mended = yield from self.follow(repair([BASE]))
+                must(not (seen.faults or mended), f"{self.name} found fault with {[*seen.faults, *mended][:3]}")
 
 
 class Weather(Process):

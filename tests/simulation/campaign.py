@@ -1,11 +1,13 @@
 """Many runs, one seed after the other, for some time: counted, shown, and stopped by the first that fails."""
 
 import json
+import os
 import shutil
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.simulation.choices import Choices
@@ -29,6 +31,23 @@ class Campaign:
     shrunk: Outcome | None = None
     """The same, made small."""
     stopped: bool = False
+
+    @classmethod
+    def resumed(cls, path: Path) -> "Campaign | None":
+        """The runs that a file tells of, to go on after the last of them; None where there is no such file."""
+        if not path.exists():
+            return None
+        said = json.loads(path.read_text())
+        if said["failed"]:
+            raise SystemExit(f"{path}: seed {said['failed']['seed']} failed: mend that, and begin anew with another file")
+        sums = {name: said[name] for name in ("runs", "steps", "calls", "seconds")}
+        return cls(said["first_seed"], faults=Counter(said["faults"]), ends=Counter(said["jobs"]), **sums)
+
+    def save(self, path: Path) -> None:
+        """Write down what it came to so far, whole or not at all."""
+        new = path.with_name(path.name + ".new")
+        new.write_text(json.dumps(self.document()))
+        os.replace(new, path)
 
     def add(self, outcome: Outcome) -> None:
         """Count one more run."""
@@ -77,15 +96,21 @@ class Campaign:
         }  # fmt: skip
 
 
-def campaign(first: int, seconds: float, most: int = 10**9, show: Any = None) -> Campaign:
-    """Run seed after seed until the time is over, `most` were run, or one fails; that one is made small."""
-    found, began = Campaign(first), time.monotonic()
+def campaign(
+    first: int, seconds: float, most: int = 10**9, show: Any = None, *, calls: int = 10**12, before: Campaign | None = None
+) -> Campaign:
+    """Run seed after seed until the time is over, `most` were run, they came to so many calls, or one fails; that is made small.
+
+    With what was found `before`, it goes on after the last seed of that.
+    """
+    found, began = before or Campaign(first), time.monotonic()
+    ran = found.seconds
     try:
         if show:
             show(found)
-        while found.runs < most and found.failed is None and time.monotonic() - began < seconds:
-            found.add(run(Choices(first + found.runs)))
-            found.seconds = time.monotonic() - began
+        while found.runs < most and found.calls < calls and found.failed is None and time.monotonic() - began < seconds:
+            found.add(run(Choices(found.first + found.runs)))
+            found.seconds = ran + time.monotonic() - began
             if show:
                 show(found)
         if found.failed:
@@ -98,8 +123,9 @@ def campaign(first: int, seconds: float, most: int = 10**9, show: Any = None) ->
 class Progress:
     """One line that is written over on a terminal, and a line every ten seconds elsewhere. To stderr: the answer is on stdout."""
 
-    def __init__(self, first: int, seconds: float) -> None:
+    def __init__(self, first: int, seconds: float, kept: Path | None = None) -> None:
         self.terminal = sys.stderr.isatty()
+        self.kept = kept
         self._head = f"seeds from {first} on, for {seconds:g} s; Ctrl-C stops\n"
         self._next = 0.0
 
@@ -108,6 +134,8 @@ class Progress:
         if found.seconds < self._next:
             return
         self._next = found.seconds + (0.2 if self.terminal else 10.0)
+        if self.kept and found.runs:
+            found.save(self.kept)
         line = found.line() if found.runs else ""
         sys.stderr.write(self._head + (f"\r\x1b[K{line[: _columns() - 1]}" if self.terminal else f"{line}\n" * bool(line)))
         self._head = ""

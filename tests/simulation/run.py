@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from jobs import verbs
 from jobs.scripts import NAMES, script
-from tests.simulation.actors import BASE, Opener, Operator, Planner, Producer, Tick, Trigger, Weather
+from tests.simulation.actors import BASE, Mender, Opener, Operator, Planner, Producer, Tick, Trigger, Weather
 from tests.simulation.choices import Choices, Deviations
 from tests.simulation.crew import Worker
 from tests.simulation.invariants import FINISHED
@@ -67,6 +67,7 @@ def _live(world: World, outcome: Outcome) -> None:
     cast += [Tick(world, f"tick{n}") for n in range(1, 1 + choices.pick("ticks", (0, 1, 2)))]
     cast += [Planner(world, f"planner{n}") for n in range(1, 1 + choices.pick("planners", (0, 1, 2)))]
     cast += [Trigger(world, f"trigger{n}") for n in range(1, 1 + choices.pick("triggers", (0, 1, 3)))]
+    cast += [Mender(world, f"mender{n}") for n in range(1, 1 + choices.pick("menders", (0, 1, 2)))]
     cast.append(Weather(world))
     crew = [Worker(world, f"worker{n}") for n in range(1, 1 + choices.pick("workers", (1, 2, 3)))]
     for worker in crew:

@@ -1,0 +1,65 @@
+"""Runs scenarios, several at a time: each has a server, a namespace and processes of its own."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+from jobs.chaos.scenario import Finding, Scenario, faults_of
+from jobs.chaos.servers import Missing
+from jobs.chaos.stage import Stage
+
+AT_ONCE = 4
+"""Scenarios that run side by side: most of each is waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How scenarios are run: with what chance, where, and with which server; `stop` ends them all."""
+
+    quick: bool
+    seed: int
+    url: str = ""
+    binary: str | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def one(self, scenario: Scenario) -> Finding:
+        """Run one scenario to its verdict. What breaks it is a finding too."""
+        begin = time.monotonic()
+        try:
+            with self._stage(scenario) as stage:
+                scenario.make(stage)
+                verdict = stage.settle(exact="twice" in scenario.promises)
+                hold, notes = stage.hold, stage.notes
+                faults = (*stage.faults, *faults_of(scenario, verdict, hold))
+        except Missing as error:
+            return Finding(scenario, None, None, time.monotonic() - begin, (), str(error))
+        except Exception as error:  # noqa: BLE001  # one that breaks must not take the others' findings with it
+            return Finding(scenario, None, None, time.monotonic() - begin, (f"it broke: {type(error).__name__}: {error}",))
+        return Finding(scenario, verdict, hold, time.monotonic() - begin, faults, notes=notes)
+
+    def _stage(self, scenario: Scenario) -> Stage:
+        seconds = scenario.seconds[0 if self.quick else 1]
+        server = {"binary": self.binary} | scenario.server
+        seed = f"{self.seed} {scenario.name}"
+        return Stage(seconds=seconds, seed=seed, url=self.url, server=server, clock=scenario.clock, stop=self.stop)
+
+    def all(self, chosen: Sequence[Scenario]) -> Iterator[Finding]:
+        """Run them, and give each finding as it comes; one whose only fault is a long hold is looked at again, alone."""
+        slow = []
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            runs = [pool.submit(self.one, each) for each in chosen]
+            try:
+                for done in as_completed(runs):
+                    if done.result().slow:
+                        slow.append(done.result().scenario)
+                    else:
+                        yield done.result()
+            finally:
+                if not all(run.done() for run in runs):  # nobody wants the others
+                    self.stop.set()
+                for run in runs:
+                    run.cancel()
+        for each in slow:  # a neighbour may have held the server's processor
+            yield self.one(each)

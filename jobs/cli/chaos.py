@@ -1,0 +1,66 @@
+"""`chaos`: attacks the promises on real servers and processes, and says which held."""
+
+import signal
+import tempfile
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from jobs import machine
+from jobs.chaos.run import Run
+from jobs.chaos.scenario import scenarios
+from jobs.chaos.servers import Server
+from jobs.cli.output import document, note, table
+from jobs.cli.verdicts import document_of, show, verdict_of
+from jobs.client import SyncClient
+from jobs.config import Settings
+from jobs.errors import Invalid
+from jobs.near import instead
+
+
+def chaos(args: Namespace) -> int:
+    """Run the scenarios. 1 if a promise did not hold."""
+    known = scenarios()
+    if args.list and args.json:
+        document([{"name": each.name, "words": each.words, "recovery_bound_s": each.recovery} for each in known.values()])
+        return 0
+    if args.list:
+        table(("scenario", "what is done"), [(each.name, each.words) for each in known.values()])
+        return 0
+    for name in args.only or ():
+        if name not in known:
+            raise Invalid(f"there is no scenario {name}{instead(name, known)}: sublet chaos --list shows all")
+    url = args.redis_url or ""
+    chosen = [each for each in known.values() if (not args.only or each.name in args.only) and not (url and each.own_server)]
+    if not chosen:
+        raise Invalid("none of these can be run against a server of yours: they take one that the suite starts and kills")
+    _try(url, args.binary)
+    seed = args.seed if args.seed is not None else int(time.time())
+    note(f"seed {seed}, scenarios: {len(chosen)}, " + (f"against {url.rpartition('@')[2]}" if url else "on servers of its own"))
+    run = Run(quick=args.quick, seed=seed, url=url, binary=args.binary)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    findings = []
+    try:
+        for finding in run.all(chosen):
+            findings.append(finding)
+            place, verdict = f"{len(findings):>3} of {len(chosen)}", verdict_of(finding)
+            note(f"{place}  {verdict:<8} {finding.scenario.name} in {finding.seconds:.0f} s")
+    except KeyboardInterrupt:
+        note("ended; what runs is being ended, too")
+        raise
+    findings.sort(key=lambda finding: list(known).index(finding.scenario.name))
+    if args.json:
+        document(document_of(findings, seed))
+    else:
+        show(findings)
+    return int(not all(finding.ok for finding in findings) or all(finding.skipped for finding in findings))
+
+
+def _try(url: str, binary: str | None) -> None:
+    """Raise Unavailable when there is no server at a URL, or none that could be started."""
+    if url:
+        with SyncClient(Settings.read(url)) as client:
+            client.transport.run(machine.clock())
+        return
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        Server(Path(folder), binary=binary).close()
