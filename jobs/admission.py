@@ -4,11 +4,10 @@ What a job in flight needs then still has its place: claims, heartbeats, endings
 up to a second ago, a refusal never does: a server that has room again takes jobs at once.
 """
 
-import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jobs import keys, machine
@@ -35,7 +34,7 @@ SCRIPT_BYTES = 1 << 20
 
 def weigh(jobs: Sequence[Submission]) -> int:
     """Bytes that these jobs will take, about, and rather more than less."""
-    return len(jobs) * JOB_BYTES + sum(len(job.payload) for job in jobs) * 5 // 4
+    return len(jobs) * JOB_BYTES + sum([len(job.payload) for job in jobs]) * 5 // 4
 
 
 class Admission:
@@ -50,24 +49,22 @@ class Admission:
         self._left: dict[str, float] = {}
         self._under_way: dict[int, int] = {}  # by thread: none writes to another's number
 
-    @contextlib.contextmanager
-    def sending(self, jobs: Sequence[Submission]) -> Iterator[None]:
-        """While these are sent, they count against the room, whether or not the server has them yet."""
-        size, thread = weigh(jobs), threading.get_ident()
+    def send(self, size: int) -> None:
+        """So many bytes are on their way from this thread: they count against the room, there or not yet."""
+        thread = threading.get_ident()
         self._under_way[thread] = self._under_way.get(thread, 0) + size
-        try:
-            yield
-        finally:
-            self._under_way[thread] -= size
 
-    def believes(self, base: str, jobs: Sequence[Submission]) -> bool:
-        """Is there room for these, by what the server said lately? Then they count as sent."""
+    def sent(self, size: int) -> None:
+        """They are there, or lost."""
+        self._under_way[threading.get_ident()] -= size
+
+    def believes(self, base: str, size: int) -> bool:
+        """Is there room for so many bytes, by what the server said lately? Then they count as sent."""
         if self._share >= 1:  # it is the server itself that refuses, when it is full
             return True
         left = self._left.get(base, 0) if time.monotonic() < self._until.get(base, -math.inf) else 0
         if left == math.inf:
             return True
-        size = weigh(jobs)
         if size <= left:
             self._left[base] -= size
         return size <= left

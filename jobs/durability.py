@@ -16,6 +16,7 @@ from jobs.transport import Plan, refused
 Waits = tuple[tuple[Any, ...], ...]
 """The commands that wait: none, one, or both."""
 
+NONE = {"none"}
 SHARE = 0.75
 """Of the time that one call may take: how long the server may wait."""
 LACKS = "durability fsync needs "
@@ -32,8 +33,8 @@ ROUND = 32
 
 def waits(settings: Settings, jobs: Sequence[Submission]) -> Waits:
     """How the server is asked to wait for these: for all that any of them asks for."""
-    asked = {job.durability or settings.durability for job in jobs} - {"none"}
-    if not asked or settings.door:  # a sandbox has neither replicas nor a disk
+    asked = {job.durability or settings.durability for job in jobs}
+    if asked == NONE or settings.door:  # a sandbox has neither replicas nor a disk
         return ()
     for word in asked:
         check_durability(word)

@@ -105,20 +105,24 @@ class Intake:
         return [next(in_turn[self.of_queue(job.queue)]) for job in jobs]
 
     def _take_in(self, base: str, batch: Sequence[Submission], waits: durability.Waits) -> Plan[list[Submitted | JobsError]]:
-        full = {} if self.admission.believes(base, batch) else (yield from self._admit(base, batch))
+        size = weigh(batch)
+        full = {} if self.admission.believes(base, size) else (yield from self._admit(base, batch, size))
         if full and len(scripts := [*verbs.batches(batch, _size)]) > 1:  # there may be room for the first of them
             answers: list[Submitted | JobsError] = []
             for some in scripts:
                 answers += yield from self._take_in(base, some, waits)
             return answers
-        let_in = [job for i, job in enumerate(batch) if i not in full] if full else batch
-        with self.admission.sending(let_in):
-            words = (yield from self._store(base, let_in, waits)) if let_in else []
-        told = iter([_answer(job, word) for job, word in zip(let_in, words, strict=True)])
-        return [full[i] if i in full else next(told) for i in range(len(batch))] if full else [*told]
+        if not full:
+            return (yield from self._store(base, batch, size, waits))
+        let_in = [job for i, job in enumerate(batch) if i not in full]
+        told = iter((yield from self._store(base, let_in, weigh(let_in), waits)) if let_in else ())
+        return [full[i] if i in full else next(told) for i in range(len(batch))]
 
-    def _store(self, base: str, batch: Sequence[Submission], waits: durability.Waits) -> Plan[list[Submitted | str]]:
+    def _store(
+        self, base: str, batch: Sequence[Submission], size: int, waits: durability.Waits
+    ) -> Plan[list[Submitted | JobsError]]:
         call = durability.submit(base, batch, waits) if waits else verbs.submit(base, batch)
+        self.admission.send(size)
         try:
             words: list[Submitted | str] = yield call
         except NoNamespace:
@@ -127,11 +131,13 @@ class Intake:
         except NotDurable:
             self.abilities.forget(base)
             raise
-        return words
+        finally:
+            self.admission.sent(size)
+        return [_answer(job, word) if isinstance(word, str) else word for job, word in zip(batch, words, strict=True)]
 
-    def _admit(self, base: str, batch: Sequence[Submission]) -> Plan[dict[int, OutOfMemory]]:
+    def _admit(self, base: str, batch: Sequence[Submission], size: int) -> Plan[dict[int, OutOfMemory]]:
         """Which of these are not taken in, as the server is nearly full, and why. What is stored already takes no room."""
-        full = yield from self.admission.refuse(base, weigh(batch))
+        full = yield from self.admission.refuse(base, size)
         if full is None:
             return {}
         there = yield from stored(base, batch)
@@ -155,7 +161,5 @@ def _size(job: Submission) -> int:
     return len(job.payload)
 
 
-def _answer(job: Submission, word: Submitted | str) -> Submitted | JobsError:
-    if not isinstance(word, str):
-        return word
+def _answer(job: Submission, word: str) -> JobsError:
     return refusal(f"{word}; refused: job {job.id} of task {job.task}") or Invalid(word)

@@ -219,7 +219,7 @@ async def test_partitions_may_all_be_on_one_server(store, says):
         assert await store.follow(found.refuse("base", 0)) is None
         room = MOST * 0.4 / admission.PART / partitions
         weight = admission.weigh([job()])
-        assert sum(found.believes("base", [job()]) for _ in range(round(room / weight) + 10)) == room // weight
+        assert sum(found.believes("base", weight) for _ in range(round(room / weight) + 10)) == room // weight
 
 
 @pytest.mark.parametrize("error", [Forbidden("NOPERM"), OutOfMemory("no"), None], ids=["forbidden", "refused", "says_nothing"])
