@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+PAGE, XEON = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance-xeon.md"
 MARKS = "".join(
     f"<!-- begin: {name} -->\n<!-- end: {name} -->\n" for name in ("about", "goals", "behind", "crash", "backlog", "noise")
 )
@@ -71,6 +71,8 @@ def test_the_pages_tables_are_those_of_its_figures(performance):
     page, figures = PAGE.read_text(), PAGE.with_suffix(".json").read_text()
     assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
     assert set(re.findall("<!-- begin: (.+) -->", page)) == set(performance.PARTS), "the page has every part"
+    page, figures = XEON.read_text(), XEON.with_suffix(".json").read_text()
+    assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
 
 
 def test_the_pages_pictures_are_there_and_named_for_who_cannot_see_them():
