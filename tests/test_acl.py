@@ -422,6 +422,8 @@ def test_a_database_and_a_durability_have_their_commands():
     assert "+waitaof" not in rights(Settings(durability="fsync"), ["work"])
     assert rights(Settings(durability="replicated"), ["submit"]).split().count("+wait") == 1
     assert "+cluster|slots" in rights(Settings(redis_url="redis+cluster://h"), ["work"])
+    assert "+role" in rights(Settings(redis_url="rediss+sentinel://h/main"), ["work"]).split()
+    assert "+role" not in rights(Settings(), ["admin"]).split()
 
 
 async def test_who_submits_may_wait_for_replicas_if_the_file_was_made_so(user, desk):

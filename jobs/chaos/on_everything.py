@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from jobs.chaos.on_servers import SLOW
+from jobs.chaos.on_servers import SLOW, WRITTEN
 from jobs.chaos.scenario import scenario
 from jobs.chaos.stage import LEASE, Stage
 from jobs.chaos.wires import Wire
@@ -82,7 +82,7 @@ class Mix:
         self.wire.heal()
 
 
-@scenario("everything", recovery=8, quick=15, whole=75, server={"busy-reply-threshold": "200"})
+@scenario("everything", recovery=8, quick=15, whole=75, server={"busy-reply-threshold": "200", **WRITTEN})
 def everything(stage: Stage) -> None:
     """Workers, server and connections are killed, frozen, cut and blocked, in an order that the seed decides."""
     mix = Mix(stage)

@@ -16,13 +16,15 @@ BACK = 5.0
 """Seconds in which work goes on after a server is back."""
 UNFIT = 3
 """The exit code of a command whose server cannot be used."""
+WRITTEN = {"appendfsync": "always"}
+"""Whoever is killed must have written what it acknowledged: with `everysec` it answers first while its disk is busy."""
 BLOCKED = 1.5
 """Seconds for which a server is blocked."""
 SLOW = "local t = redis.call('TIME')[1] + ARGV[1] while redis.call('TIME')[1] + 0 < t do end"
 """Somebody else's script that holds the server for so many seconds."""
 
 
-@scenario("server-killed", recovery=BACK, quick=8, whole=30)
+@scenario("server-killed", recovery=BACK, quick=8, whole=30, server=WRITTEN)
 def server_killed(stage: Stage) -> None:
     """The server dies by SIGKILL and comes back on its append-only file."""
     stage.work()

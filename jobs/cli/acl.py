@@ -108,7 +108,8 @@ def rights(settings: Settings, roles: Sequence[str]) -> str:
         found |= set(DURABLE[settings.durability].split())
     database = _database(settings.redis_url)
     found |= {f"select|{database}"} if database else set()
-    found |= {"cluster|slots"} if "cluster" in settings.redis_url.partition("://")[0] else set()
+    scheme = settings.redis_url.partition("://")[0]
+    found |= {"cluster|slots"} if "cluster" in scheme else {"role"} if "sentinel" in scheme else set()
     if "info" in found:
         found.discard("info|memory")
     return " ".join(["resetkeys", *places, "resetchannels", *channels, "-@all", *(f"+{command}" for command in sorted(found))])

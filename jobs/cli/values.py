@@ -71,6 +71,13 @@ def number(text: str) -> int:
     return int(text)
 
 
+def seed(text: str) -> int:
+    """What chance begins with: any whole number that we have printed, and so the time of day in seconds."""
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise ArgumentTypeError(f"{text[:40]!r} is no whole number")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """A whole number from 1."""
     value = number(text)
