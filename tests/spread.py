@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 LONG = (  # noqa: SIM905  # short words read better on a few lines
-    "mutants conformance foreign_clients worker_death every_platform simulation invariants dev demo wheel deploy_compose "
-    "interleavings cli cli_work command_worker worker wrong_types errors_for_people docs growth scaling asgi asgi_ends "
-    "worker_shutdown replacement"
+    "mutants chaos durability cluster acl conformance foreign_clients worker_death every_platform simulation invariants "
+    "dev demo wheel deploy_compose interleavings cli cli_work command_worker worker wrong_types errors_for_people docs "
+    "growth scaling asgi asgi_ends worker_shutdown replacement"
 ).split()
 """The files that take longest, the longest first: a long one that began last would run alone."""
 MORE, MOST = 1, 8

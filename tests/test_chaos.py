@@ -14,11 +14,15 @@ from types import SimpleNamespace
 import pytest
 import redis
 
+from jobs.chaos.holds import longest_hold
 from jobs.chaos.judge import judge, percentile
 from jobs.chaos.ledger import Ledger, Line
-from jobs.chaos.scenario import PROMISES, Finding, Scenario, faults_of, scenarios
+from jobs.chaos.run import Run
+from jobs.chaos.scenario import HELD, PROMISES, Finding, Scenario, faults_of, scenarios
+from jobs.chaos.servers import Server
 from jobs.cli.verdicts import document_of
 from jobs.model import State
+from jobs.scripts import script
 from tests.processes import children_of, is_alive, until
 
 ROOT = Path(__file__).parent.parent
@@ -164,6 +168,40 @@ def test_a_scenario_that_is_not_there_is_told_with_the_nearest_name():
     done = chaos("--only", "worker-killed")
     assert done.returncode == 2
     assert "workers-killed" in done.stderr
+
+
+@pytest.mark.parametrize(("holds", "runs", "ok"), [([9], 2, True), ([9, 9], 3, True), ([9, 9, 9], 3, False), ([], 1, True)])
+def test_a_long_hold_is_a_fault_when_it_is_there_each_time(monkeypatch, holds, runs, ok):
+    found = [Finding(a_scenario(), None, None, 0, (f"{HELD} for {ms} ms",)) for ms in holds]
+    seen = []
+
+    def one(_, scenario):
+        seen.append(scenario)
+        return found.pop(0) if found else Finding(scenario, None, None, 0, ())
+
+    monkeypatch.setattr(Run, "one", one)
+    assert [finding.ok for finding in Run(quick=True, seed=1).all([a_scenario()])] == [ok]
+    assert len(seen) == runs
+
+
+def test_time_for_which_a_server_stood_still_is_no_hold(tmp_path):
+    """Its own log counts it, where it fell into a script: what was noted until it went on is read before, or forgotten."""
+    server = Server(tmp_path / "server", **{"slowlog-log-slower-than": 0})
+    try:
+        server.client.eval(script("init").text, 1, "{x:0}")
+        server.freeze()
+        held = server.longest_hold()
+        server.thaw()
+        assert held > 0
+        assert longest_hold(server.client) == 0
+        assert server.longest_hold() == held
+    finally:
+        server.close()
+
+
+def test_a_seed_that_was_printed_may_be_given_back():
+    assert chaos("--list", "--seed", "1795331103").returncode == 0
+    assert chaos("--list", "--seed", "many").returncode == 2
 
 
 def test_what_kills_servers_does_not_run_against_a_server_of_yours():

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from jobs.chaos.scenario import Finding, Scenario, faults_of
@@ -14,6 +14,8 @@ AT_ONCE = 6
 """Scenarios that run side by side: most of each is waiting."""
 LOOKS = 2
 """How often a scenario is looked at again, alone, if a long hold is all that is wrong with it."""
+HEARING = 0.2
+"""Seconds after which a signal is heard at the latest: one may come where a thread that waits for good does not notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,10 @@ class Run:
         return scenario.seconds[0 if self.quick else 1]
 
     def _stage(self, scenario: Scenario) -> Stage:
-        server = {"binary": self.binary} | scenario.server
-        seed = f"{self.seed} {scenario.name}"
-        return Stage(seconds=self._seconds(scenario), seed=seed, url=self.url, server=server, clock=scenario.clock, stop=self.stop)
+        server, seed = {"binary": self.binary} | scenario.server, f"{self.seed} {scenario.name}"
+        return Stage(
+            seconds=self._seconds(scenario), seed=seed, url=self.url, server=server, clock=scenario.clock, stop=self.stop
+        )
 
     def all(self, chosen: Sequence[Scenario]) -> Iterator[Finding]:
         """Run them, and give each finding as it comes; one whose only fault is a long hold is looked at again."""
@@ -55,11 +58,11 @@ class Run:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             runs = [pool.submit(self.one, each) for each in sorted(chosen, key=self._seconds, reverse=True)]
             try:
-                for done in as_completed(runs):
-                    if done.result().slow:
-                        slow.append(done.result().scenario)
+                for finding in _as_they_come(runs):
+                    if finding.slow:
+                        slow.append(finding.scenario)
                     else:
-                        yield done.result()
+                        yield finding
             finally:
                 if not all(run.done() for run in runs):  # nobody wants the others
                     self.stop.set()
@@ -75,3 +78,10 @@ class Run:
             if finding.slow and not self.stop.is_set():
                 finding = self.one(scenario)
         return finding
+
+
+def _as_they_come(runs: Sequence[Future[Finding]]) -> Iterator[Finding]:
+    pending = set(runs)
+    while pending:
+        done, pending = wait(pending, HEARING, FIRST_COMPLETED)
+        yield from (run.result() for run in done)
