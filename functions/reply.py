@@ -90,6 +90,14 @@ class Problem(Exception):
         return said | ({"errors": list(self.errors)} if self.errors else {})
 
 
+class Unnamed(Unavailable):
+    """It is unknown whether jobs without ids of their own are stored. `again`: how the same may be sent again."""
+
+    def __init__(self, words: str, again: str) -> None:
+        super().__init__(words)
+        self.again = again
+
+
 def slug_of(error: JobsError) -> str:
     """Which problem an error of the library is."""
     if isinstance(error, Busy):
@@ -110,8 +118,8 @@ def problem_of(error: JobsError) -> Problem:
     if isinstance(error, Busy):
         return Problem("busy", "this process has more to do at once than it has room for: send the same again")
     if isinstance(error, Unavailable) and not isinstance(error, Unconfirmed | NotDurable):
-        why = "Redis does not answer, or cannot serve now"
-        return Problem("unavailable", f"{why}: what became of this is unknown, and sending the same again is safe")
+        again = error.again if isinstance(error, Unnamed) else "sending the same again is safe"
+        return Problem("unavailable", f"Redis does not answer, or cannot serve now: what became of this is unknown, and {again}")
     return Problem(slug_of(error), str(error))
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,9 +13,9 @@ from functions.call import Call, Reply
 from functions.cloudevents import TAKEN, Event
 from functions.queries import EventQuery, Nothing
 from functions.reading import fault, telling, written
-from functions.reply import Problem, faults, item, json_reply, problem_of
+from functions.reply import Problem, Unnamed, faults, item, json_reply, problem_of
 from jobs import reads
-from jobs.errors import JobsError
+from jobs.errors import Busy, JobsError, NotDurable, Unavailable, Unconfirmed
 from jobs.model import Submission, Submitted
 from jobs.options import PAYLOAD_MAX, Backoff, Options
 
@@ -42,7 +43,7 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Reply:
     else:
         why = "stands for what becomes of a CloudEvent, and this is none: name the task in the body"
         raise Problem("invalid", f"query.task: {why}", errors=[fault(why, "query", "task")])
-    (answer,) = await call.store.submit_each([job])
+    (answer,) = await _store(call, [job], given is not None or isinstance(sent, Event) or sent.id is not None)
     if isinstance(answer, JobsError):
         raise answer
     replayed = given is not None and not answer.created and answer.id == job.id and await is_the_same(call, job)
@@ -50,6 +51,19 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Reply:
     if isinstance(sent, Event):
         return Reply(TAKEN, b"", headers)
     return json_reply({"id": answer.id}, 201 if answer.created else 200, headers)
+
+
+async def _store(call: Call[Any, Any], jobs: Sequence[Submission], is_named: bool) -> list[Submitted | JobsError]:
+    """Store jobs. `is_named`: the same request again means the same jobs. Raises Unnamed, where it does not, for Unavailable."""
+    try:
+        return await call.store.submit_each(jobs)
+    except (Unconfirmed, NotDurable, Busy):
+        raise
+    except Unavailable as error:
+        if is_named:
+            raise
+        how = f"with the id {jobs[0].id}" if len(jobs) == 1 else "with an id for each job, or with an Idempotency-Key,"
+        raise Unnamed(str(error), f"as it is, it may make other jobs when it is sent again: {how} it is safe") from error
 
 
 def told_by(event: Event, asked: EventQuery) -> NewJob:
@@ -67,7 +81,7 @@ async def submit_batch(call: Call[NewJobs, Nothing]) -> Reply:
     """Store up to 1,000 jobs. Each is taken in, known already, or refused on its own; the answers are in their order."""
     given = idempotency_key(call)
     jobs = [submission(call, job, given, at) for at, job in enumerate(call.body.jobs)]
-    answers = await call.store.submit_each(jobs)
+    answers = await _store(call, jobs, given is not None or all(job.id for job in call.body.jobs))
     lines = []
     for job, answer in zip(jobs, answers, strict=True):
         try:

@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from jobs.errors import Invalid
 from jobs.keys import is_name
-from jobs.urls import FORMS, is_url, servers, unverified
+from jobs.urls import flaw, servers, unknown, unverified
 
 BLOCK_SECONDS = 10
 """How long one blocking read may wait on the server; the socket of a client for blocking reads waits 5 s longer."""
@@ -95,13 +95,14 @@ class Settings:
             raise Invalid(f"SUBLET_DURABILITY={found.durability!r}: use {', '.join(DURABILITIES)}")
         if not 0 < found.memory <= 1:  # nor what is no number
             raise Invalid(f"SUBLET_MEMORY={found.memory:g}: use a share of Redis's maxmemory, above 0 and up to 1 (no guard)")
-        if not is_url(found.redis_url):
-            raise Invalid(f"SUBLET_REDIS_URL {found.shown_url!r}: {FORMS}")
-        found.check_tls()
+        found.check_url()
         return found
 
-    def check_tls(self) -> None:
-        """Raise Invalid for a URL that would trust any server, unless that is asked for in words."""
+    def check_url(self) -> None:
+        """Raise Invalid for a URL that cannot be, or that would trust any server, unless that is asked for in words."""
+        wrong = flaw(self.redis_url)
+        if wrong:
+            raise Invalid(f"SUBLET_REDIS_URL {self.shown_url!r}: {wrong}")
         lax = "" if self.allow_unverified_tls else unverified(self.redis_url)
         if lax:
             raise Invalid(
@@ -186,12 +187,14 @@ def check(settings: Settings) -> None:
     try:
         for url in servers(settings.redis_url):
             connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()
-    except (ValueError, TypeError) as error:
+    except TypeError as error:
+        raise Invalid(f"SUBLET_REDIS_URL {settings.shown_url!r}: {unknown(error, settings.redis_url)}") from None
+    except ValueError as error:
         raise Invalid(f"SUBLET_REDIS_URL {settings.shown_url!r}: {error}") from None
 
 
 def _options(settings: Settings, blocking: bool) -> dict[str, Any]:
-    settings.check_tls()
+    settings.check_url()
     return {
         "max_connections": 4 if blocking else 16,
         "timeout": settings.timeout,

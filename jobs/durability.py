@@ -61,6 +61,15 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
     return Call(tuple(call.commands[0] for call in calls), read, calls[0].text, waits)
 
 
+def doubt(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
+    """The same for who submitted these, some of whose ids were made for the call: under which they may be sent again."""
+    if isinstance(error, Unconfirmed | Forbidden | Unfit):  # it says so, or nothing is stored
+        return error
+    words = str(error)
+    again = _again([job.id for job in jobs])
+    return type(error)(f"{words}{'' if words.endswith('?') else '.'} If in doubt whether Redis has it, {again}")
+
+
 def _words(call: Call[list[Submitted | str]], batch: Sequence[Submission], reply: Any) -> list[Submitted | str]:
     """What became of one script's jobs. One that a full server refused is no trouble of the others'."""
     return [f"OOM {reply}"] * len(batch) if isinstance(reply, Exception) else call.read(reply)
@@ -68,10 +77,10 @@ def _words(call: Call[list[Submitted | str]], batch: Sequence[Submission], reply
 
 def _check(wait: tuple[Any, ...], counted: Any, taken: Sequence[str]) -> None:
     if isinstance(counted, Exception):
-        raise _unable(counted, taken)
+        raise _unable(wait, counted, taken)
     if wait is HOW:
         if "always" not in str(counted):
-            raise NotDurable(f"{LACKS}appendfsync always: with everysec, WAITAOF may say yes before the disk has it")
+            raise _unfit(f"{LACKS}appendfsync always: with everysec, WAITAOF may say yes before the disk has it", taken)
         return
     got, seconds = counted if wait[0] == "WAIT" else counted[0], wait[-1] / 1000
     if got < wait[1]:
@@ -85,14 +94,23 @@ def _again(taken: Sequence[str]) -> str:
     return f"send the same again, under the same {ids}"
 
 
-def _unable(error: Any, taken: Sequence[str]) -> Exception:
+def _unfit(words: str, taken: Sequence[str]) -> NotDurable:
+    return NotDurable(f"{words}. Redis has taken it in all the same: once that is mended, {_again(taken)}")
+
+
+def _unable(wait: tuple[Any, ...], error: Any, taken: Sequence[str]) -> Exception:
     """The error for a server that cannot wait. It was not known before: the jobs are there, as with durability none."""
     words = str(error).lower()
     if "unknown command" in words:
-        return NotDurable(OLD)
+        return _unfit(OLD, taken)
     if "appendonly" in words:
-        return NotDurable(f"{LACKS}the append-only file: run CONFIG SET appendonly yes")
+        return _unfit(f"{LACKS}the append-only file: run CONFIG SET appendonly yes", taken)
     found = refused(error)
+    if isinstance(found, Forbidden):  # of the wait: the script itself was let through
+        mode, command = ("replicated" if wait[0] == "WAIT" else "fsync"), " ".join(wait[:2]) if wait is HOW else wait[0]
+        lacks = f"but this user may not wait for who else has it (NOPERM: {command})"
+        todo = f"give it the rights that `sublet acl` writes with SUBLET_DURABILITY={mode}, or ask for none"
+        return Unconfirmed(f"Redis has taken it in, {lacks}: {todo}; to be sure of it, {_again(taken)}")
     if isinstance(found, Unavailable | Invalid):
         return found
     return Unconfirmed(f"Redis has taken it in, but cannot say who else has it ({error}): {_again(taken)}")

@@ -3,18 +3,19 @@
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 from jobs import durability, keys, reads, verbs
 from jobs.admission import Admission, look, stored, weigh
 from jobs.config import Settings
-from jobs.errors import Invalid, JobsError, NoNamespace, NotDurable, OutOfMemory, Unfit
+from jobs.errors import Forbidden, Invalid, JobsError, NoNamespace, NotDurable, OutOfMemory, Unavailable, Unfit
 from jobs.model import Submission, Submitted
 from jobs.nodes import place
 from jobs.options import PAYLOAD_MAX
-from jobs.scripts import refusal
+from jobs.scripts import Call, refusal
 from jobs.transport import Plan
 from jobs.urls import Many
 
@@ -65,8 +66,10 @@ class Intake:
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:
-        """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
-        yield reads.layout(self.bases[0])  # if Redis is away, this says so, and nothing else is tried
+        """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs, or a part of another."""
+        is_there = yield reads.layout(self.bases[0])  # if Redis is away, this says so, and nothing else is tried
+        if is_there and len(self.bases) > 1:
+            yield from self._check_number()
         many = None if self.settings.door or "+cluster:" not in self.settings.redis_url else Many.read(self.settings.redis_url)
         for base in self.bases if many else self.bases[:1]:
             seen = yield from look(base)
@@ -80,9 +83,27 @@ class Intake:
         for base in self.bases:
             yield verbs.init(base)
 
+    def _check_number(self) -> Plan[None]:
+        """Raise Unfit where queues lie as they do with another number of partitions, before more of these are made."""
+        for partition, base in enumerate(self.bases):
+            names: list[str] = []
+            with suppress(Forbidden):  # who may not look goes by what it was told
+                names = yield _queues(base)
+            for queue in names:
+                if keys.partition_of_queue(queue, len(self.bases)) != partition:
+                    raise Unfit(
+                        f"namespace {self.settings.namespace} was made with another number of partitions than the "
+                        f"{len(self.bases)} of SUBLET_PARTITIONS (queue {queue} would lie elsewhere): set it as everywhere else"
+                    )
+
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Store jobs, as many as there are. Raises Invalid, Refused or Unconfirmed; some may be stored then; again is safe."""
-        answers = yield from self.submit_each(jobs)
+        try:
+            answers = yield from self.submit_each(jobs)
+        except Unavailable as error:
+            if (told := durability.doubt(error, jobs)) is error:
+                raise
+            raise told from error
         for answer in answers:
             if isinstance(answer, JobsError):
                 raise answer
@@ -155,6 +176,17 @@ class Intake:
             batches = verbs.batches(own, _size)
             while some := [*islice(batches, most)]:
                 yield base, some[0] if len(some) == 1 else [job for batch in some for job in batch]
+
+
+def _queues(base: str) -> Call[list[str]]:
+    """The queues of a partition, by what each role may send."""
+
+    def read(reply: Any) -> list[str]:
+        names = reply or ()  # a dict or a list, whichever the client gives it
+        found = [name.decode("utf-8", "replace") for name in (names if isinstance(names, dict) else names[::2])]
+        return [name for name in found if keys.is_name(name)]
+
+    return Call((("HGETALL", keys.queues(base)),), read)
 
 
 def _size(job: Submission) -> int:

@@ -28,15 +28,36 @@ KINDS = {"job": "job", "worker": "worker", "schedule": "schedule", "pool": "pool
 """What a key is of, by the word after the base."""
 PAIRS = {"workers": "worker", "schedules": "schedule"}
 """The sorted sets that name hashes other than jobs."""
+BESIDE = (*PAIRS.values(), "pool")
+"""What is looked at besides jobs, as it is said to the script."""
+UNFINISHED = ("scheduled", "running")
+"""Where a name without its hash is a job that is gone, as it is in a queue."""
+ALONE = ("foreign", "waits")
+"""What is left alone: of a wrong type, or with a header that cannot be; and what cannot be looked at because of another key."""
 
 
 class Fault(NamedTuple):
-    """What does not agree: in which partition, where it was seen, a job's id or a name, and the words of the script."""
+    """What does not agree: in which partition, where it was seen, a job's id or a name, and the words of the script.
+
+    Ours are `baseless`, `gone` (a job of which only the name is left) and `waits` (for a key of a wrong type beside it).
+    """
 
     base: str
     seen_in: str
     name: str
     words: str
+
+    @property
+    def key(self) -> str:
+        """The key of what was looked at, in full."""
+        if self.seen_in in ("key", "base"):
+            return self.name
+        return f"{self.base}:{self.seen_in if self.seen_in in BESIDE else 'job'}:{self.name}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Is it a job that nobody can run or look at any more?"""
+        return self.seen_in not in BESIDE and not {"gone", "lost"}.isdisjoint(self.words.split(", "))
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -155,7 +176,7 @@ def repair(bases: Sequence[str], tell: Tell = lambda looked, faults: None) -> Pl
     rounds = walks = 0
     while True:
         seen = yield from audit(bases, tell=tell)
-        todo = [fault for fault in seen.faults if not _is_foreign(fault)]
+        todo = [fault for fault in seen.faults if fault.words not in ALONE]
         if not todo or rounds == ROUNDS or walks == LIMIT:
             return seen, mended
         before, walks = len(mended), walks + 1
@@ -172,26 +193,67 @@ def mend(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
         done += [fault for fault in faults if fault.seen_in == "base"]
     seen = [(fault.seen_in, fault.name) for fault in sorted(faults, key=lambda fault: fault.order) if fault.seen_in != "base"]
     for i in range(0, len(seen), MEND):
-        done += [fault for fault in (yield from ask(base, "mend", seen[i : i + MEND])) if not _is_foreign(fault)]
+        done += [fault for fault in (yield from ask(base, "mend", seen[i : i + MEND])) if fault.words not in ALONE]
     return done
 
 
 def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault]]:
-    """What the script says of these; where a key in its way is of a wrong type, of each by itself."""
+    """What the script says of these; where a key in its way is of a wrong type, of each by itself, and what that key is."""
     try:
         answers = yield verbs.repair(base, how, seen)
     except (Unfit, Invalid):
         if len(seen) == 1:
-            return [Fault(base, *seen[0], "foreign")]
+            return (yield from _blame(Fault(base, *seen[0], "foreign")))
         found: list[Fault] = []
         for one in seen:
             found += yield from ask(base, how, [one])
         return found
-    return [Fault(base, *one, words) for one, words in zip(seen, answers, strict=True) if words != "sound"]
+    faults = [Fault(base, *one, words) for one, words in zip(seen, answers, strict=True) if words != "sound"]
+    told: list[Fault] = []
+    for fault in (yield from _tell_gone(base, faults)):
+        told += (yield from _blame(fault)) if fault.words == "foreign" else [fault]
+    return told
 
 
-def _is_foreign(fault: Fault) -> bool:
-    return fault.words == "foreign"
+def _tell_gone(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
+    """The same; what stood where unfinished jobs do, and has no hash, is a job that is gone."""
+    names = [fault.name for fault in faults if _may_be_gone(fault)]
+    there = (yield _exist(base, names)) if names else []
+    gone = {name for name, is_there in zip(names, there, strict=True) if not is_there}
+    told = [fault._replace(words=fault.words.replace("stray", "gone")) for fault in faults]
+    return [word if _may_be_gone(fault) and fault.name in gone else fault for fault, word in zip(faults, told, strict=True)]
+
+
+def _may_be_gone(fault: Fault) -> bool:
+    """Is it a name where unfinished jobs stand, or of one that held its key, and nothing is told of its hash?"""
+    waited = fault.seen_in in UNFINISHED or fault.seen_in.startswith("queue:")
+    return (waited and fault.words == "stray") or fault.words == "stray, unlocked"
+
+
+def _blame(fault: Fault) -> Plan[list[Fault]]:
+    """What is of a wrong type where the script met something that is: keys beside it, for which it waits, or else itself."""
+    base, queue, key = fault.base, "", ""
+    if fault.seen_in not in BESIDE:
+        try:
+            queue, key = yield _header(base, fault.name)
+        except Unfit:
+            return [fault]
+    queues = {name for name in (queue, fault.seen_in.removeprefix("queue:")) if keys.is_name(name)}
+    wrong: list[str] = yield reads.foreign(base, sorted(queues))
+    lock = keys.lock(base, queue, key)
+    if key and (yield Call((("TYPE", lock),), lambda reply: reply not in (b"string", b"none"))):
+        wrong.append(lock)
+    return [*(Fault(base, "key", name, "foreign") for name in wrong), fault._replace(words="waits")] if wrong else [fault]
+
+
+def _header(base: str, job_id: str) -> Call[tuple[str, str]]:
+    """The queue and the key that a job's header names; empty for none."""
+
+    def read(reply: bytes | None) -> tuple[str, str]:
+        queue, *words = (reply or b"").partition(b"\n")[0].decode("utf-8", "replace").split(" ")
+        return queue, next((word.removeprefix("key=") for word in words[2:] if word.startswith("key=")), "")
+
+    return Call((("HGET", keys.job(base, job_id), "spec"),), read)
 
 
 def _is_left(base: str) -> Plan[bool]:

@@ -16,6 +16,7 @@ PORTS = {"cluster": 6379, "sentinel": 26379}
 _MANY = re.compile(r"(rediss?)\+(cluster|sentinel)://(?:([^/?#]*)@)?([^/?#@]+)(?:/([^?#]*))?(?:\?([^#]*))?")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,]+)(?::([0-9]{1,5}))?")
 _SERVICE = re.compile(r"([^/]+)(?:/([0-9]*))?")
+_DATABASE = re.compile("[0-9]{1,9}")
 _YES = ("1", "true", "yes", "on", "t", "y")
 
 
@@ -83,12 +84,34 @@ def servers(url: str) -> Iterator[str]:
         yield from (many.node(host) for host in many.hosts)
 
 
-def is_url(text: str) -> bool:
-    """May this be the URL of a Redis?"""
+def flaw(text: str) -> str:
+    """Why this cannot be the URL of a Redis, in words that hold no secret; empty where it may be."""
     try:
-        return all(map(_is_server, servers(text)))
+        wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
     except ValueError:  # a port or a host name that cannot be
-        return False
+        return FORMS
+    return wrong[0] if wrong else ""
+
+
+def _flaw(text: str) -> str:
+    """The same of one server. redis-py would take digits from a path as they come, and database 0 where there are none."""
+    if not _is_server(text):
+        return FORMS
+    parts = urlsplit(text)
+    in_path = set() if parts.scheme == "unix" else {parts.path.strip("/")} - {""}
+    named = in_path | {value for name, value in parse_qsl(parts.query, keep_blank_values=True) if name == "db"}
+    strange = next((name for name in sorted(named) if not _DATABASE.fullmatch(name)), None)
+    if strange is not None:  # what has an @ may be of a password
+        return FORMS if "@" in strange else f"database {strange[:40]!r} is no number; {FORMS}"
+    return f"it names several databases; {FORMS}" if len(named) > 1 else ""
+
+
+def unknown(error: TypeError, url: str) -> str:
+    """What redis-py says of a parameter that it does not know, in words for people that hold no secret."""
+    if "@" in urlsplit(url).query:
+        return FORMS
+    found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
+    return f"its parameter {found[1]} is not known" if found else "it has a parameter that is not known, or of a wrong kind"
 
 
 def _is_server(text: str) -> bool:

@@ -110,15 +110,17 @@ def _lease(token: str, job_id: bytes, attempt: Any, expires: Any, spec: bytes, p
 
 
 def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
-    """The timeout in ms, the traceparent, and a schedule's slot in ms that a header's words speak of."""
+    """The timeout in ms, the traceparent, and a schedule's slot in ms in a header; what is no number says nothing."""
     timeout: int | None = 300_000
     trace, at, scheduled = "", None, False
     for rule in rules[1:]:
-        if rule.startswith("timeout="):
-            timeout = None if rule == "timeout=none" else int(rule[8:])
+        if rule == "timeout=none":
+            timeout = None
+        elif rule.startswith("timeout=") and rule[8:].isdecimal():
+            timeout = int(rule[8:])
         elif rule.startswith("trace="):
             trace = rule[6:]
-        elif rule.startswith("at="):
+        elif rule.startswith("at=") and rule[3:].isdecimal():
             at = int(rule[3:])
         elif rule.startswith("schedule="):
             scheduled = True

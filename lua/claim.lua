@@ -49,13 +49,13 @@ upkeep(10 + n, worker)
 local function take(id, score)
   local hash = key('job:', id)
   local state, spec, attempts, tries_left = unpack(peek('HMGET', hash, 'state', 'spec', 'attempt', 'tries_left'))
-  if state ~= 'queued' or not spec then lost = lost + (state and 0 or 1) return end
+  local rules, attempt = spec and read_header(spec) or {}, numeral(attempts, 0) + 1
+  if state ~= 'queued' or not rules.queue then lost = lost + (state and 0 or 1) return end
   if bytes > 0 and not string.find(spec, '\n', 1, true) and bytes + call('HSTRLEN', hash, 'payload') > BYTES then return true end
-  local rules, attempt = read_header(spec), (attempts or 0) + 1
   local expires = lease_end(lease, now, rules.timeout)
   if reply[1] == '' then reply[1] = new_fence() .. '.' .. claim_id end
   call('HSET', hash, 'state', 'running', 'token', reply[1], 'attempt', digits(attempt),
-    'tries_left', digits((tries_left or rules.tries) - 1), 'worker', worker, 'claimed_at', stamp, 'rank', score)
+    'tries_left', digits(numeral(tries_left, rules.tries) - 1), 'worker', worker, 'claimed_at', stamp, 'rank', score)
   leases[#leases + 1], leases[#leases + 2], taken[#taken + 1] = digits(expires), id, id
   if attempt == 1 then observe(waits, waited(rules)) end
   answer(id, attempt, expires, spec)

@@ -8,11 +8,10 @@ local KEEP, KEEP_EVENTS, KEEP_QUEUES = 100000, 10000, 10000   -- finished jobs o
 local NEVER = '99999999999999'              -- ms, the score of a schedule that has no slot to come
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}               -- what a header leaves unsaid
-local EVENT_IDS = 10                        -- jobs that one event speaks of
-local COUNTS = 20000                        -- numbers that are counted by queue, about
+local PLAIN = {key = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}  -- others: digits
+local EVENT_IDS = 10 local COUNTS = 20000   -- jobs that one event speaks of; numbers that are counted by queue, about
 
-local call, base = redis.call, KEYS[1]
-local peek = redis.pcall                    -- a read that finds nothing, and raises nothing, where a key is of a wrong type
+local call, peek, base = redis.call, redis.pcall, KEYS[1]   -- peek finds nothing, and raises nothing, where a key is of a wrong type
 local time = call('TIME')                   -- the one clock, read once
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)    -- the same as text: cheaper to send, and never rounded
@@ -30,7 +29,6 @@ local function refusal(code, words) return redis.error_reply(string.sub(code .. 
 
 -- Is this fit to name a queue, a task or a worker?
 local function is_name(text) return text and #text <= 128 and string.find(text, '^[%w_.:-]+$') end
-
 local function are_names(texts, first)
   for i = first, #texts do if not is_name(texts[i]) then return false end end
   return true
@@ -38,6 +36,11 @@ end
 
 -- A number of ms as the protocol writes it: up to 14 digits. nil for anything else.
 local function ms(text) return text and #text <= 14 and string.find(text, '^%d+$') and tonumber(text) end
+-- A whole number that is stored, as it is; the other one for what somebody else has written: between two writes is no time to raise.
+local function numeral(text, otherwise)
+  local n = text and tonumber(text)
+  return n and n >= 0 and n < 9e15 and n % 1 == 0 and text or otherwise
+end
 
 -- The refusal of what is not a whole number of items up to `limit`; nil for what is.
 local function beyond(n, limit)
@@ -45,9 +48,8 @@ local function beyond(n, limit)
   return refusal('TOO_MANY', tostring(n) .. ' items, a call takes 0 to ' .. limit)
 end
 
-local partition                             -- the settings of the whole partition
 local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 0}       -- of the structures, at first
-local crowded                               -- is there no room for the counts of one more queue?
+local partition, crowded                    -- the settings of the whole partition; is there no room for one more queue's counts?
 
 -- The error to return before anything else: not our namespace, or too many items. Reading what scripts write to makes a
 -- key of a wrong type speak up here, and not between two writes. A verb that writes to one of the structures alone names it.
@@ -55,8 +57,7 @@ local function refused(n, limit, only)
   local layout = call('HGET', base, 'layout')
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT) end
-  call('XLEN', key('events'))
-  call('HLEN', key('backlog'))
+  call('XLEN', key('events')) call('HLEN', key('backlog'))
   if only then call('ZCARD', key(only)) return beyond(n, limit) end
   partition = call('HGET', key('queues'), '*')
   for state in pairs(sizes) do sizes[state] = call('ZCARD', key(state)) end
@@ -65,11 +66,10 @@ local function refused(n, limit, only)
 end
 
 local function begin() call('DEL', base .. ':') end      -- a first write denied to nobody: the rest runs when memory is full
-
 -- What this user is denied is denied here, and not between two writes.
 local function needs(...) if redis.acl_check_cmd and not redis.acl_check_cmd(...) then call(...) end end
 
--- Add to a number in a hash. One that somebody spoiled starts anew: between two writes is no time to raise.
+-- Add to a number in a hash. One that somebody spoiled starts anew.
 local function add(hash, name, by, anew)
   local sum = peek('HINCRBY', hash, name, by)
   if type(sum) == 'number' then return sum end
@@ -87,18 +87,18 @@ local function event(ids, state, code)
   end
 end
 
--- "<queue> <task> <submitted_at> [name=value …]" as a table; what is unsaid has its default. Jobs of one batch often have one
--- header, and then they share its table.
+-- "<queue> <task> <submitted_at> [name=value …]" as a table; what is unsaid, or no number, has its default. Jobs of one header share it.
 local headers = {}
 local function read_header(spec)
-  local newline = string.find(spec, '\n', 1, true)
-  local header = newline and string.sub(spec, 1, newline - 1) or spec
+  local header = string.sub(spec, 1, (string.find(spec, '\n', 1, true) or 0) - 1)
   if headers[header] then return headers[header] end
   local queue, task, at, rules = string.match(header, '^(%S+) (%S+) (%d+)(.*)$')
   local job = setmetatable({header = header, queue = queue, task = task, submitted_at = at}, RULES)
   headers[header] = job
   if not queue or rules == '' then return job end
-  for name, value in string.gmatch(rules, '(%w+)=(%S+)') do job[name] = value end
+  for name, value in string.gmatch(rules, '(%w+)=(%S+)') do
+    if string.find(value, PLAIN[name] or '^%d+$') or value == 'none' and name == 'timeout' then job[name] = value end
+  end
   return job
 end
 
@@ -124,17 +124,17 @@ local function unfit_rule(rules, known)
 end
 
 -- A job by its id: its stored fields, and its header's words under `rules`. Read once a script: what the script does to a
--- job is seen when the job is named again. What is no job has no state, as if nothing were there.
+-- job is seen when the job is named again. What is no job has no state, as if nothing were there. One that runs has a whole lease.
 local loaded = {}
 local function load(id)
-  if not id then return {} end
-  if loaded[id] then return loaded[id] end
+  if not id or loaded[id] then return loaded[id] or {} end
   local hash = key('job:', id)
   local v = peek('HMGET', hash, 'state', 'spec', 'token', 'attempt', 'tries_left', 'worker', 'claimed_at',
     'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at', 'logged')
-  local rules = v[1] and v[2] and read_header(v[2])
-  loaded[id] = rules and rules.queue and {id = id, hash = hash, state = v[1], spec = v[2], token = v[3], attempt = v[4],
-    tries_left = v[5], worker = v[6], claimed_at = v[7], rank = v[8], streak = v[9], ended = v[10], ops = v[11], op = v[12],
+  local rules, runs = v[1] and v[2] and read_header(v[2]), v[1] == 'running'
+  loaded[id] = rules and rules.queue and {id = id, hash = hash, state = v[1], spec = v[2], token = v[3],
+    attempt = numeral(v[4], runs and '1'), tries_left = runs and numeral(v[5], rules.tries - 1), worker = v[6] or '?',
+    claimed_at = numeral(v[7], stamp), rank = numeral(v[8]), streak = v[9], ended = v[10], ops = v[11], op = v[12],
     watched = v[13], cancel_requested_at = v[14], logged = v[15], rules = rules} or {id = id}
   return loaded[id]
 end

@@ -13,8 +13,8 @@ end
 -- ms before the next try, after n of them: first·factor^(n-1), capped; half is jitter, drawn from token and id.
 local function backoff(job, n)
   local first, factor, cap = string.match(job.rules.backoff, '^(%d+):([%d.]+):(%d+)$')
-  local delay, dice = math.min(tonumber(cap), first * factor ^ (n - 1)), 0    -- in this order: 0 * inf is no number
-  local bits = string.sub(job.token, -4) .. string.sub(job.id, -4)
+  local delay, dice = math.min(tonumber(cap), 1e14, first * factor ^ (n - 1)), 0    -- in this order: 0 * inf is no number
+  local bits = string.sub(job.token or '', -4) .. string.sub(job.id, -4)
   for i = 1, #bits do dice = (dice + string.byte(bits, i)) * 40503 % 65536 end
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
@@ -102,7 +102,7 @@ local function kept_until(job) return now + math.max(KEEP_DEAD, job.rules.retent
 local function try_again(job, ending, delay)
   if job.cancel_requested_at then return conclude(job, ending, 'cancelled', kept_until(job)) end
   if tonumber(job.tries_left) <= 0 then return conclude(job, ending, 'dead', kept_until(job)) end
-  if delay == 0 then return conclude(job, ending, 'queued', job.rank) end
+  if delay == 0 then return conclude(job, ending, 'queued', job.rank or rank(job.rules.priority, next_seq(1))) end
   return conclude(job, ending, 'scheduled', now + (delay or backoff(job, job.rules.tries - job.tries_left)))
 end
 

@@ -7,8 +7,8 @@
 --                    queue:<queue> or key:<queue>|<key> with a job's id; worker, schedule or pool with its name
 -- REPLY array        one per two: "sound", or what was wrong, with commas between: "placed <structure> <ms>" (it was in none; submitted
 --                    at), "stray" (it was in one too many), "lost" (what was left is of no use: removed), "restated" (its state was
---                    lost), "locked" and "unlocked" (its key), "listed" (its queue), "numbered" (seq, or fence, was less than its
---                    own), "foreign" (of a wrong type, or with a header that cannot be: left alone)
+--                    lost, or a number), "locked" and "unlocked" (its key), "listed" (its queue), "numbered" (seq, or fence, was
+--                    less than its own), "foreign" (of a wrong type, or with a header that cannot be: left alone)
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local BESIDE = {worker = 'workers', schedule = 'schedules', pool = 'pools'}
@@ -32,7 +32,8 @@ begin_with(how)
 local function check_pair(hash, zset, name, whole, score)
   local stands, left = call('ZSCORE', key(zset), name), remains(hash)
   if left == 'foreign' then return amend('foreign') end
-  if whole and not stands then amend('placed ' .. zset .. ' ' .. score, 'ZADD', key(zset), score, name) end
+  local missed = not stands or stands == NEVER and score ~= NEVER        -- its slot would never come
+  if whole and missed then amend('placed ' .. zset .. ' ' .. score, 'ZADD', key(zset), score, name) end
   if stands and not whole then amend('stray', 'ZREM', key(zset), name) end
   if left and not whole then amend('lost', 'DEL', hash) end
 end

@@ -26,7 +26,8 @@ end
 
 -- The state that a job must be in: what its hash wrongs, or where that is lost, or cannot be, what its other fields speak of.
 local function state_of(job, hash)
-  local held = job.token and job.attempt and job.tries_left and job.worker and tonumber(job.claimed_at) and tonumber(job.rank)
+  local v = call('HMGET', hash, 'token', 'worker', 'attempt', 'tries_left', 'claimed_at', 'rank')
+  local held = v[1] and v[2] and numeral(v[3]) and numeral(v[4]) and numeral(v[5]) and numeral(v[6])
   if job.state == 'queued' or sizes[job.state or ''] and (job.state ~= 'running' or held) then return job.state end
   if call('HEXISTS', hash, 'result') == 1 then return 'completed' end
   return call('HEXISTS', hash, 'finished_at') == 1 and 'dead' or 'queued'
@@ -39,9 +40,7 @@ local function inspect(id)
   local spec = job.spec or peek('HGET', hash, 'spec')
   local rules = type(spec) == 'string' and read_header(spec)
   if not rules or not is_name(rules.queue) then return nil, remains(hash) end
-  for _, name in ipairs({'priority', 'tries', 'retention', rules.timeout ~= 'none' and 'timeout' or nil}) do
-    if not tonumber(rules[name]) then return nil, 'odd' end   -- a claim stops at it; who wrote it may know what it meant
-  end
+  if unfit_rule(string.match(rules.header, '^%S+ %S+ %d+ ?(.*)$')) then return nil, 'odd' end   -- who wrote it may know what it meant
   local state = state_of(job, hash)
   local waits = state == 'queued' or state == 'scheduled'
   if waits and not string.find(spec, '\n', 1, true) and call('HEXISTS', hash, 'payload') == 0 then return nil, 'lost' end
@@ -90,6 +89,10 @@ local function shelve(id, job, state, seen_in, seq)
     amend('restated', 'HSET', job.hash, 'state', state)
     if job.state == 'running' then amend('restated', 'HDEL', job.hash, unpack(LEASED)) end
   end
+  local numbers = {'attempt', 'tries_left'}
+  for i, value in ipairs(call('HMGET', job.hash, unpack(numbers))) do
+    if value and not numeral(value) then amend('restated', 'HDEL', job.hash, numbers[i]) end
+  end
   if not score then
     local ids = {id}
     amend('placed ' .. state .. ' ' .. job.rules.submitted_at)
@@ -107,7 +110,8 @@ end
 -- Have a job that is not finished hold its key, if nobody else does, and one that is gone or finished hold none.
 local function relock(id, job, state, seen_in)
   local rules = job and job.rules
-  local own, locks = rules and rules.key and not rules.window and 'key:' .. rules.queue .. '|' .. rules.key, {}
+  local named, locks = rules and rules.key and 'key:' .. rules.queue .. '|' .. rules.key, {}
+  local own = named and not rules.window and named      -- one with a window ends by itself
   if own then locks[1] = own end
   if seen_in ~= own and string.find(seen_in, '^key:') then locks[#locks + 1] = seen_in end
   for _, lock in ipairs(locks) do
@@ -116,7 +120,7 @@ local function relock(id, job, state, seen_in)
       amend('foreign')
     elseif lock == own and UNFINISHED[state] then
       if not holder or holder ~= id and not UNFINISHED[load(holder).state] then amend('locked', 'SET', key(lock), id) end
-    elseif holder == id and not (rules and rules.window) and call('PTTL', key(lock)) == -1 then
+    elseif holder == id and not (lock == named and UNFINISHED[state]) and call('PTTL', key(lock)) == -1 then
       amend('unlocked', 'DEL', key(lock))
     end
   end

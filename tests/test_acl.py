@@ -427,11 +427,14 @@ def test_a_database_and_a_durability_have_their_commands():
 
 
 async def test_who_submits_may_wait_for_replicas_if_the_file_was_made_so(user, desk):
-    for durability, error in (("replicated", Unconfirmed), ("none", Forbidden)):
+    """Who may not is told so when the job is there: its id is named, and what would help."""
+    lacks = r"may not wait .*NOPERM: WAIT.*sublet acl.*SUBLET_DURABILITY=replicated.* under the same id 0-none$"
+    for durability, words in (("replicated", "only 0 of 1 replicas"), ("none", lacks)):
         store = Store(replace(user("submit", durability=durability), durability="replicated", timeout=0.5))
-        with pytest.raises(error):
+        with pytest.raises(Unconfirmed, match=words):
             await store.submit([Submission(f"0-{durability}", "q", "t", "", b"{}")])
         await store.aclose()
+    assert desk.raw.zscore(keys.queue(desk.base, "q"), "0-none") is not None
 
 
 # the file

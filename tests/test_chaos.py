@@ -205,9 +205,10 @@ def test_a_seed_that_was_printed_may_be_given_back():
 
 
 def test_what_kills_servers_does_not_run_against_a_server_of_yours():
-    done = chaos("--only", "server-killed", "--redis-url", "redis://127.0.0.1:1")
-    assert done.returncode == 2
-    assert "against a server of yours" in done.stderr
+    for names in ("server-killed", "workers-killed,server-killed"):
+        done = chaos("--only", names, "--redis-url", "redis://127.0.0.1:1")
+        assert done.returncode == 2
+        assert "against a server of yours: server-killed " in done.stderr
 
 
 def test_a_server_that_is_away_or_none_is_no_broken_promise():

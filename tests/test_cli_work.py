@@ -259,7 +259,7 @@ def test_a_full_disk_stops_the_lines_and_not_the_jobs(shell):
                               stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
     said, last = done.stderr.splitlines()
     assert "cannot write to stdout, and go on without: No space left on device" in said
-    assert (done.returncode, last) == (1, "sublet: the output cannot be written: No space left on device")
+    assert (done.returncode, last) == (74, "sublet: the output cannot be written: No space left on device")
     assert shell.json("get", job_id)["state"] == "completed"
 
 

@@ -316,10 +316,21 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
 
     assert layout("2")[0] == "ok"
     assert "has more partitions than the 1" in layout("1")[1]
+    done = shell.run("doctor", "--repair", SUBLET_PARTITIONS="1")
+    assert done.returncode == 1, "nobody has looked at the other one"
+    assert "set it as everywhere else" in done.stdout
+    assert "all agree" not in done.stdout
+    assert [each["kind"] for each in json.loads(shell.run("doctor", "--repair", "--json").stdout)["left"]] == ["beyond"]
+    assert shell.run("doctor", "--repair", SUBLET_PARTITIONS="2").returncode == 0
     level, seen = layout("4")
     assert (level, "has 2 of the 4 partitions" in seen) == ("bad", True)
-    name = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 4) == 3)
-    shell.ok("submit", "add", "--queue", name, SUBLET_PARTITIONS="4")
+    namespace = shell.env["SUBLET_NAMESPACE"]
+    assert "made with another number of partitions than the 4" in shell.no(
+        3, "submit", "add", "--queue", "q2", SUBLET_PARTITIONS="4"
+    )
+    assert not own.exists(keys.base(namespace, 3))
+    for partition in (2, 3):
+        own.hset(keys.base(namespace, partition), "layout", "1")
     level, seen = layout("2")
     assert (level, "more partitions than the 2" in seen) == ("bad", True)
     other = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != keys.partition_of_queue(f"q{i}", 4))
@@ -346,6 +357,36 @@ def test_who_may_see_little_is_told_as_whom_to_look(own, shell):
     done = shell.run("doctor", "--redis-url", url)
     assert done.stdout.splitlines()[-1].startswith("this user may not see what is unknown: run it as read")
     assert "run it as read" not in shell.run("doctor").stdout
+    own.acl_setuser("ns-read", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"])
+    done = shell.run("doctor", "--redis-url", url.replace("guest", "ns-read"))
+    assert done.stdout.splitlines()[-1].startswith("this user may not see what is unknown: run it as admin (")
+
+
+def test_nobody_is_told_to_delete_what_waits_for_another_key(own, shell):
+    jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
+    queue = keys.queue(keys.base(shell.env["SUBLET_NAMESPACE"]), "default")
+    own.delete(queue)
+    own.set(queue, "somebody's")
+    found = {check["what"]: check["seen"] for check in shell_checks(shell)}
+    assert found["keys"].endswith(f": {queue}; and 2 jobs wait for it, to be left alone")
+    left = {each["kind"]: each for each in json.loads(shell.run("doctor", "--repair", "--json").stdout)["left"]}
+    assert left["foreign"]["examples"] == [queue]
+    assert sorted(left["waits"]["examples"]) == sorted(jobs)
+    own.delete(queue)
+    assert shell.run("doctor", "--repair").returncode == 0
+
+
+def test_a_job_that_is_gone_is_counted_as_lost(own, shell):
+    jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.delete(keys.job(base, jobs[0]))
+    assert "1 does not agree with the others: " in next(c["seen"] for c in shell_checks(shell) if c["what"] == "structures")
+    said = shell.json("doctor", "--repair")
+    assert (said["lost"], said["mended"][0]["kind"], said["mended"][0]["examples"]) == (1, "gone", [jobs[0]])
+    own.delete(keys.job(base, jobs[1]))
+    said = shell.run("doctor", "--repair").stdout
+    assert "a job that is gone: its hash is not there (deleted or evicted)" in said
+    assert "\n1 job is lost\n" in said
 
 
 def test_what_cannot_be_repaired_is_said_and_the_exit_code_is_1(own, shell):

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shlex
+import signal
 import socket
 import subprocess
 import threading
@@ -10,6 +12,7 @@ import threading
 import pytest
 
 from jobs.cli import dispatch
+from jobs.embedded import EmbeddedServer
 
 pytest_plugins = ["tests.shell"]
 
@@ -37,6 +40,8 @@ pytest_plugins = ["tests.shell"]
         ("submit add --at 2030-01-31T09:00:00", "--at: '2030-01-31T09:00:00' is no moment; write"),
         ("submit add --at 2030-01-31T09:00:00Z --delay 1s", "--at and --delay: use one of them"),
         ("submit add --priority 1000", "priority 1000: use a whole number from -100 to 100"),
+        ("submit add --priority 99999999999", "priority 99999999999: use a whole number from -100 to 100"),
+        ("submit add --max-attempts 99999999999", "--max-attempts: '99999999999': use a whole number from 1 to 999,999,999; see"),
         ("submit add --max-attempts 0", "--max-attempts: use a whole number from 1; see"),
         ("submit add --window 5m", "window without a key: give the key that it is for"),
         ("submit add --retention 5s", "retention 5 s: use 60 s or more, up to 30 years"),
@@ -60,7 +65,8 @@ pytest_plugins = ["tests.shell"]
         ("cancel 0-fine a/b", "id 'a/b': use 1 to 64 of A-Z a-z 0-9 _ . : -"),
         ("stats --namespace a/b", "namespace 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
         ("stats --redis-url http://here", "SUBLET_REDIS_URL 'http://here': use redis://host:port/db, rediss://… or unix:///path"),
-        ("stats --redis-url redis://h:1?colour=red", "SUBLET_REDIS_URL 'redis://h:1': "),
+        ("stats --redis-url redis://h:1?colour=red", "SUBLET_REDIS_URL 'redis://h:1': its parameter colour is not known"),
+        ("stats --redis-url redis://h:1/abc", "SUBLET_REDIS_URL 'redis://h:1/abc': database 'abc' is no number; use redis://"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(shell, words, line):
@@ -183,6 +189,7 @@ def test_a_server_that_is_away_is_exit_3(shell, words):
     line = shell.no(3, *words.split(), "--redis-url", "unix:///nowhere/redis.sock")
     assert line.startswith("no answer from Redis at unix:///nowhere/redis.sock (")
     assert "is it up, and is SUBLET_REDIS_URL right?" in line
+    assert not words.startswith("submit") or "right? If in doubt whether the job was stored: the same with --id 0-" in line
 
 
 def test_a_submit_without_an_answer_says_how_to_be_sure(shell):
@@ -235,9 +242,61 @@ def test_a_full_disk_is_no_bug_of_ours(shell, words):
         both = subprocess.run(
             [*shell.command, *words.split()], cwd=shell.folder, env=shell.env, stdout=full, stderr=full, timeout=60
         )
-    assert (done.returncode, both.returncode) == (1, 1)
+    assert (done.returncode, both.returncode) == (74, 74)
     assert "the output cannot be written: No space left on device" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+    if words == "submit add":
+        jobs = shell.json("list")["jobs"]
+        assert [f"{job['id']} is submitted; see " in done.stderr for job in jobs].count(True) == 1, "the other's stderr was full"
+
+
+@pytest.mark.parametrize("words", ["stats", "help", "submit add", "submit add --json", "work tasks:app --drain"])
+def test_a_closed_output_is_no_bug_of_ours_and_a_job_is_named(shell, words):
+    done = subprocess.run(["sh", "-c", f"{shlex.join([*shell.command, *words.split()])} >&- <&-"], cwd=shell.folder,
+                          env=shell.env, stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, "the output cannot be written: Bad file descriptor" in last) == (74, True), last
+    if words.startswith("submit"):
+        (job,) = shell.json("list")["jobs"]
+        assert f"{job['id']} is submitted; see python3 -m jobs get {job['id']}" in last
+        assert "--json" not in words or json.loads(last)["id"] == job["id"]
+
+
+def test_a_job_whose_id_nobody_reads_is_named(shell):
+    read, write = os.pipe()
+    os.close(read)
+    env = shell.env | {"PYTHONUNBUFFERED": ""}  # what is written stays in this process for a while, as it mostly does
+    done = subprocess.run([*shell.command, "submit", "add"], cwd=shell.folder, env=env, stdout=write,
+                          stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
+    os.close(write)
+    (job,) = shell.json("list")["jobs"]
+    assert (done.returncode, f"{job['id']} is submitted" in done.stderr) == (141, True)
+
+
+def test_who_waits_for_a_job_and_loses_the_server_is_told_the_id(shell, tmp_path):
+    with EmbeddedServer.start(tmp_path / "own", persistent=False) as server:
+        shell.env["SUBLET_REDIS_URL"] = server.url
+        waiting = shell.start("submit", "add", "--wait", "60", "--json")
+        while not shell.json("stats")["totals"]["submitted"]:
+            pass
+        (job,) = shell.json("list")["jobs"]
+        os.kill(server.pid, signal.SIGKILL)
+        said = json.loads(waiting.communicate(timeout=30)[1])
+        assert (waiting.returncode, said["error"], said["id"]) == (3, "UNAVAILABLE", job["id"])
+        assert said["message"].endswith(f"{job['id']} is submitted, and goes on; see python3 -m jobs get {job['id']}")
+
+
+def test_ctrl_c_before_the_answer_says_which_job_may_be_there(monkeypatch, capsys):
+    sent = []
+
+    def stop(client, jobs):
+        sent.extend(jobs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jobs.client.SyncClient.submit_all", stop)
+    assert dispatch.run(["submit", "add"]) == 130
+    words = f"if in doubt whether the job was stored: the same with --id {sent[0].id} is safe"
+    assert capsys.readouterr().err == f"sublet: interrupted; {words}\n"
 
 
 def test_even_a_bug_of_ours_is_one_line_and_debug_shows_the_rest(monkeypatch, capsys):

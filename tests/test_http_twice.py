@@ -1,7 +1,9 @@
 """Each request sent twice, as one must be whose answer was lost: nothing happens a second time, and the answer says so."""
 
 import asyncio
+import os
 import re
+import signal
 import uuid
 
 import pytest
@@ -10,6 +12,10 @@ import redis
 from functions.api import Api
 from functions.app import ROUTES
 from functions.tokens import Tokens
+from jobs.config import Settings
+from jobs.embedded import EmbeddedServer
+from jobs.errors import Unavailable
+from jobs.model import Submission
 from jobs.store import Store
 from tests.samples import SAMPLES, asker, filled, named, prepared, sample
 from tests.serving import serving, wire
@@ -39,6 +45,35 @@ def stored(settings):
             return {key: MOMENT.sub("then", str(READS[raw.type(key)](raw, key))) for key in sorted(kept)}
 
         yield look
+
+
+async def test_who_let_an_id_be_made_hears_it_when_redis_does_not_answer(tmp_path):
+    """The same under this id is the same job, whether or not the first was stored; the same without it is another one."""
+    with EmbeddedServer.start(tmp_path, persistent=False) as server:
+        store = Store(Settings(redis_url=server.url, timeout=0.3))
+        ask, job = asker(Api(store, Tokens())), {"task": "t", "payload": {}}
+        assert (await ask("POST", "/jobs", job)).status == 201
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(Unavailable, match=r"If in doubt whether Redis has it, .* under the same id 0-lib$"):
+                await store.submit([Submission("0-lib", "q", "t", "", b"{}")])
+            none, named, keyed, many, all_named = await asyncio.gather(
+                ask("POST", "/jobs", job),
+                ask("POST", "/jobs", job | {"id": "mine"}),
+                ask("POST", "/jobs", job, idempotency_key="k"),
+                ask("POST", "/jobs/batch", {"jobs": [job, job | {"id": "b"}]}),
+                ask("POST", "/jobs/batch", {"jobs": [job | {"id": "c"}]}),
+            )
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert {answer.problem for answer in (none, named, keyed, many, all_named)} == {"unavailable"}
+        (made,) = re.findall(r"when it is sent again: with the id (0-\w+) it is safe$", none.json()["detail"])
+        assert many.json()["detail"].endswith("with an id for each job, or with an Idempotency-Key, it is safe")
+        assert all(a.json()["detail"].endswith("sending the same again is safe") for a in (named, keyed, all_named))
+        for body in (job | {"id": made}, job | {"id": made}):
+            last = await ask("POST", "/jobs", body)
+        assert (last.status, last.json()) == (200, {"id": made})
+        await store.aclose()
 
 
 def test_each_route_has_a_sample():

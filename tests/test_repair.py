@@ -141,11 +141,12 @@ async def test_a_repair_beside_a_server_that_goes_on_losing_keys_has_an_end(desk
     assert (mends, len(mended), len(seen.faults)) == (7, 7, 1)
 
 
-async def test_a_job_whose_header_cannot_be_is_left_where_it_stands(desk):
+@pytest.mark.parametrize("rule", ["tries=x", "backoff=1000:2", "at=zz", "delay=zz", "window=zz"])
+async def test_a_job_whose_header_cannot_be_is_left_where_it_stands(desk, rule):
     await desk.submit("a", "b", rules="key=k")
     await desk.submit("c")
     spec = desk.job("a")["spec"]
-    desk.raw.hset(keys.job(desk.base, "a"), "spec", spec.replace("\n", " tries=x\n", 1))
+    desk.raw.hset(keys.job(desk.base, "a"), "spec", spec.replace("\n", f" {rule}\n", 1))
     before = desk.everything()
     seen, mended = await fixed(desk)
     assert {(fault.name, fault.words) for fault in seen.faults} == {("a", "foreign")}
@@ -209,7 +210,7 @@ async def test_what_stands_in_two_structures_is_left_in_the_one_that_its_state_n
     for shelf in (*keys.STRUCTURES, "queue:q", "queue:r"):
         desk.raw.zadd(keys.structure(desk.base, shelf), {"a": 1, "held": 1, "done": 1, "nobody": 1}, nx=True)
     seen = await follow(desk.run, audit([desk.base]))
-    assert words(seen.faults) == ["stray"]
+    assert words(seen.faults) == ["gone", "stray"]
     await fixed(desk)
     assert desk.everything() == before
 
@@ -225,6 +226,19 @@ async def test_what_is_left_of_a_job_is_removed_and_told(desk):
     assert desk.members("queue:q") == ["b"]
 
 
+async def test_a_name_without_its_hash_is_a_job_that_is_gone_unless_it_had_ended(desk):
+    await one_of_each(desk)
+    for job_id in ("a", "late", "held", "done"):
+        desk.raw.delete(keys.job(desk.base, job_id))
+    desk.raw.zadd(keys.queue(desk.base, "r"), {"b": 1})
+    gone, stray = {"a", "late", "held"}, {"done", "b"}
+    seen = (await follow(desk.run, audit([desk.base]))).faults
+    assert ({f.name for f in seen if "gone" in f.words}, {f.name for f in seen if "stray" in f.words}) == (gone, stray)
+    seen, mended = await fixed(desk)
+    assert seen.faults == []
+    assert ({f.name for f in mended if f.is_lost}, {f.name for f in mended if "stray" in f.words}) == (gone, stray)
+
+
 @pytest.mark.parametrize("lose", ["token", "claimed_at", "rank", "worker", "tries_left"])
 async def test_a_job_that_runs_and_lost_a_part_of_its_lease_waits_again(desk, lose):
     """…for whoever ends such a lease would stop in the middle."""
@@ -235,6 +249,19 @@ async def test_a_job_that_runs_and_lost_a_part_of_its_lease_waits_again(desk, lo
     desk.elapse(2)
     assert (await desk.take("a")).attempt == 2
     assert desk.state("a") == "running"
+
+
+@pytest.mark.parametrize("field", ["attempt", "tries_left"])
+async def test_a_jobs_number_that_is_none_is_put_right(desk, field):
+    """One that waits begins anew with it; one that runs waits again."""
+    await desk.running("held")
+    await desk.submit("a")
+    for job_id in ("a", "held"):
+        desk.raw.hset(keys.job(desk.base, job_id), field, "spoiled")
+    waits, ran = await put_right(desk, ("job", "a"), ("job", "held"))
+    assert (waits, ran.partition(" queued")[0]) == ("restated", "stray, restated, placed")
+    assert not any(field in desk.job(job_id) for job_id in ("a", "held"))
+    assert sorted(lease.id for lease in await desk.claim(5)) == ["a", "held"]
 
 
 async def test_a_job_that_lost_its_state_gets_the_one_that_its_fields_speak_of(desk):
@@ -304,6 +331,27 @@ async def test_a_foreign_key_in_a_jobs_place_is_left_alone(desk):
     assert desk.members("queue:q") == ["b"]
 
 
+async def test_a_job_is_not_blamed_for_a_key_beside_it(desk):
+    """Only what is itself of a wrong type is named to be deleted; sound jobs wait for it, and are left as they are."""
+    await desk.submit("a", "b")
+    await desk.submit("c", queue="r", rules="key=k")
+    await desk.submit("d", queue="s")
+    lock = keys.lock(desk.base, "r", "k")
+    strange = [keys.queue(desk.base, "q"), lock, keys.wake(desk.base, "s")]
+    for name in strange:
+        desk.raw.delete(name)
+        desk.raw.hset(name, "somebody's", "1")
+    before = desk.everything()
+    seen, mended = await fixed(desk)
+    assert {fault.key for fault in seen.faults if fault.words == "foreign"} == set(strange)
+    assert {fault.name for fault in seen.faults if fault.words == "waits"} == {"a", "b", "c", "d"}
+    assert mended == []
+    assert desk.everything() == before
+    desk.raw.delete(*strange)
+    assert (await fixed(desk))[0].faults == []
+    assert desk.members("queue:q") == ["a", "b"]
+
+
 async def test_a_structure_of_a_wrong_type_stops_the_walk_in_words(desk):
     await desk.submit("a")
     desk.raw.set(keys.structure(desk.base, "dead"), "somebody's")
@@ -337,6 +385,20 @@ async def test_workers_schedules_and_pools_have_both_their_halves_or_none(desk):
     assert sorted(desk.enlisted()) == ["u", "v", "w"]
     assert not desk.raw.exists(keys.crew(desk.base, "old"))
     assert desk.raw.exists(keys.crew(desk.base, "p"))
+
+
+async def test_a_schedules_slot_that_would_never_come_is_put_back(desk):
+    """The zset is an older one, of a time when the schedule was paused."""
+    never = 99999999999999
+    await desk.put("s", slot=5000)
+    await desk.put("paused", slot=5000, paused=True)
+    await desk.put("idle", slot=None)
+    register = keys.schedules(desk.base)
+    desk.raw.zadd(register, {"s": never})
+    assert await put_right(desk, *(("schedule", name) for name in ("s", "paused", "idle"))) == [
+        "placed schedules 5000", "sound", "sound",
+    ]  # fmt: skip
+    assert dict(desk.raw.zrange(register, 0, -1, withscores=True)) == {"s": 5000, "paused": never, "idle": never}
 
 
 # the call
@@ -435,6 +497,19 @@ async def test_any_fields_and_entries_may_be_lost_or_be_too_many(desk, seed):
     while leases := await desk.claim(20, queues=("q", "r")):
         assert [await desk.complete(lease) for lease in leases] == ["completed"] * len(leases)
     assert {desk.state(i) for i in ids if desk.raw.exists(keys.job(desk.base, i))} <= {"completed", "dead", "cancelled"}
+
+
+async def test_a_key_with_a_window_that_lost_its_end_is_free_when_its_job_is_over(desk):
+    """…and one that is not its job's is free at once."""
+    lease = await desk.running("a", "key=k window=60000")
+    lock = keys.lock(desk.base, "q", "k")
+    desk.raw.set(lock, "a")
+    desk.raw.set(keys.lock(desk.base, "q", "other"), "a")
+    assert await put_right(desk, ("key:q|k", "a"), ("key:q|other", "a")) == ["sound", "unlocked"]
+    await desk.complete(lease)
+    assert await put_right(desk, ("key:q|k", "a")) == ["unlocked"]
+    (again,) = await desk.submit("b", rules="key=k window=60000")
+    assert again.created
 
 
 async def test_a_key_with_a_window_outlives_its_job(desk):

@@ -349,12 +349,32 @@ async def test_a_server_that_evicts_only_what_expires_is_fit(own, policy):
 
 
 @pytest.mark.parametrize(
-    "url", ["http://127.0.0.1", "127.0.0.1:6379", "", "redis://host:99999", "redis://host:port", "redis://a..b"]
+    "url",
+    [
+        *("http://127.0.0.1", "127.0.0.1:6379", "", "redis://host:99999", "redis://host:port", "redis://a..b"),
+        *("redis://h:1/abc", "rediss://h:1/1x", "redis://h:1/1/2", "redis://h:1?db=x", "redis://h:1?db=", "unix:///a/b?db=-1"),
+        *("redis://h:1/1?db=2", "redis+cluster://h:1/abc", "redis+sentinel://h:1/main/abc"),
+    ],
 )
 def test_a_url_that_cannot_be_is_invalid(url, monkeypatch):
     monkeypatch.setenv("REDIS_URL", url or "nonsense")
     with pytest.raises(Invalid, match="SUBLET_REDIS_URL"):
         Settings.read(redis_url=url)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h", "redis://h/", "redis://h:1/15", "redis://h?db=3", "redis://h/3?db=3", "unix:///a/b", "unix:///a/b?db=2",
+            "redis+cluster://h:1/0", "redis+sentinel://h:1/main/4"]
+)  # fmt: skip
+def test_a_url_that_can_be_is_taken_as_it_is(url):
+    assert Settings.read(redis_url=url).redis_url == url
+
+
+@pytest.mark.parametrize("url", [f"redis://:12?db={SECRET}@host", f"redis://:12?{SECRET}=x@host", "redis://:12?hunters=x@host"])
+def test_what_is_not_known_in_a_url_may_be_a_password_and_is_not_shown(url):
+    with pytest.raises(Invalid) as caught:
+        config.check(Settings(redis_url=url))
+    assert not re.search(f"{re.escape(SECRET)}|hunters", str(caught.value))
 
 
 @pytest.mark.parametrize(

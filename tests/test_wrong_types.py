@@ -188,6 +188,61 @@ async def test_a_claim_passes_over_what_is_no_job(desk):
     assert (await desk.take("b")).attempt == 1
 
 
+FIELDS = ["attempt=x", "attempt=inf", "tries_left=nan", "claimed_at=x", "claimed_at=", "rank=nan", "rank=", "worker="]
+"""Fields of a job that somebody has written, or removed."""
+WORDS = ["backoff=1000:2", "backoff=1:1.2.3:1", "at=zz", "delay=zz", "tries=x", "retention=x", "timeout=x", "priority=x"]
+"""…and words of its header."""
+
+
+def spoil_job(desk, what):
+    name, _, value = what.partition("=")
+    spoiled = keys.job(desk.base, "spoiled")
+    if what in WORDS:
+        desk.raw.hset(spoiled, "spec", desk.job("spoiled")["spec"].replace("\n", f" {what}\n", 1))
+    elif value:
+        desk.raw.hset(spoiled, name, value)
+    else:
+        desk.raw.hdel(spoiled, name)
+
+
+@pytest.mark.parametrize("state", ["queued", "returned", "lost", "held"])
+@pytest.mark.parametrize("what", FIELDS + WORDS)
+async def test_a_job_that_somebody_spoiled_stops_no_other(desk, what, state):
+    """Nothing raises between two writes: the job goes on with what is usual, and its neighbours in the same call, too."""
+    await desk.submit("before", "spoiled", "after")
+    held = [] if state == "queued" else await desk.claim(3, lease=60 if state == "held" else 1)
+    if state == "lost":
+        desk.raw.hset(keys.job(desk.base, "spoiled"), "streak", "lease_expired 1")  # a backoff is next
+    spoil_job(desk, what)
+    if state == "held":
+        beats = await desk.run(verbs.heartbeat(desk.base, [Beat(lease, b"1") for lease in held], lease=30))
+        assert [type(answer) for answer in beats] == [int] * 3
+        said = await desk.run(verbs.fail(desk.base, [Failure(lease, "Boom", "m", "d", again=True) for lease in held]))
+        assert [answer.partition(" ")[0] for answer in said] == ["scheduled"] * 3
+    else:
+        desk.elapse(2)
+        taken = {lease.id for lease in await desk.claim(5)}
+        assert taken | {"spoiled"} == {"before", "spoiled", "after"}
+        assert set(desk.members("running")) == taken
+        assert desk.members("scheduled") == ["spoiled"] * (state == "lost")
+    assert_whole(desk, "")
+
+
+@pytest.mark.parametrize("what", FIELDS + WORDS)
+async def test_a_job_that_somebody_spoiled_is_completed_with_the_others(desk, what):
+    await desk.submit("before", "spoiled", "after")
+    held = await desk.claim(3)
+    spoil_job(desk, what)
+    assert await desk.run(verbs.complete(desk.base, [Completion(lease, b"1") for lease in held])) == ["completed"] * 3
+    assert_whole(desk, "")
+
+
+async def test_a_claim_passes_over_a_header_that_is_none(desk):
+    await desk.submit("a", "b")
+    desk.raw.hset(keys.job(desk.base, "a"), "spec", "nothing that anybody reads")
+    assert [lease.id for lease in await desk.claim(5)] == ["b"]
+
+
 COUNTERS = ["seq", "fence", *reads.TOTALS]
 
 

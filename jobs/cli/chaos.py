@@ -4,11 +4,12 @@ import signal
 import tempfile
 import time
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobs import machine
 from jobs.chaos.run import Run
-from jobs.chaos.scenario import scenarios
+from jobs.chaos.scenario import Scenario, scenarios
 from jobs.chaos.servers import Server
 from jobs.cli.output import document, note, table
 from jobs.cli.verdicts import document_of, show, verdict_of
@@ -27,16 +28,12 @@ def chaos(args: Namespace) -> int:
     if args.list:
         table(("scenario", "what is done"), [(each.name, each.words) for each in known.values()])
         return 0
-    for name in args.only or ():
-        if name not in known:
-            raise Invalid(f"there is no scenario {name}{instead(name, known)}: sublet chaos --list shows all")
     url = args.redis_url or ""
-    chosen = [each for each in known.values() if (not args.only or each.name in args.only) and not (url and each.own_server)]
-    if not chosen:
-        raise Invalid("none of these can be run against a server of yours: they take one that the suite starts and kills")
+    chosen = _chosen(known, args.only or (), url)
     _try(url, args.binary)
     seed = args.seed if args.seed is not None else int(time.time())
-    note(f"seed {seed}, scenarios: {len(chosen)}, " + (f"against {url.rpartition('@')[2]}" if url else "on servers of its own"))
+    where = f"against {url.rpartition('@')[2]}" if url else "on servers of its own"
+    note(f"seed {seed}, scenarios: {len(chosen)} of {len(known)}, {where}")
     run = Run(quick=args.quick, seed=seed, url=url, binary=args.binary)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     findings = []
@@ -54,6 +51,16 @@ def chaos(args: Namespace) -> int:
     else:
         show(findings)
     return int(not all(finding.ok for finding in findings) or all(finding.skipped for finding in findings))
+
+
+def _chosen(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> list[Scenario]:
+    """The scenarios of these names, or all that can be run there. Raises Invalid for one that is none, or cannot."""
+    for name in names:
+        if name not in known:
+            raise Invalid(f"there is no scenario {name}{instead(name, known)}: sublet chaos --list shows all")
+        if url and known[name].own_server:
+            raise Invalid(f"not against a server of yours: {name} takes one that the suite starts and kills")
+    return [each for each in known.values() if (not names or each.name in names) and not (url and each.own_server)]
 
 
 def _try(url: str, binary: str | None) -> None:

@@ -1,6 +1,7 @@
 """From a command line to an exit code: find the command, see to what it needs, run it, and say in one line what went wrong.
 
-Exit codes: 0 yes · 1 no (refused, failed, not found) · 2 wrong usage or an invalid request · 3 Redis or the API is away.
+Exit codes: 0 yes · 1 no (refused, failed, not found) · 2 wrong usage or an invalid request · 3 Redis or the API is away ·
+74 the output cannot be written.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ HELP = ("-h", "--help", "help")
 
 def run(argv: list[str]) -> int:
     """Run one command line and give its exit code. Nothing is raised that a user could have caused."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
@@ -36,11 +38,11 @@ def run(argv: list[str]) -> int:
     try:
         code = _run(argv)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
+    except KeyboardInterrupt as stop:
+        return _ended(stop, argv, 130)
+    except BrokenPipeError as error:
         _forget_stdout()
-        return 141
+        return _ended(error, argv, 141)
     except Exception as error:  # noqa: BLE001  # the last place where an error can be put into words
         if "--debug" in argv:
             traceback.print_exc()
@@ -48,8 +50,24 @@ def run(argv: list[str]) -> int:
             _forget_stdout()
         with contextlib.suppress(OSError):  # stderr may be on the same full disk
             return complain(error, as_json="--json" in argv)
-        return 1
+        return _told(error)[2]
     return code
+
+
+def _ended(error: BaseException, argv: list[str], exit_code: int) -> int:
+    """The command was ended, which takes no words, unless something was begun that goes on."""
+    if hasattr(error, "__notes__"):
+        with contextlib.suppress(OSError):
+            complain(error, as_json="--json" in argv)
+    return exit_code
+
+
+def _open_streams() -> None:
+    """Open what of the three standard streams the caller has closed, or a socket of ours would get its number."""
+    for name in ("stdin", "stdout", "stderr"):  # in the order of their numbers: each gets its own
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)  # to write to stdout fails as before
+            setattr(sys, name, open(fd, "r" if name == "stdin" else "w"))  # noqa: SIM115  it stays open
 
 
 def _forget_stdout() -> None:
@@ -59,7 +77,8 @@ def _forget_stdout() -> None:
 
 def _is_full(error: Any) -> bool:
     """Is this about the disk that the output goes to?"""
-    return isinstance(error, OSError) and error.errno in FULL and error.filename is None
+    closed = (errno.EBADF,) if sys.__stdout__ is None else ()
+    return isinstance(error, OSError) and error.errno in (*FULL, *closed) and error.filename is None
 
 
 def _run(argv: list[str]) -> int:
@@ -102,9 +121,11 @@ def _command(name: str) -> Command:
     raise Invalid(read_more(f"there is no command {name[:40]!r}{instead(name, COMMANDS)}"))
 
 
-def complain(error: Exception, as_json: bool) -> int:
+def complain(error: BaseException, as_json: bool) -> int:
     """Say an error in one line on stderr, and give the exit code that it stands for."""
     code, words, exit_code = _told(error)
+    for more in getattr(error, "__notes__", ()):
+        words += f" {more[0].upper()}{more[1:]}" if words.endswith("?") else f"; {more}"
     if as_json:
         more = {"id": error.job_id} if hasattr(error, "job_id") else {}  # the job that was waited for
         more |= {"code": error.code} if isinstance(error, JobFailed) else {}
@@ -131,8 +152,10 @@ def _told(error: Any) -> tuple[str, str, int]:
         return "TIMEOUT", str(error), 1
     if isinstance(error, JobsError):
         return "ERROR", str(error), 1
-    if _is_full(error):
-        return "OUTPUT", f"the output cannot be written: {error.strerror}", 1
+    if isinstance(error, KeyboardInterrupt):
+        return "INTERRUPTED", "interrupted", 130
+    if _is_full(error) or isinstance(error, BrokenPipeError):
+        return "OUTPUT", f"the output cannot be written: {error.strerror}", 74
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{os.path.basename(last.filename)}:{last.lineno}"
     words = " ".join(str(error).split()) or "no words"

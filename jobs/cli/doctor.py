@@ -5,6 +5,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from jobs import keys, machine, pools, reads, repair, roster
 from jobs.cli.checks import CHECKS, OF_NODE
@@ -49,7 +50,8 @@ def doctor(args: Namespace) -> int:
         _show(finding)
     write("\n" + _verdict(findings))
     if facts.denied and any(finding.level == "unknown" for finding in findings):
-        write(f"this user may not see what is unknown: run it as read, or as admin for all ({program()} acl makes them)")
+        whom = "as admin" if _is_reader(facts.settings.redis_url) else "as read, or as admin for all"
+        write(f"this user may not see what is unknown: run it {whom} ({program()} acl makes them)")
     return int(bad)
 
 
@@ -66,6 +68,11 @@ def diagnose(facts: Facts) -> list[Finding]:
             named = "" if len(each) == 1 or check not in OF_NODE else ", ".join(nodes)
             findings.append(finding._replace(node=f"all {len(each)} nodes" if named and len(nodes) == len(each) else named))
     return findings
+
+
+def _is_reader(url: str) -> bool:
+    """Is the user of this URL one that `acl` has made for the role `read`?"""
+    return (urlsplit(url).username or "").endswith(("-read", "+read"))
 
 
 def _show(finding: Finding) -> None:

@@ -8,6 +8,7 @@ from jobs.cli.findings import Facts, Finding
 from jobs.cli.output import duration
 from jobs.cli.parser import program
 from jobs.pool import Pool
+from jobs.repair import ALONE
 from jobs.scripts import source
 
 SILENT = 60.0
@@ -66,7 +67,9 @@ def foreign(facts: Facts) -> Iterator[Finding]:
     if facts.foreign is None:
         yield Finding("unknown", "keys", "their types cannot be seen (TYPE)")
     elif found := [*dict.fromkeys([*facts.foreign, *_strange(facts)])]:
-        seen = f"of a wrong type, or not as scripts write it, so that they stop at it: {', '.join(found[:5])}"
+        waits = len({fault.key for fault in facts.audit.faults if fault.words == "waits"}) if facts.audit else 0
+        more = f"; and {waits:,} job{'s wait' if waits > 1 else ' waits'} for it, to be left alone" if waits else ""
+        seen = f"of a wrong type, or not as scripts write it, so that they stop at it: {', '.join(found[:5])}{more}"
         yield Finding("bad", "keys", seen, "find who wrote it; then restore it, or DEL it if what it held can be spared")
     elif facts.lost:
         yield Finding("unknown", "keys", f"not all were looked at, as {', '.join(facts.lost)} is gone", "repair, then look again")
@@ -78,10 +81,7 @@ def foreign(facts: Facts) -> Iterator[Finding]:
 
 def _strange(facts: Facts) -> list[str]:
     """The keys at which scripts stopped while everything was looked through."""
-    found = [fault for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
-    kinds = ("worker", "schedule", "pool")
-    return [fault.name if fault.seen_in == "key" else
-            f"{fault.base}:{fault.seen_in if fault.seen_in in kinds else 'job'}:{fault.name}" for fault in found]  # fmt: skip
+    return [fault.key for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
 
 
 def structures(facts: Facts) -> Iterator[Finding]:
@@ -90,12 +90,14 @@ def structures(facts: Facts) -> Iterator[Finding]:
         yield Finding("unknown", "structures", "what is stored cannot be compared (SCAN, EVALSHA)")
         return
     seen = f"{facts.audit.looked:,} things looked at{'' if facts.audit.whole else ', a sample'}"
-    faults = [fault for fault in facts.audit.faults if fault.words != "foreign"]
+    faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
     if not faults:
-        yield Finding("ok", "structures", f"{seen}; all agree with each other")
+        some = "all others" if any(fault.words == "waits" for fault in facts.audit.faults) else "all"
+        yield Finding("ok", "structures", f"{seen}; {some} agree with each other")
         return
     examples = ", ".join(f"{fault.name} ({fault.words.partition(' ')[0].rstrip(',')})" for fault in faults[:3])
-    yield Finding("bad", "structures", f"{seen}; {len(faults):,} do not agree with the others: {examples}",
+    verb = "does" if len(faults) == 1 else "do"
+    yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not agree with the others: {examples}",
                   f"{program()} doctor --repair mends it, while workers go on")  # fmt: skip
 
 

@@ -3,14 +3,15 @@
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from jobs import reads
+from jobs import keys, reads
 from jobs.cli.output import clean, document, paint, table, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, look, settings_of
 from jobs.client import SyncClient
-from jobs.errors import Unfit
+from jobs.errors import Forbidden, Unfit
 from jobs.recount import recount
 from jobs.repair import Fault, repair
 
@@ -19,6 +20,7 @@ EXAMPLES = 5
 MENDED = {
     "baseless": ("a partition had no base", "made anew"),
     "lost": ("what was left of it could be neither run nor kept", "removed, and lost"),
+    "gone": ("a job that is gone: its hash is not there (deleted or evicted)", "its name removed, and lost"),
     "placed": ("it was in no structure", "put back"),
     "stray": ("it was named where it did not belong", "removed there"),
     "restated": ("its state was lost, or could not be", "given the one that it shows"),
@@ -31,7 +33,10 @@ MENDED = {
 """The script's words: what was found, and what was done about it."""
 LEFT = {
     "foreign": "of a wrong type, or with a header that cannot be: find who wrote it; then restore it, or DEL it",
+    "waits": "that wait for such a key, and cannot be looked at: leave them as they are, and run it again then",
+    "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
     "busy": "so much moves that backlogs cannot be counted: try again; they are right by themselves when a queue runs dry",
+    "beyond": "partition more than SUBLET_PARTITIONS says, at least, and nobody looked there: set it as everywhere else",
 }
 """What stays as it was, and what to do about it."""
 
@@ -48,19 +53,21 @@ def mend(args: Namespace) -> int:
     """Repair a namespace, and say what was done. 1 if something is left. Raises WrongLayout, Unavailable."""
     with client_of(settings_of(args)) as client:
         seen, mended = look(client, repair(client.layout.bases, _progress))
-        counted = list(_recounted(client))
+        counted = [*_recounted(client), *_beyond(client)]
         _clear()
     done = [each for each in _kinds([*mended, *counted]) if each.kind in MENDED]
     left = _kinds([*seen.faults, *(fault for fault in counted if fault.words in LEFT)])
+    lost = len({fault.key for fault in mended if fault.is_lost})
     if args.json:
         document({
             "ok": not left,
             "looked": seen.looked,
+            "lost": lost,
             "mended": [{**each._asdict(), "found": MENDED[each.kind][0], "done": MENDED[each.kind][1]} for each in done],
             "left": [{**each._asdict(), "do": LEFT.get(each.kind, "run it again")} for each in left],
         })  # fmt: skip
     else:
-        _show(seen.looked, done, left)
+        _show(seen.looked, lost, done, left)
     return int(bool(left))
 
 
@@ -72,27 +79,40 @@ def _recounted(client: SyncClient) -> Iterator[Fault]:
                 continue
             found = look(client, recount(base))
         except Unfit as error:
-            yield Fault(base, "backlog", f"{base}:backlog", "foreign" if "type" in str(error) else "busy")
+            of_type = "type" in str(error)
+            wrong = client.transport.run(reads.foreign(base, [])) if of_type else []
+            yield from (Fault(base, "key", name, "foreign") for name in wrong)
+            yield Fault(base, "base", base, "uncounted") if of_type else Fault(base, "key", keys.backlog(base), "busy")
             continue
         yield from (Fault(base, "backlog", name, words) for name, words in found.found)
         if found.busy:
-            yield Fault(base, "backlog", f"{base}:backlog", "busy")
+            yield Fault(base, "key", keys.backlog(base), "busy")
+
+
+def _beyond(client: SyncClient) -> Iterator[Fault]:
+    """The partition after the last one that was looked at, where it is there: others have more than we."""
+    settings = client.layout.settings
+    base = keys.base(settings.namespace, settings.partitions)
+    with suppress(Forbidden):  # whoever may not look there is told of what it may
+        if client.transport.run(reads.layout(base)):
+            yield Fault(base, "base", base, "beyond")
 
 
 def _kinds(faults: Sequence[Fault]) -> list[Kind]:
-    """The faults by the words that the script had for them, in the order of the tables; one may have several."""
-    names: dict[str, list[str]] = {}
+    """What is at fault by the words that there are for it, in the order of the tables; one may have several."""
+    names: dict[str, dict[str, None]] = {}
     for fault in faults:
         for part in fault.words.split(", "):
-            names.setdefault(part.partition(" ")[0], []).append(fault.name)
+            kind = part.partition(" ")[0]
+            names.setdefault(kind, {})[fault.key if kind == "foreign" else fault.name] = None
     known = [*MENDED, *LEFT]
     return [
-        Kind(kind, len(found), list(dict.fromkeys(found))[:EXAMPLES])
+        Kind(kind, len(found), list(found)[:EXAMPLES])
         for kind, found in sorted(names.items(), key=lambda item: known.index(item[0]))
     ]
 
 
-def _show(looked: int, done: list[Kind], left: list[Kind]) -> None:
+def _show(looked: int, lost: int, done: list[Kind], left: list[Kind]) -> None:
     if done:
         rows = [[f"{each.number:,}", *MENDED[each.kind], " ".join(each.examples)] for each in done]
         table(["NUMBER", "FOUND", "DONE", "E.G."], rows)
@@ -100,8 +120,11 @@ def _show(looked: int, done: list[Kind], left: list[Kind]) -> None:
     for each in left:
         write(f"{paint('left', 'red')}  {each.number:,} {LEFT.get(each.kind, 'that came back: run it again')}")
         write(f"      {clean(', '.join(each.examples))}")
+    if lost:
+        write(paint(f"{lost:,} job{'s are' if lost > 1 else ' is'} lost", "red"))
     if left:
-        write(paint(f"{looked:,} things looked at; not all could be mended", "red"))
+        least = "that is not everything" if all(each.kind == "beyond" for each in left) else "not all could be mended"
+        write(paint(f"{looked:,} things looked at; {least}", "red"))
     elif done:
         write(paint(f"{looked:,} things looked at; all agree now. {program()} stats shows what is there", "green"))
     else:

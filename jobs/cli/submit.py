@@ -1,14 +1,16 @@
 """`submit`: one job from a command line."""
 
+import contextlib
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from jobs.cli.output import document, note, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, settings_for
 from jobs.client import SyncClient
-from jobs.errors import Forbidden, Invalid, Unavailable, Unconfirmed, Unfit
+from jobs.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit
 from jobs.model import State, Submission, Submitted
 from jobs.near import instead
 from jobs.options import Options
@@ -54,14 +56,34 @@ def submit(args: Namespace) -> int:
             note(f"there already: {_same(job, submitted.id)}")
         answer: dict[str, Any] = {"id": submitted.id, "created": created}
         if "wait" in args:
-            answer |= {"state": State.COMPLETED.value, "result": _wait(client, submitted.id, args.wait)}
+            with _named(submitted.id, f"{submitted.id} is submitted, and goes on; see {program()} get {submitted.id}"):
+                answer |= {"state": State.COMPLETED.value, "result": _wait(client, submitted.id, args.wait)}
+    with _named(submitted.id, f"{submitted.id} is submitted; see {program()} get {submitted.id}"):
+        _show(args, answer)
+    return 0
+
+
+def _show(args: Namespace, answer: dict[str, Any]) -> None:
     if args.json:
         document(answer)
     elif "wait" in args:
         document(answer["result"])
     else:
-        write(submitted.id)
-    return 0
+        write(answer["id"])
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _named(job_id: str, words: str) -> Iterator[None]:
+    """Whatever ends the command in here, Ctrl-C as well, is told with these words, and as JSON with the job's id."""
+    try:
+        yield
+    except (JobFailed, Unfinished, Unsure):  # they say it themselves
+        raise
+    except BaseException as error:
+        error.add_note(words)
+        vars(error)["job_id"] = job_id
+        raise
 
 
 def text_of(said: str) -> bytes | str:
@@ -117,9 +139,13 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
         raise
     except Unconfirmed as error:
         raise Unsure(f"{error} (--id {job.id})", job.id) from error
-    except Unavailable as error:
-        words = str(error).rstrip(".")
-        raise Unavailable(f"{words}. If in doubt whether the job was stored: the same with --id {job.id} is safe") from error
+    except (Unavailable, KeyboardInterrupt) as error:
+        if job.id in str(error):
+            error.args = (f"{error} (--id {job.id})",)
+        else:
+            error.add_note(f"if in doubt whether the job was stored: the same with --id {job.id} is safe")
+        vars(error)["job_id"] = job.id
+        raise
 
 
 def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:

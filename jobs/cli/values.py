@@ -15,6 +15,7 @@ _SIZE = re.compile(r"(\d{1,12})(KiB|MiB|GiB)?")
 _SHIFTS = {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}
 LEASE = (0.1, 86_400.0)
 MEMORY_MIN = 64 << 20
+_NUMBER = 999_999_999
 STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 
@@ -66,8 +67,9 @@ def moment(text: str) -> datetime:
 
 def number(text: str) -> int:
     """A whole number."""
-    if not re.fullmatch(r"-?\d{1,9}", text):
-        raise ArgumentTypeError(f"{text[:40]!r} is no whole number")
+    if not re.fullmatch(r"-?\d{1,18}", text):  # what is too much for its option is said there
+        what = "is too large" if re.fullmatch(r"-?\d+", text) else "is no whole number"
+        raise ArgumentTypeError(f"{text[:40]!r} {what}")
     return int(text)
 
 
@@ -83,6 +85,8 @@ def positive(text: str) -> int:
     value = number(text)
     if value < 1:
         raise ArgumentTypeError("use a whole number from 1")
+    if value > _NUMBER:
+        raise ArgumentTypeError(f"{text[:40]!r}: use a whole number from 1 to {_NUMBER:,}")
     return value
 
 
