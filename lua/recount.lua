@@ -6,7 +6,7 @@
 -- ARGV  stamp        the id of the last event, when they were counted; "" when there was none
 -- ARGV  queue jobs bytes running …  queues, in fours, at most 100, each with what is scheduled, queued or running of it, the bytes of
 --                    these jobs' payloads, and how many of them run
--- REPLY array        one per queue: "sound", or "recounted <jobs> <bytes> <running>": what it said before
+-- REPLY array        one per queue: "sound", or "recounted <jobs> <bytes> <running>": what it said before, "?" for no number
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID CHANGED
 
 local how, last = ARGV[1], ARGV[2]
@@ -24,7 +24,7 @@ for i = 3, #ARGV, 4 do
   for j, what in ipairs({'jobs', 'bytes', 'running'}) do
     local name, number = ARGV[i] .. ' ' .. what, tonumber(ARGV[i + j])
     local has = call('HGET', key('backlog'), name)
-    said[j] = has or '0'
+    said[j] = tonumber(has or 0) and (has or '0') or '?'
     if (tonumber(has or 0) or -1) ~= number then fields[#fields + 1], fields[#fields + 2] = name, digits(number) end
   end
   answers[#answers + 1] = #fields == 0 and 'sound' or 'recounted ' .. table.concat(said, ' ')

@@ -15,7 +15,7 @@ LONG = (  # noqa: SIM905  # short words read better on a few lines
     "growth scaling asgi asgi_ends worker_shutdown replacement"
 ).split()
 """The files that take longest, the longest first: a long one that began last would run alone."""
-MORE, MOST = 2, 8
+MORE, MOST = 1, 8
 """So many workers more than cores, for many wait; and in all: each has servers of its own, and no run is shorter than a file."""
 RAN = pytest.StashKey[dict[str, str]]()
 """The backends that tests ran on, and their versions."""

@@ -53,6 +53,14 @@ async def test_a_number_that_is_wrong_is_counted_anew(desk, wrong):
     assert numbers(desk) == right
 
 
+async def test_what_is_no_text_is_no_number_either(desk):
+    right = await several(desk)
+    desk.raw.hset(keys.backlog(desk.base), "q jobs", b"\xff")
+    ((queue, words),) = (await follow(desk.run, recount(desk.base))).found
+    assert (queue, words.split()[:2]) == ("q", ["recounted", "?"])
+    assert numbers(desk) == right
+
+
 async def test_a_backlog_that_was_lost_is_as_it_was(desk):
     right = await several(desk)
     desk.raw.delete(keys.backlog(desk.base))
