@@ -6,7 +6,7 @@
 -- ARGV  stamp        the id of the last event, when they were counted; "" when there was none
 -- ARGV  queue jobs bytes running …  queues, in fours, at most 100, each with what is scheduled, queued or running of it, the bytes of
 --                    these jobs' payloads, and how many of them run
--- REPLY array        one per queue: "sound", or "recounted <jobs> <bytes> <running>": what it said before, "?" for no number
+-- REPLY array        one per queue: "sound", or "recounted <jobs> <bytes> <running>": what it said before, or ? for no number
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID CHANGED
 
 local how, last = ARGV[1], ARGV[2]
