@@ -453,8 +453,8 @@ async def test_a_server_is_asked_now_and_then_and_again_once_it_does_not_do_what
         await sure(name)
     assert asked() == before + 1
     kept.primary.config_set("appendfsync", "everysec")
-    for name in "de":
-        with pytest.raises(NotDurable):
+    for name, words in (("d", r"\. Redis has taken it in all the same: .* under the same id 0-d$"), ("e", "needs appendfsync always")):
+        with pytest.raises(NotDurable, match=words):
             await sure(name)
     assert (stored(kept.primary, settings, "d"), stored(kept.primary, settings, "e")) == (1, 0)
     kept.primary.config_set("appendfsync", "always")
@@ -475,6 +475,22 @@ async def test_who_may_not_ask_how_the_file_is_written_stores_nothing(kept, writ
     with contextlib.suppress(Unconfirmed):
         await submit([job("c")], settings)  # whether it knows WAITAOF, it says itself
     assert stored(kept.primary, settings, "c")
+
+
+@pytest.mark.parametrize("denied", ["WAITAOF", "CONFIG GET"])
+async def test_who_is_not_let_wait_for_the_disk_is_told_the_id_of_what_is_there(kept, writing, denied):
+    """The right goes when the server was already seen to be fit: the job is there, and nobody says how surely."""
+    kept.primary.execute_command("ACL", "SETUSER", "hasty", "reset", "on", ">secret", "~*", "&*", "+@all")
+    url = kept.settings.redis_url.replace("unix://", "unix://hasty:secret@")
+    settings = replace(kept.settings, redis_url=url, namespace=uuid.uuid4().hex[:12], durability="fsync")
+    store = Store(settings)
+    with contextlib.suppress(Unconfirmed):  # the file of the test before may not be whole yet
+        await store.submit([job("a")])
+    kept.primary.execute_command("ACL", "SETUSER", "hasty", f"-{denied.split()[0].lower()}")
+    with pytest.raises(Unconfirmed, match=rf"NOPERM: {denied}\).*SUBLET_DURABILITY=fsync.* under the same id 0-b$"):
+        await store.submit([job("b")])
+    assert stored(kept.primary, settings, "b")
+    await store.aclose()
 
 
 async def test_a_batch_waits_for_all_that_any_of_it_asks_for(kept, writing):
