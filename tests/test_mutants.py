@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chance import one_in
 from tests.mutants import MUTANTS
 from tests.mutants.__main__ import can_be_tried
 from tests.mutants.mutant import ROOT, MovedOn
@@ -30,9 +31,8 @@ SAMPLES = """, [
 ]"""
 
 
-RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
-CHOSEN = MUTANTS[int(RUN[:8], 16) % 6 :: 6] if RUN else MUTANTS
-"""A whole run, which is spread over workers, tries a sixth of them, by chance: all take minutes. This file alone tries all."""
+CHOSEN = one_in(6, MUTANTS)
+"""All of them take minutes."""
 
 
 def started(*words, samples="", **how):
@@ -58,7 +58,7 @@ def ended(process, seconds):
 @pytest.fixture(scope="module")
 def outcomes():
     """What became of each mutant."""
-    names = [mutant.name for mutant in CHOSEN] if RUN else []
+    names = [mutant.name for mutant in CHOSEN]
     _, outcomes, said = ended(started("--jobs", str(os.cpu_count() or 1), *names), 600)  # others have tests to run meanwhile
     assert outcomes, said
     return outcomes
