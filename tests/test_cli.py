@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -289,6 +290,21 @@ def test_a_reader_who_leaves_is_no_error(shell):
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_ctrl_c_before_the_answer_names_the_id_under_which_the_same_is_safe(shell):
+    """Nobody can say then whether the job was stored."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = shell.start("submit", "add", "--redis-url", f"redis://127.0.0.1:{silent.getsockname()[1]}")
+        silent.settimeout(20)
+        asked, _ = silent.accept()
+        with asked:
+            asked.settimeout(20)
+            assert asked.recv(100)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+    said = process.stderr.read()
+    assert re.search(r"interrupted; if in doubt whether the job was stored: the same with --id [\w-]{20,} is safe$", said.strip()), said
 
 
 @pytest.mark.parametrize(
