@@ -76,7 +76,7 @@ async def _fail_all(site: Site, jobs: int) -> None:
     left = jobs
     async with asyncio.timeout(PATIENCE):
         while left:
-            claimed = await site.claim(verbs.SETTLE_MAX, ["default"])
+            claimed = await site.claim(min(left, verbs.FAIL_MAX), ["default"])
             await site.store.run(verbs.fail(site.base, [Failure(lease, "ValueError", "no", "") for lease in claimed.leases]))
             left -= len(claimed.leases)
 
@@ -106,7 +106,7 @@ async def _tick(site: Site, stop: asyncio.Event, moved: list[int]) -> None:
     until = time.monotonic() + LONGEST
     more = True
     while more and not stop.is_set() and time.monotonic() < until:
-        reaped = await site.store.run(verbs.reap(site.base, limit=verbs.BATCH, by="bench"))
+        reaped = await site.store.run(verbs.reap(site.base, limit=verbs.SETTLE_MAX, by="bench"))
         more = reaped.more
         moved[0] += reaped.ended + reaped.queued
 

@@ -173,19 +173,20 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
     await timed(
         "heartbeat", verbs.heartbeat(base, [Beat(lease, b'{"fraction":0.5}') for lease in await _leases(store, base)], lease=0)
     )
-    await timed("reap", verbs.reap(base, limit=verbs.BATCH, by="bench"))
+    await timed("reap", verbs.reap(base, limit=verbs.SETTLE_MAX, by="bench"))
     await timed("complete", verbs.complete(base, await _results(store, base)))
     detail = "Traceback (most recent call last):\n" + "  a line of a trace\n" * 200
     await timed(
         "fail",
         verbs.fail(
-            base, [Failure(lease, "ValueError", "no", detail) for lease in (await _leases(store, base))[: verbs.SETTLE_MAX]]
+            base, [Failure(lease, "ValueError", "no", detail) for lease in (await _leases(store, base))[: verbs.FAIL_MAX]]
         ),
     )
-    await timed("release", verbs.release(base, [Release(lease, 0, "bye") for lease in await _leases(store, base)]))
+    given_back = (await _leases(store, base))[: verbs.SETTLE_MAX]
+    await timed("release", verbs.release(base, [Release(lease, 0, "bye") for lease in given_back]))
     lost = await _leases(store, base)
     await store.run(verbs.heartbeat(base, [Beat(lease) for lease in lost], lease=0))
-    await timed("claim_after_110_lost", _claim(base, verbs.CLAIM_MAX))
+    await timed("claim_after_60_lost", _claim(base, verbs.CLAIM_MAX))
     await timed("claim", _claim(base, verbs.CLAIM_MAX))
     await _old(store, base)
     await timed("prune", verbs.prune(base, limit=verbs.BATCH))

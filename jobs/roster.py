@@ -68,8 +68,8 @@ def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
     for name, life in ((worker.name, worker.life) for worker in there if gone[worker.name] == worker.life):
         for base in bases:
             own = [(job_id, attempt) for of, job_id, attempt in held.get(name, ()) if of == base]
-            for i in range(0, len(own), verbs.BATCH):
-                answers = yield verbs.reconcile(base, name, life, own[i : i + verbs.BATCH])
+            for i in range(0, len(own), verbs.SETTLE_MAX):
+                answers = yield verbs.reconcile(base, name, life, own[i : i + verbs.SETTLE_MAX])
                 ended += sum(answer not in ("LEASE_LOST", "NOT_FOUND") for answer in answers)
         yield verbs.reconcile(bases[0], name, life, [])
     return ended

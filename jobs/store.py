@@ -141,8 +141,8 @@ class Store:
 
         await asyncio.gather(
             send(Completion, verbs.complete, verbs.SETTLE_MAX),
-            send(Failure, verbs.fail, verbs.SETTLE_MAX),
-            send(Release, verbs.release, verbs.BATCH),
+            send(Failure, verbs.fail, verbs.FAIL_MAX),
+            send(Release, verbs.release, verbs.SETTLE_MAX),
         )
         return [answers[i] for i in range(len(endings))]
 

@@ -10,11 +10,8 @@ from jobs.errors import Changed, Invalid, OutOfMemory
 from jobs.model import Reaped
 from jobs.transport import Plan
 
-MOVES = 100
-"""What one call moves: as many as a script may would hold Redis for too long, as each move is a job's whole change of state."""
 
-
-def reap(bases: Sequence[str], by: str, limit: int = MOVES) -> Plan[Reaped]:
+def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
     """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of."""
     ended = queued = pools = 0
     more = come = False
@@ -47,7 +44,7 @@ def see_to(bases: Sequence[str], by: str, admission: Admission | None = None) ->
     for base in bases:
         now: datetime = yield machine.clock()
         overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
-        come = (overdue > 0 and (yield verbs.reap(base, limit=MOVES, by=by)).come) or come
+        come = (overdue > 0 and (yield verbs.reap(base, limit=verbs.SETTLE_MAX, by=by)).come) or come
     if come:
         with contextlib.suppress(OutOfMemory):  # the slots wait; who only looks is not to be refused for them
             yield from fire(bases, by, admission)

@@ -32,7 +32,9 @@ BYTES = 512 * 1024
 CLAIM_MAX = 100
 """Jobs that one claim takes."""
 SETTLE_MAX = 100
-"""Results, or failures, that one call takes."""
+"""Jobs that one call has change their state: each is a handful of writes."""
+FAIL_MAX = 50
+"""Failures that one call takes: each has a text to keep."""
 
 Item = TypeVar("Item")
 
@@ -143,7 +145,7 @@ def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
 
 
 def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
-    """Record up to 100 failures. Per lease: `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    """Record up to 50 failures. Per lease: `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
     rest = [
         field
         for e in endings
@@ -153,7 +155,7 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
-    """Give up to 200 jobs back. Per lease: `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    """Give up to 100 jobs back. Per lease: `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
     rest = [f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), _cut(e.reason, 1024))]
     return script("release").call(base, _words, rest)
 
@@ -182,7 +184,7 @@ def drain(base: str, worker: str, life: str) -> Call[str]:
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
-    """End up to 200 leases (job, attempt) of a worker that is gone; with none, strike it off. Per lease what became of it."""
+    """End up to 100 leases (job, attempt) of a worker that is gone; with none, strike it off. Per lease what became of it."""
     return script("reconcile").call(base, _words, [f for lease in leases for f in lease], worker=worker, life=life)
 
 
@@ -217,7 +219,7 @@ def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
 
 
 def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
-    """Do what time has decided, at most `limit` (≤ 200) moves."""
+    """Do what time has decided, at most `limit` (≤ 100) moves."""
 
     def read(reply: list[Any]) -> Reaped:
         ended, queued, more, come, pools = map(int, reply)

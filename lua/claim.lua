@@ -43,7 +43,7 @@ end
 needs('SET', key('alarm'), '')
 local alarm = call('GET', key('alarm'))
 for i = 5, #ARGV do look_at(ARGV[i]) end
-upkeep(10 + n, worker)
+upkeep(10 + math.floor(n / 2), worker)
 
 -- One job under a lease; true when this reply has no room for it.
 local function take(id, score)

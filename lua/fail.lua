@@ -2,12 +2,12 @@
 --
 -- LIBS  lib.lua queue.lua life.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token code message detail again …   the leases, in sixes, at most 100; code is one word, message at most 1 KiB, detail 4 KiB;
+-- ARGV  id token code message detail again …   the leases, in sixes, at most 50; code is one word, message at most 1 KiB, detail 4 KiB;
 --                    again: "yes" while tries are left, "no" to bury the job now
 -- REPLY array        one per lease: "scheduled <ms>", "dead", "cancelled" (a cancel was asked for), "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
-local refused_because = refused(#ARGV / 6, 100)
+local refused_because = refused(#ARGV / 6, 50)
 if refused_because then return refused_because end
 for i = 1, #ARGV, 6 do load_movable(ARGV[i]) end
 begin()

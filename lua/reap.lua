@@ -2,14 +2,14 @@
 --
 -- LIBS  lib.lua queue.lua life.lua due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  limit        moves at most, up to 200
+-- ARGV  limit        moves at most, up to 100
 -- ARGV  by           the caller's name
 -- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not, 1 when a schedule's slot has come (see
 --                    pick) and 0 when not, how many pools there are (see summon)]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local limit, by = tonumber(ARGV[1]), ARGV[2]
-local refused_because = refused(limit, 200)
+local refused_because = refused(limit, 100)
 if refused_because then return refused_because end
 if not is_name(by) then return refusal('INVALID', 'by is a name: 1 to 128 of A-Z a-z 0-9 _ . : -') end
 local lost, due = upkeep(limit, by)

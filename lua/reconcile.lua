@@ -4,12 +4,12 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       the one that is gone; nothing is taken from anybody else
 -- ARGV  life         the one it enlisted with: where the register knows another one by now, nothing is done
--- ARGV  id attempt …  the leases to end, in twos, at most 200; where none is named, the worker is struck off
+-- ARGV  id attempt …  the leases to end, in twos, at most 100; where none is named, the worker is struck off
 -- REPLY array        one per lease: "queued", "scheduled <ms>", "dead", "cancelled", "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local worker, life = ARGV[1], ARGV[2]
-local refused_because = refused((#ARGV - 2) / 2, 200)
+local refused_because = refused((#ARGV - 2) / 2, 100)
 if refused_because then return refused_because end
 if not is_name(worker) or not is_name(life) then return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -') end
 call('ZCARD', key('workers'))

@@ -2,7 +2,7 @@
 --
 -- LIBS  lib.lua queue.lua life.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token delay reason …   the leases, in fours; delay in ms, 0 for the old place in the queue; reason is free text,
+-- ARGV  id token delay reason …   the leases, in fours, at most 100; delay in ms, 0 for the old place in the queue; reason is free text,
 --                    but one that begins with "unknown_task" sets its own delay (1 s, doubling to 60 s), and one with "abandoned:"
 --                    (who claimed has left, and may have asked again elsewhere) is refused when the claim was asked for again
 --                    or is not remembered any more
@@ -11,7 +11,7 @@
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local RELEASES, UNKNOWN = 100, 20
-local refused_because = refused(#ARGV / 4, 200)
+local refused_because = refused(#ARGV / 4, 100)
 if refused_because then return refused_because end
 for i = 1, #ARGV, 4 do load_movable(ARGV[i]) end
 begin()

@@ -221,7 +221,7 @@ class Fleet:
         self._summon()
 
     def _tick(self) -> None:
-        self._desk.ask(verbs.reap(BASE, limit=200, by="tick"))
+        self._desk.ask(verbs.reap(BASE, limit=100, by="tick"))
         self._wake()
         self._summon()
         self._at(self._now + self.scenario.tick, self._tick)

@@ -304,7 +304,7 @@ def test_ctrl_c_before_the_answer_names_the_id_under_which_the_same_is_safe(shel
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 130
     said = process.stderr.read()
-    assert re.search(r"interrupted; if in doubt whether the job was stored: the same with --id [\w-]{20,} is safe$", said.strip()), said
+    assert re.search(rf"interrupted; if in doubt whether the job was stored: the same with --id {ID} is safe\n$", said), said
 
 
 @pytest.mark.parametrize(

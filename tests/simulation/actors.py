@@ -212,7 +212,7 @@ class Tick(Process):
     def tick(self, every: float) -> Strand[None]:
         """Reap and prune for ever."""
         while True:
-            for call in (verbs.reap(BASE, limit=200, by=self.name), verbs.prune(BASE, limit=200)):
+            for call in (verbs.reap(BASE, limit=100, by=self.name), verbs.prune(BASE, limit=200)):
                 try:
                     yield from self.ask(call)
                 except Unavailable:

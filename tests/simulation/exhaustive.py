@@ -75,7 +75,7 @@ class Actor(NamedTuple):
             claim_id = f"{self.name}.{self.left:0>22}"
             return verbs.claim(BASE, claim_id=claim_id, worker=self.name, lease=LEASE, n=1, queues=["q"])
         if self.next == "reap":
-            return verbs.reap(BASE, limit=200, by=self.name)
+            return verbs.reap(BASE, limit=100, by=self.name)
         if self.next == "reconcile":
             return verbs.reconcile(BASE, "one", "life", [(JOB, 1)])
         assert self.lease
@@ -214,7 +214,7 @@ class Search:
     def see_it_end(self, world: int) -> None:
         """Nothing happens by itself any more: a healthy worker comes, and the job must end."""
         self.enter(world)
-        self.send("last", verbs.reap(BASE, limit=200, by="last").commands)
+        self.send("last", verbs.reap(BASE, limit=100, by="last").commands)
         for n in range(1, 5):
             self.redis.clock.now += 40_000
             claim = Actor("last", "claim", n).call()
