@@ -247,7 +247,7 @@ class Desk:
         jobs, size = self.raw.hmget(keys.backlog(self.base), f"{queue} jobs", f"{queue} bytes")
         return int(jobs or 0), int(size or 0)
 
-    async def reap(self, limit: int = 200) -> tuple[int, int, bool]:
+    async def reap(self, limit: int = 100) -> tuple[int, int, bool]:
         return (await self.run(verbs.reap(self.base, limit=limit, by="tick")))[:3]
 
     async def put(
