@@ -1,7 +1,7 @@
 """The smallest program: one task, one job, one worker.
 
-sublet work examples.greet:app         in one terminal (or many, on many machines)
-python3 -m examples.greet Ada          in another
+python3 -m jobs work examples.greet:app     in one terminal (or many, on many machines)
+.venv/bin/python -m examples.greet Ada      in another
 """
 
 import asyncio
@@ -18,12 +18,18 @@ async def greet(name: str, greeting: str = "Hello") -> str:
     return f"{greeting}, {name}!"
 
 
-async def main(name: str) -> None:
+async def main(name: str, seconds: float = 30) -> None:
     """Submit a job and wait for what a worker makes of it."""
     handle = await greet.submit(name)
     print(f"submitted {handle.id}")
-    print(await handle.result(timeout=30))
-    await app.aclose()
+    try:
+        print(await handle.result(timeout=seconds))
+    except TimeoutError:  # the job waits on, for whoever comes
+        sys.exit(
+            f"no result after {seconds:g} s: does a worker run? In another terminal: python3 -m jobs work examples.greet:app"
+        )
+    finally:
+        await app.aclose()
 
 
 if __name__ == "__main__":

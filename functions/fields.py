@@ -30,16 +30,22 @@ QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 _MADE = r"^(\d+-)?[ei]\.[0-9a-f]{40}$"
 """An id that the server makes, of an event or an Idempotency-Key: who could take it would take the place of another's job."""
+_SLOT = r":\d{13,14}$"
+"""How the id of a schedule's slot ends, its moment in ms: a slot whose ids are taken is never fired, nor any after it."""
 
 
 def _is_own(value: str) -> str:
     if re.search(_MADE, value):
         raise ValueError("an id of this form is made by the server, of an event or an Idempotency-Key: choose another")
+    if re.search(_SLOT, value):
+        raise ValueError("an id that ends in a colon and 13 or 14 digits is of a schedule's slot: choose another")
     return value
 
 
 OwnId = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,58}$", json_schema_extra={"not": {"pattern": _MADE}}), AfterValidator(_is_own)
+    str,
+    Field(pattern=r"^[A-Za-z0-9_.:-]{1,58}$", json_schema_extra={"not": {"pattern": f"{_MADE}|{_SLOT}"}}),
+    AfterValidator(_is_own),
 ]
 ClaimId = Annotated[
     str,

@@ -13,5 +13,6 @@ async def metrics(call: Call[Nothing, Nothing]) -> Reply:
     try:
         from functions.exposition import TEXT, exposition  # not everywhere where requests are answered is it installed
     except ModuleNotFoundError:
-        raise Problem("not-set-up", "this takes prometheus-client: pip install 'sublet[http]'") from None
+        words = "this takes prometheus-client: pip install 'sublet[http]' (from a checkout: '.[http]')"
+        raise Problem("not-set-up", words) from None
     return Reply(200, await exposition(call.store), {"Content-Type": TEXT})

@@ -16,6 +16,9 @@ from jobs.options import PAYLOAD_MAX
 PLAIN = (int, str, bool, float)
 """Types whose values are written as they are. To have pydantic watch out for others takes ten times as long as to write one."""
 
+TOLD = 3
+"""Complaints about arguments that are told in words; there may be as many as the payload has fields."""
+
 
 class Arguments:
     """The signature of one task. Adapters are built once, when the task is declared."""
@@ -55,7 +58,7 @@ class Arguments:
         except TypeError as error:
             raise Invalid(f"task {self.name}: {error}") from None
         except ValidationError as error:
-            raise Invalid(f"task {self.name}: {_first(error)}") from None
+            raise Invalid(f"task {self.name}: {_complaints(error)}") from None
         except PydanticSerializationError as error:
             raise Invalid(f"task {self.name}: an argument cannot be written as JSON ({error})") from None
 
@@ -71,7 +74,7 @@ class Arguments:
         try:
             return self._load(payload or b"{}")
         except ValidationError as error:
-            raise Invalid(_first(error)) from None
+            raise Invalid(_complaints(error)) from None
 
     def dump_result(self, value: Any) -> bytes:
         """The result as JSON. Raises Invalid when it is not what the task is annotated to return, or is too large."""
@@ -93,7 +96,7 @@ class Arguments:
         try:
             return self._result.validate_json(result or b"null")
         except ValidationError as error:
-            raise Invalid(f"result of task {self.name}: {_first(error)}") from None
+            raise Invalid(f"result of task {self.name}: {_complaints(error)}") from None
 
 
 def _typed_dict(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Any:
@@ -114,9 +117,8 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
     return True
 
 
-def _first(error: ValidationError) -> str:
-    """The first complaint on one line; the value itself stays out of it."""
-    complaint = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = ".".join(map(str, complaint["loc"]))
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{where}: {complaint['msg']}{more}" if where else f"{complaint['msg']}{more}"
+def _complaints(error: ValidationError) -> str:
+    """The first complaints on one line; the values themselves stay out of it."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    words = [": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found[:TOLD]]
+    return "; ".join(words) + (f" (and {len(found) - TOLD} more)" if len(found) > TOLD else "")

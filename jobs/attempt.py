@@ -27,6 +27,11 @@ class UnknownTask(JobsError):
     """This worker's code cannot run the job: it has no such task, or its payload is of another version."""
 
 
+def unfit(error: Invalid) -> UnknownTask:
+    """What arguments that do not fit the task come to."""
+    return UnknownTask(f"its arguments do not fit the task here: {error}")
+
+
 class Crashed(JobsError):
     """The child process that ran the task died."""
 

@@ -24,7 +24,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
 from jobs import pipe
-from jobs.attempt import UnknownTask, ending_of
+from jobs.attempt import UnknownTask, ending_of, unfit
 from jobs.context import Context, KeepLog, current
 from jobs.errors import Invalid
 from jobs.hooks import entered
@@ -192,7 +192,7 @@ class Child:
         try:
             arguments = task.arguments.load(lease.payload)
         except Invalid as error:
-            raise UnknownTask(str(error)) from None
+            raise unfit(error) from None
         self._context, self._lease = context, lease
         token = current.set(context)
         first = (context,) if task.arguments.takes_context else ()

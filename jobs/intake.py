@@ -66,10 +66,9 @@ class Intake:
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:
-        """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs, or a part of another."""
+        """Make the namespace where there is none. Raises Unfit for a server that evicts jobs, or another number of partitions."""
         is_there = yield reads.layout(self.bases[0])  # if Redis is away, this says so, and nothing else is tried
-        if is_there and len(self.bases) > 1:
-            yield from self._check_number()
+        yield from self._check_number(bool(is_there))
         many = None if self.settings.door or "+cluster:" not in self.settings.redis_url else Many.read(self.settings.redis_url)
         for base in self.bases if many else self.bases[:1]:
             seen = yield from look(base)
@@ -83,7 +82,23 @@ class Intake:
         for base in self.bases:
             yield verbs.init(base)
 
-    def _check_number(self) -> Plan[None]:
+    def _check_number(self, is_there: bool) -> Plan[None]:
+        """Raise Unfit where the namespace has another number of partitions than this process was told: jobs would not be seen.
+
+        The bases tell, as whoever comes first makes them all. Where the last of ours is missing it may be lost, or was never
+        made: then queues tell that lie as they do with another number.
+        """
+        namespace, number, beyond = self.settings.namespace, len(self.bases), ""
+        with suppress(Unavailable):  # who may not look there, or cannot, goes by what it was told
+            beyond = yield reads.layout(keys.base(namespace, number))
+        if beyond:
+            raise Unfit(
+                f"namespace {namespace} has more partitions than the {number} of SUBLET_PARTITIONS: set it as everywhere else"
+            )
+        if is_there and number > 1 and not (yield reads.layout(self.bases[-1])):
+            yield from self._check_queues()
+
+    def _check_queues(self) -> Plan[None]:
         """Raise Unfit where queues lie as they do with another number of partitions, before more of these are made."""
         for partition, base in enumerate(self.bases):
             names: list[str] = []
@@ -93,7 +108,9 @@ class Intake:
                 if keys.partition_of_queue(queue, len(self.bases)) != partition:
                     raise Unfit(
                         f"namespace {self.settings.namespace} was made with another number of partitions than the "
-                        f"{len(self.bases)} of SUBLET_PARTITIONS (queue {queue} would lie elsewhere): set it as everywhere else"
+                        f"{len(self.bases)} of SUBLET_PARTITIONS (queue {queue} would lie elsewhere): set it as everywhere else; "
+                        f"or, if {len(self.bases)} is right, have its jobs run with the other number, then: "
+                        f"sublet drop {self.settings.namespace}"
                     )
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:

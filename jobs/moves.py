@@ -3,12 +3,15 @@
 The new one is put first, as one that arrives: a note in its plan says so, and nobody fires it. Then the old one is removed, as
 it was seen, and then the note. Whoever finds one that arrives finishes its move; nobody undoes it, so that there is always one.
 Of two that fire, as two put them at the same moment, the one in the first partition stays.
+
+Who removes one of two has first put the other as it is, at the revision that was seen: so it was there, and whoever has the same
+in mind the other way round is told that it changed. No revision of a name comes again, for one that moves goes on counting.
 """
 
 from collections.abc import Sequence
 
 from jobs.errors import Changed, Invalid, NotFound
-from jobs.recurring import Stored, stored
+from jobs.recurring import NewSchedule, Stored, stored
 from jobs.schedule import first
 from jobs.schedules import ARRIVES, schedule, unschedule
 from jobs.scripts import Call
@@ -16,6 +19,8 @@ from jobs.transport import Plan
 
 STEPS = 20
 """Steps of one settling: each removes one, or changes one."""
+LOOKS = 2
+"""Looks at all partitions until a schedule counts as not there: one that moves may be seen in neither of two."""
 
 
 def arrives(one: Stored) -> bool:
@@ -29,30 +34,45 @@ def shown(found: Sequence[Stored]) -> list[Stored]:
     return [one for before, one in zip([None, *ranked], ranked, strict=False) if before is None or before.name != one.name]
 
 
+def find_all(bases: Sequence[str], name: str) -> Plan[list[Stored]]:
+    """The schedule of this name in each partition that has one: another than its own has one for a moment."""
+    found: list[Stored] = []
+    for _ in range(LOOKS):
+        for base in bases:
+            found += yield stored(base, [name])
+        if found or len(bases) == 1:
+            break
+    return found
+
+
 def settle(bases: Sequence[str], name: str) -> Plan[Stored | None]:
     """Have a schedule be in one partition, with its move finished. What is there then; None for nothing. Raises Changed."""
     for _ in range(STEPS):
-        found: list[Stored] = []
-        for base in bases:
-            found += yield stored(base, [name])
-        call = _step([one for one in found if arrives(one)], [one for one in found if not arrives(one)])
-        if call is None:
+        found = yield from find_all(bases, name)
+        calls = _step([one for one in found if arrives(one)], [one for one in found if not arrives(one)])
+        if not calls:
             return found[0] if found else None
         try:
-            yield call
+            for call in calls:  # noqa: UP028  # a list takes no answers
+                yield call
         except (Changed, NotFound):  # somebody was faster: look again
             continue
     raise Changed(f"schedule {name} is changed by others all the while: try again")
 
 
-def _step(coming: Sequence[Stored], there: Sequence[Stored]) -> Call[str] | None:
-    """The next step towards one schedule; None where that is all."""
+def _step(coming: Sequence[Stored], there: Sequence[Stored]) -> list[Call[str]]:
+    """The next step towards one schedule; nothing where that is all."""
     if coming and there:
-        return _as_old(coming[0], there[0]) or _remove(there[0])
+        behind = _as_old(coming[0], there[0])
+        return [behind] if behind else [_as_it_is(coming[0]), _remove(there[0])]
     if coming:
         plan = coming[0].fields["plan"].removesuffix(ARRIVES) + b"}"
-        return _again(coming[0], plan, coming[0])
-    return _remove(there[-1]) if len(there) > 1 else None
+        return [_again(coming[0], plan, coming[0])]
+    return [_as_it_is(there[0]), _remove(there[-1])] if len(there) > 1 else []
+
+
+def _as_it_is(one: Stored) -> Call[str]:
+    return _again(one, one.fields["plan"], one)
 
 
 def _remove(one: Stored) -> Call[str]:
@@ -60,29 +80,36 @@ def _remove(one: Stored) -> Call[str]:
 
 
 def _as_old(new: Stored, old: Stored) -> Call[str] | None:
-    """The call that has the new one be paused, and at the slot, as the old one is by now; None where it is."""
-    if (new.paused and old.paused) or not (old.text("slot") or "0").isdigit():
+    """The call that has the new one be paused, and as far, as the old one is by now; None where it is. It never goes back."""
+    slots = [one.text("slot") or "0" for one in (new, old)]
+    if (new.paused and old.paused) or not all(map(str.isdigit, slots)):
         return None
-    is_at = (new.paused, new.text("slot")) == (old.paused, old.text("slot"))
-    behind = old.paused or (not is_at and _keep_time(new, old))
+    behind = old.paused or ((new.paused or int(slots[0]) < int(slots[1])) and keeps_time(new, old))
     return _again(new, new.fields["plan"], old) if behind else None
 
 
-def _keep_time(new: Stored, old: Stored) -> bool:
+def keeps_time(new: Stored | NewSchedule, old: Stored) -> bool:
+    """Has it the times that it had? Not, where somebody has spoiled them."""
     try:
         return new.recurrence == old.recurrence
     except Invalid:
         return False
 
 
+def again(one: Stored, plan: bytes, *, was: str, paused: bool, slot: int | None, due: int | None) -> Call[str]:
+    """The call that puts one as it is, but for these."""
+    return schedule(
+        one.base, one.name, one.revision, was=was, plan=plan, queue=one.text("queue"), task=one.text("task"),
+        rules=one.text("rules"), overlap=one.text("overlap"), paused=paused, slot=slot, due=due,
+        payload=one.fields.get("payload", b""),
+    )  # fmt: skip
+
+
 def _again(one: Stored, plan: bytes, at: Stored) -> Call[str]:
     """The call that puts one as it is, but for its plan, and for how far `at` is."""
     slot = at.text("slot")
-    return schedule(
-        one.base, one.name, one.revision, plan=plan, queue=one.text("queue"), task=one.text("task"), rules=one.text("rules"),
-        overlap=one.text("overlap"), paused=at.paused, slot=int(slot) if slot else None,
-        due=_due(one, slot) if slot else None, payload=one.fields.get("payload", b""),
-    )  # fmt: skip
+    due = _due(one, slot) if slot else None
+    return again(one, plan, was=one.text("slot"), paused=at.paused, slot=int(slot) if slot else None, due=due)
 
 
 def _due(one: Stored, slot: str) -> int:

@@ -262,7 +262,8 @@ def _why(held: str) -> str | None:
     if not held:
         return None
     code, _, rest = held.partition(" ")
-    return f"its queue is full: {rest}" if code == "QUEUE_FULL" else f"job {held} is not over"
+    words = {"QUEUE_FULL": f"its queue is full: {rest}", "INVALID": rest}
+    return words.get(code, f"job {held} is not over")
 
 
 def _rules(text: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from jobs.attempt import Attempt, Ended, UnknownTask, ending_of
+from jobs.attempt import Attempt, Ended, UnknownTask, ending_of, unfit
 from jobs.children import NO_LIMITS, Children, Limits
 from jobs.context import current
 from jobs.errors import Invalid
@@ -122,4 +122,4 @@ def _bind(task: Task[..., Any], attempt: Attempt) -> dict[str, Any]:
     try:
         return task.arguments.load(attempt.lease.payload)
     except Invalid as error:
-        raise UnknownTask(str(error)) from None
+        raise unfit(error) from None

@@ -83,21 +83,25 @@ class Fired(NamedTuple):
 
 
 def schedule(
-    base: str, name: str, revision: int, *, plan: bytes, queue: str, task: str, rules: str, overlap: str, paused: bool,
-    slot: int | None, due: int | None, payload: bytes,
+    base: str, name: str, revision: int, *, elsewhere: int = 0, was: str = "", plan: bytes, queue: str, task: str, rules: str,
+    overlap: str, paused: bool, slot: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
-    """Put a schedule, at the revision that was seen. `created` or `changed`; raises Changed."""
+    """Put a schedule, at the revision, and with the next slot, that was seen. `created` or `changed`; raises Changed.
+
+    One that moves here goes on from its revision `elsewhere`.
+    """
+    known_as = f"0+{elsewhere}" if elsewhere else revision
     return script("schedule").call(
-        base, bytes.decode, name=name, revision=revision, plan=plan, queue=queue, task=task, rules=rules, overlap=overlap,
-        paused=int(paused), slot=_said(slot), due=_said(due), payload=payload,
+        base, bytes.decode, name=name, revision=known_as, was=was, plan=plan, queue=queue, task=task, rules=rules,
+        overlap=overlap, paused=int(paused), slot=_said(slot), due=_said(due), payload=payload,
     )  # fmt: skip
 
 
 def unschedule(base: str, name: str, revision: int, slot: str = "") -> Call[str]:
     """Remove a schedule, at the revision, and with the next slot, that was seen. `removed`; raises Changed or NotFound."""
     return script("schedule").call(
-        base, bytes.decode, name=name, revision=revision, plan="", queue="", task="", rules="", overlap="", paused="", slot=slot,
-        due="", payload="",
+        base, bytes.decode, name=name, revision=revision, was=slot, plan="", queue="", task="", rules="", overlap="", paused="",
+        slot="", due="", payload="",
     )  # fmt: skip
 
 

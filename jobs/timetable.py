@@ -4,6 +4,7 @@ A schedule lives in the partition of its queue, and is found by its name in any.
 Redis's. Each plan may be sent again: what is so already is not done again.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from jobs import machine
 from jobs.errors import Changed, Invalid, NoNamespace, NotFound, Unfit
 from jobs.model import Submission, Submitted
 from jobs.moments import EPOCH, MS
-from jobs.moves import arrives, settle, shown
+from jobs.moves import again, arrives, find_all, keeps_time, settle, shown
 from jobs.plans import LOOKS, Layout
 from jobs.reads import SPOILED
 from jobs.recurring import NewSchedule, Schedule, Stored, check_name, in_ms, names, schedule_from, stored, summaries
@@ -51,7 +52,7 @@ class Synced(NamedTuple):
 
 def get(layout: Layout, name: str) -> Plan[Schedule]:
     """One schedule, with its next runs. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
-    (one, *_) = yield from _find_known(layout, name)
+    one = yield from find(layout, name)
     now = yield from _now()
     try:
         return schedule_from(one, now)
@@ -102,7 +103,7 @@ def _check_end(layout: Layout, wanted: NewSchedule, end: datetime) -> Plan[None]
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
     for base in layout.bases:
-        if any(_keeps_time(wanted, one) for one in (yield stored(base, [wanted.name]))):
+        if any(keeps_time(wanted, one) for one in (yield stored(base, [wanted.name]))):
             return
     later = first(wanted.recurrence.model_copy(update={"end": None}), wanted.name, now)
     why = "that has passed" if in_ms(end) <= now or later is None else f"the next is {EPOCH + later.slot * MS:%Y-%m-%d %H:%M:%S}Z"
@@ -113,30 +114,37 @@ def _put(layout: Layout, wanted: NewSchedule) -> Plan[str]:
     home, many = layout.of_queue(wanted.queue), len(layout.bases) > 1
     for _ in range(LOOKS):  # once more where somebody has removed it, or moved it to and fro, meanwhile
         before = (yield from settle(layout.bases, wanted.name)) if many else None
-        moved = before if before and before.base != home else None
 
-        def decide(seen: Stored | None, now: int, moved: Stored | None = moved) -> Call[str] | None:
+        def decide(seen: Stored | None, now: int, before: Stored | None = before) -> Call[str] | None:
+            moved = before if before and before.base != home else None
             if seen and not moved and _is_so(wanted, seen):
                 return None
-            return _call(home, wanted, seen.revision if seen else 0, seen or moved, now, ends=ARRIVES if moved else b"}")
+            if before and not (seen or moved):
+                raise NotFound(wanted.name)  # it was here a moment ago: to make it anew would forget its slot
+            return _call(home, wanted, seen, moved, now)
 
-        answer: str = yield from _change(layout, home, wanted.name, decide)
+        try:
+            answer: str = yield from _change(layout, home, wanted.name, decide)
+        except NotFound:
+            continue
         if not many or (yield from settle(layout.bases, wanted.name)):
-            return "changed" if moved and answer == "created" else answer
+            return "changed" if before and answer == "created" else answer
     raise Changed(f"schedule {wanted.name} is removed by others all the while: try again")
 
 
-def _call(home: str, wanted: NewSchedule, revision: int, before: Stored | None, now: int, ends: bytes) -> Call[str]:
+def _call(home: str, wanted: NewSchedule, seen: Stored | None, moved: Stored | None, now: int) -> Call[str]:
     """The call that stores a schedule. While its times stay as they were, its next slot does; else it is the next from now."""
-    kept = before.text("slot") if before and _keeps_time(wanted, before) else ""
+    before = seen or moved
+    kept = before.text("slot") if before and keeps_time(wanted, before) else ""
     paused = before is not None and before.paused
     found = None if paused else first(wanted.recurrence, wanted.name, int(kept) - 1 if kept else now)
     if before and not wanted.source:  # who changes by hand what code has put does not take it over
         wanted = wanted._replace(source=before.source)
     return schedule(
-        home, wanted.name, revision, plan=wanted.plan[:-1] + ends, queue=wanted.queue, task=wanted.task, rules=wanted.rules,
-        overlap=wanted.recurrence.overlap, paused=paused, slot=found.slot if found else None, due=found.due if found else None,
-        payload=wanted.payload,
+        home, wanted.name, seen.revision if seen else 0, elsewhere=moved.revision if moved and not seen else 0,
+        was=seen.text("slot") if seen else "", plan=wanted.plan[:-1] + (ARRIVES if moved else b"}"), queue=wanted.queue,
+        task=wanted.task, rules=wanted.rules, overlap=wanted.recurrence.overlap, paused=paused,
+        slot=found.slot if found else None, due=found.due if found else None, payload=wanted.payload,
     )  # fmt: skip
 
 
@@ -144,23 +152,20 @@ def _is_so(wanted: NewSchedule, seen: Stored) -> bool:
     """Is what is there what is wanted? Whose code has it is of no account, unless it was nobody's."""
     same = (seen.text("queue"), seen.text("task"), seen.text("rules")) == (wanted.queue, wanted.task, wanted.rules)
     other = arrives(seen) or (wanted.source != "" and seen.source == "")
-    return same and not other and seen.fields.get("payload") == wanted.payload and _keeps_time(wanted, seen)
-
-
-def _keeps_time(wanted: NewSchedule, seen: Stored) -> bool:
-    try:
-        return seen.recurrence == wanted.recurrence
-    except Invalid:
-        return False
+    return same and not other and seen.fields.get("payload") == wanted.payload and keeps_time(wanted, seen)
 
 
 def remove(layout: Layout, name: str) -> Plan[bool]:
     """Have a schedule be no more; jobs that it has made stay. False if there was none. Raises Invalid."""
     check_name(name)
     gone = False
-    for base in layout.bases:
-        gone = (yield from _take_away(layout, base, name)) is not None or gone
-    return gone
+    for _ in range(LOOKS):  # once more where it has moved meanwhile
+        found = yield from find_all(layout.bases, name)
+        if not found:
+            return gone
+        for one in found:
+            gone = (yield from _take_away(layout, one.base, name)) is not None or gone
+    raise Changed(f"schedule {name} is put by others all the while: try again")
 
 
 def pause(layout: Layout, name: str) -> Plan[str]:
@@ -176,28 +181,30 @@ def resume(layout: Layout, name: str) -> Plan[str]:
 
 
 def _set(layout: Layout, name: str, *, paused: bool) -> Plan[None]:
-    for found in (yield from _find_known(layout, name)):
-        base = found.base
+    check_name(name)
+    for _ in range(LOOKS):  # once more where it has moved meanwhile
+        one = yield from settle(layout.bases, name)
+        if one is None:
+            raise NotFound(f"no schedule {name}")
+        if one.paused == paused:
+            return
+        now = yield from _now()
+        with contextlib.suppress(Changed):
+            yield _stopped(one, None if paused else now)
+            return
+    raise Changed(f"schedule {name} is changed by others all the while: try again")
 
-        def decide(seen: Stored | None, now: int, base: str = base) -> Call[str] | None:
-            return None if seen is None or seen.paused == paused else _stopped(base, seen, None if paused else now)
 
-        yield from _change(layout, base, name, decide)
-
-
-def _stopped(base: str, seen: Stored, now: int | None) -> Call[str]:
+def _stopped(one: Stored, now: int | None) -> Call[str]:
     """The call that stops a schedule as it is, or lets it go on from a moment. Raises Invalid if its plan cannot be read here."""
-    found = None if now is None else first(seen.recurrence, seen.name, now)
-    return schedule(
-        base, seen.name, seen.revision, plan=seen.fields["plan"], queue=seen.text("queue"), task=seen.text("task"),
-        rules=seen.text("rules"), overlap=seen.text("overlap"), paused=now is None, slot=found.slot if found else None,
-        due=found.due if found else None, payload=seen.fields["payload"],
-    )  # fmt: skip
+    found = None if now is None else first(one.recurrence, one.name, now)
+    slot, due = (found.slot, found.due) if found else (None, None)
+    return again(one, one.fields["plan"], was="", paused=now is None, slot=slot, due=due)
 
 
 def run(layout: Layout, name: str, job_id: str | None = None, rules: str = "") -> Plan[Submitted]:
     """Submit one job of a schedule now, beside its slots; the same `job_id` again is the same job. Raises Invalid or NotFound."""
-    (one, *_) = yield from _find_known(layout, name)
+    one = yield from find(layout, name)
     (submitted,) = yield from layout.submit([job_of(layout, one, job_id, rules)])
     return submitted
 
@@ -210,8 +217,11 @@ def job_of(layout: Layout, one: Stored, job_id: str | None, rules: str = "") -> 
 
 def find(layout: Layout, name: str) -> Plan[Stored]:
     """A schedule as it is stored. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
-    (one, *_) = yield from _find_known(layout, name)
-    return one
+    check_name(name)
+    found = yield from find_all(layout.bases, name)
+    if not found:
+        raise NotFound(f"no schedule {name}")
+    return shown(found)[0]
 
 
 def sync(layout: Layout, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False) -> Plan[list[Synced]]:
@@ -254,17 +264,6 @@ def _read(base: str, wanted: Sequence[str], how: Callable[[str, Sequence[str]], 
 def _now() -> Plan[int]:
     now: datetime = yield machine.clock()
     return in_ms(now)
-
-
-def _find_known(layout: Layout, name: str) -> Plan[list[Stored]]:
-    """The schedule of this name, in each partition that has one (another than its own has one only for a moment)."""
-    check_name(name)
-    found: list[Stored] = []
-    for base in layout.bases:
-        found += yield stored(base, [name])
-    if not found:
-        raise NotFound(f"no schedule {name}")
-    return shown(found) + [one for one in found if one not in shown(found)]
 
 
 def _change(layout: Layout, base: str, name: str, decide: Decide) -> Plan[str]:

@@ -23,7 +23,8 @@ try:
     from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, TracerProvider
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
-    raise ImportError("jobs.tracing needs OpenTelemetry's API: pip install sublet[otel]") from error
+    words = "jobs.tracing needs OpenTelemetry's API: pip install 'sublet[otel]' (from a checkout: '.[otel]')"
+    raise ImportError(words) from error
 
 if TYPE_CHECKING:
     from jobs.registry import App, Producing

@@ -267,4 +267,6 @@ def away(settings: Settings, error: Exception) -> Unavailable:
     why = str(error) or type(error).__name__
     if why.startswith(POOL_EMPTY):
         return Busy("all connections to Redis are in use: there is more to do at once than this process has room for")
-    return Unavailable(f"no answer from Redis at {settings.shown_url} ({why}): is it up, and is SUBLET_REDIS_URL right?")
+    secured = settings.redis_url.startswith("rediss") and (isinstance(error, TimeoutError) or "WRONG_VERSION_NUMBER" in why)
+    tls = ", does that port speak TLS (one that does not takes redis:// in place of rediss://)" if secured else ""
+    return Unavailable(f"no answer from Redis at {settings.shown_url} ({why}): is it up{tls}, and is SUBLET_REDIS_URL right?")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 SCHEMES = ("redis", "rediss", "unix")
 """The schemes of one server."""
@@ -95,9 +95,11 @@ def flaw(text: str) -> str:
 
 def _flaw(text: str) -> str:
     """The same of one server. redis-py would take digits from a path as they come, and database 0 where there are none."""
+    parts = urlsplit(text)
+    if _is_past_the_ports(parts):
+        return "its port is out of range: use 1 to 65535"
     if not _is_server(text):
         return FORMS
-    parts = urlsplit(text)
     in_path = set() if parts.scheme == "unix" else {parts.path.strip("/")} - {""}
     named = in_path | {value for name, value in parse_qsl(parts.query, keep_blank_values=True) if name == "db"}
     strange = next((name for name in sorted(named) if not _DATABASE.fullmatch(name)), None)
@@ -112,6 +114,13 @@ def unknown(error: TypeError, url: str) -> str:
         return FORMS
     found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
     return f"its parameter {found[1]} is not known" if found else "it has a parameter that is not known, or of a wrong kind"
+
+
+def _is_past_the_ports(parts: SplitResult) -> bool:
+    port = parts.netloc.rpartition("@")[2].rpartition(":")[2]
+    if parts.scheme not in ("redis", "rediss") or not re.fullmatch("[0-9]+", port) or "@" in parts.path + parts.query:
+        return False  # what has an @ behind it may be of a password
+    return not 1 <= int(port) <= 65535
 
 
 def _is_server(text: str) -> bool:

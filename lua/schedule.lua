@@ -3,21 +3,23 @@
 -- LIBS  lib.lua queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  name         the schedule's name, at most 40 characters
--- ARGV  revision     what the caller saw: how often this schedule was put, 0 for one that is not there
+-- ARGV  revision     what the caller saw: how often this schedule was put, 0 for one that is not there; 0+n for one that moves here,
+--                    and was put n times elsewhere: so that no revision of a name ever comes again
+-- ARGV  was          ms, the next slot that the caller saw; "" whatever it is
 -- ARGV  plan         when it fires: opaque, at most 4 KiB; "" removes the schedule
 -- ARGV  queue        where its jobs go
 -- ARGV  task         what they are
 -- ARGV  rules        their rules as submit has them: priority tries timeout retention backoff
 -- ARGV  overlap      what a slot does while the job of an earlier one is not over: allow (both run), skip, queue (it waits)
 -- ARGV  paused       1 or 0
--- ARGV  slot         ms, the next slot; "" when there is none to come. To remove: the one that was seen, "" whatever it is
+-- ARGV  slot         ms, the next slot; "" when there is none to come
 -- ARGV  due          ms, when that is to be fired: the slot, or a little later
 -- ARGV  payload      that of its jobs, at most 256 KiB
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
 local KNOWN, OVERLAPS = ' priority tries timeout retention backoff ', {allow = true, skip = true, queue = true}
-local name, revision, plan, queue, task, rules, overlap, paused, slot, due, payload = unpack(ARGV, 1, 11)
+local name, revision, was, plan, queue, task, rules, overlap, paused, slot, due, payload = unpack(ARGV, 1, 12)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or #name > 40 then return refusal('INVALID', 'a schedule has a name of 1 to 40 of A-Z a-z 0-9 _ . : -') end
@@ -25,16 +27,14 @@ local hash = key('schedule:' .. name)
 needs('HSETNX', hash, 'made_at', stamp)
 local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'slot')
 call('ZCARD', key('schedules'))
-local current = known[1] or '0'
+local current, seen, elsewhere = known[1] or '0', string.match(revision or '', '^(%d+)%+?(%d*)$')
+local why = current ~= seen and ' is at revision ' .. current .. ', not ' .. tostring(revision)
+  or known[1] and was ~= '' and known[9] ~= was and ' has fired since'
+local stale = why and refusal('CHANGED', 'schedule ' .. name .. why .. ': look again')
 
 if plan == '' then                          -- gone already: the same order, sent again
   if not known[1] and revision == '0' then return refusal('NOT_FOUND', 'no schedule ' .. name) end
-  if known[1] and current ~= revision then
-    return refusal('CHANGED', 'schedule ' .. name .. ' is at revision ' .. current .. ', not ' .. tostring(revision) .. ': look again')
-  end
-  if known[1] and slot and slot ~= '' and known[9] ~= slot then
-    return refusal('CHANGED', 'schedule ' .. name .. ' has fired since: look again')
-  end
+  if known[1] and stale then return stale end
   begin()
   call('DEL', hash)
   call('ZREM', key('schedules'), name)
@@ -49,16 +49,13 @@ if not (is_name(queue) and is_name(task)) then return refusal('INVALID', 'names 
 local unfit = unfit_rule(rules, KNOWN)
 if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule has' .. string.sub(KNOWN, 1, -2)) end
 
-local seen = string.match(revision, '^%d+$') or '-1'
-local same = true
+local put, same = (seen or -2) + 1 + (seen == '0' and ms(elsewhere) or 0), true     -- how often it is put then
 for i, value in ipairs({plan, queue, task, rules, overlap, paused, payload}) do same = same and known[i + 1] == value end
-if same and tonumber(current) == seen + 1 then return seen == '0' and 'created' or 'changed' end
-if current ~= revision then
-  return refusal('CHANGED', 'schedule ' .. name .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
-end
+if same and tonumber(current) == put then return seen == '0' and 'created' or 'changed' end
+if stale then return stale end
 look_at(queue)
 if known[1] then begin() end                -- one that is there can be paused on a full server, too
-call('HSET', hash, 'revision', string.format('%.0f', seen + 1), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
+call('HSET', hash, 'revision', string.format('%.0f', put), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
   'overlap', overlap, 'paused', paused, 'slot', slot, 'payload', payload, 'held', '', 'answer', '', 'changed_at', stamp)
 call('HSETNX', hash, 'made_at', stamp)
 call('ZADD', key('schedules'), (paused == '1' or slot == '') and NEVER or due, name)

@@ -17,7 +17,7 @@ ODD = (
     "delay=1",
 )  # fmt: skip
 GOOD = {
-    "schedule": ["s", "1", "{}", "q", "t", "tries=2", "skip", "0", "2000", "2000", "{}"],
+    "schedule": ["s", "1", "1000", "{}", "q", "t", "tries=2", "skip", "0", "2000", "2000", "{}"],
     "pick": ["50"],
     "fire": ["w", "s", "1", "1000", "1000", "0", "2000", "2000"],
     "pool": ["p", "1", "queues=q invoker=http", "there"],

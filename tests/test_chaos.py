@@ -20,7 +20,8 @@ from jobs.chaos.ledger import Ledger, Line
 from jobs.chaos.run import Run
 from jobs.chaos.scenario import HELD, PROMISES, Finding, Scenario, faults_of, scenarios
 from jobs.chaos.servers import Server
-from jobs.cli.verdicts import document_of
+from jobs.cli.verdicts import document_of, show
+from jobs.errors import Unavailable
 from jobs.model import State
 from jobs.scripts import script
 from tests.chance import one_in
@@ -144,11 +145,55 @@ def test_a_ledger_reads_whole_lines_alone(tmp_path):
 def test_the_page_tells_of_every_scenario_and_names_tests_that_exist():
     told = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE, re.MULTILINE)
     assert told == [(each.name, each.words) for each in scenarios().values()]
-    assert [each.name for each in scenarios().values() if each.loses] == re.findall(r"^- `([a-z-]+)`:", PAGE, re.MULTILINE)
+    assert [each.name for each in scenarios().values() if each.loses or each.repeats] == re.findall(
+        r"^- `([a-z-]+)`:", PAGE, re.MULTILINE
+    )
     for path in set(re.findall(r"`(tests/\w+\.py)`", PAGE)):
         assert (ROOT / path).exists(), path
     rows = PAGE.partition("## Which failure")[2]
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", rows)) <= {*scenarios(), "everything"}
+
+
+def test_no_scenario_that_must_lose_no_job_is_said_to_lose_some(capsys):
+    for each in scenarios().values():
+        assert not each.loses or "lost" not in each.promises
+        assert bool(each.repeats) == ("lost" in each.promises and "twice" not in each.promises)
+    verdict = judge([], {})._replace(acked=9, twice=2, stale=1)
+    show([Finding(scenarios()[name], verdict, None, 1, ()) for name in ("primary-lost-replicated", "primary-lost")])
+    said = capsys.readouterr().out
+    assert re.findall("^may lose +([a-z-]+):.* lost here: 0$", said, re.MULTILINE) == ["primary-lost"]
+    assert re.findall(r"^may repeat +([a-z-]+): no job may be lost; .*\(here twice: 2, ghosts: 1\)$", said, re.MULTILINE) == [
+        "primary-lost-replicated"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ran", "fell", "words"),
+    [
+        (1, 0, "the scenario held"),
+        (1, 1, "the scenario fell"),
+        (2, 0, "all 2 scenarios held"),
+        (2, 1, "1 of 2 scenarios fell"),
+        (0, 0, "nothing was run"),
+    ],
+)
+def test_the_last_line_counts_as_people_do(ran, fell, words, capsys):
+    skipped = Finding(a_scenario(), None, None, 0, (), "no such thing here")
+    show([Finding(a_scenario(), None, None, 0, ("it broke",) * (n < fell)) for n in range(ran)] or [skipped])
+    assert capsys.readouterr().out.splitlines()[-1] == f"{words}: 0 jobs acknowledged"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_row_fits_a_narrow_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    verdict = judge([], {})._replace(acked=12_345, recovery=(1.0,))
+    show([Finding(each, verdict, 0.001, 1, ()) for each in scenarios().values()])
+    head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert len(rows) == len(scenarios())
+    assert max(map(len, rows)) <= columns
+    assert [word in head for word in ("lost", "verdict", "hold")] == [True, True, columns == 200]
 
 
 def test_what_breaks_is_a_finding_and_the_document_has_them_all():
@@ -215,6 +260,36 @@ def test_what_kills_servers_does_not_run_against_a_server_of_yours():
 def test_a_server_that_is_away_or_none_is_no_broken_promise():
     assert chaos("--redis-url", "redis://127.0.0.1:1").returncode == 3
     assert chaos("--binary", "/nonexistent").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 0", "ended with exit code 0, and said nothing: is it a Redis or Valkey?"),
+        ("echo one; echo no such option; exit 4", "ended with exit code 4: no such option"),
+        ("kill -9 $$", "ended by signal 9, and said nothing: is it a Redis or Valkey?"),
+    ],
+)
+def test_a_program_that_is_no_server_is_told_with_how_it_ended(script, words, tmp_path):
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(Unavailable) as told:
+        Server(tmp_path / "server", binary=str(program))
+    assert str(told.value).endswith(f"{program} {words}")
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="it takes a server that is no Valkey 9")
+def test_what_was_asked_for_by_name_and_cannot_be_run_here_is_told_before_anything_starts():
+    done = chaos("--binary", "redis-server", "--only", "workers-killed,cluster-slot-moved")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("sublet: cluster-slot-moved cannot be run here: it takes Valkey 9.0 or newer")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_nobody_named_and_cannot_be_run_is_no_error(monkeypatch):
+    monkeypatch.setattr(Run, "_stage", lambda *_: pytest.fail("nothing is to be started for one that any server will do for"))
+    assert Run(quick=True, seed=1).lacks(scenarios()["workers-killed"]) == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

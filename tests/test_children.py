@@ -221,7 +221,7 @@ async def test_a_payload_that_does_not_fit_and_a_task_that_is_not_there_are_unkn
     runner = hire()
     ended = await failure(runner, tasks.returns, '{"size": "many"}')
     assert isinstance(ended, Release)
-    assert ended.reason.startswith("unknown_task: size:")
+    assert ended.reason.startswith("unknown_task: its arguments do not fit the task here: size:")
     with pytest.raises(UnknownTask, match="no task nonsense"):
         await result(runner, "nonsense")
 

@@ -65,10 +65,15 @@ def test_a_task_that_the_worker_lacks_is_given_back_and_not_lost(shell):
 
 
 def test_arguments_that_do_not_fit_are_given_back_too(shell):
-    job_id = shell.ok("submit", "add", '{"a": "one"}')
+    job_id = shell.ok("submit", "add", '{"z": 1, "y": 2, "x": 3}')
     shell.work()
     job = shell.json("get", job_id)
     assert (job["state"], job["attempts"][0]["code"]) == ("scheduled", "unknown_task")
+    told = shell.ok("get", job_id, COLUMNS="200")
+    fit = "its arguments do not fit the task here: a: Field required; z: Extra inputs are not permitted; y: Extra inputs are not"
+    assert fit in told
+    assert "permitted (and 1 more)" in told
+    assert told.count("unknown_task") == 1
 
 
 def test_sigterm_gives_the_job_back_and_is_no_failure(shell):
@@ -180,6 +185,16 @@ def test_queues_that_nobody_knows_are_told_once(shell):
     unknown = "no task of this app goes there, and no job was ever in it"
     assert warning["words"] == f"queue nope: {unknown}; queue mial: {unknown}, did you mean mail?"
     assert "warning" not in {event["event"] for event in shell.work("--queues", "images,mail")}
+
+
+def test_an_app_without_a_task_is_told(shell):
+    (shell.folder / "empty.py").write_text("from jobs import App\napp = App()\n")
+    command = [*shell.command, "work", "empty:app", "--drain"]
+    for more, events in (["--commands"], ["ready", "summary"]), ([], ["ready", "warning", "summary"]):
+        lines = subprocess.run([*command, *more], cwd=shell.folder, env=shell.env, capture_output=True, text=True, timeout=60)
+        told = [json.loads(line) for line in lines.stdout.splitlines()]
+        assert [event["event"] for event in told] == events
+    assert told[1]["words"] == "empty:app has no task: whatever this worker gets, it gives back"
 
 
 def test_a_pool_that_is_not_there_is_told_and_spares_nobody(shell):

@@ -15,6 +15,7 @@ import redis
 from jobs import keys, reads
 from jobs.chaos.servers import free_port
 from jobs.chaos.topologies import Cluster, until
+from jobs.cli.reach import reach
 from jobs.client import Client, SyncClient
 from jobs.config import Settings
 from jobs.ears import Ear
@@ -410,6 +411,18 @@ def test_a_node_that_is_gone_without_a_replica_is_told_in_words_that_are_true(tm
                 client.submit("t", {}, Options(queue=next(QUEUES[p] for p in QUEUES if client_on(alone, other, p))))
             assert "CLUSTERDOWN" in str(down.value)
             assert "taken over" not in f"{gone.value} {down.value}"
+        shell = Shell(tmp_path, alone.url)
+        shell.env |= {"SUBLET_NAMESPACE": NAMESPACE, "SUBLET_PARTITIONS": str(PARTITIONS)}
+        done = shell.run("doctor", "--json")
+        told = {each["node"]: each["seen"] for each in json.loads(done.stdout)["checks"]}
+        lost = ", ".join(base for p, base in enumerate(BASES) if client_on(alone, victim, p))
+        assert told.keys() == {f"127.0.0.1:{node.port}" for node in alone.nodes}
+        assert told[f"127.0.0.1:{victim.port}"].startswith("it does not answer (")
+        assert told[f"127.0.0.1:{victim.port}"].endswith(f"; out of reach: {lost}")
+        assert told[f"127.0.0.1:{other.port}"].startswith("it answers, and does not serve ")
+        assert (done.returncode, f"no node of {alone.url} serves " in done.stderr) == (3, True)
+    with SyncClient(settings) as client:
+        assert reach(client) == [], "where nobody answers there is nothing to tell of each"
 
 
 def client_on(cluster, node, partition):

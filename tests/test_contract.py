@@ -70,11 +70,11 @@ SAMPLES = {
     ),
     "schedule": (
         schedules.schedule(
-            "B", "NAME", 5, plan=b"PLAN", queue="QUEUE", task="TASK", rules="RULES", overlap="skip", paused=True, slot=7, due=8,
-            payload=b"PAYLOAD",
+            "B", "NAME", 5, was="6", plan=b"PLAN", queue="QUEUE", task="TASK", rules="RULES", overlap="skip", paused=True, slot=7,
+            due=8, payload=b"PAYLOAD",
         ),
-        {"name": "NAME", "revision": 5, "plan": b"PLAN", "queue": "QUEUE", "task": "TASK", "rules": "RULES", "overlap": "skip",
-         "paused": 1, "slot": 7, "due": 8, "payload": b"PAYLOAD"},
+        {"name": "NAME", "revision": 5, "was": "6", "plan": b"PLAN", "queue": "QUEUE", "task": "TASK", "rules": "RULES",
+         "overlap": "skip", "paused": 1, "slot": 7, "due": 8, "payload": b"PAYLOAD"},
     ),
     "pick": (schedules.pick("B", 9), {"limit": 9}),
     "fire": (

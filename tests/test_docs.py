@@ -130,6 +130,15 @@ def test_files_and_commands_that_are_named_exist(path):
         assert re.search(rf"\b{command}\b", parser_help), f"there is no command {command}"
 
 
+def test_who_is_told_to_install_hears_how_from_a_checkout():
+    """Sublet is on no package index."""
+    files = [*DOCS, *(path for folder in ("jobs", "functions", "examples") for path in (ROOT / folder).rglob("*.py"))]
+    for path in files:
+        text = path.read_text()
+        for found in re.finditer(r"pip install '?sublet\[(\w+)\]", text):
+            assert re.search(rf"from a checkout: `?'\.\[{found[1]}\]'", text[found.end() : found.end() + 120]), path
+
+
 def test_the_data_model_is_described_once():
     """Verbs, keys and fields are told in the protocol (see test_protocol.py), and `lua/README.md` leads there."""
     text = (ROOT / "lua" / "README.md").read_text()

@@ -11,6 +11,8 @@ from jobs import keys
 from jobs.cli.checks import CHECKS, OF_NODE, eviction, first_fixed, persistence, server, trust
 from jobs.cli.doctor import diagnose
 from jobs.cli.findings import Facts, Node
+from jobs.cli.inside import structures
+from jobs.cli.repair import MENDED
 from jobs.config import Settings
 from jobs.pool import Pool, Sum
 from jobs.repair import Audit, Fault
@@ -163,6 +165,20 @@ def test_a_partition_that_lost_its_base_is_told_and_not_taken_for_a_new_one():
     assert levels(HEALTHY._replace(layouts=[""], audit=None))["layout"] == "unknown"
 
 
+def test_what_is_unknown_though_nobody_forbade_it_is_told_otherwise():
+    forbidden = SILENT._replace(denied=True)
+    assert all(each.do.startswith("look as sublet-read") for each in diagnose(forbidden) if each.level == "unknown")
+    assert not any(each.do.startswith("look as") for each in diagnose(SILENT))
+    lost = forbidden._replace(audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")]), foreign=[])
+    assert next(each.do for each in diagnose(lost) if each.what == "keys") == "repair, then look again"
+
+
+def test_what_does_not_agree_is_told_in_the_words_of_the_repair():
+    faults = [Fault("{sublet:0}", "job", "a", "placed queued 1, unlocked"), Fault("{sublet:0}", "job", "b", "locked")]
+    (found,) = structures(HEALTHY._replace(audit=Audit(10, True, faults)))
+    assert f"a ({MENDED['placed'][0]}; {MENDED['unlocked'][0]}), b ({MENDED['locked'][0]})" in found.seen
+
+
 def test_every_complaint_says_what_to_do():
     for facts in (but(redis_version="6.0"), but(maxmemory_policy="allkeys-lru"), but(aof_enabled=0), but(redis_mode="cluster")):
         for check in (server, eviction, persistence, trust):
@@ -238,8 +254,8 @@ def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
     assert "SUBLET_SIGNING_SECRETS" in found["do"]
 
 
-def shell_checks(shell):
-    return json.loads(shell.run("doctor", "--json").stdout)["checks"]
+def shell_checks(shell, **env):
+    return json.loads(shell.run("doctor", "--json", **env).stdout)["checks"]
 
 
 def test_a_server_that_evicts_jobs_is_refused_and_diagnosed(own, shell):
@@ -275,6 +291,8 @@ def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
     (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
     assert structures["level"] == "bad"
     assert "3 do not agree with the others: " in structures["seen"]
+    assert structures["seen"].endswith(" (it was in no structure)"), "as the table of --repair has it"
+    assert all(job_id in structures["seen"] for job_id in ids)
     assert structures["do"].endswith("doctor --repair mends it, while workers go on")
     said = shell.json("doctor", "--repair")
     assert (said["ok"], said["left"]) == (True, [])
@@ -284,6 +302,25 @@ def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
     assert own.zrange(keys.queue(base, "default"), 0, -1) == ids
     assert own.hget(keys.backlog(base), "default jobs") == "3"
     assert shell.work("--queues", "default")[-1]["completed"] == 3
+
+
+def test_there_is_nothing_to_repair_in_a_namespace_that_is_not_there(own, shell):
+    there = shell.env["SUBLET_NAMESPACE"]
+    shell.ok("submit", "add", SUBLET_NAMESPACE=f"{there}:0")
+    assert shell.no(1, "doctor", "--repair") == f"there is no namespace {there}: nothing was looked at"
+    assert not own.exists(keys.base(there))
+
+
+def test_what_is_mended_and_is_no_job_is_not_said_in_the_words_of_jobs(own, shell):
+    shell.ok("submit", "add")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.hset(keys.worker(base, "w"), mapping={"life": "x", "enlisted_at": 1, "place": "", "about": "{}"})
+    own.hset(keys.worker(base, "half"), mapping={"life": "x", "place": ""})
+    own.zadd(keys.workers(base), {"gone": 1})
+    said = shell.json("doctor", "--repair")
+    found = {each["kind"]: (each["found"].split(" ", 2)[:2], each["examples"]) for each in said["mended"]}
+    assert [(name, found[name][1]) for name in found] == [("enlisted", ["w"]), ("unlisted", ["gone"]), ("useless", ["half"])]
+    assert (said["lost"], found["enlisted"][0]) == (0, ["a", "worker"])
 
 
 def test_the_doctor_sees_a_base_that_is_gone_and_a_drop_that_was_interrupted(own, shell):
@@ -329,14 +366,16 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
         3, "submit", "add", "--queue", "q2", SUBLET_PARTITIONS="4"
     )
     assert not own.exists(keys.base(namespace, 3))
+    other = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != keys.partition_of_queue(f"q{i}", 4))
+    shell.ok("submit", "add", "--queue", other, SUBLET_PARTITIONS="2")
     for partition in (2, 3):
         own.hset(keys.base(namespace, partition), "layout", "1")
     level, seen = layout("2")
     assert (level, "more partitions than the 2" in seen) == ("bad", True)
-    other = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != keys.partition_of_queue(f"q{i}", 4))
-    shell.ok("submit", "add", "--queue", other, SUBLET_PARTITIONS="2")
-    level, seen = layout("4")
-    assert (level, other in seen) == ("bad", True)
+    assert "has more partitions than the 2 of SUBLET_PARTITIONS" in shell.no(3, "submit", "add", SUBLET_PARTITIONS="2")
+    (check,) = [check for check in shell_checks(shell, SUBLET_PARTITIONS="4") if check["what"] == "layout"]
+    assert (check["level"], other in check["seen"]) == ("bad", True)
+    assert check["do"].startswith("if 4 is right, somebody was told another number: submit their jobs again")
 
 
 def test_a_server_that_takes_no_new_jobs_is_not_fit(own, shell):
@@ -355,11 +394,17 @@ def test_who_may_see_little_is_told_as_whom_to_look(own, shell):
     own.acl_setuser("guest", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"])
     url = shell.env["SUBLET_REDIS_URL"].replace("://", "://guest:secret@", 1)
     done = shell.run("doctor", "--redis-url", url)
-    assert done.stdout.splitlines()[-1].startswith("this user may not see what is unknown: run it as read")
-    assert "run it as read" not in shell.run("doctor").stdout
+    name, last = shell.env["SUBLET_NAMESPACE"], "this user may not see what is unknown: run it as "
+    assert done.stdout.splitlines()[-1].startswith(f"{last}{name}-read, or as {name}-admin for all (")
+    assert "run it as" not in shell.run("doctor").stdout
+    unknown = [check for check in json.loads(shell.run("doctor", "--json", "--redis-url", url).stdout)["checks"]
+               if check["level"] == "unknown"]  # fmt: skip
+    assert {"server", "scripts", "eviction"} <= {check["what"] for check in unknown}
+    assert {check["do"] for check in unknown} == {f"look as {name}-read, or as {name}-admin for all"}
+    assert "→" not in done.stdout, "nothing is to be changed on the server, as far as is known"
     own.acl_setuser("ns-read", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"])
     done = shell.run("doctor", "--redis-url", url.replace("guest", "ns-read"))
-    assert done.stdout.splitlines()[-1].startswith("this user may not see what is unknown: run it as admin (")
+    assert done.stdout.splitlines()[-1].startswith(f"{last}{name}-admin (")
 
 
 def test_nobody_is_told_to_delete_what_waits_for_another_key(own, shell):

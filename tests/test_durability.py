@@ -5,6 +5,9 @@ import contextlib
 import time
 import uuid
 from dataclasses import replace
+from pathlib import Path
+from textwrap import indent
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,8 +23,10 @@ from jobs.model import Submission
 from jobs.options import Options, check_durability
 from jobs.store import Store
 from tests.conftest import REAL
+from tests.pages import blocks
 from tests.replicas import pair
 
+ROOT = Path(__file__).parent.parent
 BOUND = 3.0
 """Seconds in which an answer must come, where the server waits for 0.75: two of these, and what a busy machine adds."""
 
@@ -562,6 +567,29 @@ def test_what_is_none_of_the_three_is_refused_with_words():
         waits(Settings(durability="replicated", replicas=0), [job("a")])
     assert waits(Settings(durability="replicated", timeout=0.0001), [job("a")]) == (("WAIT", 1, 1),)  # 0 would have no end
     assert waits(Settings(replicas=0), [job("a")]) == ()
+
+
+@pytest.mark.parametrize("vain", [0, 2, 3])
+async def test_the_pages_snippet_sends_again_and_says_when_it_was_in_vain(vain, monkeypatch):
+    (_, text), *_ = blocks("python", (ROOT / "docs" / "durability.md").read_text())
+    loop = text[text.index("for pause in") :]
+    told, pauses = [], []
+
+    async def submit_all(jobs):
+        told.append(jobs)
+        if len(told) <= vain:
+            raise Unconfirmed("too few")
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    names = {"asyncio": asyncio, "Unconfirmed": Unconfirmed, "job": "it"}
+    names["app"] = SimpleNamespace(client=SimpleNamespace(submit_all=submit_all))
+    exec(f"async def go():\n{indent(loop, '    ')}", names)  # noqa: S102  # the page's own snippet
+    with pytest.raises(Unconfirmed) if vain == 3 else contextlib.nullcontext():
+        await names["go"]()
+    assert (told, pauses) == ([["it"]] * min(vain + 1, 3), [1, 5][:vain])
 
 
 async def test_a_sandbox_has_neither_replicas_nor_a_disk():

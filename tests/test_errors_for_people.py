@@ -59,12 +59,15 @@ pytest_plugins = ["tests.shell"]
         ("work tasks:app --grace -1s", "--grace: a duration cannot be negative; write"),
         ("work tasks:app --max-jobs 0", "--max-jobs: use a whole number from 1; see"),
         ("work tasks:app --jobs-per-child many", "--jobs-per-child: 'many' is no whole number; see"),
+        ("tick --every 5s", "--every is for the rounds of --for: say how long they go on, e.g. --for 55s --every 5s"),
         ("list --state deed", "--state: there is no state 'deed', did you mean dead? See python3 -m jobs list --help"),
         ("list --cursor x", "cursor 'x': use the one of the page before, with the same filters"),
         ("get a/b", "id 'a/b': use 1 to 64 of A-Z a-z 0-9 _ . : -"),
         ("cancel 0-fine a/b", "id 'a/b': use 1 to 64 of A-Z a-z 0-9 _ . : -"),
         ("stats --namespace a/b", "namespace 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
         ("stats --redis-url http://here", "SUBLET_REDIS_URL 'http://here': use redis://host:port/db, rediss://… or unix:///path"),
+        ("stats --redis-url redis://h:66379", "SUBLET_REDIS_URL 'redis://h:66379': its port is out of range: use 1 to 65535"),
+        ("stats --redis-url redis://u:99999/b@h", "SUBLET_REDIS_URL 'redis://h': use redis://host:port/db, rediss://… or"),
         ("stats --redis-url redis://h:1?colour=red", "SUBLET_REDIS_URL 'redis://h:1': its parameter colour is not known"),
         ("stats --redis-url redis://h:1/abc", "SUBLET_REDIS_URL 'redis://h:1/abc': database 'abc' is no number; use redis://"),
     ],
@@ -190,6 +193,14 @@ def test_a_server_that_is_away_is_exit_3(shell, words):
     assert line.startswith("no answer from Redis at unix:///nowhere/redis.sock (")
     assert "is it up, and is SUBLET_REDIS_URL right?" in line
     assert not words.startswith("submit") or "right? If in doubt whether the job was stored: the same with --id 0-" in line
+
+
+def test_tls_to_a_port_without_it_says_what_may_be_wrong(shell):
+    words = "does that port speak TLS (one that does not takes redis:// in place of rediss://)"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"rediss://127.0.0.1:{silent.getsockname()[1]}"
+        assert words in shell.no(3, "stats", "--redis-url", url, SUBLET_TIMEOUT="0.3")
+    assert "TLS" not in shell.no(3, "stats", "--redis-url", "rediss://127.0.0.1:1")
 
 
 def test_a_submit_without_an_answer_says_how_to_be_sure(shell):

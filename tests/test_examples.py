@@ -39,6 +39,14 @@ def test_greet(place, raw):
         assert worker.wait(20) == 0
 
 
+def test_greet_says_what_it_lacks_where_no_worker_runs(place, raw):
+    env = {**os.environ, "SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
+    code = "import asyncio; from examples.greet import main; asyncio.run(main('Ada', 0.2))"
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    words = "no result after 0.2 s: does a worker run? In another terminal: python3 -m jobs work examples.greet:app\n"
+    assert (done.returncode, done.stderr) == (1, words)
+
+
 def test_checksums(run, tmp_path):
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(name)

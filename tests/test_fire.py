@@ -7,6 +7,7 @@ import pytest
 from jobs import keys, schedules, verbs
 from jobs.errors import Invalid, TooMany
 from jobs.model import Card
+from jobs.recurring import schedule_from, stored
 from jobs.schedules import Pick, Shot
 from tests.stages import elsewhere
 
@@ -110,6 +111,8 @@ async def test_where_others_have_all_the_ids_of_a_slot_it_says_so(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000, then=2000) == "INVALID jobs of others have the ids of slot 1000"
     assert (desk.members("queue:q"), desk.schedule()["slot"]) == ([], "1000")
+    (shown,) = await desk.run(stored(desk.base, ["s"]))
+    assert schedule_from(shown).held == "jobs of others have the ids of slot 1000"
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,9 @@ async def test_whole_batches_end_on_a_full_server_with_whatever_they_bring(desk,
     ends = await desk.run(verbs.heartbeat(desk.base, [Beat(lease, b"p" * 1024) for lease in leases[:200]], lease=60))
     assert all(isinstance(end, int) for end in ends)
     done = await desk.run(verbs.complete(desk.base, [Completion(lease, b"r" * 1000) for lease in leases[:100]]))
-    failed = await desk.run(verbs.fail(desk.base, [Failure(x, "Boom", "m" * 1024, "d" * 4096, False) for x in leases[100:200]]))
+    failed = [await desk.fail(lease, "Boom", "m" * 1024, "d" * 4096, again=False) for lease in leases[100:150]]
+    worst = [Failure(lease, "Boom", "m" * 1024, "d" * 4096, False) for lease in leases[150:200]]
+    failed += await desk.run(verbs.fail(desk.base, worst))
     back = await desk.run(verbs.release(desk.base, [Release(lease, 0, "later") for lease in leases[200:]]))
     assert (set(done), set(failed), set(back)) == ({"completed"}, {"dead"}, {"queued"})
     assert [len(desk.members(name)) for name in ("running", "completed", "dead", "queue:q")] == [0, 100, 100, 100]

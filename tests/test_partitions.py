@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from jobs import keys
-from jobs.errors import Invalid
-from jobs.model import Beat, Completion, Failure, Release, Standing, State
+from jobs import keys, verbs
+from jobs.errors import Forbidden, Invalid, Unfit
+from jobs.model import Beat, Completion, Failure, Release, Standing, State, Submission
 from jobs.store import Store
+from jobs.transport import follow
 
 QUEUES = [f"queue-{i}" for i in range(12)]
 
@@ -29,6 +30,41 @@ async def test_each_partition_is_a_base_of_its_own(wide, raw):
     await wide.prepare()
     assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.layout.bases)
     assert len(wide.layout.bases) == 3
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_who_was_told_too_few_partitions_is_refused_before_anything_is_stored(wide, place, raw, number):
+    await wide.prepare()
+    forgetful = Store(replace(place.settings, partitions=number), client=place.client(), blocking=place.client())
+    with pytest.raises(Unfit, match=f"has more partitions than the {number} of SUBLET_PARTITIONS"):
+        await submit(forgetful)
+    await forgetful.aclose()
+    assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.layout.bases)
+
+
+async def test_a_queue_where_it_does_not_belong_locks_nobody_out_who_was_told_right(wide, place):
+    await wide.prepare()
+    stray = next(queue for queue in QUEUES if wide.layout.of_queue(queue) != wide.layout.bases[0])
+    await wide.run(verbs.submit(wide.layout.bases[0], [Submission("0-stray", stray, "t", "", b"{}")]))
+    other = Store(wide.settings, client=place.client(), blocking=place.client())
+    assert len(await submit(other)) == len(QUEUES)
+    await other.follow(other.layout.cancel("0-stray"))
+    await other.aclose()
+
+
+async def test_who_may_not_look_at_the_next_partition_goes_by_what_it_was_told(wide):
+    beyond = keys.base(wide.settings.namespace, 3)
+
+    def alone(call):
+        return (yield call)
+
+    async def run(call):
+        if beyond in call.commands[0]:
+            raise Forbidden("NOPERM")
+        return await wide.tend(alone(call))
+
+    await follow(run, wide.layout.prepare())
+    assert len(await submit(wide)) == len(QUEUES)
 
 
 async def test_a_job_lives_where_its_queue_does_and_its_id_says_so(wide, raw):

@@ -75,6 +75,12 @@ def test_the_pages_tables_are_those_of_its_figures(performance):
     assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
 
 
+@pytest.mark.parametrize("page", [PAGE, XEON], ids=["the page", "the Xeon's"])
+def test_a_page_says_of_which_version_its_figures_are(page):
+    commit = json.loads(page.with_suffix(".json").read_text())["versions"]["sublet"]["commit"]
+    assert f"commit `{commit}`" in page.read_text().partition("<!-- begin")[0].replace("\n", " ")
+
+
 def test_the_pages_pictures_are_there_and_named_for_who_cannot_see_them():
     pictures = re.findall(r"!\[(.+)\]\((pictures/performance-.+\.svg)\)", PAGE.read_text())
     assert {path for _, path in pictures} == {

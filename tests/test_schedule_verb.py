@@ -13,8 +13,8 @@ def due(desk, name="s"):
     return desk.raw.zscore(keys.schedules(desk.base), name)
 
 
-async def remove(desk, revision=1, name="s"):
-    return await desk.run(schedules.unschedule(desk.base, name, revision))
+async def remove(desk, revision=1, name="s", slot=""):
+    return await desk.run(schedules.unschedule(desk.base, name, revision, slot))
 
 
 async def test_a_schedule_is_kept_as_it_was_put_and_comes_when_it_is_due(desk):
@@ -46,6 +46,25 @@ async def test_a_change_names_the_revision_that_it_saw(desk, revision):
     with pytest.raises(Changed, match="look again"):
         await remove(desk, revision)
     assert desk.everything() == before
+
+
+async def test_a_change_may_name_the_slot_that_it_saw(desk):
+    await desk.put(slot=1000)
+    (pick,) = (await desk.pick()).picks
+    await desk.fire(pick, 1000, then=2000)
+    for change in (desk.put("s", 1, was="1000", slot=1000, task="other"), remove(desk, slot="1000")):
+        with pytest.raises(Changed, match="schedule s has fired since: look again"):
+            await change
+    assert desk.schedule()["slot"] == "2000"
+    assert await desk.put("s", 1, was="2000", slot=2000, task="other") == "changed"
+
+
+async def test_one_that_moves_here_goes_on_counting(desk):
+    assert await desk.put(elsewhere=7) == await desk.put(elsewhere=7) == "created"
+    assert desk.schedule()["revision"] == "8"
+    with pytest.raises(Changed, match=r"at revision 8, not 0\+6: look again"):
+        await desk.put(elsewhere=6)
+    assert await desk.put("s", 8, task="other") == "changed"
 
 
 async def test_what_is_not_there_is_at_revision_0(desk):

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import random
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import redis
 
 from jobs import Options, Recurrence, SyncClient, keys, timetable
 from jobs.config import Settings
+from jobs.errors import Changed, NotFound
 from jobs.recurring import new_schedule
 from jobs.schedules import pick
 from jobs.transport import follow_sync
@@ -180,6 +182,138 @@ def test_a_move_to_another_partition_loses_no_slot_and_fires_none_twice(client, 
         client.schedules.remove("a")
 
 
+def with_meddling(client, plan, at, meddle):
+    """Carry a plan out; right before its call number `at`, somebody else does something. Was it so long?"""
+    calls = 0
+
+    def run(call):
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            meddle()
+        return client.transport.run(call)
+
+    follow_sync(run, plan)
+    return calls >= at
+
+
+def at_each_call(client, make, meddle, check):
+    """The same again and again, with the meddling before the first call of the plan, the second, and so on."""
+    at = 1
+    while with_meddling(client, make(), at, meddle):
+        check(at)
+        at += 1
+    assert at > 3
+
+
+def hourly(queue, payload=b"{}"):
+    return new_schedule("a", Recurrence(every=3600.0, missed="all"), "t", payload, Options(queue=queue))
+
+
+def elsewhere(client):
+    """A queue of another partition than `q0` is in."""
+    return next(f"q{i}" for i in range(99) if client.layout.of_queue(f"q{i}") != client.layout.of_queue("q0"))
+
+
+def set_back(raw, client, hours=1):
+    """Let the slot of the schedule be one that came hours ago; when that was."""
+    base = client.layout.of_queue(client.schedules.get("a").queue)
+    slot = (raw.time()[0] // 3600 - hours) * 3_600_000
+    raw.hset(keys.schedule(base, "a"), "slot", slot)
+    raw.zadd(keys.schedules(base), {"a": slot})
+    return slot
+
+
+def test_a_put_never_sets_back_what_was_fired_since_it_looked(client, raw):
+    """Not even where the slot's job is forgotten, whose id keeps another from being made."""
+    client.follow(timetable.put(client.layout, hourly("q0")))
+    payloads, slots = iter(range(1, 99)), []
+
+    def make():
+        slots.append(set_back(raw, client))
+        return timetable.put(client.layout, hourly("q0", b"%d" % next(payloads)))
+
+    def meddle():
+        client.follow(client.layout.fire("me"))
+        raw.delete(*(keys.job(base, f"{n}-a:{slots[-1]}") for n, base in enumerate(client.layout.bases)))
+
+    def check(at):
+        client.follow(client.layout.fire("me"))
+        times = fired(raw, client)
+        assert set(times.values()) == {1}, f"before call {at}"
+        raw.delete(*(keys.events(base) for base in client.layout.bases))
+
+    at_each_call(client, make, meddle, check)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("order", ["pause", "resume", "remove"])
+def test_an_order_finds_a_schedule_wherever_it_moves_meanwhile(client, order, first):
+    queues = ("q0", elsewhere(client))
+    there = dict(zip(queues, reversed(queues), strict=True))
+    wanted = {"pause": ["paused"], "resume": ["active"], "remove": []}[order]
+
+    def make():
+        client.follow(timetable.put(client.layout, hourly(queues[first])))
+        (client.schedules.resume if order == "pause" else client.schedules.pause)("a")
+        return getattr(timetable, order)(client.layout, "a")
+
+    def meddle():
+        for one in client.schedules.list():
+            client.follow(timetable.put(client.layout, hourly(there[one.queue])))
+
+    def check(at):
+        assert [one.state for one in client.schedules.list()] == wanted, f"before call {at}"
+
+    at_each_call(client, make, meddle, check)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_put_forgets_no_slot_where_others_move_it_meanwhile(client, raw, first):
+    queues, payloads, slots = ("q0", elsewhere(client)), iter(range(1, 99)), []
+
+    def make():
+        client.follow(timetable.put(client.layout, hourly(queues[first])))
+        slots.append(set_back(raw, client, hours=5))
+        return timetable.put(client.layout, hourly(queues[first], b"%d" % next(payloads)))
+
+    def check(at):
+        (one,) = (raw.hgetall(keys.schedule(base, "a")) for base in client.layout.bases if raw.exists(keys.schedule(base, "a")))
+        assert int(one["slot"]) == slots[-1], f"before call {at}"
+
+    at_each_call(client, make, lambda: client.follow(timetable.put(client.layout, hourly(queues[1 - first]))), check)
+
+
+def test_who_moves_it_alike_at_the_same_moment_forgets_no_slot_and_fires_none_twice(client, raw):
+    """A rolling deploy: each process puts the same schedule in the same new queue, and fires; a call of one of them at a time."""
+    rng = random.Random(7)
+    for _ in range(100):
+        client.follow(timetable.put(client.layout, hourly("q0")))
+        slot = set_back(raw, client, hours=5)
+        plans = [timetable.put(client.layout, hourly(elsewhere(client))) for _ in range(3)]
+        plans += [client.layout.fire(f"firer-{n}") for n in range(6)]
+        answers = dict.fromkeys(plans)
+        while answers:
+            plan = rng.choice([*answers])
+            answer = answers.pop(plan)
+            with contextlib.suppress(StopIteration):
+                call = plan.throw(answer) if isinstance(answer, Exception) else plan.send(answer)
+                try:
+                    answers[plan] = client.transport.run(call)
+                except (Changed, NotFound) as error:
+                    answers[plan] = error
+        (one,) = (raw.hgetall(keys.schedule(base, "a")) for base in client.layout.bases if raw.exists(keys.schedule(base, "a")))
+        assert one["queue"] == elsewhere(client)
+        client.follow(client.layout.fire("me"))
+        times = fired(raw, client)
+        assert sorted(int(job.rpartition(":")[2]) for job in times) == [slot + 3_600_000 * n for n in range(6)]
+        assert set(times.values()) == {1}
+        raw.delete(
+            *(keys.events(base) for base in client.layout.bases), *(keys.job(client.layout.of_id(job), job) for job in times)
+        )
+        client.schedules.remove("a")
+
+
 class Crash(Exception):
     """Whoever moved a schedule is gone."""
 
@@ -232,7 +366,7 @@ def test_a_move_that_dies_at_any_step_leaves_one_that_fires_once_and_the_next_on
         writes += 1
         if not crashed:
             break
-    assert writes == 4, "put as one that arrives, removed, arrived"
+    assert writes == 5, "put as one that arrives, and once more, the old one removed, arrived"
 
 
 def test_two_who_put_it_in_two_partitions_at_the_same_moment_leave_one(client, raw):

@@ -480,7 +480,8 @@ def test_nothing_imports_tracing_but_who_asks_for_it():
 def test_without_opentelemetry_tracing_says_what_to_install():
     done = python(WITHOUT + "import jobs.worker, jobs.child, functions.work\nfrom jobs.tracing import OpenTelemetry\n")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "ImportError: jobs.tracing needs OpenTelemetry's API: pip install sublet[otel]"
+    words = "jobs.tracing needs OpenTelemetry's API: pip install 'sublet[otel]' (from a checkout: '.[otel]')"
+    assert done.stderr.splitlines()[-1] == f"ImportError: {words}"
 
 
 # what the document says

@@ -62,7 +62,7 @@ def primary_lost(stage: Stage) -> None:
 
 
 @scenario("primary-lost-replicated", recovery=BACK, quick=6, whole=20, promises=("lost",), server={"repl-diskless-sync-delay": 0},
-          loses="no job; one whose end the replica had not seen is done again")  # fmt: skip
+          repeats="one whose end the replica had not seen is done again")  # fmt: skip
 def primary_lost_replicated(stage: Stage) -> None:
     """The same, with durability=replicated: what was acknowledged is there."""
     stage.crew.env |= {"SUBLET_DURABILITY": "replicated"}

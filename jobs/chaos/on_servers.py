@@ -191,7 +191,7 @@ def disk_full(stage: Stage) -> None:
 
 @scenario("clock-jumps", recovery=0, quick=8, whole=25, clock=True, shows=("rerun",))
 def clock_jumps(stage: Stage) -> None:
-    """The server's clock jumps an hour ahead, and back: leases end early, ghosts are refused, nothing is done twice."""
+    """The server's clock jumps an hour ahead, and back: jobs whose leases this ends are run again, nothing is accepted twice."""
     assert stage.clock is not None
     stage.work(rate=25, seconds=0.5)
     for n in stage.rounds(every=3):

@@ -43,14 +43,27 @@ class Run:
             return Finding(scenario, None, None, time.monotonic() - begin, (f"it broke: {type(error).__name__}: {error}",))
         return Finding(scenario, verdict, hold, time.monotonic() - begin, faults, notes=notes)
 
+    def lacks(self, scenario: Scenario) -> str:
+        """Why a scenario cannot be run here, found before it is; empty where it can."""
+        if scenario.clock or scenario.valkey:
+            try:
+                self._stage(scenario).close()
+            except Missing as error:
+                return str(error)
+        return ""
+
     def _seconds(self, scenario: Scenario) -> float:
         return scenario.seconds[0 if self.quick else 1]
 
     def _stage(self, scenario: Scenario) -> Stage:
         server, seed = {"binary": self.binary} | scenario.server, f"{self.seed} {scenario.name}"
-        return Stage(
+        stage = Stage(
             seconds=self._seconds(scenario), seed=seed, url=self.url, server=server, clock=scenario.clock, stop=self.stop
         )
+        if scenario.valkey and stage.version < scenario.valkey:
+            stage.close()
+            raise Missing(f"it takes Valkey {'.'.join(map(str, scenario.valkey))} or newer, and this server is another")
+        return stage
 
     def all(self, chosen: Sequence[Scenario]) -> Iterator[Finding]:
         """Run them, and give each finding as it comes; one whose only fault is a long hold is looked at again."""

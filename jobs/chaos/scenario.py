@@ -46,6 +46,10 @@ class Scenario:
     """Is the clock of that server to be set?"""
     loses: str = ""
     """In words, what the failure model lets be lost."""
+    repeats: str = ""
+    """In words, what it lets be accepted more than once where it lets nothing be lost."""
+    valkey: tuple[int, ...] = ()
+    """The Valkey that it takes at least; empty where any server will do."""
 
 
 class Finding(NamedTuple):

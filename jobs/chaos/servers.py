@@ -62,18 +62,28 @@ class Server:
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises Unavailable, with the end of its log."""
+        """Start it, and wait until it answers. Raises Unavailable, with the last line that it has written."""
         words = {"port": self.port, "bind": "127.0.0.1", "dir": self.folder, "daemonize": "no"} | self._options
         command = [self.binary, *(word for name, value in words.items() for word in (f"--{name}", str(value)))]
         with open(self.folder / "server.log", "ab") as log:
+            begin = log.tell()
             self.process = spawn_bound(command, env=self._env, stdout=log, stderr=log)
         _prefer(self.process.pid)
         until = time.monotonic() + SECONDS
         while not self.answers():
-            if time.monotonic() > until or self.process.poll() is not None:
+            code = self.process.poll()
+            if time.monotonic() > until or code is not None:
                 self.process.kill()
-                raise Unavailable(f"no server at {self.url}: {(self.folder / 'server.log').read_text()[-500:]}")
+                raise Unavailable(self._why(code, begin))
             time.sleep(0.01)
+
+    def _why(self, code: int | None, begin: int) -> str:
+        """Why it does not serve: whether it ended, how, and its last words; of its log what stands after `begin`."""
+        said = (self.folder / "server.log").read_bytes()[begin:].decode(errors="replace").split("\n")
+        last = next((line.strip()[-300:] for line in reversed(said) if line.strip()), "")
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+        what = f"{self.binary} does not answer after {SECONDS:g} s" if code is None else f"{self.binary} ended {how}"
+        return f"no server at {self.url}: {what}{f': {last}' if last else ', and said nothing: is it a Redis or Valkey?'}"
 
     def answers(self) -> bool:
         """Does it serve?"""

@@ -100,8 +100,7 @@ def rights(settings: Settings, roles: Sequence[str]) -> str:
     verbs = sorted({verb for role in roles for verb in VERBS[role]})
     mode, channels = ("~", [f"&{keys.ended(base)}" for base in bases]) if verbs else ("%R~", [])
     places = [f"{mode}{place}" for base in bases for place in (base, f"{base}:*")]
-    if {"read", "admin"} & set(roles):  # the doctor looks whether there are more partitions than we know of
-        places.append(f"%R~{keys.base(settings.namespace, settings.partitions)}")
+    places.append(f"%R~{keys.base(settings.namespace, settings.partitions)}")  # are there more partitions than we know of?
     found = {command for role in roles for command in PLAIN[role].split()}
     found |= {command for verb in verbs for command in commands(verb)} | ({"eval", "evalsha"} if verbs else set())
     if {"submit", "admin"} & set(roles):

@@ -32,9 +32,10 @@ def chaos(args: Namespace) -> int:
     chosen = _chosen(known, args.only or (), url)
     _try(url, args.binary)
     seed = args.seed if args.seed is not None else int(time.time())
+    run = Run(quick=args.quick, seed=seed, url=url, binary=args.binary)
+    _able(run, chosen if args.only else ())
     where = f"against {url.rpartition('@')[2]}" if url else "on servers of its own"
     note(f"seed {seed}, scenarios: {len(chosen)} of {len(known)}, {where}")
-    run = Run(quick=args.quick, seed=seed, url=url, binary=args.binary)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     findings = []
     try:
@@ -61,6 +62,13 @@ def _chosen(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> li
         if url and known[name].own_server:
             raise Invalid(f"not against a server of yours: {name} takes one that the suite starts and kills")
     return [each for each in known.values() if (not names or each.name in names) and not (url and each.own_server)]
+
+
+def _able(run: Run, named: Sequence[Scenario]) -> None:
+    """Raise Invalid for what was asked for by name and cannot be run here. What nobody has named is told as not run."""
+    for each in named:
+        if words := run.lacks(each):
+            raise Invalid(f"{each.name} cannot be run here: {words}")
 
 
 def _try(url: str, binary: str | None) -> None:

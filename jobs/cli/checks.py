@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from jobs.cli.findings import Facts, Finding
+from jobs.cli.findings import Facts, Finding, unknown
 from jobs.cli.inside import foreign, kept, layout, pools, scripts, structures, upkeep, workers
 from jobs.cli.output import duration
 
@@ -42,7 +42,7 @@ def server(facts: Facts) -> Iterator[Finding]:
     """Is it a server that the scripts are made for?"""
     name, version = product(facts.info)
     if not version:
-        yield Finding("unknown", "server", "it does not say what it is (INFO)", "use Redis 7.0 or Valkey, or newer")
+        yield unknown(facts, "server", "it does not say what it is (INFO)", "see that it is Redis 7.0 or Valkey, or newer")
         return
     mode = facts.info.get("redis_mode", facts.info.get("server_mode", "standalone"))
     up = duration(float(facts.info.get("uptime_in_seconds", 0)))
@@ -98,7 +98,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
     policy = str(facts.info.get("maxmemory_policy", ""))
     do = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
     if not policy:
-        yield Finding("unknown", "eviction", "it does not say (INFO memory)", "see that maxmemory-policy is noeviction")
+        yield unknown(facts, "eviction", "it does not say (INFO memory)", "see that maxmemory-policy is noeviction")
     elif policy.startswith("allkeys"):
         yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are thrown away", do)
     elif policy.startswith("volatile"):
@@ -110,7 +110,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 def memory(facts: Facts) -> Iterator[Finding]:
     """Is there room?"""
     if "used_memory" not in facts.info:
-        yield Finding("unknown", "memory", "it does not say (INFO memory)")
+        yield unknown(facts, "memory", "it does not say (INFO memory)")
         return
     used, most = int(facts.info["used_memory"]), int(facts.info.get("maxmemory", 0))
     used -= min(used, int(facts.info.get("mem_not_counted_for_evict", 0)))
@@ -139,7 +139,7 @@ def persistence(facts: Facts) -> Iterator[Finding]:
     info, save = facts.info, facts.config["save"]
     failed = [name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"]
     if "aof_enabled" not in info:
-        yield Finding("unknown", "persistence", "it does not say (INFO persistence)", "see that appendonly is yes")
+        yield unknown(facts, "persistence", "it does not say (INFO persistence)", "see that appendonly is yes")
     elif failed:
         yield Finding("bad", "persistence", f"the last write to disk failed ({failed[0]})", "make room on its disk; see its log")
     elif int(info["aof_enabled"]):
@@ -162,7 +162,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
     if asked == "none":
         yield Finding("ok", "durability", "submits wait for Redis's own word alone (SUBLET_DURABILITY)")
     elif not info:
-        yield Finding("unknown", "durability", f"{seen}; it does not say whether it can (INFO)")
+        yield unknown(facts, "durability", f"{seen}; it does not say whether it can (INFO)")
     elif asked == "replicated":
         has, wants = _replicas(info), facts.settings.replicas
         replicas = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
@@ -173,7 +173,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
     elif lacks := _lacks(facts):
         yield Finding("bad", "durability", f"{seen}, and it cannot: {lacks[0]}", lacks[1])
     elif facts.config["appendfsync"] is None:
-        yield Finding("unknown", "durability", f"{seen}; it does not say (CONFIG)", "see that appendfsync is always")
+        yield unknown(facts, "durability", f"{seen}; it does not say (CONFIG)", "see that appendfsync is always")
     else:
         yield Finding("ok", "durability", f"{seen}; it has appendfsync always")
 
@@ -202,7 +202,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
     """Is there room for more clients?"""
     most, now = facts.info.get("maxclients") or facts.config["maxclients"], facts.info.get("connected_clients")
     if now is None or not most:
-        yield Finding("unknown", "connections", "it does not say (INFO clients)")
+        yield unknown(facts, "connections", "it does not say (INFO clients)")
     elif int(now) > 0.8 * int(most):
         yield Finding("warn", "connections", f"{int(now):,} of {int(most):,}", "raise maxclients, or find who does not hang up")
     else:

@@ -5,7 +5,6 @@ from argparse import Namespace
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from jobs import keys, machine, pools, reads, repair, roster
 from jobs.cli.checks import CHECKS, OF_NODE
@@ -13,9 +12,10 @@ from jobs.cli.findings import Facts, Finding, Node
 from jobs.cli.look import total
 from jobs.cli.output import document, paint, write
 from jobs.cli.parser import program
+from jobs.cli.reach import reach
 from jobs.cli.session import client_of, look, settings_of
 from jobs.client import SyncClient
-from jobs.errors import Forbidden
+from jobs.errors import Forbidden, Unavailable
 from jobs.model import Stats
 from jobs.routes import SyncRoutes
 from jobs.scripts import NAMES, Call, script
@@ -34,25 +34,37 @@ OVERDUE = 5.0
 
 
 def doctor(args: Namespace) -> int:
-    """Check the server, line by line. 1 if anything is bad; raises Unavailable when nothing answers."""
+    """Check the server, line by line. 1 if anything is bad; raises Unavailable when a server does not answer."""
     if args.repair:
         from jobs.cli.repair import mend
 
         return mend(args)
     with client_of(settings_of(args)) as client:
-        facts = _gather(client)
+        try:
+            facts = _gather(client)
+        except Unavailable:
+            _tell(reach(client), args.json)
+            raise
     findings = diagnose(facts)
     bad = any(finding.level == "bad" for finding in findings)
     if args.json:
         document({"ok": not bad, "denied": facts.denied, "checks": [finding._asdict() for finding in findings]})
         return int(bad)
     for finding in findings:
-        _show(finding)
+        _show(finding._replace(do="") if finding.do == facts.advice else finding)  # the last line says it for all
     write("\n" + _verdict(findings))
-    if facts.denied and any(finding.level == "unknown" for finding in findings):
-        whom = "as admin" if _is_reader(facts.settings.redis_url) else "as read, or as admin for all"
-        write(f"this user may not see what is unknown: run it {whom} ({program()} acl makes them)")
+    if facts.whom and any(finding.level == "unknown" for finding in findings):
+        write(f"this user may not see what is unknown: run it as {facts.whom} ({program()} acl makes them)")
     return int(bad)
+
+
+def _tell(findings: list[Finding], as_json: bool) -> None:
+    """What could be seen of the nodes of a cluster that does not serve all of the namespace."""
+    if findings and as_json:
+        document({"ok": False, "denied": False, "checks": [finding._asdict() for finding in findings]})
+        return
+    for finding in findings:
+        _show(finding)
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -68,11 +80,6 @@ def diagnose(facts: Facts) -> list[Finding]:
             named = "" if len(each) == 1 or check not in OF_NODE else ", ".join(nodes)
             findings.append(finding._replace(node=f"all {len(each)} nodes" if named and len(nodes) == len(each) else named))
     return findings
-
-
-def _is_reader(url: str) -> bool:
-    """Is the user of this URL one that `acl` has made for the role `read`?"""
-    return (urlsplit(url).username or "").endswith(("-read", "+read"))
 
 
 def _show(finding: Finding) -> None:

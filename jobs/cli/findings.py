@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from jobs.config import Settings
 from jobs.pool import Pool
@@ -52,6 +53,19 @@ class Facts(NamedTuple):
     """All servers that the namespace is on, where there are several."""
 
     @property
+    def whom(self) -> str:
+        """As whom to look at what this user may not see; empty where all is seen, or for the one who may see most."""
+        user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
+        if not self.denied or user.endswith(("-admin", "+admin")):
+            return ""
+        return f"{name}-admin" if user.endswith(("-read", "+read")) else f"{name}-read, or as {name}-admin for all"
+
+    @property
+    def advice(self) -> str:
+        """What to do about what this user may not see; empty where that is not why something is unknown."""
+        return f"look as {self.whom}" if self.whom else ""
+
+    @property
     def lost(self) -> list[str]:
         """The bases of partitions of which only other keys are there."""
         return [fault.base for fault in self.audit.faults if fault.seen_in == "base"] if self.audit else []
@@ -65,3 +79,8 @@ class Finding(NamedTuple):
     seen: str
     do: str = ""
     node: str = ""
+
+
+def unknown(facts: Facts, what: str, seen: str, do: str = "") -> Finding:
+    """What was not said, and what to do: where this user may not hear it, that is to ask as one who may."""
+    return Finding("unknown", what, seen, facts.advice or do)

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
-from jobs.cli.findings import Facts, Finding
+from jobs.cli.findings import Facts, Finding, unknown
 from jobs.cli.output import duration
 from jobs.cli.parser import program
+from jobs.cli.repair import MENDED, kinds
 from jobs.pool import Pool
-from jobs.repair import ALONE
+from jobs.repair import ALONE, Fault
 from jobs.scripts import source
 
 SILENT = 60.0
@@ -37,7 +38,7 @@ def layout(facts: Facts) -> Iterator[Finding]:
         yield Finding("bad", "layout", f"namespace {name} has layout {other}, this is for {ours}",
                       "use the sublet that made it, or another namespace (SUBLET_NAMESPACE)")  # fmt: skip
     elif None in facts.layouts:
-        yield Finding("unknown", "layout", f"namespace {name} cannot be read (HGET)", "see to the rights of this user (ACL)")
+        yield unknown(facts, "layout", f"namespace {name} cannot be read (HGET)", "see to the rights of this user (ACL)")
     elif facts.lost:
         yield Finding("bad", "layout", f"{', '.join(facts.lost)} is gone, and other keys of namespace {name} are there",
                       f"{program()} doctor --repair makes it anew, and mends what is left")  # fmt: skip
@@ -50,7 +51,7 @@ def _partitions(facts: Facts, ours: str) -> Finding:
     name, number, there = facts.settings.namespace, len(facts.layouts), len([found for found in facts.layouts if found])
     do = "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen"
     if not there and facts.audit is None:
-        return Finding("unknown", "layout", f"namespace {name} is not there, as far as this user sees", "see to its rights (ACL)")
+        return unknown(facts, "layout", f"namespace {name} is not there, as far as this user sees", "see to its rights (ACL)")
     if not there:
         return Finding("ok", "layout", f"namespace {name} is not there yet: the first job makes it")
     if there < number:
@@ -58,6 +59,7 @@ def _partitions(facts: Facts, ours: str) -> Finding:
     if facts.misplaced:
         names = f"{', '.join(facts.misplaced[:3])}{' …' if len(facts.misplaced) > 3 else ''}"
         seen = f"queues that would lie elsewhere if namespace {name} had {number} partitions for everybody: {names}"
+        do = f"if {number} is right, somebody was told another number: submit their jobs again ({program()} list), cancel these"
         return Finding("bad", "layout", seen, do)
     return Finding("ok", "layout", f"namespace {name}, layout {ours}, partitions: {number}")
 
@@ -65,7 +67,7 @@ def _partitions(facts: Facts, ours: str) -> Finding:
 def foreign(facts: Facts) -> Iterator[Finding]:
     """Has somebody else written here?"""
     if facts.foreign is None:
-        yield Finding("unknown", "keys", "their types cannot be seen (TYPE)")
+        yield unknown(facts, "keys", "their types cannot be seen (TYPE)")
     elif found := [*dict.fromkeys([*facts.foreign, *_strange(facts)])]:
         waits = len({fault.key for fault in facts.audit.faults if fault.words == "waits"}) if facts.audit else 0
         more = f"; and {waits:,} job{'s wait' if waits > 1 else ' waits'} for it, to be left alone" if waits else ""
@@ -87,7 +89,7 @@ def _strange(facts: Facts) -> list[str]:
 def structures(facts: Facts) -> Iterator[Finding]:
     """Does all that is stored of a job say the same?"""
     if facts.audit is None:
-        yield Finding("unknown", "structures", "what is stored cannot be compared (SCAN, EVALSHA)")
+        yield unknown(facts, "structures", "what is stored cannot be compared (SCAN, EVALSHA)")
         return
     seen = f"{facts.audit.looked:,} things looked at{'' if facts.audit.whole else ', a sample'}"
     faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
@@ -95,16 +97,21 @@ def structures(facts: Facts) -> Iterator[Finding]:
         some = "all others" if any(fault.words == "waits" for fault in facts.audit.faults) else "all"
         yield Finding("ok", "structures", f"{seen}; {some} agree with each other")
         return
-    examples = ", ".join(f"{fault.name} ({fault.words.partition(' ')[0].rstrip(',')})" for fault in faults[:3])
+    examples = ", ".join(f"{fault.name} ({_words(fault)})" for fault in faults[:3])
     verb = "does" if len(faults) == 1 else "do"
     yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not agree with the others: {examples}",
                   f"{program()} doctor --repair mends it, while workers go on")  # fmt: skip
 
 
+def _words(fault: Fault) -> str:
+    """What is wrong with it, in the words of `--repair`; those of the script for what only a later version's script says."""
+    return "; ".join(MENDED[kind][0] if kind in MENDED else kind for kind in kinds(fault))
+
+
 def kept(facts: Facts) -> Iterator[Finding]:
     """Did jobs go before their time?"""
     if facts.forgotten is None:
-        yield Finding("unknown", "kept", "how many jobs were forgotten before their time cannot be read")
+        yield unknown(facts, "kept", "how many jobs were forgotten before their time cannot be read")
     elif facts.forgotten:
         seen = f"{facts.forgotten:,} dead or cancelled jobs were forgotten before their time, as there were too many of them"
         yield Finding("ok", "kept", f"{seen}; since the beginning")
@@ -115,9 +122,7 @@ def kept(facts: Facts) -> Iterator[Finding]:
 def scripts(facts: Facts) -> Iterator[Finding]:
     """Does the server know the scripts?"""
     if facts.loaded is None:
-        yield Finding(
-            "unknown", "scripts", "it does not say (SCRIPT EXISTS)", "see that this user may run EVAL, EVALSHA and SCRIPT"
-        )
+        yield unknown(facts, "scripts", "it does not say (SCRIPT EXISTS)", "see that it has EVAL, EVALSHA and SCRIPT")
     else:
         yield Finding("ok", "scripts", f"{sum(facts.loaded)} of {len(facts.loaded)} loaded; each is when it is first used")
 
@@ -127,7 +132,7 @@ def upkeep(facts: Facts) -> Iterator[Finding]:
     at, by = facts.upkeep or (facts.now, "")
     looked = f"last seen to {duration((facts.now - at).total_seconds())} ago by {by}" if by else "nobody ever had to see to it"
     if facts.overdue is None:
-        yield Finding("unknown", "upkeep", "what is due cannot be read")
+        yield unknown(facts, "upkeep", "what is due cannot be read")
     elif facts.overdue[0]:
         seen = f"{facts.overdue[0]:,} overdue, by up to {duration(facts.overdue[1])}; {looked}"
         yield Finding("warn", "upkeep", seen, "nobody looks: start a worker, or have cron call sublet tick every minute")
@@ -138,7 +143,7 @@ def upkeep(facts: Facts) -> Iterator[Finding]:
 def workers(facts: Facts) -> Iterator[Finding]:
     """Is every worker that has not said goodbye still heard of?"""
     if facts.workers is None:
-        yield Finding("unknown", "workers", "the register cannot be read")
+        yield unknown(facts, "workers", "the register cannot be read")
         return
     silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
     silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
@@ -157,7 +162,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
 def pools(facts: Facts) -> Iterator[Finding]:
     """Does somebody call the workers that are owed, and do the calls get through?"""
     if facts.pools is None:
-        yield Finding("unknown", "pools", "they cannot be read")
+        yield unknown(facts, "pools", "they cannot be read")
         return
     troubled = [words for pool in facts.pools if (words := _trouble(pool, facts.now))]
     yield from (Finding("warn", "pools", seen, do) for seen, do in troubled)

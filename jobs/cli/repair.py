@@ -11,9 +11,9 @@ from jobs.cli.output import clean, document, paint, table, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, look, settings_of
 from jobs.client import SyncClient
-from jobs.errors import Forbidden, Unfit
+from jobs.errors import Forbidden, JobsError, Unfit
 from jobs.recount import recount
-from jobs.repair import Fault, repair
+from jobs.repair import BESIDE, Fault, repair
 
 EXAMPLES = 5
 """Ids that are named of each kind."""
@@ -29,8 +29,12 @@ MENDED = {
     "listed": ("a job's queue was not on the list", "listed"),
     "numbered": ("a counter was lower than what it counts", "raised"),
     "recounted": ("a queue's backlog was wrong", "counted anew"),
+    "enlisted": ("a worker or a schedule was not on the register, or its slot would never come", "put there"),
+    "unlisted": ("a worker or a schedule is gone, and was on the register", "removed there"),
+    "useless": ("what was left of a worker, a schedule or a pool is of no use", "removed"),
 }
-"""The script's words: what was found, and what was done about it."""
+"""The script's words: what was found, and what was done about it; and what they are called where they are of no job."""
+NO_JOB = {"placed": "enlisted", "stray": "unlisted", "lost": "useless"}
 LEFT = {
     "foreign": "of a wrong type, or with a header that cannot be: find who wrote it; then restore it, or DEL it",
     "waits": "that wait for such a key, and cannot be looked at: leave them as they are, and run it again then",
@@ -50,11 +54,13 @@ class Kind(NamedTuple):
 
 
 def mend(args: Namespace) -> int:
-    """Repair a namespace, and say what was done. 1 if something is left. Raises WrongLayout, Unavailable."""
+    """Repair a namespace, and say what was done. 1 if something is left. Raises JobsError where there is none, Unavailable."""
     with client_of(settings_of(args)) as client:
         seen, mended = look(client, repair(client.layout.bases, _progress))
         counted = [*_recounted(client), *_beyond(client)]
         _clear()
+        if not (mended or counted or any(client.transport.run(reads.layout(base)) for base in client.layout.bases)):
+            raise JobsError(f"there is no namespace {client.layout.settings.namespace}: nothing was looked at")
     done = [each for each in _kinds([*mended, *counted]) if each.kind in MENDED]
     left = _kinds([*seen.faults, *(fault for fault in counted if fault.words in LEFT)])
     lost = len({fault.key for fault in mended if fault.is_lost})
@@ -98,12 +104,17 @@ def _beyond(client: SyncClient) -> Iterator[Fault]:
             yield Fault(base, "base", base, "beyond")
 
 
+def kinds(fault: Fault) -> list[str]:
+    """Of which kinds it is: the script's words, without what follows them; others for what is no job."""
+    words = [part.partition(" ")[0] for part in fault.words.split(", ")]
+    return [NO_JOB.get(word, word) for word in words] if fault.seen_in in BESIDE else words
+
+
 def _kinds(faults: Sequence[Fault]) -> list[Kind]:
     """What is at fault by the words that there are for it, in the order of the tables; one may have several."""
     names: dict[str, dict[str, None]] = {}
     for fault in faults:
-        for part in fault.words.split(", "):
-            kind = part.partition(" ")[0]
+        for kind in kinds(fault):
             names.setdefault(kind, {})[fault.key if kind == "foreign" else fault.name] = None
     known = [*MENDED, *LEFT]
     return [

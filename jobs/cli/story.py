@@ -118,7 +118,7 @@ def _tell_attempts(attempts: Sequence[Attempt]) -> None:
 def _line(attempt: Attempt) -> list[Cell | str]:
     took = duration((attempt.ended_at - attempt.claimed_at).total_seconds())
     colour = "green" if attempt.code == "completed" else "yellow" if attempt.code in ENDINGS else "red"
-    words = attempt.message or ENDINGS.get(attempt.code, "")
+    words = attempt.message.removeprefix(f"{attempt.code}: ") or ENDINGS.get(attempt.code, "")
     return [f"{attempt.number:>3}", moment(attempt.claimed_at), attempt.worker, took, Cell(attempt.code, colour), words]
 
 

@@ -185,8 +185,8 @@ def schedules(parser: Parser) -> None:
 def tick(parser: Parser) -> None:
     """What `tick` takes."""
     parser.summary += "\nschedules, summon workers for pools that are owed some, forget what is old."
-    parser.option("--for", "55s", "go on for this long (one round)", type=values.seconds, default=0.0, dest="seconds")
-    parser.option("--every", "5s", "between the rounds (5s)", type=values.some_seconds, default=5.0)
+    parser.option("--for", "55s", "go on for this long (one round)", type=values.seconds, default=None, dest="seconds")
+    parser.option("--every", "5s", "with --for: from round to round (5s)", type=values.some_seconds, default=None)
 
 
 def scripts(parser: Parser) -> None:

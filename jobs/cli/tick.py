@@ -9,7 +9,7 @@ from functions.tick import Ticked, run_tick
 from jobs.cli.output import clean, document, write
 from jobs.cli.session import caller, client_of, settings_of
 from jobs.client import SyncClient
-from jobs.errors import JobsError
+from jobs.errors import Invalid, JobsError
 
 ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
 """What is said of a tick; the latter only where there was any."""
@@ -17,6 +17,8 @@ ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unr
 
 def tick(args: Namespace) -> int:
     """Do one round, or rounds for a while, and say what they did."""
+    if args.every is not None and args.seconds is None:
+        raise Invalid("--every is for the rounds of --for: say how long they go on, e.g. --for 55s --every 5s")
     before, told = Ticked(), set[str]()
 
     def report(done: Ticked, pools: bool) -> None:
@@ -29,7 +31,7 @@ def tick(args: Namespace) -> int:
             _tell_uncalled(client, told)
 
     with client_of(settings_of(args)) as client:
-        done = run_tick(client, by=caller("tick"), seconds=args.seconds, every=args.every, report=report)
+        done = run_tick(client, by=caller("tick"), seconds=args.seconds or 0.0, every=args.every or 5.0, report=report)
     if args.json:
         document(asdict(done))
     else:

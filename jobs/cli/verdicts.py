@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.chaos.judge import percentile
+from jobs.chaos.judge import Verdict, percentile
 from jobs.chaos.scenario import HOLD, PROMISES, Finding
 from jobs.cli.output import Cell, duration, paint, table, write
 
-HEADS = ("scenario", "acked", "lost", "twice", "ghosts", "re-run", "back p50", "p99", "bound", "hold", "verdict")
+HEADS = ("scenario", "acked", "lost", "twice", "ghosts", "re-run", "back p50", "back p99", "bound", "hold", "verdict")
+SPARE = ("back p50", "hold", "re-run", "bound", "back p99", "acked")
+"""What a narrow terminal is spared, in this order: `--json` has everything."""
 
 
 def verdict_of(finding: Finding) -> str:
@@ -25,6 +27,7 @@ def _as_dict(finding: Finding) -> dict[str, Any]:
     scenario, verdict = finding.scenario, finding.verdict
     said: dict[str, Any] = {
         "name": scenario.name, "words": scenario.words, "promises": list(scenario.promises), "loses": scenario.loses,
+        "repeats": scenario.repeats,
         "ok": finding.ok, "faults": list(finding.faults), "skipped": finding.skipped, "seconds": round(finding.seconds, 1),
     }  # fmt: skip
     if verdict:
@@ -41,8 +44,8 @@ def _as_dict(finding: Finding) -> dict[str, Any]:
 
 
 def show(findings: Sequence[Finding]) -> None:
-    """The table, what fell, and what a failure model lets be lost."""
-    table(HEADS, [_row(each) for each in findings])
+    """The table, what fell, and what a failure model lets be lost, or done again."""
+    table(HEADS, [_row(each) for each in findings], SPARE)
     write()
     for each in findings:
         for fault in each.faults:
@@ -51,13 +54,26 @@ def show(findings: Sequence[Finding]) -> None:
             write(f"{paint('not run', 'yellow')}  {each.scenario.name}: {each.skipped}")
         if each.scenario.loses and each.verdict:
             write(f"{paint('may lose', 'cyan')}  {each.scenario.name}: {each.scenario.loses}; lost here: {each.verdict.lost:,}")
+        if each.scenario.repeats and each.verdict:
+            write(f"{paint('may repeat', 'cyan')}  {each.scenario.name}: {_repeated(each.scenario.repeats, each.verdict)}")
     if any(each.verdict and len(each.scenario.promises) < len(PROMISES) for each in findings):
         write(paint("(n): not promised there, as Redis itself loses what it acknowledged", "dim"))
     ran = [each for each in findings if not each.skipped]
     fell = sum(not each.ok for each in ran)
     acked = sum(each.verdict.acked for each in ran if each.verdict)
-    verdict = f"{fell} of {len(ran)} scenarios fell" if fell else f"all {len(ran)} scenarios held" if ran else "nothing was run"
+    verdict = _all(len(ran), fell) if ran else "nothing was run"
     write(paint(f"{verdict}: {acked:,} jobs acknowledged", "red" if fell or not ran else "green"))
+
+
+def _repeated(words: str, verdict: Verdict) -> str:
+    return f"no job may be lost; {words}, and accepted again (here twice: {verdict.twice:,}, ghosts: {verdict.stale:,})"
+
+
+def _all(ran: int, fell: int) -> str:
+    """How many held, or fell."""
+    if fell:
+        return f"{fell} of {ran} scenarios fell" if ran > 1 else "the scenario fell"
+    return f"all {ran} scenarios held" if ran > 1 else "the scenario held"
 
 
 def _row(finding: Finding) -> list[Cell | str]:

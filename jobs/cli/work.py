@@ -54,6 +54,7 @@ def work(args: Namespace) -> int:
         if url
         else "; ".join(filter(None, [_unknown(app, [] if args.summons else args.queues or []), _schedules(app, args.app)]))
     )
+    taskless = "" if app.tasks or args.commands else f"{args.app} has no task: whatever this worker gets, it gives back"
     poolless = "" if url or args.summons or not args.pool else _unknown_pool(app, args.pool)
     log_to_stderr(args.json)
     source = _over_http(url, app) if url else None
@@ -63,7 +64,7 @@ def work(args: Namespace) -> int:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.get_loop().set_default_executor(pool)
         summary = runner.run(
-            _run(args, app, place, events, [words for words in (poolless, unknown) if words], bool(poolless), source)
+            _run(args, app, place, events, [words for words in (taskless, poolless, unknown) if words], bool(poolless), source)
         )
         events.sum_up(summary)
         pool.shutdown(wait=False, cancel_futures=True)

@@ -28,7 +28,8 @@ class Reload:
     async def run(self, over: asyncio.Event) -> None:
         """Watch until it is over."""
         if not can_watch():
-            self._says("app", "warning", "reload is off, for there is no watchfiles: pip install 'sublet[dev]' turns it on")
+            turn_on = "pip install 'sublet[dev]' (from a checkout: '.[dev]') turns it on"
+            self._says("app", "warning", f"reload is off, for there is no watchfiles: {turn_on}")
             await over.wait()
         while not over.is_set():
             watched = self._there()

@@ -159,7 +159,7 @@ def lacking(kind: str, environment: Mapping[str, str] | None = None) -> str:
         return "no SUBLET_SIGNING_SECRETS"
     if kind == "lambda":
         region = found.get("AWS_REGION") or found.get("AWS_DEFAULT_REGION")
-        return "no boto3 (pip install 'sublet[aws]')" if region else "no AWS_REGION"
+        return "no boto3: pip install 'sublet[aws]' (from a checkout: '.[aws]')" if region else "no AWS_REGION"
     return "only sublet dev starts those, on its own machine" if kind == "process" else f"nothing here calls by {kind[:40]}"
 
 

@@ -45,7 +45,8 @@ class LambdaInvoker:
             import boto3
             from botocore.config import Config
         except ImportError:
-            raise InvocationFailed("to call a Lambda function takes boto3: pip install 'sublet[aws]'") from None
+            words = "to call a Lambda function takes boto3: pip install 'sublet[aws]' (from a checkout: '.[aws]')"
+            raise InvocationFailed(words) from None
         how = Config(
             connect_timeout=CONNECT,
             read_timeout=READ,

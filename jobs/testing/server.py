@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs.errors import Unfit
 
-INSTALL = "pip install 'sublet[testing]'"
+INSTALL = "pip install 'sublet[testing]' (from a checkout: '.[testing]')"
 TRIAL = """
 redis.call('SET', KEYS[1], 1, 'PX', 1000)
 redis.call('ZADD', KEYS[2], 7, 'member')
