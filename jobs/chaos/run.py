@@ -10,10 +10,9 @@ from jobs.chaos.scenario import Finding, Scenario, faults_of
 from jobs.chaos.servers import Missing
 from jobs.chaos.stage import Stage
 
-AT_ONCE = 6
-"""Scenarios that run side by side: most of each is waiting."""
-LOOKS = 2
-"""How often a scenario is looked at again, alone, if a long hold is all that is wrong with it."""
+AT_ONCE = (6, 2, 1)
+"""Scenarios that run side by side, for most of each is waiting; and when those are looked at again whose only fault is a long
+hold, for a neighbour may have held the server's processor: two at a time, and at last alone."""
 HEARING = 0.2
 """Seconds after which a signal is heard at the latest: one may come where a thread that waits for good does not notice."""
 
@@ -66,31 +65,27 @@ class Run:
         return stage
 
     def all(self, chosen: Sequence[Scenario]) -> Iterator[Finding]:
-        """Run them, and give each finding as it comes; one whose only fault is a long hold is looked at again."""
-        slow = []
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        """Run them, and give each finding as it comes. A long hold is a fault when it is there each time."""
+        left = [*chosen]
+        for at_once in AT_ONCE:
+            slow = []
+            for finding in self._side_by_side(left, at_once):
+                if finding.slow and at_once > 1 and not self.stop.is_set():
+                    slow.append(finding.scenario)
+                else:
+                    yield finding
+            left = slow
+
+    def _side_by_side(self, chosen: Sequence[Scenario], at_once: int) -> Iterator[Finding]:
+        with ThreadPoolExecutor(at_once) as pool:
             runs = [pool.submit(self.one, each) for each in sorted(chosen, key=self._seconds, reverse=True)]
             try:
-                for finding in _as_they_come(runs):
-                    if finding.slow:
-                        slow.append(finding.scenario)
-                    else:
-                        yield finding
+                yield from _as_they_come(runs)
             finally:
                 if not all(run.done() for run in runs):  # nobody wants the others
                     self.stop.set()
                 for run in runs:
                     run.cancel()
-        for each in slow:
-            yield self._alone(each)
-
-    def _alone(self, scenario: Scenario) -> Finding:
-        """A neighbour may have held the server's processor: a hold is a fault when it is there each time."""
-        finding = self.one(scenario)
-        for _ in range(LOOKS - 1):
-            if finding.slow and not self.stop.is_set():
-                finding = self.one(scenario)
-        return finding
 
 
 def _as_they_come(runs: Sequence[Future[Finding]]) -> Iterator[Finding]:
