@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from functions.call import Reply
-from jobs.errors import REFUSALS, Busy, Invalid, JobsError, NotDurable, Refused, Unavailable, Unconfirmed
+from jobs.errors import REFUSALS, Busy, Invalid, JobsError, Moved, NotDurable, Refused, Unavailable, Unconfirmed, Unfit
 
 PREFIX = "urn:sublet:problem:"
 """What every problem's type begins with."""
@@ -104,7 +104,7 @@ def slug_of(error: JobsError) -> str:
         return "busy"
     if isinstance(error, Unconfirmed):
         return "unconfirmed"
-    if isinstance(error, NotDurable):
+    if isinstance(error, Unfit) and not isinstance(error, Moved):  # which may be over in a moment
         return "not-set-up"
     if isinstance(error, Unavailable):
         return "unavailable"
@@ -117,6 +117,8 @@ def problem_of(error: JobsError) -> Problem:
     """An error of the library as a problem. Where Redis is, and what it said, is for the server's log, not for callers."""
     if isinstance(error, Busy):
         return Problem("busy", "this process has more to do at once than it has room for: send the same again")
+    if slug_of(error) == "not-set-up" and not isinstance(error, NotDurable):
+        return Problem("not-set-up", "this server's settings and its Redis do not go together: its log says why")
     if isinstance(error, Unavailable) and not isinstance(error, Unconfirmed | NotDurable):
         again = error.again if isinstance(error, Unnamed) else "sending the same again is safe"
         return Problem("unavailable", f"Redis does not answer, or cannot serve now: what became of this is unknown, and {again}")

@@ -42,6 +42,7 @@ class Intake:
         self.bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
         self.admission = Admission(settings.memory, settings.partitions)
         self.abilities = durability.Abilities()
+        self._agreed = False
 
     def of_queue(self, queue: str) -> str:
         """The base where a queue's jobs live."""
@@ -67,8 +68,8 @@ class Intake:
 
     def prepare(self) -> Plan[None]:
         """Make the namespace where there is none. Raises Unfit for a server that evicts jobs, or another number of partitions."""
-        is_there = yield reads.layout(self.bases[0])  # if Redis is away, this says so, and nothing else is tried
-        yield from self._check_number(bool(is_there))
+        self._agreed = False  # it may be another one by now
+        yield from self.agree()  # if Redis is away, this says so, and nothing else is tried
         many = None if self.settings.door or "+cluster:" not in self.settings.redis_url else Many.read(self.settings.redis_url)
         for base in self.bases if many else self.bases[:1]:
             seen = yield from look(base)
@@ -81,6 +82,16 @@ class Intake:
                 )
         for base in self.bases:
             yield verbs.init(base)
+
+    def agree(self) -> Plan[None]:
+        """Raise Unfit where the namespace has another number of partitions than this process was told. It makes nothing.
+
+        Asked once, where there is a namespace: its number does not change.
+        """
+        if not self._agreed:
+            is_there = bool((yield reads.layout(self.bases[0])))
+            yield from self._check_number(is_there)
+            self._agreed = is_there
 
     def _check_number(self, is_there: bool) -> Plan[None]:
         """Raise Unfit where the namespace has another number of partitions than this process was told: jobs would not be seen.

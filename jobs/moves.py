@@ -48,7 +48,7 @@ def find_all(bases: Sequence[str], name: str) -> Plan[list[Stored]]:
 def settle(bases: Sequence[str], name: str) -> Plan[Stored | None]:
     """Have a schedule be in one partition, with its move finished. What is there then; None for nothing. Raises Changed."""
     for _ in range(STEPS):
-        found = yield from find_all(bases, name)
+        found = _furthest_first((yield from find_all(bases, name)))
         calls = _step([one for one in found if arrives(one)], [one for one in found if not arrives(one)])
         if not calls:
             return found[0] if found else None
@@ -58,6 +58,14 @@ def settle(bases: Sequence[str], name: str) -> Plan[Stored | None]:
         except (Changed, NotFound):  # somebody was faster: look again
             continue
     raise Changed(f"schedule {name} is changed by others all the while: try again")
+
+
+def _furthest_first(found: list[Stored]) -> list[Stored]:
+    """So that none is fired again that the other has fired; as they lie where one is paused, or equally far."""
+    slots = [one.text("slot") for one in found]
+    if not all(map(str.isdigit, slots)):
+        return found
+    return sorted(found, key=lambda one: -int(one.text("slot")))
 
 
 def _step(coming: Sequence[Stored], there: Sequence[Stored]) -> list[Call[str]]:
@@ -81,11 +89,18 @@ def _remove(one: Stored) -> Call[str]:
 
 def _as_old(new: Stored, old: Stored) -> Call[str] | None:
     """The call that has the new one be paused, and as far, as the old one is by now; None where it is. It never goes back."""
-    slots = [one.text("slot") or "0" for one in (new, old)]
-    if (new.paused and old.paused) or not all(map(str.isdigit, slots)):
+    is_at, at = new.text("slot"), old.text("slot")
+    if old.paused or (at.isdigit() and keeps_time(new, old)):
+        behind = old.paused != new.paused or (not old.paused and int(is_at or 0) < int(at))
+        return _again(new, new.fields["plan"], old) if behind else None
+    if not at.isdigit() or not (new.paused or (is_at.isdigit() and int(is_at) < int(at))):
         return None
-    behind = old.paused or ((new.paused or int(slots[0]) < int(slots[1])) and keeps_time(new, old))
-    return _again(new, new.fields["plan"], old) if behind else None
+    try:  # its own times, from there on
+        found = first(new.recurrence, new.name, int(at) - 1)
+    except Invalid:
+        return None
+    slot, due = (found.slot, found.due) if found else (None, None)
+    return again(new, new.fields["plan"], was=is_at, paused=False, slot=slot, due=due)
 
 
 def keeps_time(new: Stored | NewSchedule, old: Stored) -> bool:

@@ -292,6 +292,14 @@ def test_a_reader_who_leaves_is_no_error(shell):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.parametrize("words", ["get 2-x", "list", "stats", "queues", "tick", "cancel 2-x"])
+def test_who_was_told_another_number_of_partitions_hears_so_and_sees_nothing_wrong(shell, words):
+    """A crontab's line without the variable would look healthy for ever."""
+    assert shell.ok("submit", "add", SUBLET_PARTITIONS="4")
+    line = shell.no(3, *words.split())
+    assert line.endswith("has more partitions than the 1 of SUBLET_PARTITIONS: set it as everywhere else")
+
+
 def test_ctrl_c_before_the_answer_names_the_id_under_which_the_same_is_safe(shell):
     """Nobody can say then whether the job was stored."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -15,8 +15,9 @@ import redis
 from jobs import Options, Recurrence, SyncClient, keys, timetable
 from jobs.config import Settings
 from jobs.errors import Changed, NotFound
+from jobs.moves import settle
 from jobs.recurring import new_schedule
-from jobs.schedules import pick
+from jobs.schedules import ARRIVES, pick, schedule
 from jobs.transport import follow_sync
 
 pytest_plugins = ["tests.served"]
@@ -367,6 +368,59 @@ def test_a_move_that_dies_at_any_step_leaves_one_that_fires_once_and_the_next_on
         if not crashed:
             break
     assert writes == 5, "put as one that arrives, and once more, the old one removed, arrived"
+
+
+def test_a_move_with_other_times_that_dies_fires_no_slot_twice_either(client, raw):
+    wanted = new_schedule("a", Recurrence(every=7200.0, missed="all"), "t", b"{}", Options(queue=elsewhere(client)))
+    for writes in (1, 2):
+        client.follow(timetable.put(client.layout, hourly("q0")))
+        set_back(raw, client, hours=5)
+        assert moved_until(client, wanted, writes)
+        home = client.layout.of_queue(elsewhere(client))
+        early = (raw.time()[0] // 7200 - 2) * 7_200_000  # as if it had died hours ago
+        raw.hset(keys.schedule(home, "a"), "slot", early)
+        raw.zadd(keys.schedules(home), {"a": early})
+        while client.follow(client.layout.fire("me")):
+            pass
+        times = fired(raw, client)
+        slots = [int(job.rpartition(":")[2]) for job in times]
+        assert slots
+        assert len(slots) == len(set(slots)), f"died before write {writes}"
+        raw.delete(
+            *(keys.events(base) for base in client.layout.bases), *(keys.job(client.layout.of_id(job), job) for job in times)
+        )
+        client.schedules.remove("a")
+
+
+@pytest.mark.parametrize("arriving", [0, 1, 2])
+def test_of_two_the_one_that_is_furthest_stays(client, raw, arriving):
+    """Whatever the partition: what it has fired, the other has not."""
+    client.follow(client.layout.prepare())
+    slots = [(raw.time()[0] // 3600 + n) * 3_600_000 for n in (2, 5)]
+    for n, (base, slot) in enumerate(zip(client.layout.bases, slots, strict=True)):
+        plan = hourly("q0").plan
+        plan = plan[:-1] + ARRIVES if n < arriving else plan
+        call = schedule(base, "a", 0, plan=plan, queue="q0", task="t", rules="", overlap="allow", paused=False, slot=slot,
+                        due=slot, payload=b"")  # fmt: skip
+        client.transport.run(call)
+    client.follow(settle(client.layout.bases, "a"))
+    (one,) = (raw.hgetall(keys.schedule(base, "a")) for base in client.layout.bases if raw.exists(keys.schedule(base, "a")))
+    assert int(one["slot"]) == slots[1]
+    assert "arrives" not in one["plan"]
+
+
+def test_who_resumes_what_moves_with_other_times_has_it_resumed(client):
+    wanted = new_schedule("a", Recurrence(every=7200.0), "t", b"{}", Options(queue=elsewhere(client)))
+
+    def make():
+        client.follow(timetable.put(client.layout, hourly("q0")))
+        client.schedules.pause("a")
+        return timetable.put(client.layout, wanted)
+
+    def check(at):
+        assert client.schedules.get("a").state == "active", f"before call {at}"
+
+    at_each_call(client, make, lambda: client.schedules.resume("a"), check)
 
 
 def test_two_who_put_it_in_two_partitions_at_the_same_moment_leave_one(client, raw):

@@ -98,7 +98,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
     policy = str(facts.info.get("maxmemory_policy", ""))
     do = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
     if not policy:
-        yield unknown(facts, "eviction", "it does not say (INFO memory)", "see that maxmemory-policy is noeviction")
+        yield unknown(facts, "eviction", "it does not say (INFO)", "see that maxmemory-policy is noeviction")
     elif policy.startswith("allkeys"):
         yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are thrown away", do)
     elif policy.startswith("volatile"):
@@ -110,7 +110,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 def memory(facts: Facts) -> Iterator[Finding]:
     """Is there room?"""
     if "used_memory" not in facts.info:
-        yield unknown(facts, "memory", "it does not say (INFO memory)")
+        yield unknown(facts, "memory", "it does not say (INFO)")
         return
     used, most = int(facts.info["used_memory"]), int(facts.info.get("maxmemory", 0))
     used -= min(used, int(facts.info.get("mem_not_counted_for_evict", 0)))
@@ -119,7 +119,10 @@ def memory(facts: Facts) -> Iterator[Finding]:
         return
     share = used / most
     seen = f"{size(used)} of {size(most)} used ({share:.0%})"
-    do = "raise maxmemory, shorten --retention, or start workers (sublet stats shows the backlog)"
+    do = (
+        "raise maxmemory, start workers (sublet stats shows the backlog), "
+        "or keep fewer finished jobs (sublet configure --completed N)"
+    )
     if share > facts.settings.memory or share >= 1:
         yield Finding("bad", "memory", f"{seen}: new jobs are refused, from {facts.settings.memory:.0%} on (SUBLET_MEMORY)", do)
     else:
@@ -167,7 +170,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
         has, wants = _replicas(info), facts.settings.replicas
         replicas = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
         if has < wants:
-            yield Finding("warn", "durability", f"{seen}; {replicas}: submits stay unconfirmed", "see to the replicas")
+            yield Finding("bad", "durability", f"{seen}; {replicas}: submits stay unconfirmed", "see to the replicas")
         else:
             yield Finding("ok", "durability", f"{seen}; {replicas}")
     elif lacks := _lacks(facts):

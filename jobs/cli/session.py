@@ -39,6 +39,7 @@ def client_of(settings: Settings) -> SyncClient:
 
 def look(client: SyncClient, plan: Plan[T]) -> T:
     """Carry out a plan that only reads; unlike the client's own methods it makes no namespace where there is none."""
+    follow_sync(client.transport.run, client.layout.agree())  # or it would not see all, and say that there is no more
     return follow_sync(client.transport.run, plan)
 
 

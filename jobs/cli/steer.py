@@ -46,6 +46,7 @@ def _each(verb: str, args: Namespace) -> int:
     with client_of(settings_of(args)) as client:
         for name in names:  # a name that cannot be stops us before anything is done
             (client.layout.check_queue if kind == "queue" else client.layout.of_id)(name)
+        follow_sync(client.transport.run, client.layout.agree())
         answers = [_ask(client, verb, kind, name) for name in names]
     if args.json:
         document(answers)

@@ -161,4 +161,6 @@ def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
     try:
         return client.result(job_id, seconds)
     except TimeoutError as error:
-        raise Unfinished(job_id, f"{error}; see {program()} get {job_id}") from None
+        idle = "is still queued" in str(error)
+        start = f" {program()} work MODULE:APP starts a worker;" if idle else ""
+        raise Unfinished(job_id, f"{error};{start} see {program()} get {job_id}") from None
