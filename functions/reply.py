@@ -104,7 +104,7 @@ def slug_of(error: JobsError) -> str:
         return "busy"
     if isinstance(error, Unconfirmed):
         return "unconfirmed"
-    if isinstance(error, Unfit) and not isinstance(error, Moved):  # which may be over in a moment
+    if isinstance(error, NotDurable):
         return "not-set-up"
     if isinstance(error, Unavailable):
         return "unavailable"
@@ -117,8 +117,8 @@ def problem_of(error: JobsError) -> Problem:
     """An error of the library as a problem. Where Redis is, and what it said, is for the server's log, not for callers."""
     if isinstance(error, Busy):
         return Problem("busy", "this process has more to do at once than it has room for: send the same again")
-    if slug_of(error) == "not-set-up" and not isinstance(error, NotDurable):
-        return Problem("not-set-up", "this server's settings and its Redis do not go together: its log says why")
+    if isinstance(error, Unfit) and not isinstance(error, Moved | NotDurable):
+        return Problem("unavailable", "this server can do nothing with what its Redis is, or holds: its log says what is wrong")
     if isinstance(error, Unavailable) and not isinstance(error, Unconfirmed | NotDurable):
         again = error.again if isinstance(error, Unnamed) else "sending the same again is safe"
         return Problem("unavailable", f"Redis does not answer, or cannot serve now: what became of this is unknown, and {again}")
