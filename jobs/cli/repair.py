@@ -3,7 +3,6 @@
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from jobs import keys, reads
@@ -11,7 +10,7 @@ from jobs.cli.output import clean, document, paint, table, write
 from jobs.cli.parser import program
 from jobs.cli.session import client_of, look, settings_of
 from jobs.client import SyncClient
-from jobs.errors import Forbidden, JobsError, Unfit
+from jobs.errors import JobsError, Unfit
 from jobs.recount import recount
 from jobs.repair import BESIDE, Fault, repair
 
@@ -40,7 +39,6 @@ LEFT = {
     "waits": "that wait for such a key, and cannot be looked at: leave them as they are, and run it again then",
     "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
     "busy": "so much moves that backlogs cannot be counted: try again; they are right by themselves when a queue runs dry",
-    "beyond": "partition more than SUBLET_PARTITIONS says, at least, and nobody looked there: set it as everywhere else",
 }
 """What stays as it was, and what to do about it."""
 
@@ -57,7 +55,7 @@ def mend(args: Namespace) -> int:
     """Repair a namespace, and say what was done. 1 if something is left. Raises JobsError where there is none, Unavailable."""
     with client_of(settings_of(args)) as client:
         seen, mended = look(client, repair(client.layout.bases, _progress))
-        counted = [*_recounted(client), *_beyond(client)]
+        counted = [*_recounted(client)]
         _clear()
         if not (mended or counted or any(client.transport.run(reads.layout(base)) for base in client.layout.bases)):
             raise JobsError(f"there is no namespace {client.layout.settings.namespace}: nothing was looked at")
@@ -95,15 +93,6 @@ def _recounted(client: SyncClient) -> Iterator[Fault]:
             yield Fault(base, "key", keys.backlog(base), "busy")
 
 
-def _beyond(client: SyncClient) -> Iterator[Fault]:
-    """The partition after the last one that was looked at, where it is there: others have more than we."""
-    settings = client.layout.settings
-    base = keys.base(settings.namespace, settings.partitions)
-    with suppress(Forbidden):  # whoever may not look there is told of what it may
-        if client.transport.run(reads.layout(base)):
-            yield Fault(base, "base", base, "beyond")
-
-
 def kinds(fault: Fault) -> list[str]:
     """Of which kinds it is: the script's words, without what follows them; others for what is no job."""
     words = [part.partition(" ")[0] for part in fault.words.split(", ")]
@@ -134,8 +123,7 @@ def _show(looked: int, lost: int, done: list[Kind], left: list[Kind]) -> None:
     if lost:
         write(paint(f"{lost:,} job{'s are' if lost > 1 else ' is'} lost", "red"))
     if left:
-        least = "that is not everything" if all(each.kind == "beyond" for each in left) else "not all could be mended"
-        write(paint(f"{looked:,} things looked at; {least}", "red"))
+        write(paint(f"{looked:,} things looked at; not all could be mended", "red"))
     elif done:
         write(paint(f"{looked:,} things looked at; all agree now. {program()} stats shows what is there", "green"))
     else:
