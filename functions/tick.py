@@ -111,7 +111,6 @@ class Round(NamedTuple):
 
 def one_round(layout: Layout, by: str, done: Ticked) -> Plan[Round]:
     """One round, but for the summoning. Where there is no namespace yet, there is nothing to do, and none is made."""
-    yield from layout.agree()
     done.rounds += 1
     try:
         return (yield from _upkeep(layout, by, done))

@@ -292,9 +292,9 @@ def test_a_reader_who_leaves_is_no_error(shell):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("words", ["get 2-x", "list", "stats", "queues", "tick", "cancel 2-x"])
+@pytest.mark.parametrize("words", ["get 2-x", "list", "stats", "queues", "cancel 2-x"])
 def test_who_was_told_another_number_of_partitions_hears_so_and_sees_nothing_wrong(shell, words):
-    """A crontab's line without the variable would look healthy for ever."""
+    """What lies in the others would seem not to be there."""
     assert shell.ok("submit", "add", SUBLET_PARTITIONS="4")
     line = shell.no(3, *words.split())
     assert line.endswith("has more partitions than the 1 of SUBLET_PARTITIONS: set it as everywhere else")

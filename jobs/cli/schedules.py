@@ -83,6 +83,7 @@ def _show(args: Namespace, words: Sequence[str]) -> int:
 
 def _find(client: SyncClient, name: str) -> Schedule:
     """The schedule. Raises NotFound, with the name that was probably meant."""
+    check_name(name)
     try:
         return look(client, timetable.get(client.layout, name))
     except NotFound as error:
