@@ -188,10 +188,11 @@ class Site:
         for _ in range(rounds):
             await timed("submit", verbs.submit(self.base, [self.new() for _ in range(verbs.BATCH)]))
             done: list[Completion] = []
-            while len(done) < verbs.SETTLE_MAX:
+            while len(done) < verbs.COMPLETE_MAX:
                 claimed = await timed("claim", self._claiming(verbs.CLAIM_MAX, ["default"]))
                 done += [Completion(lease, b'"a result"') for lease in claimed.leases]
-            await timed("complete", verbs.complete(self.base, done))
+            await timed("complete", verbs.complete(self.base, done[: verbs.COMPLETE_MAX]))
+            await self.store.settle(done[verbs.COMPLETE_MAX :])
         return held
 
     async def read(self, rounds: int) -> dict[str, float]:
@@ -274,7 +275,7 @@ def _names(load: Load) -> tuple[list[str], Iterator[list[str]]]:
 
 
 def _batches(done: list[Completion]) -> Iterator[list[Completion]]:
-    return verbs.batches(done, verbs.weight)
+    return verbs.batches(done, verbs.weight, verbs.COMPLETE_MAX)
 
 
 async def _nothing() -> Claimed:

@@ -123,7 +123,7 @@ async def _drain(store: Store, base: str) -> None:
     while True:
         call = _claim(base, BATCH)
         if done:
-            claimed, _ = await asyncio.gather(store.run(call), store.run(verbs.complete(base, done)))
+            claimed, _ = await asyncio.gather(store.run(call), store.settle(done))
         else:
             claimed = await store.run(call)
         done = [Completion(lease, b'"a result"') for lease in claimed.leases]
@@ -196,12 +196,12 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
 
 async def _results(store: Store, base: str) -> list[Completion]:
     """As many as one call takes."""
-    return [Completion(lease, b'"a result"') for lease in (await _leases(store, base))[: verbs.SETTLE_MAX]]
+    return [Completion(lease, b'"a result"') for lease in (await _leases(store, base))[: verbs.COMPLETE_MAX]]
 
 
 async def _old(store: Store, base: str) -> None:
-    """Two hundred finished jobs that are past their time."""
-    for _ in range(verbs.BATCH // verbs.SETTLE_MAX):
+    """Two hundred finished jobs, or more, that are past their time."""
+    for _ in range(verbs.BATCH // verbs.COMPLETE_MAX + 1):
         done = await _results(store, base)
         await store.run(verbs.complete(base, done))
         old = [word for ending in done for word in (1, ending.lease.id)]

@@ -1,6 +1,6 @@
 """Finds where what is stored of a namespace does not agree with itself, and mends it, while workers go on. Plans without I/O.
 
-All keys of a partition are walked through in steps, and so is what its sorted sets name; the script `repair` looks at each, 50
+All keys of a partition are walked through in steps, and so is what its sorted sets name; the script `repair` looks at each, 25
 in a call. What it finds fault with is sent to it once more, to be mended: it decides by what it sees then, so a job that has
 moved meanwhile is left alone. Jobs that are put back into a queue go in the order in which they were submitted, as far as the
 milliseconds and the ids of one batch of `FOUND` tell.
@@ -18,8 +18,8 @@ from jobs.transport import Plan
 
 PAGE = 500
 """Keys that one step of a walk takes, about."""
-CALL, MEND = 50, 25
-"""What one call of the script looks at, and mends: to put a job back is several writes."""
+CALL = 25
+"""What one call of the script looks at, or mends: each is a dozen reads, and to put a job back several writes."""
 FOUND = 100_000
 """Faults that are mended before the walk goes on."""
 ROUNDS, LIMIT = 3, 100
@@ -192,8 +192,8 @@ def mend(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
         yield verbs.init(base)
         done += [fault for fault in faults if fault.seen_in == "base"]
     seen = [(fault.seen_in, fault.name) for fault in sorted(faults, key=lambda fault: fault.order) if fault.seen_in != "base"]
-    for i in range(0, len(seen), MEND):
-        done += [fault for fault in (yield from ask(base, "mend", seen[i : i + MEND])) if fault.words not in ALONE]
+    for i in range(0, len(seen), CALL):
+        done += [fault for fault in (yield from ask(base, "mend", seen[i : i + CALL])) if fault.words not in ALONE]
     return done
 
 

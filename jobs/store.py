@@ -140,7 +140,7 @@ class Store:
                 answers.update(zip(own, words, strict=True))
 
         await asyncio.gather(
-            send(Completion, verbs.complete, verbs.SETTLE_MAX),
+            send(Completion, verbs.complete, verbs.COMPLETE_MAX),
             send(Failure, verbs.fail, verbs.FAIL_MAX),
             send(Release, verbs.release, verbs.SETTLE_MAX),
         )

@@ -33,6 +33,8 @@ CLAIM_MAX = 100
 """Jobs that one claim takes."""
 SETTLE_MAX = 100
 """Jobs that one call has change their state: each is a handful of writes."""
+COMPLETE_MAX = 64
+"""Completions that one call takes: each has a job written anew, and up to two old ones forgotten."""
 FAIL_MAX = 50
 """Failures that one call takes: each has a text to keep."""
 

@@ -2,11 +2,11 @@
 --
 -- LIBS  lib.lua queue.lua life.lua forget.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token result …   the leases, in threes, at most 100; a result is opaque
+-- ARGV  id token result …   the leases, in threes, at most 64; a result is opaque
 -- REPLY array        one per lease: "completed", "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
-local refused_because = refused(#ARGV / 3, 100)
+local refused_because = refused(#ARGV / 3, 64)
 if refused_because then return refused_because end
 begin()
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from jobs.chaos.holds import longest_hold
+from jobs.chaos.holds import Hold, longest_hold
 from jobs.chaos.judge import judge, percentile
 from jobs.chaos.ledger import Ledger, Line
 from jobs.chaos.run import Run
@@ -43,7 +43,7 @@ def lines(*told):
 
 def test_all_is_well_where_each_job_was_acknowledged_and_done_once():
     verdict = judge(lines((1, "acked", "a", 0), (2, "started", "a", 1), (3, "completed", "a", 1)), {"a": job()})
-    assert verdict._replace(acked=0) == (0,) * 10 + ((),)
+    assert verdict._replace(acked=0) == (0,) * 11 + ((),)
     assert verdict.acked == 1
 
 
@@ -56,6 +56,7 @@ def test_all_is_well_where_each_job_was_acknowledged_and_done_once():
         (((1, "completed", "a", 1),), {"a": job(2)}, "stale"),
         (((1, "acked", "a", 0),), {"a": job(3, State.DEAD)}, "unfinished"),
         (((1, "sent", "a", 0), (2, "unknown", "a", 0)), {}, "unanswered"),
+        (((1, "unknown", "a", 0), (2, "unknown", "a", 0), (3, "acked", "a", 0)), {"a": job()}, "unconfirmed"),
         (((1, "sent", "a", 0), (2, "refused-at-the-door", "a", 0)), {"a": job()}, "denied"),
         (((1, "completed", "a", 2),), {"a": job(2, result=1)}, "stale"),
         (((1, "started", "a", 1), (2, "started", "a", 2)), {"a": job(2)}, "rerun"),
@@ -110,20 +111,20 @@ def a_scenario(**more):
 @pytest.mark.parametrize("field", ["lost", "twice", "stale"])
 def test_a_scenario_falls_by_what_it_promises_and_by_nothing_else(field):
     verdict = judge([], {})._replace(acked=1, recovery=(0.1,), **{field: 1})
-    assert len(faults_of(a_scenario(), verdict, 0)) == 1
-    assert faults_of(a_scenario(promises=tuple(set(PROMISES) - {field})), verdict, 0) == ()
+    assert len(faults_of(a_scenario(), verdict, Hold())) == 1
+    assert faults_of(a_scenario(promises=tuple(set(PROMISES) - {field})), verdict, Hold()) == ()
 
 
 def test_a_scenario_falls_by_its_bounds_and_if_it_proves_nothing():
     good = judge([], {})._replace(acked=1, recovery=(0.1,))
-    assert faults_of(a_scenario(), good, 0.005) == faults_of(a_scenario(), good, None) == ()
-    assert "nothing was seen" in faults_of(a_scenario(), good._replace(recovery=()), 0)[0]
-    assert "held" in faults_of(a_scenario(), good, 0.0051)[0]
-    assert "recovery" in faults_of(a_scenario(), good._replace(recovery=(3.1,)), 0)[0]
-    assert "not completed" in faults_of(a_scenario(), good._replace(unfinished=1), 0)[0]
-    assert "when all was well" in faults_of(a_scenario(promises=()), good._replace(lost_after=1), 0)[0]
-    assert "proves nothing" in faults_of(a_scenario(), good._replace(acked=0), 0)[0]
-    assert "rerun: none" in faults_of(a_scenario(shows=("rerun",)), good, 0)[0]
+    assert faults_of(a_scenario(), good, Hold(0.005, "claim")) == faults_of(a_scenario(), good, None) == ()
+    assert "nothing was seen" in faults_of(a_scenario(), good._replace(recovery=()), Hold())[0]
+    assert "claim held the server for 5.10 ms" in faults_of(a_scenario(), good, Hold(0.0051, "claim"))[0]
+    assert "recovery" in faults_of(a_scenario(), good._replace(recovery=(3.1,)), Hold())[0]
+    assert "not completed" in faults_of(a_scenario(), good._replace(unfinished=1), Hold())[0]
+    assert "when all was well" in faults_of(a_scenario(promises=()), good._replace(lost_after=1), Hold())[0]
+    assert "proves nothing" in faults_of(a_scenario(), good._replace(acked=0), Hold())[0]
+    assert "rerun: none" in faults_of(a_scenario(shows=("rerun",)), good, Hold())[0]
 
 
 def test_a_ledger_reads_whole_lines_alone(tmp_path):
@@ -189,7 +190,7 @@ def test_a_row_fits_a_narrow_terminal(columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     verdict = judge([], {})._replace(acked=12_345, recovery=(1.0,))
-    show([Finding(each, verdict, 0.001, 1, ()) for each in scenarios().values()])
+    show([Finding(each, verdict, Hold(0.001, "claim"), 1, ()) for each in scenarios().values()])
     head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
     assert len(rows) == len(scenarios())
     assert max(map(len, rows)) <= columns
@@ -218,7 +219,7 @@ def test_a_scenario_that_is_not_there_is_told_with_the_nearest_name():
 
 @pytest.mark.parametrize(("holds", "runs", "ok"), [([9], 2, True), ([9, 9], 3, True), ([9, 9, 9], 3, False), ([], 1, True)])
 def test_a_long_hold_is_a_fault_when_it_is_there_each_time(monkeypatch, holds, runs, ok):
-    found = [Finding(a_scenario(), None, None, 0, (f"{HELD} for {ms} ms",)) for ms in holds]
+    found = [Finding(a_scenario(), None, None, 0, (f"complete {HELD} {ms} ms",)) for ms in holds]
     seen = []
 
     def one(_, scenario):
@@ -238,8 +239,9 @@ def test_time_for_which_a_server_stood_still_is_no_hold(tmp_path):
         server.freeze()
         held = server.longest_hold()
         server.thaw()
-        assert held > 0
-        assert longest_hold(server.client) == 0
+        assert held.seconds > 0
+        assert held.script
+        assert longest_hold(server.client) == Hold()
         assert server.longest_hold() == held
     finally:
         server.close()

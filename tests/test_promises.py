@@ -156,7 +156,8 @@ async def test_memory_is_bounded(desk, backend):
         leases = await desk.claim(100)
         assert len(leases) == 100
         assert await desk.heartbeat(leases[0]) != "LEASE_LOST"
-        assert await desk.run(verbs.complete(desk.base, [Completion(x, b"1") for x in leases])) == ["completed"] * 100
+        for some in (leases[:50], leases[50:]):
+            assert set(await desk.run(verbs.complete(desk.base, [Completion(x, b"1") for x in some]))) == {"completed"}
     finally:
         desk.raw.config_set("maxmemory", limit)
     assert desk.raw.info("memory")["used_memory"] < used

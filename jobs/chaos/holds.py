@@ -1,7 +1,7 @@
 """How long our scripts held a server, by its own slow log."""
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -9,16 +9,25 @@ from jobs.scripts import NAMES, script
 
 KEPT = 10_000
 """Entries that are looked at."""
+NEW = "a script that it did not know yet"
 
 
-def longest_hold(client: Any) -> float:
-    """Seconds for which one of our scripts held this server; 0 if none did for as long as it notes, or it does not say."""
-    shas = {script(name).sha.encode() for name in NAMES}
-    texts = {script(name).text.encode()[:64] for name in NAMES}
-    longest = 0
+class Hold(NamedTuple):
+    """The longest of a server's holds: which script's it was, by name. No seconds, and no name, where none took a millisecond."""
+
+    seconds: float = 0.0
+    script: str = ""
+
+
+def longest_hold(client: Any) -> Hold:
+    """The longest that one of our scripts held this server for as long as it notes; none if it does not say."""
+    names = {script(name).sha.encode(): name for name in NAMES}
+    begins = {script(name).text.encode()[:64] for name in NAMES}
+    longest = Hold()
     with suppress(redis.RedisError, OSError):  # a sentinel has no such log; a server may be on its way out
         for entry in client.slowlog_get(KEPT):
-            name, _, rest = entry["command"].partition(b" ")
-            if name.upper() in (b"EVALSHA", b"EVAL") and (rest[:40] in shas or rest[:64] in texts):
-                longest = max(longest, entry["duration"])
-    return longest / 1e6
+            verb, _, rest = entry["command"].partition(b" ")
+            name = names.get(rest[:40], NEW if rest[:64] in begins else "")
+            if name and verb.upper() in (b"EVALSHA", b"EVAL"):
+                longest = max(longest, Hold(entry["duration"] / 1e6, name))
+    return longest

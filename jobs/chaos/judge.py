@@ -25,6 +25,8 @@ class Verdict(NamedTuple):
     """Jobs whose accepted outcome, or result, is not that of their last lease."""
     unanswered: int
     """Submits that nobody ever answered."""
+    unconfirmed: int
+    """Submits that had no answer at first, and were sent again."""
     denied: int
     """Submits that were refused, whose jobs are there."""
     turned_away: int
@@ -61,6 +63,7 @@ def judge(lines: Sequence[Line], jobs: Mapping[str, Job], counted: int | None = 
         twice=twice + (abs(counted - len(done)) if counted is not None else 0),
         stale=sum(job.result != job.attempt or not _is_last(accepted[job_id], job) for job_id, job in done.items()),
         unanswered=len(sent.keys() - acked.keys() - refused.keys()),
+        unconfirmed=len({line.id for line in by["unknown"]}),
         denied=len(refused.keys() & jobs.keys() - acked.keys()),
         turned_away=len(by["refused"]) + len(by["lost"]),
         rerun=sum(count - failed[job_id] > 1 for job_id, count in starts.items()),

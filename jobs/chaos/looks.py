@@ -1,9 +1,48 @@
-"""What is asked in the end: whether all that is stored agrees with itself."""
+"""What is asked in the end: where jobs stand, and whether all that is stored agrees with itself."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from jobs import reads
 from jobs.client import SyncClient
+from jobs.errors import NotFound
+from jobs.model import Job
 from jobs.recount import recount
 from jobs.repair import audit
+from jobs.scripts import Call
 from jobs.transport import follow_sync
+
+CALL = 50
+"""Jobs that one round trip asks for."""
+
+
+def jobs_of(client: SyncClient, ids: Iterable[str]) -> dict[str, Job]:
+    """Those of these jobs that are there, by id."""
+    by_base: dict[str, list[str]] = defaultdict(list)
+    for job_id in ids:
+        by_base[client.layout.of_id(job_id)].append(job_id)
+    found: dict[str, Job] = {}
+    for base, own in by_base.items():
+        for i in range(0, len(own), CALL):
+            some: dict[str, Job] = client.transport.run(_get_all(base, own[i : i + CALL]))
+            found |= some
+    return found
+
+
+def _get_all(base: str, ids: Sequence[str]) -> Call[dict[str, Job]]:
+    asked = {job_id: reads.get(base, job_id) for job_id in ids}
+
+    def read(replies: Sequence[Any]) -> dict[str, Job]:
+        found, left = dict[str, Job](), iter(replies)
+        for job_id, call in asked.items():
+            own = [next(left) for _ in call.commands]
+            with suppress(NotFound):
+                found[job_id] = call.read(own)
+        return found
+
+    return reads.together([command for call in asked.values() for command in call.commands], read)
 
 
 def disagreements(client: SyncClient) -> list[str]:

@@ -10,6 +10,7 @@ def workers_killed(stage: Stage) -> None:
     stage.work(workers=3, rate=60, seconds=0.2)
     for _ in stage.rounds(every=1.5):
         stage.kill_worker(stage.busiest())
+        stage.tell("workers_killed", 1)
         stage.hire()
 
 
@@ -20,5 +21,6 @@ def workers_frozen(stage: Stage) -> None:
     for _ in stage.rounds(every=2 * LEASE):
         ghost = stage.busiest()
         stage.freeze_worker(ghost)
+        stage.tell("workers_frozen", 1)
         stage.wait(1.5 * LEASE)
         ghost.thaw()

@@ -10,9 +10,9 @@ from jobs.chaos.scenario import Finding, Scenario, faults_of
 from jobs.chaos.servers import Missing
 from jobs.chaos.stage import Stage
 
-AT_ONCE = (6, 2, 1)
+AT_ONCE = (6, 2, 2)
 """Scenarios that run side by side, for most of each is waiting; and when those are looked at again whose only fault is a long
-hold, for a neighbour may have held the server's processor: two at a time, and at last alone."""
+hold, for a neighbour may have held the server's processor: two at a time, twice at most."""
 HEARING = 0.2
 """Seconds after which a signal is heard at the latest: one may come where a thread that waits for good does not notice."""
 
@@ -67,10 +67,10 @@ class Run:
     def all(self, chosen: Sequence[Scenario]) -> Iterator[Finding]:
         """Run them, and give each finding as it comes. A long hold is a fault when it is there each time."""
         left = [*chosen]
-        for at_once in AT_ONCE:
+        for look, at_once in enumerate(AT_ONCE, 1):
             slow = []
             for finding in self._side_by_side(left, at_once):
-                if finding.slow and at_once > 1 and not self.stop.is_set():
+                if finding.slow and look < len(AT_ONCE) and not self.stop.is_set():
                     slow.append(finding.scenario)
                 else:
                     yield finding

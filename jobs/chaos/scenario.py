@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from jobs.chaos.holds import Hold
 from jobs.chaos.judge import Verdict, percentile
 from jobs.chaos.stage import Stage
 
@@ -19,7 +20,7 @@ ALWAYS = {
     "denied": "refused, though they are there",
 }
 """What is promised whatever the server loses, and what to say where it was not kept."""
-HELD = "held the server"
+HELD = "held the server for"
 
 Make = Callable[[Stage], None]
 
@@ -57,8 +58,8 @@ class Finding(NamedTuple):
 
     scenario: Scenario
     verdict: Verdict | None
-    hold: float | None
-    """Seconds for which a script of ours held a server longest; None where that was not measured."""
+    hold: Hold | None
+    """The longest that a script of ours held a server; None where that was not measured."""
     seconds: float
     faults: tuple[str, ...]
     skipped: str = ""
@@ -67,7 +68,7 @@ class Finding(NamedTuple):
     @property
     def slow(self) -> bool:
         """Is all that is wrong with it that a script held the server for too long?"""
-        return bool(self.faults) and all(fault.startswith(HELD) for fault in self.faults)
+        return bool(self.faults) and all(HELD in fault for fault in self.faults)
 
     @property
     def ok(self) -> bool:
@@ -75,7 +76,7 @@ class Finding(NamedTuple):
         return not self.faults
 
 
-def faults_of(scenario: Scenario, verdict: Verdict, hold: float | None) -> tuple[str, ...]:
+def faults_of(scenario: Scenario, verdict: Verdict, hold: Hold | None) -> tuple[str, ...]:
     """Which promises and bounds did not hold, in words. A hold that was not measured is None."""
     found = []
     for name in ("acked", *scenario.shows):
@@ -92,8 +93,8 @@ def faults_of(scenario: Scenario, verdict: Verdict, hold: float | None) -> tuple
         found.append("nothing was seen to go on after a trouble")
     if scenario.recovery and worst > scenario.recovery:
         found.append(f"recovery {worst:.1f} s, bound {scenario.recovery:g} s")
-    if hold is not None and hold > HOLD:
-        found.append(f"{HELD} {hold * 1000:.2f} ms, bound {HOLD * 1000:g} ms")
+    if hold and hold.seconds > HOLD:
+        found.append(f"{hold.script} {HELD} {hold.seconds * 1000:.2f} ms, bound {HOLD * 1000:g} ms")
     return tuple(found)
 
 

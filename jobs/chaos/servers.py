@@ -13,7 +13,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from jobs.chaos.holds import longest_hold
+from jobs.chaos.holds import Hold, longest_hold
 from jobs.embedded import find_binary, spawn_bound
 from jobs.errors import Unavailable
 
@@ -51,7 +51,7 @@ class Server:
         self._options = {"appendonly": "yes", "save": "", "maxmemory-policy": "noeviction", **SLOWLOG} | {
             name.replace("_", "-"): value for name, value in options.items()
         }
-        self._held, self.frozen = 0.0, False
+        self._held, self.frozen = Hold(), False
         folder.mkdir(parents=True, exist_ok=True)
         self.client = connect(self.url)
         self.start()
@@ -91,8 +91,8 @@ class Server:
             return bool(self.client.ping())
         return False
 
-    def longest_hold(self) -> float:
-        """Seconds for which one of our scripts held it, since it was made; 0 if none did for a millisecond."""
+    def longest_hold(self) -> Hold:
+        """The longest that one of our scripts held it, since it was made; none if none did for a millisecond."""
         if self.process.poll() is None and not self.frozen:
             self._held = max(self._held, longest_hold(self.client))
         return self._held

@@ -13,15 +13,16 @@ from typing import Any, Protocol, TypeVar
 
 from jobs.chaos.clock import Offset
 from jobs.chaos.crew import Crew, Hand
+from jobs.chaos.holds import Hold
 from jobs.chaos.judge import Verdict, judge
 from jobs.chaos.ledger import OURS, Ledger
-from jobs.chaos.looks import disagreements
+from jobs.chaos.looks import disagreements, jobs_of
 from jobs.chaos.servers import Missing, Server
 from jobs.client import SyncClient
 from jobs.config import Settings
 from jobs.drop import drop
-from jobs.errors import NotFound, Unavailable
-from jobs.model import FINISHED, Job
+from jobs.errors import Unavailable
+from jobs.model import FINISHED
 from jobs.transport import follow_sync
 
 POLL = 0.02
@@ -236,29 +237,20 @@ class Stage:
         wrong = disagreements(self.client)
         self.expect(not wrong, f"{len(wrong)} of what is stored does not agree, e.g. {wrong[:1]}")
         lines = self.ledger.lines()
-        found = self._look({line.id for line in lines if line.event in OURS and line.id})
+        found = jobs_of(self.client, {line.id for line in lines if line.event in OURS and line.id})
         counted = sum(stats.totals["completed"] for stats in self.client.stats()) if exact else None
         return judge(lines, found, counted)
 
     def _see_to_the_end(self, open_: set[str]) -> None:
         end = time.monotonic() + SETTLE
         while open_ and time.monotonic() < end:
-            found = self._look(open_)
+            found = jobs_of(self.client, open_)
             open_ = {job_id for job_id in open_ if job_id in found and found[job_id].state not in FINISHED}
             self.wait(0.1)
 
-    def _look(self, ids: set[str]) -> dict[str, Job]:
-        found: dict[str, Job] = {}
-        for job_id in ids:
-            try:
-                found[job_id] = self.client.get(job_id)
-            except NotFound:
-                continue
-        return found
-
     @property
-    def hold(self) -> float | None:
-        """Seconds for which a server of ours was held longest by one of our scripts; None where others hold it, too."""
+    def hold(self) -> Hold | None:
+        """The longest for which a server of ours was held by one of our scripts; None where others hold it, too."""
         return max(server.longest_hold() for server in self._servers) if self._servers else None
 
     def _drop(self) -> None:

@@ -42,7 +42,8 @@ def chaos(args: Namespace) -> int:
         for finding in run.all(chosen):
             findings.append(finding)
             place, verdict = f"{len(findings):>3} of {len(chosen)}", verdict_of(finding)
-            note(f"{place}  {verdict:<8} {finding.scenario.name} in {finding.seconds:.0f} s")
+            why = f": {'; '.join(finding.faults)}" if finding.faults else ""
+            note(f"{place}  {verdict:<8} {finding.scenario.name} in {finding.seconds:.0f} s{why}")
     except KeyboardInterrupt:
         note("ended; what runs is being ended, too")
         raise

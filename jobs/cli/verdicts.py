@@ -37,8 +37,9 @@ def _as_dict(finding: Finding) -> dict[str, Any]:
             "recovery_p50_s": round(percentile(verdict.recovery, 0.5), 3),
             "recovery_p99_s": round(percentile(verdict.recovery, 0.99), 3),
             "recovery_bound_s": scenario.recovery, "recoveries": len(verdict.recovery),
-            "unanswered": verdict.unanswered, "refused_but_there": verdict.denied,
-            "longest_hold_ms": None if finding.hold is None else round(finding.hold * 1000, 2),
+            "unconfirmed": verdict.unconfirmed, "unanswered": verdict.unanswered, "refused_but_there": verdict.denied,
+            "longest_hold_ms": None if finding.hold is None else round(finding.hold.seconds * 1000, 2),
+            "longest_hold_by": finding.hold.script if finding.hold else "",
         }  # fmt: skip
     return said | {"notes": finding.notes}
 
@@ -83,7 +84,7 @@ def _row(finding: Finding) -> list[Cell | str]:
         return [scenario.name, *[""] * (len(HEADS) - 2), end]
     back = [duration(percentile(verdict.recovery, share)) if verdict.recovery else "" for share in (0.5, 0.99)]
     bound = duration(scenario.recovery) if scenario.recovery else ""
-    hold = "" if finding.hold is None else f"{finding.hold * 1000:.2f} ms" if finding.hold else "< 1 ms"
+    hold = "" if finding.hold is None else f"{finding.hold.seconds * 1000:.2f} ms" if finding.hold.seconds else "< 1 ms"
     kept = [_count(getattr(verdict, name), name in scenario.promises) for name in PROMISES]
     return [scenario.name, f"{verdict.acked:,}", *kept, f"{verdict.rerun:,}", *back, bound, hold, end]
 
