@@ -26,7 +26,7 @@ pytest_plugins = ["tests.served"]
 ROOT = Path(__file__).parent.parent
 WAITS = "import time; print('up', flush=True); time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
-POLITE = "import signal, sys; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); signal.pause()"
+POLITE = "import signal; signal.pthread_sigmask(0, {15}); print('up', flush=True); signal.sigwait({15})"
 
 
 class Playing(ProcessInvoker):
