@@ -67,7 +67,7 @@ async function call(verb, ...words) {
     } catch (error) {
       const [code] = error.message.split(' ');
       if (code === 'NOSCRIPT') await client.scriptLoad(text).catch(() => {});
-      else if (code === 'NO_NAMESPACE') await call('init');
+      else if (code === 'NO_NAMESPACE') await call('init', 1);
       else if (['WRONG_LAYOUT', 'TOO_MANY', 'INVALID', 'OOM'].includes(code) || tries > 300) throw error;
       else await sleep(200);
     }

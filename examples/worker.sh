@@ -26,7 +26,7 @@ call() { local out=$tmp/$BASHPID words # VERB [ARGUMENT…]: run a script; $repl
       mapfile -td $'\036' reply <"$out" && return
     case $(<"$out.err") in
       NOSCRIPT*) text "$1" | redis -x SCRIPT LOAD >"$out" ;;
-      NO_NAMESPACE*) call init ;;
+      NO_NAMESPACE*) call init 1 ;;
       WRONG_LAYOUT* | TOO_MANY* | INVALID* | OOM*) break ;;
       *) sleep 0.3 ;;
     esac

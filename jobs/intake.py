@@ -3,19 +3,18 @@
 import os
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from typing import Any, cast
+from typing import cast
 
-from jobs import durability, keys, reads, verbs
+from jobs import durability, keys, partitions, verbs
 from jobs.admission import Admission, look, stored, weigh
 from jobs.config import Settings
-from jobs.errors import Forbidden, Invalid, JobsError, NoNamespace, NotDurable, OutOfMemory, Unavailable, Unfit
+from jobs.errors import Invalid, JobsError, NoNamespace, NotDurable, OutOfMemory, Unavailable, Unfit
 from jobs.model import Submission, Submitted
 from jobs.nodes import place
 from jobs.options import PAYLOAD_MAX
-from jobs.scripts import Call, refusal
+from jobs.scripts import refusal
 from jobs.transport import Plan
 from jobs.urls import Many
 
@@ -81,7 +80,7 @@ class Intake:
                     "or set SUBLET_ALLOW_EVICTION=1 to risk it"
                 )
         for base in self.bases:
-            yield verbs.init(base)
+            yield verbs.init(base, len(self.bases))
 
     def agree(self) -> Plan[None]:
         """Raise Unfit where the namespace has another number of partitions than this process was told. It makes nothing.
@@ -89,40 +88,7 @@ class Intake:
         Asked once, where there is a namespace: its number does not change.
         """
         if not self._agreed:
-            is_there = bool((yield reads.layout(self.bases[0])))
-            yield from self._check_number(is_there)
-            self._agreed = is_there
-
-    def _check_number(self, is_there: bool) -> Plan[None]:
-        """Raise Unfit where the namespace has another number of partitions than this process was told: jobs would not be seen.
-
-        The bases tell, as whoever comes first makes them all. Where the last of ours is missing it may be lost, or was never
-        made: then queues tell that lie as they do with another number.
-        """
-        namespace, number, beyond = self.settings.namespace, len(self.bases), ""
-        with suppress(Unavailable):  # who may not look there, or cannot, goes by what it was told
-            beyond = yield reads.layout(keys.base(namespace, number))
-        if beyond:
-            raise Unfit(
-                f"namespace {namespace} has more partitions than the {number} of SUBLET_PARTITIONS: set it as everywhere else"
-            )
-        if is_there and number > 1 and not (yield reads.layout(self.bases[-1])):
-            yield from self._check_queues()
-
-    def _check_queues(self) -> Plan[None]:
-        """Raise Unfit where queues lie as they do with another number of partitions, before more of these are made."""
-        for partition, base in enumerate(self.bases):
-            names: list[str] = []
-            with suppress(Forbidden):  # who may not look goes by what it was told
-                names = yield _queues(base)
-            for queue in names:
-                if keys.partition_of_queue(queue, len(self.bases)) != partition:
-                    raise Unfit(
-                        f"namespace {self.settings.namespace} was made with another number of partitions than the "
-                        f"{len(self.bases)} of SUBLET_PARTITIONS (queue {queue} would lie elsewhere): set it as everywhere else; "
-                        f"or, if {len(self.bases)} is right, have its jobs run with the other number, then: "
-                        f"sublet drop {self.settings.namespace}"
-                    )
+            self._agreed = yield from partitions.agree(self.bases)
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Store jobs, as many as there are. Raises Invalid, Refused or Unconfirmed; some may be stored then; again is safe."""
@@ -204,17 +170,6 @@ class Intake:
             batches = verbs.batches(own, _size)
             while some := [*islice(batches, most)]:
                 yield base, some[0] if len(some) == 1 else [job for batch in some for job in batch]
-
-
-def _queues(base: str) -> Call[list[str]]:
-    """The queues of a partition, by what each role may send."""
-
-    def read(reply: Any) -> list[str]:
-        names = reply or ()  # a dict or a list, whichever the client gives it
-        found = [name.decode("utf-8", "replace") for name in (names if isinstance(names, dict) else names[::2])]
-        return [name for name in found if keys.is_name(name)]
-
-    return Call((("HGETALL", keys.queues(base)),), read)
 
 
 def _size(job: Submission) -> int:

@@ -108,11 +108,11 @@ class Reaped(NamedTuple):
     queued: int
     """Jobs that fell due."""
     more: bool
-    """May there be more of these?"""
     come: bool
-    """Has the slot of some schedule come?"""
+    """May there be more of these? And has the slot of some schedule come?"""
     pools: int
-    """How many pools there are."""
+    partitions: int
+    """How many of either the namespace has; 0 partitions where that is not known."""
 
 
 class Beat(NamedTuple):

@@ -257,3 +257,8 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
 def layout(base: str) -> Call[str]:
     """The layout that a partition has; empty where there is none."""
     return Call((("HGET", base, "layout"),), lambda reply: reply.decode() if reply else "")
+
+
+def partitions(base: str) -> Call[int]:
+    """How many partitions the namespace has, by one of its bases; 0 where there is none, or it does not say."""
+    return Call((("HGET", base, "partitions"),), lambda reply: int(reply) if reply and reply.isdigit() else 0)

@@ -181,15 +181,15 @@ def repair(bases: Sequence[str], tell: Tell = lambda looked, faults: None) -> Pl
             return seen, mended
         before, walks = len(mended), walks + 1
         for base in bases:
-            mended += yield from mend(base, [fault for fault in todo if fault.base == base])
+            mended += yield from mend(base, [fault for fault in todo if fault.base == base], len(bases))
         rounds += len(seen.faults) < FOUND or len(mended) == before
 
 
-def mend(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
-    """Have the script mend these faults of one partition, in their order. What it did."""
+def mend(base: str, faults: Sequence[Fault], number: int) -> Plan[list[Fault]]:
+    """Have the script mend these faults of one of so many partitions, in their order. What it did."""
     done: list[Fault] = []
     if any(fault.seen_in == "base" for fault in faults):
-        yield verbs.init(base)
+        yield verbs.init(base, number)
         done += [fault for fault in faults if fault.seen_in == "base"]
     seen = [(fault.seen_in, fault.name) for fault in sorted(faults, key=lambda fault: fault.order) if fault.seen_in != "base"]
     for i in range(0, len(seen), CALL):

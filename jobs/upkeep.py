@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from jobs import machine, reads, verbs
+from jobs import machine, partitions, reads, verbs
 from jobs.admission import Admission
 from jobs.errors import Changed, Invalid, OutOfMemory
 from jobs.model import Reaped
@@ -12,14 +12,18 @@ from jobs.transport import Plan
 
 
 def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
-    """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of."""
+    """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of.
+
+    Raises Unfit where the namespace has another number of partitions.
+    """
     ended = queued = pools = 0
     more = come = False
     for base in bases:
         done: Reaped = yield verbs.reap(base, limit=limit, by=by)
         ended, queued, pools = ended + done.ended, queued + done.queued, pools + done.pools
         more, come = more or done.more, come or done.come
-    return Reaped(ended, queued, more, come, pools)
+        partitions.check(bases, done.partitions)
+    return Reaped(ended, queued, more, come, pools, len(bases))
 
 
 def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:

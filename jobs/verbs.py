@@ -70,9 +70,9 @@ def ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def init(base: str) -> Call[str]:
-    """Make the namespace's base where there is none. Answers its layout."""
-    return script("init").call(base, bytes.decode)
+def init(base: str, partitions: int = 1) -> Call[str]:
+    """Make the base of one of so many partitions where there is none. Answers its layout."""
+    return script("init").call(base, bytes.decode, partitions=partitions)
 
 
 def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]:
@@ -224,8 +224,8 @@ def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
     """Do what time has decided, at most `limit` (≤ 100) moves."""
 
     def read(reply: list[Any]) -> Reaped:
-        ended, queued, more, come, pools = map(int, reply)
-        return Reaped(ended, queued, bool(more), bool(come), pools)
+        ended, queued, more, come, pools, partitions = map(int, reply)
+        return Reaped(ended, queued, bool(more), bool(come), pools, partitions)
 
     return script("reap").call(base, read, limit=limit, by=by)
 

@@ -5,7 +5,7 @@
 -- ARGV  limit        moves at most, up to 100
 -- ARGV  by           the caller's name
 -- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not, 1 when a schedule's slot has come (see
---                    pick) and 0 when not, how many pools there are (see summon)]
+--                    pick) and 0 when not, how many pools there are (see summon), how many partitions the namespace has]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local limit, by = tonumber(ARGV[1]), ARGV[2]
@@ -17,4 +17,5 @@ begin()
 call('HSET', base, 'upkeep', stamp .. ' ' .. by)
 local slot, pools = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2], peek('HLEN', key('pools'))
 local come = slot and tonumber(slot) <= now
-return {lost, due, lost + due == limit and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0}
+local partitions = tonumber(call('HGET', base, 'partitions') or 0)
+return {lost, due, lost + due == limit and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0, partitions or 0}

@@ -66,7 +66,7 @@ def call(client, verb, *words, renew=None):
         except redis.ResponseError as error:
             if not str(error).startswith("NO_NAMESPACE") or DEFECT == "makes-no-namespace":
                 raise
-            call(client, "init")
+            call(client, "init", 1)
     if impatient:
         return [b""]
     raise SystemExit("no answer")

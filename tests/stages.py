@@ -151,7 +151,7 @@ async def reap(desk: Any) -> Stage:
     await running(desk, "lost", lease=MINUTE)
     await desk.submit("due", rules="delay=60000")
     desk.elapse(2 * MINUTE)
-    nothing = Reaped(0, 0, False, False, 0)
+    nothing = Reaped(0, 0, False, False, 0, 1)
     return Stage(verbs.reap(desk.base, limit=10, by="tick"), nothing, lambda _: take(desk, "lost"), nothing)
 
 

@@ -235,7 +235,7 @@ def test_time_for_which_a_server_stood_still_is_no_hold(tmp_path):
     """Its own log counts it, where it fell into a script: what was noted until it went on is read before, or forgotten."""
     server = Server(tmp_path / "server", **{"slowlog-log-slower-than": 0})
     try:
-        server.client.eval(script("init").text, 1, "{x:0}")
+        server.client.eval(script("init").text, 1, "{x:0}", "1")
         server.freeze()
         held = server.longest_hold()
         server.thaw()

@@ -297,7 +297,7 @@ def test_who_was_told_another_number_of_partitions_hears_so_and_sees_nothing_wro
     """What lies in the others would seem not to be there."""
     assert shell.ok("submit", "add", SUBLET_PARTITIONS="4")
     line = shell.no(3, *words.split())
-    assert line.endswith("has more partitions than the 1 of SUBLET_PARTITIONS: set it as everywhere else")
+    assert line.endswith("has 4 partitions, and SUBLET_PARTITIONS says 1: set it as everywhere else")
 
 
 def test_ctrl_c_before_the_answer_names_the_id_under_which_the_same_is_safe(shell):

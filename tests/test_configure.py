@@ -130,7 +130,7 @@ WRONG = [
 async def test_a_setting_that_cannot_be_is_refused_in_words(desk, settings):
     with pytest.raises(Invalid, match=r"setting \S+: a queue has jobs=N and bytes=N"):
         await limit(desk, settings)
-    assert desk.everything() == {desk.base: {"layout": "1"}}
+    assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}
 
 
 async def test_a_name_that_cannot_be_is_refused(desk):

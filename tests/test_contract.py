@@ -24,7 +24,7 @@ WORDS = {"CANCEL_REQUESTED", "INVALID"}
 """Words of a reply that are no refusals: one is news, the other never reaches a caller of Python's as a code."""
 LEASE = Lease("ID", "TOKEN", 1, 2, "QUEUE", "TASK", 3, b"", "")
 SAMPLES = {
-    "init": (verbs.init("B"), {}),
+    "init": (verbs.init("B", 4), {"partitions": 4}),
     "submit": (
         verbs.submit("B", [Submission("ID", "QUEUE", "TASK", "RULES", b"PAYLOAD")]),
         {"id": "ID", "queue": "QUEUE", "task": "TASK", "rules": "RULES", "payload": b"PAYLOAD"},

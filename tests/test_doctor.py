@@ -30,7 +30,7 @@ HEALTHY = Facts(
           "maxmemory": 1 << 30, "aof_enabled": 1, "connected_clients": 3, "maxclients": 10_000, "uptime_in_seconds": 90_000},
     config={"save": "", "appendfsync": "everysec", "maxclients": "10000"},
     layouts=["1"],
-    beyond=False,
+    numbers=(1,),
     loaded=[True, False],
     upkeep=(NOW, "w1"),
     overdue=(0, 0.0),
@@ -118,10 +118,10 @@ def test_a_silent_server_is_unknown_and_no_crash():
         (HEALTHY._replace(skew=-9.0), "clock", "warn"),
         (HEALTHY._replace(layouts=["1", "2"]), "layout", "bad"),
         (HEALTHY._replace(layouts=["dropped"]), "layout", "bad"),
-        (HEALTHY._replace(layouts=["1", "", ""]), "layout", "bad"),
+        (HEALTHY._replace(layouts=["1", "", ""], numbers=(3, 0, 0)), "layout", "warn"),
         (HEALTHY._replace(misplaced=("mail",)), "layout", "bad"),
         (HEALTHY._replace(forgotten=3), "kept", "ok"),
-        (HEALTHY._replace(beyond=True), "layout", "bad"),
+        (HEALTHY._replace(numbers=(2,)), "layout", "bad"),
         (HEALTHY._replace(overdue=(3, 60.0)), "upkeep", "warn"),
         (HEALTHY._replace(audit=Audit(10, True, [Fault("{sublet:0}", "job", "a", "placed queued 1")])), "structures", "bad"),
         (HEALTHY._replace(audit=Audit(10, False, [])), "structures", "ok"),
@@ -352,28 +352,21 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
         return next((check["level"], check["seen"]) for check in checks if check["what"] == "layout")
 
     assert layout("2")[0] == "ok"
-    assert "has more partitions than the 1" in layout("1")[1]
+    namespace = shell.env["SUBLET_NAMESPACE"]
+    for told in ("1", "4"):
+        level, seen = layout(told)
+        assert (level, f"has 2 partitions, and we look at {told}" in seen) == ("bad", True)
+        assert f"has 2 partitions, and SUBLET_PARTITIONS says {told}" in shell.no(3, "submit", "add", SUBLET_PARTITIONS=told)
+    assert not own.exists(keys.base(namespace, 3))
     done = shell.run("doctor", "--repair", SUBLET_PARTITIONS="1")
     assert (done.returncode, done.stdout) == (3, ""), "nobody has looked at the other one"
     assert "set it as everywhere else" in done.stderr
     assert shell.run("doctor", "--repair", SUBLET_PARTITIONS="2").returncode == 0
-    level, seen = layout("4")
-    assert (level, "has 2 of the 4 partitions" in seen) == ("bad", True)
-    namespace = shell.env["SUBLET_NAMESPACE"]
-    assert "made with another number of partitions than the 4" in shell.no(
-        3, "submit", "add", "--queue", "q2", SUBLET_PARTITIONS="4"
-    )
-    assert not own.exists(keys.base(namespace, 3))
-    other = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != keys.partition_of_queue(f"q{i}", 4))
-    shell.ok("submit", "add", "--queue", other, SUBLET_PARTITIONS="2")
-    for partition in (2, 3):
-        own.hset(keys.base(namespace, partition), "layout", "1")
-    level, seen = layout("2")
-    assert (level, "more partitions than the 2" in seen) == ("bad", True)
-    assert "has more partitions than the 2 of SUBLET_PARTITIONS" in shell.no(3, "submit", "add", SUBLET_PARTITIONS="2")
-    (check,) = [check for check in shell_checks(shell, SUBLET_PARTITIONS="4") if check["what"] == "layout"]
-    assert (check["level"], other in check["seen"]) == ("bad", True)
-    assert check["do"].startswith("if 4 is right, somebody was told another number: submit their jobs again")
+    stray = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != 0)
+    own.hset(keys.queues(keys.base(namespace)), stray, "0 submit")
+    (check,) = [check for check in shell_checks(shell, SUBLET_PARTITIONS="2") if check["what"] == "layout"]
+    assert (check["level"], stray in check["seen"]) == ("bad", True)
+    assert check["do"].startswith("if 2 is right, somebody was told another number: submit their jobs again")
 
 
 def test_a_server_that_takes_no_new_jobs_is_not_fit(own, shell):

@@ -130,7 +130,7 @@ async def test_a_verb_does_on_a_full_server_what_it_does_on_an_empty_one(desk, f
     expected, world = plain(await calm.run(other.call), calm, since), stored(calm, since)
     since, here = desk.now(), await stage(verb, desk)
     if verb == "init":
-        desk.raw.hset(desk.base, "layout", "1")
+        desk.raw.hset(desk.base, mapping={"layout": "1", "partitions": "1"})
     fill()
     desk.raw.script_flush()  # so that a full server is first told what to run, and then asked by the SHA
     assert plain(await desk.run(here.call), desk, since) == expected

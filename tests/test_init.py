@@ -3,7 +3,7 @@
 import pytest
 
 from jobs import verbs
-from jobs.errors import NoNamespace, WrongLayout
+from jobs.errors import Invalid, NoNamespace, WrongLayout
 from jobs.model import Submission
 from jobs.scripts import NAMES
 
@@ -16,7 +16,7 @@ TOUCHED = {"submit": "scheduled", "heartbeat": "running", "drop": "none"}
 async def test_a_new_namespace_has_a_layout_and_nothing_else(transport, raw, base):
     assert await transport.run(verbs.init(base)) == "1"
     assert raw.keys(f"{base}*") == [base]
-    assert raw.hgetall(base) == {"layout": "1"}
+    assert raw.hgetall(base) == {"layout": "1", "partitions": "1"}
 
 
 async def test_init_again_changes_nothing(desk):
@@ -31,6 +31,20 @@ async def test_init_refuses_another_versions_data(transport, raw, base):
     with pytest.raises(WrongLayout, match="has layout 0, not 1"):
         await transport.run(verbs.init(base))
     assert raw.hgetall(base) == {"layout": "0"}
+
+
+async def test_the_first_who_makes_a_namespace_has_its_number_of_partitions(desk):
+    before = desk.everything()
+    with pytest.raises(WrongLayout, match="is one of 1 partitions, not of 2"):
+        await desk.run(verbs.init(desk.base, 2))
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize("number", ["", "0", "-1", "1.5", "01", "10000", "many", "nan"])
+async def test_what_is_no_number_of_partitions_is_refused(transport, raw, base, number):
+    with pytest.raises(Invalid, match="partitions is a number from 1 to 9999"):
+        await transport.run(verbs.init(base, number))
+    assert not raw.exists(base)
 
 
 @pytest.mark.parametrize("verb", OTHERS)
@@ -84,7 +98,7 @@ async def test_a_queue_of_a_wrong_type_is_noticed_before_anything_is_written(des
 
 async def test_a_store_makes_its_namespace_when_first_used(store, raw, base):
     assert (await store.claim(worker="w", queues=["q"], n=1, lease=30)).leases == []
-    assert raw.hgetall(base) == {"layout": "1"}
+    assert raw.hgetall(base) == {"layout": "1", "partitions": "1"}
 
 
 async def test_a_store_makes_its_namespace_again_after_the_data_was_flushed(store, raw, base):
@@ -93,4 +107,4 @@ async def test_a_store_makes_its_namespace_again_after_the_data_was_flushed(stor
     assert (await store.submit([Submission("b", "q", "t", "", b"{}")]))[0].created
     raw.delete(*raw.keys(f"{base}*"))
     assert (await store.claim(worker="w", queues=["q"], n=1, lease=30)).leases == []
-    assert raw.hgetall(base) == {"layout": "1"}
+    assert raw.hgetall(base) == {"layout": "1", "partitions": "1"}

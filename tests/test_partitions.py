@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from jobs import keys, verbs
-from jobs.errors import Forbidden, Invalid, Unfit
+from jobs.errors import Invalid, Unfit
 from jobs.model import Beat, Completion, Failure, Release, Standing, State, Submission
 from jobs.store import Store
-from jobs.transport import follow
 
 QUEUES = [f"queue-{i}" for i in range(12)]
 
@@ -32,11 +31,11 @@ async def test_each_partition_is_a_base_of_its_own(wide, raw):
     assert len(wide.layout.bases) == 3
 
 
-@pytest.mark.parametrize("number", [1, 2])
-async def test_who_was_told_too_few_partitions_is_refused_before_anything_is_stored(wide, place, raw, number):
+@pytest.mark.parametrize("number", [1, 2, 4])
+async def test_who_was_told_another_number_of_partitions_is_refused_before_anything_is_stored(wide, place, raw, number):
     await wide.prepare()
     forgetful = Store(replace(place.settings, partitions=number), client=place.client(), blocking=place.client())
-    with pytest.raises(Unfit, match=f"has more partitions than the {number} of SUBLET_PARTITIONS"):
+    with pytest.raises(Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}: set it as everywhere else"):
         await submit(forgetful)
     await forgetful.aclose()
     assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.layout.bases)
@@ -52,19 +51,27 @@ async def test_a_queue_where_it_does_not_belong_locks_nobody_out_who_was_told_ri
     await other.aclose()
 
 
-async def test_who_may_not_look_at_the_next_partition_goes_by_what_it_was_told(wide):
-    beyond = keys.base(wide.settings.namespace, 3)
+async def test_a_partition_that_is_there_tells_for_one_that_is_gone(wide, place, raw):
+    await wide.prepare()
+    raw.delete(wide.layout.bases[0])
+    forgetful = Store(replace(place.settings, partitions=4), client=place.client(), blocking=place.client())
+    with pytest.raises(Unfit, match="has 3 partitions"):
+        await submit(forgetful)
+    await forgetful.aclose()
+    assert not raw.exists(wide.layout.bases[0])
+    right = Store(wide.settings, client=place.client(), blocking=place.client())
+    await submit(right)
+    await right.aclose()
+    assert raw.hget(wide.layout.bases[0], "partitions") == "3"
 
-    def alone(call):
-        return (yield call)
 
-    async def run(call):
-        if beyond in call.commands[0]:
-            raise Forbidden("NOPERM")
-        return await wide.tend(alone(call))
-
-    await follow(run, wide.layout.prepare())
-    assert len(await submit(wide)) == len(QUEUES)
+@pytest.mark.parametrize("number", [1, 2, 4])
+async def test_a_tick_that_was_told_another_number_says_so(wide, place, number):
+    await submit(wide, rules="delay=1")
+    forgetful = Store(replace(place.settings, partitions=number), client=place.client(), blocking=place.client())
+    with pytest.raises(Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}"):
+        await forgetful.tend(forgetful.layout.reap("tick"))
+    await forgetful.aclose()
 
 
 async def test_a_job_lives_where_its_queue_does_and_its_id_says_so(wide, raw):

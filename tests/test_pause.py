@@ -88,4 +88,4 @@ async def test_a_name_that_cannot_be_is_refused(desk, verb, name):
 async def test_a_revision_that_is_not_the_queues_is_refused(desk, revision):
     with pytest.raises(Changed, match="queue q is at revision 0"):
         await desk.arrange("pause", "q", revision)
-    assert desk.everything() == {desk.base: {"layout": "1"}}
+    assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}

@@ -429,7 +429,7 @@ async def test_a_job_that_has_moved_since_it_was_found_is_left_alone(desk):
     desk.raw.zadd(keys.queue(desk.base, "q"), {"a": 1})
     lease = await desk.take("a")
     before = desk.everything()
-    assert await follow(desk.run, mend(desk.base, faults)) == []
+    assert await follow(desk.run, mend(desk.base, faults, 1)) == []
     assert desk.everything() == before
     assert await desk.complete(lease) == "completed"
 

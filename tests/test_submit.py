@@ -175,7 +175,7 @@ async def test_unusual_space_between_rules_never_reaches_a_job(desk, store, rule
 async def test_200_jobs_are_a_call_and_201_are_not(desk):
     with pytest.raises(TooMany, match="201 items"):
         await desk.submit(*(f"j{i}" for i in range(201)))
-    assert desk.everything() == {desk.base: {"layout": "1"}}
+    assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}
     assert len(await desk.submit(*(f"j{i}" for i in range(200)))) == 200
     assert desk.members("queue:q") == [f"j{i}" for i in range(200)]
 

@@ -100,7 +100,6 @@ def rights(settings: Settings, roles: Sequence[str]) -> str:
     verbs = sorted({verb for role in roles for verb in VERBS[role]})
     mode, channels = ("~", [f"&{keys.ended(base)}" for base in bases]) if verbs else ("%R~", [])
     places = [f"{mode}{place}" for base in bases for place in (base, f"{base}:*")]
-    places.append(f"%R~{keys.base(settings.namespace, settings.partitions)}")  # are there more partitions than we know of?
     found = {command for role in roles for command in PLAIN[role].split()}
     found |= {command for verb in verbs for command in commands(verb)} | ({"eval", "evalsha"} if verbs else set())
     if {"submit", "admin"} & set(roles):

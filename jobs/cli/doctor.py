@@ -115,7 +115,7 @@ def _gather(client: SyncClient) -> Facts:
         **first,
         nodes=tuple(nodes) if len(nodes) > 1 else (),
         layouts=[asked.ask(reads.layout(base)) for base in bases],
-        beyond=asked.ask(reads.layout(keys.base(layout.settings.namespace, len(bases)))) not in (None, ""),
+        numbers=tuple(asked.ask(reads.partitions(base)) for base in bases),
         upkeep=_upkeep(sums),
         forgotten=sums.totals["forgotten"] if sums else None,
         overdue=_overdue(asked, now),

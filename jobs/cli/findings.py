@@ -28,7 +28,8 @@ class Facts(NamedTuple):
     info: dict[str, Any]
     config: dict[str, str | None]
     layouts: list[str | None]
-    beyond: bool
+    numbers: tuple[int | None, ...]
+    """How many partitions the namespace has, as each of these says; 0 where that is not there."""
     loaded: list[bool] | None
     upkeep: tuple[datetime, str] | None
     overdue: tuple[int, float] | None

@@ -15,6 +15,7 @@ from jobs.scripts import source
 SILENT = 60.0
 """Seconds after which a worker, which is to be heard of every 5 s at least, counts as silent."""
 LONG_AGO = 3600.0  # seconds after which a call that failed is no news
+ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen"
 CALLERS = {  # what to do where a pool is owed workers, by its invoker
     "http": "have cron call sublet tick every minute, with SUBLET_SIGNING_SECRETS",
     "lambda": "have cron call sublet tick every minute, with boto3 and AWS_REGION",
@@ -27,9 +28,10 @@ def layout(facts: Facts) -> Iterator[Finding]:
     """Is what lives in the namespace ours to read?"""
     ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib"), re.MULTILINE)[0]
     name, there = facts.settings.namespace, {found for found in facts.layouts if found}
-    if facts.beyond:
-        yield Finding("bad", "layout", f"namespace {name} has more partitions than the {len(facts.layouts)} that we look at",
-                      "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen")  # fmt: skip
+    looked, others = len(facts.layouts), {number for number in facts.numbers if number} - {len(facts.layouts)}
+    if others:
+        has = " or ".join(map(str, sorted(others)))
+        yield Finding("bad", "layout", f"namespace {name} has {has} partitions, and we look at {looked}", ELSEWHERE)
     elif "dropped" in there:
         yield Finding("bad", "layout", f"a drop of namespace {name} was interrupted, or is under way: it takes nothing",
                       f"run {program()} drop {name} again")  # fmt: skip
@@ -49,13 +51,13 @@ def layout(facts: Facts) -> Iterator[Finding]:
 def _partitions(facts: Facts, ours: str) -> Finding:
     """Is the namespace there, in as many partitions as we look at?"""
     name, number, there = facts.settings.namespace, len(facts.layouts), len([found for found in facts.layouts if found])
-    do = "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen"
     if not there and facts.audit is None:
         return unknown(facts, "layout", f"namespace {name} is not there, as far as this user sees", "see to its rights (ACL)")
     if not there:
         return Finding("ok", "layout", f"namespace {name} is not there yet: the first job makes it")
     if there < number:
-        return Finding("bad", "layout", f"namespace {name} has {there} of the {number} partitions that we look at", do)
+        seen = f"namespace {name} has {there} of its {number} partitions"
+        return Finding("warn", "layout", seen, "the next client makes the others")
     if facts.misplaced:
         names = f"{', '.join(facts.misplaced[:3])}{' …' if len(facts.misplaced) > 3 else ''}"
         seen = f"queues that would lie elsewhere if namespace {name} had {number} partitions for everybody: {names}"

@@ -76,6 +76,14 @@ MUTANTS = (
         "test_init.py::test_over_another_layout_a_verb_is_refused_and_writes_nothing[fakeredis-complete]",
     ),
     Mutant(
+        "init does not look at the number of partitions",
+        "lua/init.lua",
+        "if number and number ~= partitions then",
+        "if false then",
+        "two processes make one namespace with two numbers, and each looks for jobs where the other has none",
+        "test_init.py::test_the_first_who_makes_a_namespace_has_its_number_of_partitions[fakeredis]",
+    ),
+    Mutant(
         "release looks at a queue after it has written",
         "lua/release.lua",
         "for i = 1, #ARGV, 4 do load_movable(ARGV[i]) end",
