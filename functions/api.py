@@ -85,7 +85,7 @@ class Api:
         check(words)
         asked = query(request, route.query)
         sent = await self._sent(request, route, who)
-        reply = await route.handler(Call(self.store, who, request, sent, asked, words, self.workshop))
+        reply = await route.handler(Call(self.store, who, request, sent, asked, words, self.workshop, self.tokens.is_name))
         if route.roles:  # the others say nothing about Redis
             self._outage.over()
         if request.method == "HEAD":

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from functions.fields import WHOLE, ClaimId, Delay, Id, LeaseTime, Moment, Name, OwnId, Place, Text, Token, Wait
+from functions.fields import WHOLE, Claimer, ClaimId, Delay, Id, LeaseTime, Moment, Name, OwnId, Place, Text, Token, Wait
 from jobs.options import Durability
 
 BATCH_MAX = 1000
@@ -87,7 +87,7 @@ class Claim(Body):
     queues: list[Name] = Field(["default"], min_length=1, max_length=32, description="The first one first.")
     n: Annotated[int, Field(ge=0, le=100), WHOLE] = Field(1, description="Jobs wanted; 0 does the upkeep alone.")
     lease: LeaseTime = 30.0
-    worker: Name = Field("http", description="Who you are.")
+    worker: Claimer | None = None
     claim_id: ClaimId | None = None
     wait: Wait = Field(0.0, description="Seconds to wait for the first job.")
 

@@ -61,6 +61,8 @@ class Call(Generic[B, Q]):
     """The parts of the path that its template names."""
     workshop: Workshop | None = None
     """Where jobs are run, if this server has an app."""
+    is_token: Callable[[str], bool] = field(default=lambda name: False, repr=False)
+    """Is this the name of a token? Then a worker of that name is that token's alone."""
 
 
 def as_text(value: str) -> str:

@@ -6,6 +6,7 @@ from functions.bodies import Claim
 from functions.call import Call, Reply
 from functions.queries import NextQuery, Nothing
 from functions.reply import json_reply, moment
+from functions.tokens import ANYONE
 from jobs.model import Claimed, Lease
 from jobs.reads import json_of
 
@@ -14,7 +15,7 @@ async def claim(call: Call[Claim, Nothing]) -> Reply:
     """Take up to `n` jobs from the queues, in their order; with `wait`, stay for the first one. 204 when there is none."""
     wish = call.body
     claimed = await call.store.claim(
-        worker=wish.worker, queues=wish.queues, n=wish.n, lease=wish.lease, wait=wish.wait, claim_id=wish.claim_id
+        worker=_claimer(call, wish.worker), queues=wish.queues, n=wish.n, lease=wish.lease, wait=wish.wait, claim_id=wish.claim_id
     )
     return _answer(call, claimed, {"jobs": [leased(lease) for lease in claimed.leases]})
 
@@ -23,9 +24,14 @@ async def claim_next(call: Call[Nothing, NextQuery]) -> Reply:
     """Take one job, for those who would rather write no body. 204 when there is none."""
     wish = call.query
     claimed = await call.store.claim(
-        worker=wish.worker, queues=wish.queue, n=1, lease=wish.lease, wait=wish.wait, claim_id=wish.claim_id
+        worker=_claimer(call, wish.worker), queues=wish.queue, n=1, lease=wish.lease, wait=wish.wait, claim_id=wish.claim_id
     )
     return _answer(call, claimed, leased(claimed.leases[0]) if claimed.leases else None)
+
+
+def _claimer(call: Call[Any, Any], said: str | None) -> str:
+    """In whose name jobs are taken. One that all tokens shared could be registered by any of them, to end the others' leases."""
+    return said or ("http" if call.who is ANYONE else call.who.name)
 
 
 def _answer(call: Call[Any, Any], claimed: Claimed, said: Any) -> Reply:

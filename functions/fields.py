@@ -54,6 +54,13 @@ ClaimId = Annotated[
         description="Random characters of your own: the same again within 10 s gives what a claim took whose answer was lost.",
     ),
 ]
+Claimer = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_.:-]{1,128}$",
+        description="Who you are: unless said, your token's name; `http` where no token is needed.",
+    ),
+]
 Token = Annotated[str, Field(min_length=1, max_length=128, description="The proof of the lease, from the claim.")]
 Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_is_rfc3339)]
 Delay = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]

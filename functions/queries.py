@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from functions.fields import ClaimId, Cursor, Id, LeaseTime, Limit, Name, QueueName, Wait
+from functions.fields import Claimer, ClaimId, Cursor, Id, LeaseTime, Limit, Name, QueueName, Wait
 from jobs.model import State
 
 
@@ -46,7 +46,7 @@ class NextQuery(Query):
 
     queue: list[Name] = Field(["default"], min_length=1, max_length=32, description="Once for each queue, the first one first.")
     lease: LeaseTime = 30.0
-    worker: Name = Field("http", description="Who you are.")
+    worker: Claimer | None = None
     claim_id: ClaimId | None = None
     wait: Wait = Field(0.0, description="Seconds to wait for a job.")
 

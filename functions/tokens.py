@@ -122,6 +122,10 @@ class Tokens:
                 found = principal
         return found if said else None
 
+    def is_name(self, name: str) -> bool:
+        """Is this the name of a token that is valid?"""
+        return any(principal.name == name for _, principal in self._known)
+
     def stray(self, roles: frozenset[Role]) -> Principal | None:
         """Whoever sends no token, if this server is open for one of these roles; else None."""
         return Principal("open", self.opened) if self.opened & roles else None

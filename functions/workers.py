@@ -63,12 +63,15 @@ async def drain(call: Call[Nothing, Nothing]) -> Reply:
 
 
 async def _own(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
-    """This life of a worker, if it is on the register. Raises Problem if it came with a token of another name."""
+    """This life of a worker, if it is on the register. Raises Problem if it came with another name's token, or has that name."""
+    admin = Role.ADMIN in call.who.roles
+    if name != call.who.name and call.is_token(name) and not admin:  # those who claim without a name claim by their token's
+        raise Problem("forbidden", f"{name} is the name of another token: only that one may speak for a worker of this name")
     try:
         worker = await call.store.follow(roster.worker(call.store.layout.bases, name))
     except NotFound:
         return None
-    if worker.about.get("principal") != call.who.name and Role.ADMIN not in call.who.roles:
+    if worker.about.get("principal") != call.who.name and not admin:
         raise Problem("forbidden", f"worker {name} did not come with this token: only its own may speak for it")
     return worker if worker.life == life else None
 

@@ -175,10 +175,13 @@ class SyncClient:
 
     def follow(self, plan: Plan[T]) -> T:
         """Carry out a plan of `self.layout`, in a namespace that is made where there is none."""
+        self._prepare()
+        return follow_sync(self.transport.run, plan)
+
+    def _prepare(self) -> None:
         if not self._ready:
             follow_sync(self.transport.run, self.layout.prepare())
             self._ready = True
-        return follow_sync(self.transport.run, plan)
 
     def tend(self, plan: Plan[T]) -> T:
         """Carry out a plan that takes in nothing new: no namespace is made for it, and the server is asked nothing else."""
@@ -199,6 +202,7 @@ class SyncClient:
 
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = _loads) -> T:
         """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
+        self._prepare()  # with another number of partitions, a job that lives would not be found
         return outcome(job_id, watch_sync(self.transport, self.layout.of_id(job_id), job_id, timeout), decode, timeout)
 
     def get(self, job_id: str) -> Job:

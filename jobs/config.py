@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from jobs.errors import Invalid
 from jobs.keys import is_name
-from jobs.urls import flaw, servers, unknown, unverified
+from jobs.urls import flaw, plain, servers, unknown, unverified
 
 BLOCK_SECONDS = 10
 """How long one blocking read may wait on the server; the socket of a client for blocking reads waits 5 s longer."""
@@ -78,7 +78,7 @@ class Settings:
         """Take each setting from the argument, else SUBLET_<NAME>, else (the URL) REDIS_URL, else the default."""
         env, usual = os.environ, cls()
         found = cls(
-            redis_url=redis_url or env.get("SUBLET_REDIS_URL") or env.get("REDIS_URL") or usual.redis_url,
+            redis_url=plain(redis_url or env.get("SUBLET_REDIS_URL") or env.get("REDIS_URL") or usual.redis_url),
             namespace=namespace or env.get("SUBLET_NAMESPACE") or usual.namespace,
             partitions=_number("SUBLET_PARTITIONS", usual.partitions, int),
             timeout=_number("SUBLET_TIMEOUT", usual.timeout, float),
@@ -93,8 +93,6 @@ class Settings:
             raise Invalid(f"namespace {found.namespace[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if found.durability not in DURABILITIES:
             raise Invalid(f"SUBLET_DURABILITY={found.durability!r}: use {', '.join(DURABILITIES)}")
-        if not 0 < found.memory <= 1:  # nor what is no number
-            raise Invalid(f"SUBLET_MEMORY={found.memory:g}: use a share of Redis's maxmemory, above 0 and up to 1 (no guard)")
         found.check_url()
         return found
 
@@ -137,6 +135,8 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
         value = kind(raw)
     except ValueError:
         value = kind(0)
+    if name == "SUBLET_MEMORY" and not 0 < value <= 1:  # nor what is no number
+        raise Invalid(f"{name}={raw!r}: use a share of Redis's maxmemory, above 0 and up to 1 (no guard)")
     if value <= 0:
         raise Invalid(f"{name}={raw!r}: use a number above 0")
     if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):  # nor what is no number

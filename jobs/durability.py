@@ -15,6 +15,8 @@ from jobs.transport import Plan, refused
 
 Waits = tuple[tuple[Any, ...], ...]
 """The commands that wait: none, one, or both."""
+Taken = Sequence[tuple[str, str]]
+"""Jobs that were taken in: the id that was sent, and the id of the job that is there, another one where that has the key."""
 
 NONE = {"none"}
 SHARE = 0.75
@@ -52,10 +54,9 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
 
     def read(replies: tuple[list[Any], list[Any]]) -> list[Submitted | str]:
         words = [word for i, reply in enumerate(replies[0]) for word in _words(calls[i], batches[i], reply)]
-        taken = [job.id for job, word in zip(jobs, words, strict=True) if isinstance(word, Submitted)]
+        taken = [(job.id, word.id) for job, word in zip(jobs, words, strict=True) if isinstance(word, Submitted)]
         if taken:  # of what was all refused, nothing can be lost
-            for wait, counted in zip(waits, replies[1], strict=True):
-                _check(wait, counted, taken)
+            _check_all(waits, replies[1], taken)
         return words
 
     return Call(tuple(call.commands[0] for call in calls), read, calls[0].text, waits)
@@ -66,7 +67,7 @@ def doubt(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
     if isinstance(error, Unconfirmed | Forbidden | Unfit):  # it says so, or nothing is stored
         return error
     words = str(error)
-    again = _again([job.id for job in jobs])
+    again = _again([(job.id, job.id) for job in jobs])
     return type(error)(f"{words}{'' if words.endswith('?') else '.'} If in doubt whether Redis has it, {again}")
 
 
@@ -75,7 +76,17 @@ def _words(call: Call[list[Submitted | str]], batch: Sequence[Submission], reply
     return [f"OOM {reply}"] * len(batch) if isinstance(reply, Exception) else call.read(reply)
 
 
-def _check(wait: tuple[Any, ...], counted: Any, taken: Sequence[str]) -> None:
+def _check_all(waits: Waits, counts: Sequence[Any], taken: Taken) -> None:
+    try:
+        for wait, counted in zip(waits, counts, strict=True):
+            _check(wait, counted, taken)
+    except (Unconfirmed, NotDurable) as error:
+        if len(taken) == 1:  # for who tells it on
+            error.job_id = taken[0][1]
+        raise
+
+
+def _check(wait: tuple[Any, ...], counted: Any, taken: Taken) -> None:
     if isinstance(counted, Exception):
         raise _unable(wait, counted, taken)
     if wait is HOW:
@@ -88,17 +99,20 @@ def _check(wait: tuple[Any, ...], counted: Any, taken: Sequence[str]) -> None:
         raise Unconfirmed(f"Redis has taken it in, but {without} after {seconds:g} s: it may still be lost; {_again(taken)}")
 
 
-def _again(taken: Sequence[str]) -> str:
-    """How to send it again: whoever lets a new id be made makes another job."""
-    ids = f"id {taken[0]}" if len(taken) == 1 else f"ids: {taken[0]} and {len(taken) - 1:,} more"
-    return f"send the same again, under the same {ids}"
+def _again(taken: Taken) -> str:
+    """How to send it again: whoever lets a new id be made makes another job. An id that is not there is not named."""
+    there = [*dict.fromkeys([found for sent, found in taken if sent == found] + [found for _, found in taken])]
+    own = any(sent == there[0] for sent, _ in taken)
+    ids = f"id {there[0]}" if len(there) == 1 else f"ids: {there[0]} and {len(there) - 1:,} more"
+    whose = "the same" if own else "its key's"
+    return f"send the same again, under {whose} {ids}"
 
 
-def _unfit(words: str, taken: Sequence[str]) -> NotDurable:
+def _unfit(words: str, taken: Taken) -> NotDurable:
     return NotDurable(f"{words}. Redis has taken it in all the same: once that is mended, {_again(taken)}")
 
 
-def _unable(wait: tuple[Any, ...], error: Any, taken: Sequence[str]) -> Exception:
+def _unable(wait: tuple[Any, ...], error: Any, taken: Taken) -> Exception:
     """The error for a server that cannot wait. It was not known before: the jobs are there, as with durability none."""
     words = str(error).lower()
     if "unknown command" in words:

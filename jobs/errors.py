@@ -106,6 +106,9 @@ class Unavailable(JobsError):
 class Unconfirmed(Unavailable):
     """Redis has taken it in, but fewer replicas, or disks, have it than were asked for. Sending the same again is safe."""
 
+    job_id = ""
+    """The job that is there, where it is about one."""
+
 
 class Forbidden(Unavailable):
     """The user of the URL may not do this: Redis's access list (ACL) says so."""
@@ -129,6 +132,9 @@ class Moved(Unfit):
 
 class NotDurable(Unfit):
     """The server cannot keep a job as surely as was asked for, now or again: it must be set otherwise, or asked for less."""
+
+    job_id = ""
+    """The job that is there all the same, where it is about one."""
 
 
 class Denied(JobsError):

@@ -82,13 +82,14 @@ class Intake:
         for base in self.bases:
             yield verbs.init(base, len(self.bases))
 
-    def agree(self) -> Plan[None]:
-        """Raise Unfit where the namespace has another number of partitions than this process was told. It makes nothing.
+    def agree(self) -> Plan[bool]:
+        """Is there a namespace? Raises Unfit where it has another number of partitions than this process was told.
 
-        Asked once, where there is a namespace: its number does not change.
+        It makes none. Asked once, where there is one: its number does not change.
         """
         if not self._agreed:
             self._agreed = yield from partitions.agree(self.bases)
+        return self._agreed
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Store jobs, as many as there are. Raises Invalid, Refused or Unconfirmed; some may be stored then; again is safe."""

@@ -1,11 +1,13 @@
 """A schedule in the partition where it is to be: how it moves there, and how what a crash or a race left is mended. Without I/O.
 
-The new one is put first, as one that arrives: a note in its plan says so, and nobody fires it. Then the old one is removed, as
-it was seen, and then the note. Whoever finds one that arrives finishes its move; nobody undoes it, so that there is always one.
-Of two that fire, as two put them at the same moment, the one in the first partition stays.
+The new one is put first, as one that arrives: a note in its plan says so, and nobody fires it. (So is one that is new
+altogether where there are several partitions: another host may be putting it elsewhere.) Then the old one is removed, as it was
+seen, and then the note. Whoever finds one that arrives finishes its move; nobody undoes it, so that there is always one. Of two
+that fire, as two put them at the same moment, the one in the first partition stays.
 
-Who removes one of two has first put the other as it is, at the revision that was seen: so it was there, and whoever has the same
-in mind the other way round is told that it changed. No revision of a name comes again, for one that moves goes on counting.
+Who removes one of two has first put the other as it is, at the revision that was seen: so it was there, and whoever has the
+same in mind the other way round is told that it changed. No revision of a name comes again, for one that moves goes on
+counting, and so does one that is put after a removal.
 """
 
 from collections.abc import Sequence

@@ -121,7 +121,7 @@ def _put(layout: Layout, wanted: NewSchedule) -> Plan[str]:
                 return None
             if before and not (seen or moved):
                 raise NotFound(wanted.name)  # it was here a moment ago: to make it anew would forget its slot
-            return _call(home, wanted, seen, moved, now)
+            return _call(home, wanted, seen, moved, now, alone=not many)
 
         try:
             answer: str = yield from _change(layout, home, wanted.name, decide)
@@ -132,9 +132,9 @@ def _put(layout: Layout, wanted: NewSchedule) -> Plan[str]:
     raise Changed(f"schedule {wanted.name} is removed by others all the while: try again")
 
 
-def _call(home: str, wanted: NewSchedule, seen: Stored | None, moved: Stored | None, now: int) -> Call[str]:
-    """The call that stores a schedule. While its times stay as they were, its next slot does; else it is the next from now."""
-    before = seen or moved
+def _call(home: str, wanted: NewSchedule, seen: Stored | None, moved: Stored | None, now: int, *, alone: bool) -> Call[str]:
+    """The call that stores a schedule: with its next slot if its times stay; to arrive if it comes to one of many partitions."""
+    before, comes = seen or moved, not alone and (moved or not seen)
     kept = before.text("slot") if before and keeps_time(wanted, before) else ""
     paused = before is not None and before.paused
     found = None if paused else first(wanted.recurrence, wanted.name, int(kept) - 1 if kept else now)
@@ -142,7 +142,7 @@ def _call(home: str, wanted: NewSchedule, seen: Stored | None, moved: Stored | N
         wanted = wanted._replace(source=before.source)
     return schedule(
         home, wanted.name, seen.revision if seen else 0, elsewhere=moved.revision if moved and not seen else 0,
-        was=seen.text("slot") if seen else "", plan=wanted.plan[:-1] + (ARRIVES if moved else b"}"), queue=wanted.queue,
+        was=seen.text("slot") if seen else "", plan=wanted.plan[:-1] + (ARRIVES if comes else b"}"), queue=wanted.queue,
         task=wanted.task, rules=wanted.rules, overlap=wanted.recurrence.overlap, paused=paused,
         slot=found.slot if found else None, due=found.due if found else None, payload=wanted.payload,
     )  # fmt: skip

@@ -75,6 +75,12 @@ def address(host: str, port: int | str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def plain(url: str) -> str:
+    """The URL with its scheme in small letters, as everybody reads it."""
+    scheme, there, rest = url.partition("://")
+    return f"{scheme.lower()}{there}{rest}" if there else url
+
+
 def servers(url: str) -> Iterator[str]:
     """The URLs of the single servers that a URL names. Raises ValueError for one that cannot be."""
     many = Many.read(url)
@@ -127,7 +133,8 @@ def _is_server(text: str) -> bool:
     parts = urlsplit(text)
     (parts.hostname or "").encode("idna")
     split = parts.scheme != "unix" and "@" in parts.path  # a / in a password ends the host, unless it is written %2F
-    return parts.scheme in SCHEMES and parts.port != 0 and not parts.fragment and not split
+    small = text.startswith(f"{parts.scheme}:")  # redis-py takes no others
+    return small and parts.scheme in SCHEMES and parts.port != 0 and not parts.fragment and not split
 
 
 def unverified(url: str) -> str:

@@ -28,6 +28,7 @@ needs('HSETNX', hash, 'made_at', stamp)
 local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'slot')
 call('ZCARD', key('schedules'))
 local current, seen, elsewhere = known[1] or '0', string.match(revision or '', '^(%d+)%+?(%d*)$')
+local removed = ms(call('HGET', base, 'removed')) or 0      -- the highest revision that one had which is no more: a new one goes on
 local why = current ~= seen and ' is at revision ' .. current .. ', not ' .. tostring(revision)
   or known[1] and was ~= '' and known[9] ~= was and ' has fired since'
 local stale = why and refusal('CHANGED', 'schedule ' .. name .. why .. ': look again')
@@ -36,6 +37,7 @@ if plan == '' then                          -- gone already: the same order, sen
   if not known[1] and revision == '0' then return refusal('NOT_FOUND', 'no schedule ' .. name) end
   if known[1] and stale then return stale end
   begin()
+  if (ms(current) or 0) > removed then call('HSET', base, 'removed', current) end
   call('DEL', hash)
   call('ZREM', key('schedules'), name)
   return 'removed'
@@ -49,9 +51,10 @@ if not (is_name(queue) and is_name(task)) then return refusal('INVALID', 'names 
 local unfit = unfit_rule(rules, KNOWN)
 if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule has' .. string.sub(KNOWN, 1, -2)) end
 
-local put, same = (seen or -2) + 1 + (seen == '0' and ms(elsewhere) or 0), true     -- how often it is put then
+local since = seen == '0' and math.max(ms(elsewhere) or 0, removed) or 0
+local put, same = (seen or -2) + 1 + since, true
 for i, value in ipairs({plan, queue, task, rules, overlap, paused, payload}) do same = same and known[i + 1] == value end
-if same and tonumber(current) == put then return seen == '0' and 'created' or 'changed' end
+if same and (revision == '0' or tonumber(current) == put) then return seen == '0' and 'created' or 'changed' end
 if stale then return stale end
 look_at(queue)
 if known[1] then begin() end                -- one that is there can be paused on a full server, too

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -40,6 +41,11 @@ def plain(a: int) -> int:
 class Shell:
     """Runs `python -m jobs …` with nothing of SUBLET_ in its environment but where its Redis is."""
 
+    submitted = r"\d-[0-9A-Z]{26} is submitted\n"
+    """What `submit --wait` notes on stderr."""
+    none_yet = r"there is no namespace test-[0-9a-f]{12} yet\n"
+    """What is noted there by who looks at a namespace that was not made yet."""
+
     def __init__(self, folder, url):
         self.folder = folder
         self.command = [sys.executable, "-m", "jobs"]
@@ -53,10 +59,11 @@ class Shell:
         return subprocess.run([*self.command, *words], cwd=self.folder, env=self.env | env, input=stdin, capture_output=True,
                               text=True, timeout=60)  # fmt: skip
 
-    def ok(self, *words, **how):
-        """What a command prints that must succeed, without the last newline."""
+    def ok(self, *words, said="", **how):
+        """What a command prints that must succeed, without the last newline; its stderr is as the pattern `said`."""
         done = self.run(*words, **how)
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(said, done.stderr), done.stderr
         return done.stdout.rstrip("\n")
 
     def json(self, *words, **how):

@@ -53,11 +53,13 @@ def test_the_same_id_or_key_answers_with_the_job_that_is_there(shell):
 def test_submit_waits_for_the_result(shell):
     worker = shell.start("work", "tasks:app")
     try:
-        assert shell.ok("submit", "--wait", "add", '{"a": 1, "b": 4}') == "5"
+        assert shell.ok("submit", "--wait", "add", '{"a": 1, "b": 4}', said=shell.submitted) == "5"
         found = shell.json("submit", "add", '{"a": 1}', "--wait", "20s")
         assert found == {"id": found["id"], "created": True, "state": "completed", "result": 2}
         words = ["submit", "fail", '{"words": "no paper"}', "--max-attempts", "1", "--wait"]
-        assert re.match(rf"job {ID} is dead \(ValueError\): no paper", shell.no(1, *words))
+        failed = shell.run(*words)
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert re.match(rf"{shell.submitted}sublet: job {ID} is dead \(ValueError\): no paper", failed.stderr)
         error = json.loads(shell.no(1, *words, "--json"))
         assert (error["error"], error["code"]) == ("JOB_FAILED", "ValueError")
         assert shell.json("get", error["id"])["state"] == "dead"
@@ -156,9 +158,10 @@ def test_queues_and_stats_count(shell):
 
 
 def test_looking_makes_no_namespace(shell):
-    assert shell.ok("queues") == "no queues: nothing was ever submitted here"
-    assert shell.ok("list") == "no jobs"
-    shell.ok("stats")
+    assert shell.ok("queues", said=shell.none_yet) == "no queues: nothing was ever submitted here"
+    assert shell.ok("list", said=shell.none_yet) == "no jobs"
+    shell.ok("stats", said=shell.none_yet)
+    assert shell.json("list") == {"jobs": [], "cursor": None}
     shell.no(1, "get", "0-nobody")
     assert "is not there yet" in shell.run("doctor").stdout
 
@@ -175,10 +178,13 @@ def test_an_operator_cancels_revives_and_promotes_jobs(shell):
 
 def test_an_operator_pauses_a_queue_and_resumes_it(shell):
     shell.ok("submit", "add", "--queue", "mail")
-    assert shell.ok("pause", "mail", "mial") == "QUEUE  ANSWER\nmail   paused\nmial   paused; no job was ever in this queue"
+    assert shell.ok("pause", "mail", "mial") == "QUEUE  ANSWER\nmail   paused\nmial   " + (
+        "paused; no job was ever in this queue, did you mean mail?"
+    )
+    assert shell.json("pause", "mali") == [{"queue": "mali", "answer": "paused", "new": True}]
     assert re.search(r"^mail +1 +1 +2 +for \d+ ms$|^mail .* for [\d.]+ s$", shell.ok("queues"), re.MULTILINE)
     assert shell.json("resume", "mail") == [{"queue": "mail", "answer": "resumed"}]
-    assert shell.json("queues")[0]["paused_at"] is None
+    assert [queue["paused_at"] for queue in shell.json("queues") if queue["name"] == "mail"] == [None]
     assert "use 1 to 128 of" in shell.no(2, "pause", "mail", "no good")
 
 
@@ -331,4 +337,22 @@ def test_ctrl_c_is_quiet(shell, words):
         assert said == ""
     else:
         (job,) = shell.json("list")["jobs"]
-        assert said == f"sublet: interrupted; {job['id']} is submitted, and goes on; see python3 -m jobs get {job['id']}\n"
+        more = f"sublet: interrupted; {job['id']} is submitted, and goes on; see python3 -m jobs get {job['id']}\n"
+        assert said == f"{job['id']} is submitted\n{more}"
+
+
+def test_who_waits_for_a_job_has_its_id_at_once_and_whatever_ends_the_command(shell):
+    waiting = shell.start("submit", "add", "--wait", "60")
+    job_id, _, words = waiting.stderr.readline().partition(" ")
+    assert (words, shell.json("get", job_id)["state"]) == ("is submitted\n", "queued")
+    waiting.kill()
+    assert waiting.communicate(timeout=20)[0] == ""
+
+
+def test_sigterm_does_not_lose_the_id_of_a_job_that_is_waited_for_as_json(shell):
+    waiting = shell.start("submit", "add", "--wait", "60", "--json")
+    while not (jobs := shell.json("list")["jobs"]):
+        pass
+    waiting.terminate()
+    said = json.loads(waiting.communicate(timeout=20)[1])
+    assert (waiting.returncode, said["error"], said["id"]) == (128 + signal.SIGTERM, "INTERRUPTED", jobs[0]["id"])

@@ -60,7 +60,10 @@ def events_until(worker, event):
 
 
 def test_a_worker_is_shown_while_it_is_there(shell):
-    assert shell.ok("workers") == "no workers: none is on the register; python3 -m jobs work MODULE:APP starts one"
+    assert (
+        shell.ok("workers", said=shell.none_yet)
+        == "no workers: none is on the register; python3 -m jobs work MODULE:APP starts one"
+    )
     assert shell.json("workers") == []
     job_id = shell.ok("submit", "forever")
     worker = shell.start("work", "tasks:app", "--name", "w1", "--slots", "12", "--processes", "3")

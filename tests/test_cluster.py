@@ -341,8 +341,9 @@ def test_every_command_works_on_a_cluster(cluster, settings, tmp_path):
     with open(tmp_path / "worker.log", "wb") as log:
         worker = spawn_bound(words, cwd=tmp_path, env=shell.env, stdout=log, stderr=log)
     try:
-        assert shell.ok("submit", "add", '{"a": 2, "b": 3}', "--queue", QUEUES[3], "--wait").splitlines()[-1] == "5"
-        assert shell.ok("submit", "plain", '{"a": 4}', "--queue", QUEUES[1], "--wait").splitlines()[-1] == "8"
+        for task, payload, queue, result in (("add", '{"a": 2, "b": 3}', 3, "5"), ("plain", '{"a": 4}', 1, "8")):
+            said = shell.ok("submit", task, payload, "--queue", QUEUES[queue], "--wait", said=shell.submitted)
+            assert said.splitlines()[-1] == result
         shell.ok("tick")
         checks = {check["what"]: check for check in shell.json("doctor")["checks"]}
         assert (checks["layout"]["level"], checks["upkeep"]["level"]) == ("ok", "ok")

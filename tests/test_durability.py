@@ -64,8 +64,8 @@ def submit(request, here):
     return send
 
 
-def job(name, queue="q", durability="", **more):
-    return Submission(f"0-{name}", queue, "t", "", b"{}", durability)
+def job(name, queue="q", durability="", rules=""):
+    return Submission(f"0-{name}", queue, "t", rules, b"{}", durability)
 
 
 def stored(server, settings, name):
@@ -95,6 +95,23 @@ async def test_a_cut_stream_is_unconfirmed_in_bounded_time_and_the_same_again_is
     assert await submit([job("a")]) == [("0-a", False)]
     assert stored(both.replica, here, "a")
     assert both.primary.zrange(keys.queue(keys.base(here.namespace), "q"), 0, -1) == ["0-before", "0-a"]
+
+
+async def test_the_id_that_is_told_is_there_where_another_job_has_the_key(both, here, submit):
+    """Under that id, the same again is that job, whether its key still holds or not."""
+    await submit([job("first", rules="key=k")])
+    both.cut()
+    for jobs, words in (
+        ([job("b", rules="key=k")], r"under its key's id 0-first$"),
+        ([job("c", rules="key=k"), job("d")], r"under the same ids: 0-d and 1 more$"),
+        ([job("first", rules="key=k")], r"under the same id 0-first$"),
+    ):
+        with pytest.raises(Unconfirmed, match=words):
+            await submit(jobs)
+    both.heal()
+    for rules in ("key=k", ""):
+        assert await submit([job("first", rules=rules)]) == [("0-first", False)]
+    assert both.primary.zrange(keys.queue(keys.base(here.namespace), "q"), 0, -1) == ["0-first", "0-d"]
 
 
 async def test_more_replicas_than_there_are_is_unconfirmed(here, submit):

@@ -131,6 +131,10 @@ def test_the_command_line_asks_for_it_and_says_how_to_send_it_again(both, here):
         assert json.loads(failed.stderr)["message"].endswith("send the same again, under the same id 0-mine (--id 0-mine)")
         assert [json.loads(failed.stderr)[name] for name in ("error", "id")] == ["UNCONFIRMED", "0-mine"]
     assert both.primary.zcard(keys.queue(keys.base(here.namespace), "default")) == 3
+    held = sublet(here, "submit", "t", "--key", "k").stdout.strip()
+    failed = json.loads(sublet(here, "submit", "t", "--key", "k", "--durability", "replicated", "--json").stderr)
+    assert failed["message"].endswith(f"send the same again, under its key's id {held} (--id {held})")
+    assert failed["id"] == held
     both.heal()
     done = sublet(here, *words, "--durability", "replicated")
     assert json.loads(done.stdout) == {"id": "0-mine", "created": False}

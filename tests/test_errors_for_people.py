@@ -12,7 +12,9 @@ import threading
 import pytest
 
 from jobs.cli import dispatch
+from jobs.config import Settings
 from jobs.embedded import EmbeddedServer
+from jobs.errors import Invalid
 
 pytest_plugins = ["tests.shell"]
 
@@ -97,11 +99,21 @@ def test_a_payload_that_is_too_large_is_refused_before_it_is_sent(shell):
 
 
 def test_what_is_not_there_is_exit_1(shell):
-    assert shell.no(1, "get", "0-nobody") == "no job 0-nobody: it never was, or its retention has passed"
+    gone = "no job 0-nobody: it never was, or its retention has passed"
+    assert shell.no(1, "get", "0-nobody") == f"{gone}; there is no namespace {shell.env['SUBLET_NAMESPACE']} yet"
+    shell.ok("submit", "add")
+    assert shell.no(1, "get", "0-nobody") == gone
     assert json.loads(shell.no(1, "get", "0-nobody", "--json"))["error"] == "NOT_FOUND"
     shell.ok("submit", "add", "--id", "order-7")
     assert shell.no(1, "get", "order-7") == "no job order-7; did you mean 0-order-7?"
     assert shell.ok("list", "--queue", "defualt") == "no jobs: there is no queue defualt, did you mean default?"
+
+
+def test_a_scheme_may_be_written_in_capitals(shell):
+    scheme, _, rest = shell.env["SUBLET_REDIS_URL"].partition("://")
+    assert shell.json("queues", SUBLET_REDIS_URL=f"{scheme.upper()}://{rest}") == []
+    with pytest.raises(Invalid, match="use redis://host:port/db"):  # settings of one's own are not put right
+        Settings("REDIS://127.0.0.1").check_url()
 
 
 def test_errors_as_json_have_a_code_and_a_message(shell):

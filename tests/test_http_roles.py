@@ -133,6 +133,37 @@ async def test_only_its_own_token_speaks_for_a_worker(settings):
     await api.aclose()
 
 
+CLAIMS = [("POST", "/jobs/claim", {}), ("GET", "/jobs/next", None)]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CLAIMS)
+async def test_who_claims_without_a_name_claims_by_its_tokens_and_no_other_token_ends_that(settings, method, path, body):
+    tokens = Tokens("one:work:secret-of-one-0123456 two:work:secret-of-two-0123456 boss:admin:secret-of-the-boss-0123456")
+    api = Api(Store(settings), tokens)
+    core, one, two, boss = asker(api), "secret-of-one-0123456", "secret-of-two-0123456", "secret-of-the-boss-0123456"
+    await core("POST", "/jobs", {"task": "t"}, token=boss)
+    claimed = (await core(method, path, body, token=one)).json()
+    (lease,) = claimed.get("jobs", [claimed])
+    assert (await core("GET", f"/jobs/{lease['id']}", token=boss)).json()["worker"] == "one"
+    life = {"life": "x"}
+    retiring = ("POST", "one/retire", life | {"pool": "p"})
+    for verb, at, said in (("PUT", "one", life), ("POST", "one/reconcile", life), retiring, ("DELETE", "one?life=x", None)):
+        answer = await core(verb, f"/workers/{at}", said, token=two)
+        assert (answer.problem, "one is the name of another token" in answer.json()["detail"]) == ("forbidden", True)
+    assert (await core("PUT", "/workers/http", life, token=two)).status == 200, "who comes first has a name that is no token's"
+    assert (await core("POST", "/workers/http/reconcile", life, token=two)).json() == {"ended": 0}
+    assert (await core("PUT", "/workers/one", life, token=one)).status == 200
+    assert (await core("POST", "/workers/one/reconcile", life, token=boss)).json() == {"ended": 1}, "an admin may"
+    await api.aclose()
+
+
+async def test_where_no_token_is_needed_a_claim_without_a_name_is_by_http(core):
+    for method, path, body in CLAIMS:
+        job_id = (await core("POST", "/jobs", {"task": "t"})).json()["id"]
+        assert (await core(method, path, body)).status == 200
+        assert (await core("GET", f"/jobs/{job_id}")).json()["worker"] == "http"
+
+
 async def test_lease_tokens_are_in_claims_alone_and_secrets_nowhere(settings):
     secret = "the-secret-of-the-boss-0123456789"
     api = Api(Store(settings), Tokens(f"boss:admin:{secret}"))

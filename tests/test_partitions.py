@@ -1,13 +1,16 @@
 """A namespace of several partitions: a queue lives in one, an id says in which, and the store looks in all."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from jobs import keys, verbs
+from jobs.client import SyncClient
 from jobs.errors import Invalid, Unfit
 from jobs.model import Beat, Completion, Failure, Release, Standing, State, Submission
 from jobs.store import Store
+from jobs.transport import SyncTransport
 
 QUEUES = [f"queue-{i}" for i in range(12)]
 
@@ -72,6 +75,16 @@ async def test_a_tick_that_was_told_another_number_says_so(wide, place, number):
     with pytest.raises(Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}"):
         await forgetful.tend(forgetful.layout.reap("tick"))
     await forgetful.aclose()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_who_waits_for_a_result_and_was_told_another_number_hears_that_and_not_that_the_job_never_was(wide, place, number):
+    lost = next(job_id for job_id in await submit(wide) if int(job_id[0]) % number != int(job_id[0]))
+    settings = replace(place.settings, partitions=number)
+    with SyncClient(settings, SyncTransport(settings, place.sync_client())) as forgetful:
+        for _ in range(2):
+            with pytest.raises(Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}"):
+                await asyncio.to_thread(forgetful.result, lost, 0.1)
 
 
 async def test_a_job_lives_where_its_queue_does_and_its_id_says_so(wide, raw):

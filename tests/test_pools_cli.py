@@ -40,7 +40,9 @@ HTTP = ("--invoker", "http", "--target", "https://example.com/work?code=secret")
 
 
 def test_a_pool_is_set_shown_changed_and_removed(shell):
-    assert shell.ok("pools").startswith("no pools: workers are not summoned here; python3 -m jobs pools set NAME ")
+    assert shell.ok("pools", said=shell.none_yet).startswith(
+        "no pools: workers are not summoned here; python3 -m jobs pools set NAME "
+    )
     assert shell.json("pools") == []
     assert shell.ok(*SET, "--min", "1", "--max", "20", "--wait", "2s", "--slots", "4") == (
         "images: created: queues images,thumbs, invoker none, 1 to 20 workers of 4 slots, wait 2.0 s, linger 5.0 s, arrive 15 s"

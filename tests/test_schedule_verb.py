@@ -67,6 +67,28 @@ async def test_one_that_moves_here_goes_on_counting(desk):
     assert await desk.put("s", 8, task="other") == "changed"
 
 
+async def test_one_that_is_put_after_a_removal_goes_on_counting_so_no_late_copy_harms_it(desk):
+    """Also where the name was another's: what was removed last counts for all, so that nothing of a name need be kept."""
+    await desk.put()
+    await desk.put("s", 1, task="other")
+    assert await remove(desk, 2) == "removed"
+    assert await desk.put() == await desk.put() == "created"
+    assert desk.schedule()["revision"] == "3"
+    before = desk.everything()
+    for late in (remove(desk, 2), desk.put("s", 1, task="other"), desk.put("s", 2, paused=True)):
+        with pytest.raises(Changed, match="at revision 3, not"):
+            await late
+    assert desk.everything() == before
+    await desk.put("another", elsewhere=7)
+    assert await remove(desk, 8, "another") == "removed"
+    assert await desk.put() == "created", "the answer to the same put, sent again"
+    assert desk.everything()[desk.base]["removed"] == "8"
+    assert await remove(desk, 3) == "removed"
+    assert desk.everything()[desk.base]["removed"] == "8"
+    assert await desk.put(elsewhere=3) == "created"
+    assert desk.schedule()["revision"] == "9"
+
+
 async def test_what_is_not_there_is_at_revision_0(desk):
     with pytest.raises(Changed, match="at revision 0, not 3"):
         await desk.put("s", 3)

@@ -69,7 +69,8 @@ def home(capsys, monkeypatch, settings, tmp_path):
 
 
 def test_the_list_says_when_each_runs_next_and_how_it_stands(home):
-    assert "no schedules; " in home.ok("schedules")
+    code, out, err = home.run("schedules")
+    assert (code, "no schedules; " in out, "there is no namespace " in err) == (0, True, True)
     assert home.json("schedules") == {"schedules": [], "cursor": None}
     assert [line.split() for line in home.ok("schedules", "sync", "timed:app").splitlines()[1:]] == [
         ["report", "created"],

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -183,8 +184,11 @@ def test_a_move_to_another_partition_loses_no_slot_and_fires_none_twice(client, 
         client.schedules.remove("a")
 
 
-def with_meddling(client, plan, at, meddle):
-    """Carry a plan out; right before its call number `at`, somebody else does something. Was it so long?"""
+def with_meddling(client, plan, at, meddle, late=timedelta()):
+    """Carry a plan out; right before its call number `at`, somebody else does something. Was it so long?
+
+    With `late` it takes the time for what it was so long ago, and after each call of it all that is due is fired.
+    """
     calls = 0
 
     def run(call):
@@ -192,16 +196,19 @@ def with_meddling(client, plan, at, meddle):
         calls += 1
         if calls == at:
             meddle()
-        return client.transport.run(call)
+        answer = client.transport.run(call)
+        if late:
+            client.follow(client.layout.fire("me"))
+        return answer - late if call.commands[0] == ("TIME",) else answer
 
     follow_sync(run, plan)
     return calls >= at
 
 
-def at_each_call(client, make, meddle, check):
+def at_each_call(client, make, meddle, check, late=timedelta()):
     """The same again and again, with the meddling before the first call of the plan, the second, and so on."""
     at = 1
-    while with_meddling(client, make(), at, meddle):
+    while with_meddling(client, make(), at, meddle, late):
         check(at)
         at += 1
     assert at > 3
@@ -438,7 +445,34 @@ def test_two_who_put_it_in_two_partitions_at_the_same_moment_leave_one(client, r
             except StopIteration:
                 del replies[plan]
     assert not replies
-    assert [raw.exists(keys.schedule(base, "a")) for base in client.layout.bases] == [1, 0]
+    assert sum(raw.exists(keys.schedule(base, "a")) for base in client.layout.bases) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_new_one_whose_put_is_slow_fires_no_slot_again_and_takes_a_pause_along(client, raw, first, paused):
+    """It looked an hour ago. Since then somebody has put it in another partition, and its slot was fired, or it was paused."""
+    queues = ("q0", elsewhere(client))
+
+    def meddle():
+        client.follow(timetable.put(client.layout, hourly(queues[first])))
+        if paused:
+            client.schedules.pause("a")
+        elif not fired(raw, client):
+            set_back(raw, client, hours=0)
+            client.follow(client.layout.fire("me"))
+
+    def check(at):
+        client.follow(client.layout.fire("me"))
+        slots = collections.Counter(job.partition("-")[2] for job in fired(raw, client).elements())
+        assert [*slots.values()] in ([[1], []] if paused else [[1]]), f"before call {at}"
+        assert [one.state for one in client.schedules.list()] == ["paused" if paused else "active"], f"before call {at}"
+        client.schedules.remove("a")
+        for key in [key for base in client.layout.bases for key in (keys.events(base), *raw.scan_iter(f"{base}:job:*"))]:
+            raw.delete(key)
+
+    late = timedelta(hours=1)
+    at_each_call(client, lambda: timetable.put(client.layout, hourly(queues[1 - first])), meddle, check, late)
 
 
 def test_orders_at_the_same_moment_are_all_carried_out(client):

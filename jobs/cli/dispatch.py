@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import signal
 import sys
 import traceback
 from typing import Any
@@ -39,7 +40,7 @@ def run(argv: list[str]) -> int:
         code = _run(argv)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        return _ended(stop, argv, 130)
+        return _ended(stop, argv, 128 + next(iter(stop.args), signal.SIGINT))
     except BrokenPipeError as error:
         _forget_stdout()
         return _ended(error, argv, 141)

@@ -56,7 +56,7 @@ def list_jobs(args: Namespace) -> int:
     """Some jobs, and how to get the next ones."""
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
-        page = look(client, client.layout.list_jobs(state, args.queue, args.task, args.limit, args.cursor))
+        page = look(client, client.layout.list_jobs(state, args.queue, args.task, args.limit, args.cursor), args)
         if args.json:
             document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
             return 0
@@ -102,7 +102,7 @@ def _again(args: Namespace) -> str:
 def queues(args: Namespace) -> int:
     """All queues."""
     with client_of(settings_of(args)) as client:
-        found, now = look(client, client.layout.queues()), clock(client)
+        found, now = look(client, client.layout.queues(), args), clock(client)
     if args.json:
         document([queue.model_dump(mode="json") for queue in found])
     elif found:
@@ -121,7 +121,7 @@ def _line(queue: Queue, now: datetime) -> list[Cell | str]:
 def stats(args: Namespace) -> int:
     """The namespace in numbers."""
     with client_of(settings_of(args)) as client:
-        found = look(client, client.layout.stats())
+        found = look(client, client.layout.stats(), args)
         now = clock(client)
     sums = total(found)
     if args.json:

@@ -48,7 +48,7 @@ def show_pools(args: Namespace) -> int:
             return _remove(client, names, args.json)
         if verb == "show":
             return _show(client, names[0], args.json)
-        found, now = look(client, pools.look_at_all(client.layout.bases)), clock(client)
+        found, now = look(client, pools.look_at_all(client.layout.bases), args), clock(client)
     if args.json:
         document([_as_json(pool) for pool in found])
     elif found:

@@ -49,7 +49,7 @@ def _list(args: Namespace, words: Sequence[str]) -> int:
     _only(words, 0, "list")
     limit, after = getattr(args, "limit", 100), getattr(args, "cursor", "")
     with client_of(settings_of(args)) as client:
-        found, cursor = look(client, timetable.page(client.layout, after, limit))
+        found, cursor = look(client, timetable.page(client.layout, after, limit), args)
         now = clock(client)
     if args.json:
         document({"schedules": [_as_json(one, "payload", "upcoming") for one in found], "cursor": cursor})

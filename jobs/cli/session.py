@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from jobs import machine
+from jobs.cli.output import note
 from jobs.client import SyncClient
 from jobs.config import Settings, check
+from jobs.errors import NotFound
 from jobs.transport import Plan, follow_sync
 
 if TYPE_CHECKING:
@@ -37,10 +39,22 @@ def client_of(settings: Settings) -> SyncClient:
     return SyncClient(settings)
 
 
-def look(client: SyncClient, plan: Plan[T]) -> T:
-    """Carry out a plan that only reads; unlike the client's own methods it makes no namespace where there is none."""
-    follow_sync(client.transport.run, client.layout.agree())  # or it would not see all, and say that there is no more
-    return follow_sync(client.transport.run, plan)
+def look(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
+    """Carry out a plan that only reads; unlike the client's own methods it makes no namespace where there is none.
+
+    A person whose command this is (`args`, without --json) is told on stderr that there is none.
+    """
+    there = follow_sync(client.transport.run, client.layout.agree())  # or it would not see all, and say that there is no more
+    none = "" if there else f"there is no namespace {client.transport.settings.namespace} yet"
+    try:
+        found = follow_sync(client.transport.run, plan)
+    except NotFound as error:
+        if none:
+            error.add_note(none)
+        raise
+    if none and args and not args.json:
+        note(none)
+    return found
 
 
 def clock(client: SyncClient) -> datetime:

@@ -8,6 +8,7 @@ from jobs.cli.parser import program
 from jobs.cli.session import client_of, look, settings_of
 from jobs.client import SyncClient
 from jobs.errors import Invalid, Refused
+from jobs.near import instead
 from jobs.transport import follow_sync
 
 KEPT = ("completed", "dead", "cancelled")
@@ -49,7 +50,7 @@ def _each(verb: str, args: Namespace) -> int:
         follow_sync(client.transport.run, client.layout.agree())
         answers = [_ask(client, verb, kind, name) for name in names]
     if args.json:
-        document(answers)
+        document([{name: said for name, said in answer.items() if name != "near"} for answer in answers])
     else:
         table([kind.upper(), "ANSWER"], [[answer[kind], _cell(answer)] for answer in answers])
     return 1 if any("error" in answer for answer in answers) else 0
@@ -58,18 +59,18 @@ def _each(verb: str, args: Namespace) -> int:
 def _ask(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
     plan = getattr(client.layout, verb)(name)
     try:
-        new = kind == "queue" and name not in {queue.name for queue in client.queues()}
+        known = [queue.name for queue in client.queues()] if kind == "queue" else [name]
         answer: str = client.follow(plan) if kind == "queue" else follow_sync(client.transport.run, plan)
     except Refused as error:
         return {kind: name, "error": error.code, "message": str(error)}
-    return {kind: name, "answer": answer} | ({"new": True} if new else {})
+    return {kind: name, "answer": answer} | ({} if name in known else {"new": True, "near": instead(name, known)})
 
 
 def _cell(answer: dict[str, Any]) -> Cell:
     if "error" in answer:
         return Cell(f"refused: {answer['message']}", "red")
     if answer.get("new"):
-        return Cell(f"{answer['answer']}; no job was ever in this queue", "yellow")
+        return Cell(f"{answer['answer']}; no job was ever in this queue{answer['near']}", "yellow")
     return Cell(WORDS.get(answer["answer"], answer["answer"]), "green")
 
 

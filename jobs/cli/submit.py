@@ -1,6 +1,7 @@
 """`submit`: one job from a command line."""
 
 import contextlib
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -41,6 +42,23 @@ class Unsure(Unconfirmed):
         self.job_id = job_id
 
 
+@contextlib.contextmanager
+def _heard() -> Iterator[None]:
+    """SIGTERM ends the command in here as Ctrl-C does, in words: the id of a job that is there is not lost with it."""
+
+    def end(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@_heard()
 def submit(args: Namespace) -> int:
     """Submit one job; print its id, or with --wait its result."""
     app = _app(args.app)
@@ -56,6 +74,8 @@ def submit(args: Namespace) -> int:
             note(f"there already: {_same(job, submitted.id)}")
         answer: dict[str, Any] = {"id": submitted.id, "created": created}
         if "wait" in args:
+            if created and not args.json:  # whatever ends this command, and however
+                note(f"{submitted.id} is submitted")
             with _named(submitted.id, f"{submitted.id} is submitted, and goes on; see {program()} get {submitted.id}"):
                 answer |= {"state": State.COMPLETED.value, "result": _wait(client, submitted.id, args.wait)}
     with _named(submitted.id, f"{submitted.id} is submitted; see {program()} get {submitted.id}"):
@@ -138,7 +158,8 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
     except (Unfit, Forbidden):
         raise
     except Unconfirmed as error:
-        raise Unsure(f"{error} (--id {job.id})", job.id) from error
+        there = error.job_id or job.id  # another one, where that has the key
+        raise Unsure(f"{error} (--id {there})", there) from error
     except (Unavailable, KeyboardInterrupt) as error:
         if job.id in str(error):
             error.args = (f"{error} (--id {job.id})",)

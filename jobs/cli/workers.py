@@ -36,7 +36,7 @@ def workers(args: Namespace) -> int:
     if verb and not names:
         raise Invalid(f"NAME is missing: which worker is to finish and go? {program()} workers shows them")
     with client_of(settings_of(args)) as client:
-        found = look(client, client.layout.workers())
+        found = look(client, client.layout.workers(), None if verb else args)
         if verb:
             return _drain(client, found, [_meant(name, found) for name in names], args.json)
         now = clock(client)
