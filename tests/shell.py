@@ -41,10 +41,8 @@ def plain(a: int) -> int:
 class Shell:
     """Runs `python -m jobs …` with nothing of SUBLET_ in its environment but where its Redis is."""
 
-    submitted = r"\d-[0-9A-Z]{26} is submitted\n"
-    """What `submit --wait` notes on stderr."""
     none_yet = r"there is no namespace test-[0-9a-f]{12} yet\n"
-    """What is noted there by who looks at a namespace that was not made yet."""
+    """What is noted on stderr by who looks at a namespace that was not made yet."""
 
     def __init__(self, folder, url):
         self.folder = folder

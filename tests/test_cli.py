@@ -53,13 +53,13 @@ def test_the_same_id_or_key_answers_with_the_job_that_is_there(shell):
 def test_submit_waits_for_the_result(shell):
     worker = shell.start("work", "tasks:app")
     try:
-        assert shell.ok("submit", "--wait", "add", '{"a": 1, "b": 4}', said=shell.submitted) == "5"
+        assert shell.ok("submit", "--wait", "add", '{"a": 1, "b": 4}') == "5"
         found = shell.json("submit", "add", '{"a": 1}', "--wait", "20s")
         assert found == {"id": found["id"], "created": True, "state": "completed", "result": 2}
         words = ["submit", "fail", '{"words": "no paper"}', "--max-attempts", "1", "--wait"]
         failed = shell.run(*words)
         assert (failed.returncode, failed.stdout) == (1, "")
-        assert re.match(rf"{shell.submitted}sublet: job {ID} is dead \(ValueError\): no paper", failed.stderr)
+        assert re.match(rf"sublet: job {ID} is dead \(ValueError\): no paper", failed.stderr)
         error = json.loads(shell.no(1, *words, "--json"))
         assert (error["error"], error["code"]) == ("JOB_FAILED", "ValueError")
         assert shell.json("get", error["id"])["state"] == "dead"
@@ -337,16 +337,7 @@ def test_ctrl_c_is_quiet(shell, words):
         assert said == ""
     else:
         (job,) = shell.json("list")["jobs"]
-        more = f"sublet: interrupted; {job['id']} is submitted, and goes on; see python3 -m jobs get {job['id']}\n"
-        assert said == f"{job['id']} is submitted\n{more}"
-
-
-def test_who_waits_for_a_job_has_its_id_at_once_and_whatever_ends_the_command(shell):
-    waiting = shell.start("submit", "add", "--wait", "60")
-    job_id, _, words = waiting.stderr.readline().partition(" ")
-    assert (words, shell.json("get", job_id)["state"]) == ("is submitted\n", "queued")
-    waiting.kill()
-    assert waiting.communicate(timeout=20)[0] == ""
+        assert said == f"sublet: interrupted; {job['id']} is submitted, and goes on; see python3 -m jobs get {job['id']}\n"
 
 
 def test_sigterm_does_not_lose_the_id_of_a_job_that_is_waited_for_as_json(shell):

@@ -164,8 +164,9 @@ def test_an_edit_replaces_the_workers_and_a_broken_one_does_not(dev: Callable[..
     result = json.loads(run.sublet("submit", "hold", payload, "--wait"))
     assert result == "two"
     assert run.until("worker", "gone", pid=old)
-    assert run.until("job", "completed", 2, task="hold")["pid"] != old
-    run.until("worker", "gone", 2)
+    new = run.until("job", "completed", 2, task="hold")["pid"]
+    assert new != old
+    run.until("worker", "gone", pid=new)
     tasks.write_text("import nothing_there\n")
     run.until("app", "broken", 2)
     run.sublet("submit", "add", '{"a": 2}', "--id", "waits")

@@ -10,6 +10,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
+from jobs import verbs
 from jobs.scripts import NAMES, script
 from tests.stages import stage
 
@@ -104,7 +105,7 @@ def held(bare):
 async def set_stage(desk, verb):
     """A new world in which the verb has something to do: its good arguments."""
     desk.raw.delete(*desk.raw.scan_iter(f"{desk.base}*", count=1000))
-    await desk.run(script("init").call(desk.base, str))
+    await desk.run(verbs.init(desk.base))
     call = (await stage(verb, desk)).call
     return [word if isinstance(word, bytes) else str(word).encode() for word in call.commands[0][4:]]
 

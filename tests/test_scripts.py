@@ -42,7 +42,7 @@ async def test_a_server_that_forgot_the_scripts_is_told_them_again(run, desk):
 async def test_a_script_that_is_known_is_called_by_its_sha_alone(run, desk):
     await run(verbs.reap(desk.base, limit=1, by="w"))
     assert desk.raw.script_exists(script("reap").sha) == [True]
-    assert await run(Call(verbs.reap(desk.base, limit=1, by="w").commands, len, text="error('the text was sent')")) == 5
+    assert await run(Call(verbs.reap(desk.base, limit=1, by="w").commands, len, text="error('the text was sent')")) == 6
 
 
 async def test_of_two_calls_in_one_round_trip_the_unknown_one_is_sent_again_alone(desk):

@@ -74,8 +74,6 @@ def submit(args: Namespace) -> int:
             note(f"there already: {_same(job, submitted.id)}")
         answer: dict[str, Any] = {"id": submitted.id, "created": created}
         if "wait" in args:
-            if created and not args.json:  # whatever ends this command, and however
-                note(f"{submitted.id} is submitted")
             with _named(submitted.id, f"{submitted.id} is submitted, and goes on; see {program()} get {submitted.id}"):
                 answer |= {"state": State.COMPLETED.value, "result": _wait(client, submitted.id, args.wait)}
     with _named(submitted.id, f"{submitted.id} is submitted; see {program()} get {submitted.id}"):
