@@ -7,11 +7,11 @@ who was held up, and comes back when the partition was made anew, deletes nothin
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from jobs import keys, machine, reads, verbs
+from jobs import keys, machine, partitions, reads, verbs
 from jobs.errors import Invalid, OutOfMemory, Unfit
 from jobs.scripts import Call
 from jobs.transport import Plan
@@ -66,14 +66,14 @@ def drop(namespace: str, spread: int = 0, tell: Callable[[int], None] = lambda d
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))
     for base in sorted(bases):
-        yield from _mark(base)
+        yield from _mark(base, bases)
     deleted = 0
 
     def delete(names: list[str]) -> Plan[None]:
         nonlocal deleted
         for base in sorted({_base(name) for name in names}):
             if base not in bases:  # it was made while this went on
-                yield from _mark(base)
+                yield from _mark(base, bases)
                 bases.add(base)
             found = [name for name in names if _base(name) == base and name != base]
             for i in range(0, len(found), PAGE):
@@ -90,11 +90,11 @@ def drop(namespace: str, spread: int = 0, tell: Callable[[int], None] = lambda d
     return deleted
 
 
-def _mark(base: str) -> Plan[None]:
+def _mark(base: str, bases: Collection[str]) -> Plan[None]:
     """Have no verb write to a partition any more. What has no base gets one, so that nobody else makes it."""
     try:
         if (yield reads.layout(base)) == "":
-            yield verbs.init(base)
+            yield verbs.init(base, (yield from partitions.said(bases)) or len(bases))
         yield verbs.drop(base, (yield _submitted(base)))
     except OutOfMemory:  # it has no base, and there is no room for one: nobody else can make it either
         return

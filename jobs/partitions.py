@@ -1,6 +1,6 @@
 """Has a namespace as many partitions as this process was told? With another number it would not see all jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jobs import reads
 from jobs.errors import Unfit
@@ -16,11 +16,17 @@ def check(bases: Sequence[str], number: int) -> None:
         )
 
 
-def agree(bases: Sequence[str]) -> Plan[bool]:
-    """Is there a namespace? Raises Unfit where it has another number of partitions. The first base that is there tells."""
+def said(bases: Iterable[str]) -> Plan[int]:
+    """How many partitions the namespace has, as the first of these bases says that is there; 0 where none is."""
     for base in bases:
         number: int = yield reads.partitions(base)
         if number:
-            check(bases, number)
-            return True
-    return False
+            return number
+    return 0
+
+
+def agree(bases: Sequence[str]) -> Plan[bool]:
+    """Is there a namespace? Raises Unfit where it has another number of partitions."""
+    number = yield from said(bases)
+    check(bases, number)
+    return number > 0

@@ -25,6 +25,7 @@ LAYERS = [
     {"jobs.scripts", "jobs.context", "jobs.program", "jobs.wire"},
     {"jobs.verbs", "jobs.reads", "jobs.machine", "jobs.embedded", "jobs.tracing", "jobs.endpoint", "jobs.nodes"},
     {"jobs.transport", "jobs.invokers"},
+    {"jobs.partitions"},
     {
         "jobs.roster",
         "jobs.counts",
@@ -33,7 +34,6 @@ LAYERS = [
         "jobs.admission",
         "jobs.durability",
         "jobs.routes",
-        "jobs.partitions",
     },
     {"jobs.schedules", "jobs.pools", "jobs.recurring", "jobs.repair", "jobs.ears"},
     {"jobs.moves"},
