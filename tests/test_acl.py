@@ -493,7 +493,7 @@ def test_a_deployment_lives_on_the_file_that_was_written(guarded):
     job_id = shell.ok("submit", "add", '{"a": 1}', SUBLET_REDIS_URL=as_role["submit"])
     shell.ok("submit", "add", '{"a": 5}', "--delay", "1ms", SUBLET_REDIS_URL=as_role["submit"])
     shell.ok("tick", SUBLET_REDIS_URL=as_role["tick"])
-    shell.ok("work", "tasks:app", "--drain", SUBLET_REDIS_URL=as_role["work"])
+    shell.ok("work", "tasks:app", "--drain", "--queues", "default", SUBLET_REDIS_URL=as_role["work"])
     found = shell.json("get", job_id, SUBLET_REDIS_URL=as_role["read"])
     assert (found["state"], found["result"]) == ("completed", 2)
     for words in (("list",), ("queues",), ("stats",), ("workers",), ("schedules",), ("scripts",)):

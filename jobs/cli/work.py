@@ -15,7 +15,7 @@ from jobs.bootstrap import ensure
 from jobs.cli.events import Events, log_to_stderr
 from jobs.cli.loops import calm_collector, loop_factory
 from jobs.cli.session import client_of, look, settings_for
-from jobs.errors import Invalid, Refused
+from jobs.errors import Forbidden, Invalid, Refused
 from jobs.keys import is_name
 from jobs.load import load_app, target_of
 from jobs.model import Lease
@@ -148,7 +148,10 @@ def _unknown(app: App, queues: list[str]) -> str:
     with client_of(app.settings) as client:  # a URL that cannot be is refused here
         if not queues:
             return ""
-        known = {*app.queues(), *(queue.name for queue in look(client, client.layout.queues()))}
+        try:
+            known = {*app.queues(), *(queue.name for queue in look(client, client.layout.queues()))}
+        except Forbidden:  # who may only work may not ask for that
+            return ""
     return "; ".join(
         f"queue {queue}: no task of this app goes there, and no job was ever in it{instead(queue, known)}"
         for queue in dict.fromkeys(queues)
