@@ -182,7 +182,7 @@ MUTANTS = (
     Mutant(
         "a namespace is deleted without a mark",
         "jobs/drop.py",
-        "    for base in sorted(bases):\n        yield from _mark(base)",
+        "    for base in sorted(bases):\n        yield from _mark(base, bases)",
         "",
         "who still calls writes into what is half gone, and that stays",
         "test_drop.py::test_who_calls_meanwhile_writes_nothing[fakeredis]",
@@ -222,7 +222,7 @@ MUTANTS = (
     Mutant(
         "a partition that is made while a drop walks is not marked",
         "jobs/drop.py",
-        "                yield from _mark(base)\n",
+        "                yield from _mark(base, bases)\n",
         "",
         "its keys go one after the other, under the feet of who writes there",
         "test_drop.py::test_a_partition_that_is_made_meanwhile_is_marked_before_its_keys_go[fakeredis]",
