@@ -99,6 +99,24 @@ async def test_what_is_no_name_is_refused(desk, name):
             await follow(desk.run, plan)
 
 
+async def test_a_base_that_is_made_to_be_marked_has_the_number_of_the_others(desk):
+    """Or who is told the right one would be refused, should the drop be interrupted there."""
+    first, second = bases = [keys.base(namespace(desk), partition) for partition in (0, 1)]
+    for base in bases:
+        await several(desk, base)
+    desk.raw.hset(first, "partitions", 4)
+    desk.raw.delete(second)
+    made = []
+
+    async def run(call):
+        answer = await desk.run(call)
+        made.append(desk.raw.hget(second, "partitions"))
+        return answer
+
+    await follow(run, drop(namespace(desk)))
+    assert [*filter(None, made)][:1] == ["4"]
+
+
 async def test_who_calls_meanwhile_writes_nothing(desk):
     """Between any two calls a client submits, claims and makes the namespace: not one key stays behind."""
     name = namespace(desk)
