@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import stat
 import urllib.request
 import uuid
@@ -470,12 +471,18 @@ def guarded(backend, tmp_path, tmp_path_factory):
             [find_binary("redis-server" if backend == "redis" else None), *words], cwd=tmp_path, stdout=log, stderr=log
         )
     try:
-        until(lambda: path.exists() or server.poll() is not None, lambda: (tmp_path / "log").read_text())
+        until(lambda: listens(path) or server.poll() is not None, lambda: (tmp_path / "log").read_text())
         assert server.poll() is None, (tmp_path / "log").read_text()
         yield shell, path, passwords
     finally:
         server.kill()
         server.wait(10)
+
+
+def listens(path):
+    """Whether one may connect: the file is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def url_of(path, name, word):
