@@ -31,7 +31,8 @@ from jobs.signing import Secrets, Unsigned
 if TYPE_CHECKING:
     from jobs.model import Lease
     from jobs.registry import App
-    from jobs.worker import Summary, Worker
+    from jobs.summary import Summary
+    from jobs.worker import Worker
 
 log = logging.getLogger(__name__)
 

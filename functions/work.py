@@ -14,8 +14,9 @@ from jobs.registry import App
 from jobs.runner import NO_LIMITS, Limits
 from jobs.source import JobSource
 from jobs.store import Store
+from jobs.summary import Summary
 from jobs.summoner import CLOSING, Summoner
-from jobs.worker import Report, Summary, Worker
+from jobs.worker import Report, Worker
 
 LAST = 0.5
 """Seconds that a worker whose time is up has to have others summoned."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from jobs.budget import Budget
-from jobs.errors import Unavailable, Unfit
+from jobs.errors import Forbidden, Unavailable, Unfit
 from jobs.model import Lease
 from jobs.outage import Outage
 from jobs.room import Line, Room
@@ -76,6 +76,8 @@ class Claiming:
         self._one_waits = asyncio.Lock()
         self._open = asyncio.Event()
         self._open.set()
+        self._was_answered = False
+        """Was a claim ever answered? One that never was, for want of rights, would not be, however often it asked."""
         self._appointment: asyncio.TimerHandle | None = None
         self._errand: asyncio.Task[None] | None = None
 
@@ -183,7 +185,7 @@ class Claiming:
             try:
                 return await self._claim_from(queues, n, wait)
             except Unavailable as error:
-                if isinstance(error, Unfit):
+                if isinstance(error, Unfit) or (isinstance(error, Forbidden) and not self._was_answered):
                     raise
                 self._outage.failed("claim", error)
         await asyncio.sleep(REST)
@@ -192,6 +194,7 @@ class Claiming:
     async def _claim_from(self, queues: Sequence[str], n: int, wait: float) -> int:
         claimed = await self._source.claim(worker=self._worker, queues=queues, n=n, lease=self._lease, wait=wait)
         self._outage.over()
+        self._was_answered = True
         self._make_appointment(claimed.next_in)
         for lease in claimed.leases:
             self._start(lease)

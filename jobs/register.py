@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs import host
 from jobs.errors import Invalid, JobsError, NoNamespace
-from jobs.model import Card
+from jobs.model import Card, WorkerInfo
 from jobs.source import JobSource
 
 log = logging.getLogger("jobs.worker")
@@ -109,8 +109,10 @@ class Register:
         known = await self._source.workers()
         rivals = [other for other in known if other.name == self._worker or (self._place and other.place == self._place)]
         mine = next((other for other in rivals if other.life == self._life), None)
+        if mine is None:  # struck off, by one who had the right to
+            return bool(rivals)
         return any(
-            mine is None or (other.enlisted_at, other.name) > (mine.enlisted_at, mine.name)
+            (other.enlisted_at, other.name) > (mine.enlisted_at, mine.name) and _may_succeed(other, mine)
             for other in rivals
             if other is not mine
         )
@@ -122,3 +124,8 @@ class Register:
                 await self._source.leave(self._card())
         except (JobsError, TimeoutError) as error:
             log.warning("cannot leave the register: %s", error)
+
+
+def _may_succeed(other: WorkerInfo, mine: WorkerInfo) -> bool:
+    """Over HTTP any worker may name any place: only one that came with a token of the same name, or without the API, takes it."""
+    return other.about.get("principal") in (None, mine.about.get("principal"))

@@ -10,7 +10,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from jobs.budget import Budget
 from jobs.claiming import Claiming, Stay
 from jobs.deadlines import Deadlines
 from jobs.errors import Forbidden, Unavailable
-from jobs.model import Completion, Ending, Failure, Lease, Release
+from jobs.model import Ending, Lease, Release
 from jobs.outage import Outage
 from jobs.pulse import Pulse
 from jobs.register import Register, worker_name
@@ -28,6 +27,7 @@ from jobs.room import Room, lines_of
 from jobs.runner import NO_LIMITS, Limits, Runner
 from jobs.settling import Settling
 from jobs.source import JobSource
+from jobs.summary import Summary, told
 from jobs.watchdog import Watchdog
 
 SLOTS = 100
@@ -41,23 +41,6 @@ LAST_WORDS = 3.0
 
 Report = Callable[[str, Lease | None, str], None]
 """Hears what happens: an event's name, the lease it is about, and more words."""
-
-
-@dataclass
-class Summary:
-    """What a worker has done: endings accepted by kind, ghosts (endings refused, for the lease was lost), and seconds."""
-
-    completed: int = 0
-    failed: int = 0
-    released: int = 0
-    refused: int = 0
-    seconds: float = 0.0
-    dismissed: bool = False
-    """Its pool could spare it; else, whatever is left is for others who are to be summoned."""
-    stalled: bool = False
-    """It had work, and finished none for too long: its platform should replace it."""
-    stuck: int = 0
-    """Tasks that would not end though they were told to: an orderly exit of this process would wait for them for ever."""
 
 
 class Worker:
@@ -162,13 +145,19 @@ class Worker:
             self._deadlines.stop()
             try:
                 await _end([dry, over, *claiming, *asking.stop(), *beside])
-                if not self._outage.ongoing:
-                    await self._register.leave()
             finally:
-                await self._runner.aclose(max(0.1, self._budget.left))
+                await self._go()
         self.summary.stuck += self._runner.stuck
         self.summary.seconds = round(time.monotonic() - started, 3)
         return self.summary
+
+    async def _go(self) -> None:
+        """Leave the register, unless what is still held is to be found there and given back; end children and threads."""
+        try:
+            if not (self._outage.ongoing or self._attempts):
+                await self._register.leave()
+        finally:
+            await self._runner.aclose(max(0.1, self._budget.left))
 
     async def _enlist(self) -> None:
         try:
@@ -236,9 +225,7 @@ class Worker:
         """Count an ending, and say it."""
         self._attempts.discard(attempt)
         self._stay.was_busy()
-        event = "refused" if answer in ("LEASE_LOST", "NOT_FOUND") else _EVENTS[type(ending)]
-        setattr(self.summary, event, getattr(self.summary, event) + 1)
-        self.report(event, ending.lease, answer if isinstance(ending, Completion) else f"{_why(ending)}: {answer}")
+        self.report(self.summary.count(ending, answer), ending.lease, told(ending, answer))
         self._room.changed.set()
 
     async def _mind_stall(self, stall: float) -> None:
@@ -279,15 +266,6 @@ class Worker:
         """What an asyncio task of this worker does, in words."""
         attempt = next((attempt for attempt in list(self._attempts) if task and attempt.running is task), None)
         return f"task {attempt.lease.task} (job {attempt.lease.id})" if attempt else "something beside the tasks"
-
-
-_EVENTS: dict[type, str] = {Completion: "completed", Failure: "failed", Release: "released"}
-
-
-def _why(ending: Ending) -> str:
-    if isinstance(ending, Failure):
-        return f"{ending.code} {ending.message}".strip()
-    return ending.reason if isinstance(ending, Release) else ""
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:

@@ -11,6 +11,7 @@ import stat
 import urllib.request
 import uuid
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -34,7 +35,10 @@ from jobs.scripts import NAMES, Call, script
 from jobs.store import Store
 from jobs.tail import Tail
 from jobs.transport import Transport
+from jobs.worker import Worker
+from tests import tasks
 from tests.processes import until
+from tests.programs import soon
 from tests.serving import serve_process
 from tests.shell import Shell
 from tests.stages import stage
@@ -322,6 +326,38 @@ def test_a_worker_that_comes_as_the_wrong_user_is_told_so(role, user, shell, pla
     assert "Redis does not let this user do that" in told.stderr
     assert "bug" not in told.stderr
     assert shell.json("workers", **env | {"SUBLET_REDIS_URL": place.settings.redis_url}) == []
+
+
+def test_a_worker_that_may_come_but_not_claim_is_told_so(user, shell, place, raw):
+    """It would ask for ever: exit 3, in words, and it has left the register."""
+    settings = user("work")
+    env = {"SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
+    job_id = shell.ok("submit", "add", '{"a": 1}', **env)
+    raw.execute_command("ACL", "SETUSER", urlsplit(settings.redis_url).username, "-set")  # which a claim needs, and no enlisting
+    told = shell.run("work", "tasks:app", "--for", "10s", **env | {"SUBLET_REDIS_URL": settings.redis_url})
+    assert told.returncode == 3, told.stderr
+    assert told.stderr.splitlines()[-1].startswith("sublet: Redis does not let this user do that")
+    assert shell.json("workers", **env) == []
+    assert shell.json("get", job_id, **env)["state"] == "queued"
+
+
+async def test_a_worker_that_loses_its_rights_for_a_while_waits_for_them(user, desk, place, raw, caplog):
+    settings, store = user("work"), Store(place.settings)
+    own, name = Store(settings), urlsplit(settings.redis_url).username
+    worker = Worker(tasks.app, own)
+    running = asyncio.create_task(worker.run())
+    await store.submit([Submission("0-a", "default", "add", "", b'{"a":1}')])
+    await soon(lambda: desk.counter("completed") == 1)
+    raw.execute_command("ACL", "SETUSER", name, "-set")
+    await store.submit([Submission("0-b", "default", "add", "", b'{"a":1}')])
+    await soon(lambda: "cannot claim: Redis does not let this user do that" in caplog.text)
+    assert not running.done()
+    raw.execute_command("ACL", "SETUSER", name, "+set")
+    await soon(lambda: desk.counter("completed") == 2)
+    worker.stop()
+    await running
+    await own.aclose()
+    await store.aclose()
 
 
 # what no role may do

@@ -91,7 +91,7 @@ def test_whoever_submits_a_worker_comes_and_goes_again(dev: Callable[..., Dev]) 
 
 
 def test_what_is_killed_is_there_again_and_nothing_is_lost(dev: Callable[..., Dev], tmp_path: Path) -> None:
-    run = dev("--data", "kept", "--linger", "1s")
+    run = dev("--data", "kept", "--linger", "1s", "--port", free_port())  # the next that is free is whoever's comes first
     here, go = run.up(), tmp_path / "go"
     run.sublet("submit", "hold", json.dumps({"path": str(go)}), "--id", "held")
     (holder,) = [line["pid"] for line in [run.until("job", "started", task="hold")]]
@@ -123,7 +123,7 @@ def test_what_is_killed_is_there_again_and_nothing_is_lost(dev: Callable[..., De
 
 
 def test_what_is_frozen_is_replaced(dev: Callable[..., Dev], tmp_path: Path) -> None:
-    run = dev("--lease", "1s", patch=IMPATIENT)
+    run = dev("--lease", "1s", "--port", free_port(), patch=IMPATIENT)
     here, go = run.up(), tmp_path / "go"
     run.sublet("submit", "hold", json.dumps({"path": str(go)}))
     frozen = run.until("job", "started", task="hold")["pid"]

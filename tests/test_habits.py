@@ -22,7 +22,7 @@ LAYERS = [
     {"jobs.signing"},
     {"jobs.model", "jobs.options", "jobs.config", "jobs.line", "jobs.keeper", "jobs.host", "jobs.outage"},
     {"jobs.pool", "jobs.payload", "jobs.together"},
-    {"jobs.scripts", "jobs.context", "jobs.program", "jobs.wire"},
+    {"jobs.scripts", "jobs.context", "jobs.program", "jobs.wire", "jobs.summary"},
     {"jobs.verbs", "jobs.reads", "jobs.machine", "jobs.embedded", "jobs.tracing", "jobs.endpoint", "jobs.nodes"},
     {"jobs.transport", "jobs.invokers"},
     {"jobs.partitions"},

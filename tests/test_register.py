@@ -125,6 +125,18 @@ async def test_a_worker_whose_place_was_taken_finishes_and_goes(caplog):
     assert "another worker has taken this one's place: finishing" in caplog.text
 
 
+@pytest.mark.parametrize(("mine", "other", "goes"), [("a", "b", False), (None, "b", False), ("a", "a", True), ("a", None, True)])
+async def test_a_place_is_not_taken_by_naming_it_with_another_token(mine, other, goes):
+    """Over HTTP any worker may say what it likes; one without the API could write into Redis whatever it wants."""
+    source = Source()
+    here = register(source, place="pod-0")
+    await here.enlist()
+    me = worker("me", ME | ({"principal": mine} if mine else {}), "pod-0").model_copy(update={"life": source.cards[0].life})
+    after = worker("after", ME | ({"principal": other} if other else {}), "pod-0")
+    source.known = [me, after.model_copy(update={"enlisted_at": datetime(2999, 1, 1, tzinfo=UTC)})]
+    assert await here.seen() is goes
+
+
 async def test_of_two_workers_of_one_name_that_started_together_one_goes(caplog):
     """Both have looked before either was there; the one whose card was overwritten finds that out."""
     caplog.set_level(logging.WARNING)

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from jobs.cli.output import clean, duration, fit, paint
 from jobs.model import Lease
-from jobs.worker import Summary
+from jobs.summary import Summary
 
 log = logging.getLogger(__name__)
 

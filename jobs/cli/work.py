@@ -23,7 +23,7 @@ from jobs.near import instead
 from jobs.registry import App
 from jobs.runner import Limits
 from jobs.source import JobSource
-from jobs.worker import Summary
+from jobs.summary import Summary
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from jobs.client import SyncClient
 from jobs.errors import JobsError
 from jobs.model import Lease, State
 from jobs.reads import moment
+from jobs.summary import Summary
 from jobs.testing.work import Ear, Mishap
-from jobs.worker import Summary, Worker
+from jobs.worker import Worker
 
 ROUNDS = 10_000
 """How often anything is done again here, at most."""

@@ -223,10 +223,18 @@ MUTANTS = (
     Mutant(
         "a worker dies of a claim without an answer",
         "jobs/claiming.py",
-        "                if isinstance(error, Unfit):\n                    raise\n",
-        "                raise\n",
+        "if isinstance(error, Unfit) or (isinstance(error, Forbidden) and not self._was_answered):",
+        "if True:",
         "a restart of Redis is the end of the fleet",
         "test_worker_trouble.py::test_a_worker_outlives_a_server_that_fails_once[redis-fakeredis-claim-Unavailable]",
+    ),
+    Mutant(
+        "a worker that may not claim asks for ever",
+        "jobs/claiming.py",
+        " or (isinstance(error, Forbidden) and not self._was_answered)",
+        "",
+        "a cron's worker with too few rights never ends, and says nothing to the cron",
+        "test_acl.py::test_a_worker_that_may_come_but_not_claim_is_told_so[valkey]",
     ),
     Mutant(
         "a worker dies of a heartbeat without an answer",

@@ -84,6 +84,14 @@ MUTANTS = (
         "test_register.py::test_who_held_an_exclusive_place_before_is_gone_whatever_it_does",
     ),
     Mutant(
+        "a place is whoever's names it",
+        "jobs/register.py",
+        " and _may_succeed(other, mine)",
+        "",
+        "over HTTP any worker sends any other home",
+        "test_register.py::test_a_place_is_not_taken_by_naming_it_with_another_token[a-b-False]",
+    ),
+    Mutant(
         "news waits for the next heartbeat",
         "jobs/pulse.py",
         "self._loop.call_soon_threadsafe(self._news.set)",
