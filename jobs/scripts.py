@@ -163,7 +163,8 @@ def _of_server(code: str, message: str) -> JobsError | None:
         return Moved(f"this is a cluster: use redis+cluster://… in SUBLET_REDIS_URL ({message})")
     if message.startswith(_NOT_LET):
         return Forbidden(
-            f"Redis does not let this user do that ({message}): see to its rights (ACL), or use another in SUBLET_REDIS_URL"
+            f"Redis does not let this user do that ({message}): see to its rights (`sublet acl` writes them for each role), "
+            "or use another in SUBLET_REDIS_URL"
         )
     if code in _DENIED:
         return Unavailable(f"Redis refused this client ({message}): check user and password in SUBLET_REDIS_URL")

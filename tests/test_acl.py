@@ -547,7 +547,7 @@ def test_a_deployment_lives_on_the_file_that_was_written(guarded):
         hidden = {"pools", "structures"} if role == "read" else set()
         assert {what for what, level in levels.items() if level == "unknown"} <= hidden, told
     line = shell.no(3, "submit", "add", '{"a": 1}', SUBLET_REDIS_URL=as_role["read"])
-    assert line.endswith("see to its rights (ACL), or use another in SUBLET_REDIS_URL"), "and nobody is in doubt"
+    assert line.endswith("(`sublet acl` writes them for each role), or use another in SUBLET_REDIS_URL"), "and nobody is in doubt"
     assert "secret" not in line
     api = Settings(redis_url=as_role["admin"], namespace=namespace)
     with serve_process(api) as server:
@@ -577,6 +577,20 @@ def test_an_admin_mends_a_namespace_and_drops_it(guarded):
         assert shell.json("get", job_id)["state"] == "queued"
         assert shell.run("drop", namespace, "--yes").returncode == 0
         assert owner.keys(f"{base}*") == []
+
+
+@pytest.mark.parametrize("role", ["submit", "work", "tick"])
+def test_a_doctor_with_few_rights_still_sees_that_jobs_would_be_thrown_away(guarded, role):
+    """They may ask for INFO memory alone, as a submit does that is refused there."""
+    shell, path, passwords = guarded
+    shell.env["SUBLET_REDIS_URL"] = url_of(path, f"{shell.env['SUBLET_NAMESPACE']}-{role}", passwords[role])
+    with redis.Redis.from_url(url_of(path, "default", passwords["default"])) as owner:
+        for policy, level, code in ("noeviction", "ok", 0), ("allkeys-lru", "bad", 1):
+            owner.config_set("maxmemory-policy", policy)
+            done = shell.run("doctor", "--json", SUBLET_DURABILITY="replicated")
+            levels = {check["what"]: check["level"] for check in json.loads(done.stdout)["checks"]}
+            assert (done.returncode, levels["eviction"], levels["memory"]) == (code, level, "ok"), done.stdout
+            assert (levels["server"], levels["durability"]) == ("unknown", "unknown")
 
 
 def test_an_api_without_orders_is_a_user_of_several_roles(user, place, desk):

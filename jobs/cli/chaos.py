@@ -12,6 +12,7 @@ from jobs.chaos.run import Run
 from jobs.chaos.scenario import Scenario, scenarios
 from jobs.chaos.servers import Server
 from jobs.cli.output import document, note, table
+from jobs.cli.parser import program
 from jobs.cli.verdicts import document_of, show, verdict_of
 from jobs.client import SyncClient
 from jobs.config import Settings
@@ -59,7 +60,8 @@ def _chosen(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> li
     """The scenarios of these names, or all that can be run there. Raises Invalid for one that is none, or cannot."""
     for name in names:
         if name not in known:
-            raise Invalid(f"there is no scenario {name}{instead(name, known)}: sublet chaos --list shows all")
+            meant = instead(name, known)
+            raise Invalid(f"there is no scenario {name}{meant or ';'} {program()} chaos --list shows all")
         if url and known[name].own_server:
             raise Invalid(f"not against a server of yours: {name} takes one that the suite starts and kills")
     return [each for each in known.values() if (not names or each.name in names) and not (url and each.own_server)]

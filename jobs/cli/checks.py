@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from jobs.cli.findings import Facts, Finding, unknown
 from jobs.cli.inside import foreign, kept, layout, pools, scripts, structures, upkeep, workers
 from jobs.cli.output import duration
+from jobs.cli.parser import program
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
 Lines = dict[tuple[int, int], int]
@@ -120,8 +121,8 @@ def memory(facts: Facts) -> Iterator[Finding]:
     share = used / most
     seen = f"{size(used)} of {size(most)} used ({share:.0%})"
     do = (
-        "raise maxmemory, start workers (sublet stats shows the backlog), "
-        "or keep fewer finished jobs (sublet configure --completed N)"
+        f"raise maxmemory, start workers ({program()} stats shows the backlog), "
+        f"or keep fewer finished jobs ({program()} configure --completed N)"
     )
     if share > facts.settings.memory or share >= 1:
         yield Finding("bad", "memory", f"{seen}: new jobs are refused, from {facts.settings.memory:.0%} on (SUBLET_MEMORY)", do)
@@ -164,7 +165,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
     seen = f"submits wait for {asked} (SUBLET_DURABILITY)"
     if asked == "none":
         yield Finding("ok", "durability", "submits wait for Redis's own word alone (SUBLET_DURABILITY)")
-    elif not info:
+    elif not product(info)[1]:
         yield unknown(facts, "durability", f"{seen}; it does not say whether it can (INFO)")
     elif asked == "replicated":
         has, wants = _replicas(info), facts.settings.replicas

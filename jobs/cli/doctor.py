@@ -171,10 +171,16 @@ def _node(asked: _Asked, place: str, base: str) -> Node:
     return Node(
         node=place,
         skew=now.timestamp() - (before + time.time()) / 2,
-        info=asked.ask(of(machine.server())) or {},
+        info=asked.ask(of(machine.server())) or _room(asked, base),
         config={name: asked.ask(of(machine.config(name))) for name in CONFIG},
         loaded=asked.ask(of(machine.known([script(name).sha for name in NAMES]))),
     )
+
+
+def _room(asked: _Asked, base: str) -> dict[str, Any]:
+    """Of what a server says of itself that part which also those may hear who submit, work or tick."""
+    said = asked.ask(machine.memory(base))
+    return {"maxmemory_policy": said.policy, "used_memory": said.used, "maxmemory": said.most} if said and said.used else {}
 
 
 def _on(base: str, call: Call[T]) -> Call[T]:

@@ -67,6 +67,11 @@ class Facts(NamedTuple):
         return f"look as {self.whom}" if self.whom else ""
 
     @property
+    def misled(self) -> bool:
+        """Were we told another number of partitions than the namespace has? Then most of it is not looked at."""
+        return bool({number for number in self.numbers if number} - {len(self.layouts)})
+
+    @property
     def lost(self) -> list[str]:
         """The bases of partitions of which only other keys are there."""
         return [fault.base for fault in self.audit.faults if fault.seen_in == "base"] if self.audit else []

@@ -16,6 +16,7 @@ SILENT = 60.0
 """Seconds after which a worker, which is to be heard of every 5 s at least, counts as silent."""
 LONG_AGO = 3600.0  # seconds after which a call that failed is no news
 ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen"
+UNSEEN = "not looked at, for the number of partitions is another one"
 CALLERS = {  # what to do where a pool is owed workers, by its invoker
     "http": "have cron call sublet tick every minute, with SUBLET_SIGNING_SECRETS",
     "lambda": "have cron call sublet tick every minute, with boto3 and AWS_REGION",
@@ -91,7 +92,7 @@ def _strange(facts: Facts) -> list[str]:
 def structures(facts: Facts) -> Iterator[Finding]:
     """Does all that is stored of a job say the same?"""
     if facts.audit is None:
-        yield unknown(facts, "structures", "what is stored cannot be compared (SCAN, EVALSHA)")
+        yield unknown(facts, "structures", UNSEEN if facts.misled else "what is stored cannot be compared (SCAN, EVALSHA)")
         return
     seen = f"{facts.audit.looked:,} things looked at{'' if facts.audit.whole else ', a sample'}"
     faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
@@ -145,7 +146,7 @@ def upkeep(facts: Facts) -> Iterator[Finding]:
 def workers(facts: Facts) -> Iterator[Finding]:
     """Is every worker that has not said goodbye still heard of?"""
     if facts.workers is None:
-        yield unknown(facts, "workers", "the register cannot be read")
+        yield unknown(facts, "workers", UNSEEN if facts.misled else "the register cannot be read")
         return
     silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
     silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
