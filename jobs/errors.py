@@ -15,12 +15,12 @@
     ├── Unavailable        Redis did not answer in time: outcome unknown; every verb is safe to send again
     │   ├── Unconfirmed    Redis has it, but not as many replicas or disks as were asked for: send the same again
     │   ├── Forbidden      Redis's access list lets this user not do that
+    │   │   └── Denied     the HTTP API does not take this token, or not for this
     │   ├── Busy           this process has no connection to spare; Redis itself may be well
     │   ├── Demoted        this server takes no writes now: a failover is under way, or was
     │   └── Unfit          what answered cannot be used: not Redis, too old, or set to evict jobs
     │       ├── Moved      it is a node of a cluster, and another one has what was asked for
     │       └── NotDurable it cannot keep jobs as surely as was asked for
-    ├── Denied             the HTTP API does not take this token, or not for this
     ├── Invalid            the request never left this process: bad payload, unknown task, bad name
     └── JobFailed          the job that was waited for ended without a result
         └── JobCancelled
@@ -114,6 +114,10 @@ class Forbidden(Unavailable):
     """The user of the URL may not do this: Redis's access list (ACL) says so."""
 
 
+class Denied(Forbidden):
+    """The HTTP API does not take this token, or not for this; nothing has changed."""
+
+
 class Busy(Unavailable):
     """This process has no connection to spare; Redis itself may be well."""
 
@@ -135,10 +139,6 @@ class NotDurable(Unfit):
 
     job_id = ""
     """The job that is there all the same, where it is about one."""
-
-
-class Denied(JobsError):
-    """The HTTP API does not take this token, or not for this; nothing has changed."""
 
 
 class Invalid(JobsError):

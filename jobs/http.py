@@ -85,6 +85,8 @@ class HttpSource:
         wish = wish | {"claim_id": secrets.token_urlsafe(16)}
         try:
             return await self._ask("POST", "/jobs/claim", wire.claimed, wish, wait=wait)
+        except Denied:  # nothing was given
+            raise
         except (asyncio.CancelledError, Unavailable):
             giving_back = asyncio.ensure_future(self._give_back(wish | {"n": 0}))
             self._unclaimed.add(giving_back)

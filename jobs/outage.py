@@ -3,6 +3,8 @@
 import logging
 import time
 
+from jobs.errors import Forbidden
+
 log = logging.getLogger("jobs.worker")
 
 AGAIN = 60.0
@@ -25,7 +27,7 @@ class Outage:
     def failed(self, what: str, error: Exception) -> None:
         """Something could not be done, for the source did not answer."""
         now = self._failed_at = time.monotonic()
-        self._answered = False
+        self._answered = isinstance(error, Forbidden)  # that is an answer, too
         if self._since is None:
             self._since, self._said_at = now, now
             log.warning("cannot %s: %s", what, error)

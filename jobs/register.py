@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobs import host
@@ -50,6 +50,8 @@ class Register:
         self._exclusive = bool(place) or named
         """Could there be another in its place, or (where somebody has given it) of its name?"""
         self._worker, self._place, self._life = worker, place, secrets.token_hex(8)
+        self._mine: WorkerInfo | None = None
+        """What the register said of it when it was last seen there."""
 
     def _card(self) -> Card:
         about = {**self._me, **self._says()}
@@ -77,6 +79,8 @@ class Register:
         }
         given_back = await self._source.reconcile(gone) if gone else 0
         self.unwanted = await self._source.enlist(self._card())
+        if self._place:
+            self._look(await self._source.workers())
         return given_back
 
     async def seen(self) -> bool:
@@ -87,7 +91,7 @@ class Register:
                 return True
             async with self._turn:
                 return await self._source.enlist(self._card())
-        except NoNamespace:  # the data was flushed: the next claim makes it anew
+        except NoNamespace:  # the data was flushed this very moment: the next claim makes it anew
             return False
 
     async def retire(self) -> bool:
@@ -107,15 +111,23 @@ class Register:
     async def _is_succeeded(self) -> bool:
         """Has another worker come into this one's place, or by its name, since? Whoever did so last has it."""
         known = await self._source.workers()
+        mine = self._look(known)  # if struck off, or not among those that a long list has: as it was
         rivals = [other for other in known if other.name == self._worker or (self._place and other.place == self._place)]
-        mine = next((other for other in rivals if other.life == self._life), None)
-        if mine is None:  # struck off, by one who had the right to
+        if mine is None:
             return bool(rivals)
         return any(
             (other.enlisted_at, other.name) > (mine.enlisted_at, mine.name) and _may_succeed(other, mine)
             for other in rivals
-            if other is not mine
+            if not self._is_this(other)
         )
+
+    def _is_this(self, other: WorkerInfo) -> bool:
+        return (other.name, other.life) == (self._worker, self._life)
+
+    def _look(self, known: Sequence[WorkerInfo]) -> WorkerInfo | None:
+        """Its own card, as it is or as it was last seen."""
+        self._mine = next((each for each in known if self._is_this(each)), self._mine)
+        return self._mine
 
     async def leave(self) -> None:
         """Go. That the source does not answer is no reason to stay."""
@@ -128,4 +140,4 @@ class Register:
 
 def _may_succeed(other: WorkerInfo, mine: WorkerInfo) -> bool:
     """Over HTTP any worker may name any place: only one that came with a token of the same name, or without the API, takes it."""
-    return other.about.get("principal") in (None, mine.about.get("principal"))
+    return other.name == mine.name or other.about.get("principal") in (None, mine.about.get("principal"))

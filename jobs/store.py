@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jobs import roster, verbs
 from jobs.claims import Asked, Claims
 from jobs.config import Settings
-from jobs.errors import JobsError
+from jobs.errors import JobsError, NoNamespace
 from jobs.model import (
     Beat,
     Card,
@@ -152,7 +152,11 @@ class Store:
 
     async def enlist(self, card: Card) -> bool:
         """A worker's sign of life. True when it has been asked to finish and go."""
-        return await self.run(verbs.enlist(self.layout.bases[0], card)) == "drain"
+        call = verbs.enlist(self.layout.bases[0], card)
+        try:
+            return await self.run(call) == "drain"
+        except NoNamespace:  # the data was flushed
+            return await self._anew(call) == "drain"
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers on the register; what they hold is left out."""

@@ -3,11 +3,14 @@
 The lease is five minutes where nothing is said of it: what comes through within a test did not wait for its end.
 """
 
+import json
 import os
 import signal
+import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from tests import dying_tasks as tasks
 from tests.processes import is_alive, on_linux, until
@@ -119,6 +122,40 @@ def test_a_token_from_a_file_lets_a_worker_in_and_is_nowhere_to_be_read(stage, t
         assert (card["about"]["principal"], card["about"]["pid"]) == ("w", worker.pid)
         assert worker.stop() == 0
         assert SECRET not in str(worker) + api.said() + str(card)
+
+
+def test_a_worker_whose_token_loses_its_role_for_a_while_waits_for_it(stage, tmp_path):
+    """What it runs is kept and told afterwards, as when the server is away."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"w:work:{SECRET}\n")
+    with serve_process(stage.settings, "--tokens-file", str(tokens)) as api:
+        stage.over_http(api.url)
+        worker = stage.hire(*FLAGS, env={"SUBLET_TOKEN": SECRET})
+        ids = stage.submit(tasks.rests, stage.go)
+        stage.until_noted("began")
+        tokens.write_text(f"w:submit:{SECRET}\n")
+        worker.hears("cannot", "does not take this token for this")
+        stage.say_go()
+        stage.until_noted("done")
+        tokens.write_text(f"w:work:{SECRET}\n")
+        stage.until_ended(*ids, *stage.submit(tasks.quick, n=3))
+        assert [stage.codes(job_id) for job_id in ids] == [["completed"]]
+        worker.hears("the source answers again")
+        assert worker.stop() == 0
+        assert stage.json("workers") == []
+
+
+def test_a_worker_starts_where_the_data_was_flushed_under_the_api(stage, api):
+    """Its first sign of life makes the namespace anew, as a claim does."""
+    body = json.dumps({"task": "quick", "payload": {}}).encode()
+    asked = urllib.request.Request(f"{api.url}/jobs", body, {"Content-Type": "application/json"})
+    assert urllib.request.urlopen(asked, timeout=10).status == 201
+    with redis.Redis.from_url(stage.settings.redis_url) as raw:
+        assert raw.delete(*raw.keys(f"{{{stage.settings.namespace}:*"))
+    worker = stage.hire(*FLAGS)
+    until(lambda: stage.json("workers"), str(worker))
+    worker.until("completed", id=stage.submit(tasks.quick)[0])
+    assert worker.stop() == 0
 
 
 # ── the first words ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,6 @@
 """A worker's coming and going: what predecessors held comes back, and a live sibling is never touched."""
 
+import asyncio
 import json
 import logging
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ class Source:
 
     async def enlist(self, card):
         self.cards.append(card)
+        await asyncio.sleep(0)
         return self.drains
 
     async def leave(self, card):
@@ -135,6 +137,23 @@ async def test_a_place_is_not_taken_by_naming_it_with_another_token(mine, other,
     after = worker("after", ME | ({"principal": other} if other else {}), "pod-0")
     source.known = [me, after.model_copy(update={"enlisted_at": datetime(2999, 1, 1, tzinfo=UTC)})]
     assert await here.seen() is goes
+
+
+@pytest.mark.parametrize(("other", "goes"), [("b", False), ("a", True)])
+async def test_who_is_not_on_the_list_is_succeeded_only_by_one_who_may(other, goes):
+    """It has the 1,000 that were heard of last, and none after a flush: another's token can see to that, or enlist first."""
+    source = Source()
+    here = register(source, place="pod-0")
+    enlisting = asyncio.create_task(here.enlist())
+    while not source.cards:
+        await asyncio.sleep(0)
+    source.known = [worker("me", ME | {"principal": "a"}, "pod-0").model_copy(update={"life": source.cards[0].life})]
+    await enlisting
+    after = worker("after", ME | {"principal": other}, "pod-0")
+    copy = after.model_copy(update={"name": "copy", "life": source.cards[0].life})
+    source.known = [copy, after]
+    assert await here.seen() is goes
+    assert len(source.cards) == (1 if goes else 2), "who stays is on the list again"
 
 
 async def test_of_two_workers_of_one_name_that_started_together_one_goes(caplog):

@@ -140,11 +140,11 @@ def _told(error: Any) -> tuple[str, str, int]:
     """The code, the words and the exit code of an error."""
     if isinstance(error, Invalid):
         return "INVALID", str(error), 2
+    if isinstance(error, Denied):
+        return "DENIED", str(error), 1
     if isinstance(error, Unavailable):
         code = "UNFIT" if isinstance(error, Unfit) else "UNCONFIRMED" if isinstance(error, Unconfirmed) else "UNAVAILABLE"
         return code, str(error), 3
-    if isinstance(error, Denied):
-        return "DENIED", str(error), 1
     if isinstance(error, Refused):
         return error.code, str(error), 1
     if isinstance(error, JobFailed):

@@ -92,6 +92,14 @@ MUTANTS = (
         "test_register.py::test_a_place_is_not_taken_by_naming_it_with_another_token[a-b-False]",
     ),
     Mutant(
+        "who is not on the list has lost its place",
+        "jobs/register.py",
+        "if self._is_this(each)), self._mine)",
+        "if self._is_this(each)), None)",
+        "whoever enlists a thousand workers sends all others home",
+        "test_register.py::test_who_is_not_on_the_list_is_succeeded_only_by_one_who_may[b-False]",
+    ),
+    Mutant(
         "news waits for the next heartbeat",
         "jobs/pulse.py",
         "self._loop.call_soon_threadsafe(self._news.set)",
