@@ -7,11 +7,11 @@ who was held up, and comes back when the partition was made anew, deletes nothin
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from jobs import keys, machine, partitions, reads, verbs
+from jobs import keys, machine, reads, verbs
 from jobs.errors import Invalid, OutOfMemory, Unfit
 from jobs.scripts import Call
 from jobs.transport import Plan
@@ -40,7 +40,7 @@ class Content(NamedTuple):
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
     """Look at what a namespace has, in all its partitions, however many there are. Raises Invalid for what is no name.
 
-    In a cluster, `spread` is how many partitions there are, as far as is known.
+    In a cluster, `spread` is how many partitions there are, as far as is known (see `widest`).
     """
     found: Counter[str] = Counter()
     yield from _each(namespace, spread, lambda names: found.update(_base(name) for name in names))
@@ -55,7 +55,7 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
             live += yield _alive(base, round((now.timestamp() - ALIVE) * 1000))
         except (Unfit, *reads.SPOILED):
             continue
-    return Content(dict(sorted(found.items(), key=lambda item: int(item[0].rpartition(":")[2][:-1]))), dict(states), sorted(live))
+    return Content(dict(sorted(found.items(), key=lambda item: _number(item[0]))), dict(states), sorted(live))
 
 
 def drop(namespace: str, spread: int = 0, tell: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
@@ -85,16 +85,21 @@ def drop(namespace: str, spread: int = 0, tell: Callable[[int], None] = lambda d
         yield from _each(namespace, spread, delete)
         if deleted == before:
             break
-    for base in sorted(bases):
+    for base in sorted(bases, key=_number, reverse=True):  # in a cluster the first ones say how many there are
         deleted += yield _unlink(base, [base])
     return deleted
+
+
+def widest(namespace: str, spread: int) -> Plan[int]:
+    """How many partitions to look for in a cluster: as many as this process was told, or one of the first bases says."""
+    return max(spread, (yield from _said(keys.base(namespace, i) for i in range(max(spread, PARTITIONS)))))
 
 
 def _mark(base: str, bases: Collection[str]) -> Plan[None]:
     """Have no verb write to a partition any more. What has no base gets one, so that nobody else makes it."""
     try:
         if (yield reads.layout(base)) == "":
-            yield verbs.init(base, (yield from partitions.said(bases)) or len(bases))
+            yield verbs.init(base, (yield from _said(bases)) or min(len(bases), 9999))
         yield verbs.drop(base, (yield _submitted(base)))
     except OutOfMemory:  # it has no base, and there is no room for one: nobody else can make it either
         return
@@ -102,9 +107,22 @@ def _mark(base: str, bases: Collection[str]) -> Plan[None]:
         return
 
 
+def _said(bases: Iterable[str]) -> Plan[int]:
+    """How many partitions there are, as these bases say; 0 where none does. What is no hash says nothing."""
+    most = 0
+    for base in bases:
+        try:
+            most = max(most, (yield reads.partitions(base)))
+        except Unfit:
+            continue
+    return most
+
+
 def _submitted(base: str) -> Call[int]:
+    """How many jobs were submitted; 0 where that is no number of up to 14 digits, as the script has it."""
+
     def read(reply: bytes | None) -> int:
-        return int(reply) if reply and reply.isdigit() else 0
+        return int(reply) if reply and reply.isdigit() and len(reply) <= reads.DIGITS else 0
 
     return Call((("HGET", base, "submitted"),), read)
 
@@ -130,6 +148,10 @@ def _base(key: str) -> str:
     return key[: key.index("}") + 1]
 
 
+def _number(base: str) -> int:
+    return int(base.rpartition(":")[2][:-1])
+
+
 def _exists(base: str) -> Call[bool]:
     return Call((("EXISTS", base),), bool)
 
@@ -153,5 +175,5 @@ def _unlink(base: str, names: Sequence[str]) -> Call[int]:
 
 def _alive(base: str, since: int) -> Call[list[str]]:
     """The workers that were heard of since a moment."""
-    command = ("ZRANGE", keys.workers(base), since, "+inf", "BYSCORE", "LIMIT", 0, PAGE)
+    command = ("ZRANGE", keys.workers(base), since, reads.LAST, "BYSCORE", "LIMIT", 0, PAGE)
     return Call((command,), lambda reply: [name.decode("utf-8", "replace") for name in reply])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -13,9 +14,18 @@ from jobs.scripts import Call
 
 T = TypeVar("T")
 
+DIGITS = 14
+"""Of a number, or of a moment in ms, at most."""
+LAST = 10**DIGITS - 1
+"""The last moment, in ms: a score beyond it, or below 0, is none."""
+_PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
+_NUMBER = re.compile(rb"-?[0-9]{1,14}")
+_LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
+_REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
+_KNOWN = rb"(?:jobs|bytes|completed|dead|cancelled|paused)="  # a later version's may say more
+_SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))[^ =]+=[^ ]+)*)?" % _KNOWN)
 SPOILED = (ValueError, KeyError, OverflowError)
 """What comes of reading a job that is gone, or whose fields none of our scripts has written."""
-
 
 TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "released", "expired", "lease_lost", "queue_full", "forgotten")
 """The counters kept in a base's hash since it was made."""
@@ -60,8 +70,18 @@ def digest(base: str, job_id: str) -> Call[str | None]:
 def pairs(reply: Any) -> dict[str, bytes]:
     """What HGETALL answered, whichever shape the client gives it."""
     if isinstance(reply, dict):
-        return {name.decode(): value for name, value in reply.items()}
-    return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
+        return {shown(name): value for name, value in reply.items()}
+    return {shown(reply[i]): reply[i + 1] for i in range(0, len(reply), 2)}
+
+
+def shown(raw: bytes) -> str:
+    """Text that is stored; with U+FFFD for bytes that are none, as somebody else has written them."""
+    return raw.decode("utf-8", "replace")
+
+
+def number(raw: bytes | None) -> int:
+    """A number that is stored; 0 for none, and for what is no number of up to 14 digits, as somebody else has written it."""
+    return int(raw) if raw and _NUMBER.fullmatch(raw) else 0
 
 
 def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: Any = None) -> Job:
@@ -167,12 +187,22 @@ def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
     """`count` ids of one structure (a state, or `queue:<name>`) from position `start`; finished ones newest first."""
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
-    return Call((command,), lambda reply: [i.decode() for i in reply])
+    return Call((command,), lambda reply: [shown(i) for i in reply])
 
 
 def queues(base: str) -> Call[list[str]]:
-    """The names of all queues that ever had a job or a setting."""
-    return Call((("HKEYS", keys.queues(base)),), lambda reply: sorted(name.decode() for name in reply if name != b"*"))
+    """The names of all queues that ever had a job or a setting; without what can be none's."""
+    return Call((("HKEYS", keys.queues(base)),), lambda reply: sorted(filter(keys.is_name, map(shown, reply))))
+
+
+def odd_settings(base: str) -> Call[list[str]]:
+    """What there is on the list of queues that no script writes, a name or settings: its fields."""
+
+    def read(reply: Any) -> list[str]:
+        fields = pairs(reply) if reply else {}
+        return [name for name, text in fields.items() if not (keys.is_name(name) or name == "*") or not _SETTINGS.fullmatch(text)]
+
+    return Call((("HGETALL", keys.queues(base)),), read)
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
@@ -180,7 +210,7 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply
-        sizes = [(max(0, int(backlog[i] or 0)), max(0, int(backlog[i + 1] or 0))) for i in range(0, len(backlog), 2)]
+        sizes = [(max(0, number(backlog[i])), max(0, number(backlog[i + 1]))) for i in range(0, len(backlog), 2)]
         return [
             Queue(name=name, queued=int(length), jobs=size[0], bytes=size[1], **_settings(text or b""))
             for name, text, size, length in zip(names, settings, sizes, lengths, strict=True)
@@ -192,10 +222,10 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
 
 
 def _settings(text: bytes) -> dict[str, Any]:
-    """`<revision> <verb> [name=value …]` as fields of a Queue."""
-    revision, _, *words = text.decode().split(" ") if text else ("0", "")
-    values = {name: int(value) for name, _, value in (word.partition("=") for word in words)}
-    return {"revision": int(revision), "paused_at": moment(values.pop("paused", None)), "limits": values}
+    """`<revision> <verb> [name=value …]` as fields of a Queue; what is otherwise says nothing, and no script heeds it."""
+    revision, values = _REVISION.match(text), {name.decode(): int(value) for name, value in _LIMIT.findall(text)}
+    paused_at = moment(values.pop("paused", None))
+    return {"revision": int(revision[1]) if revision else 0, "paused_at": paused_at, "limits": values}
 
 
 def stats(base: str, names: Sequence[str]) -> Call[Stats]:
@@ -206,9 +236,9 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
         base_fields = pairs(fields) if fields else {}
         states = {State(name): int(size) for name, size in zip(keys.STRUCTURES, sizes, strict=False)}
         states[State.QUEUED] = sum(map(int, sizes[len(keys.STRUCTURES) :]))
-        at, _, by = base_fields.get("upkeep", b"").decode().partition(" ")
-        totals = {name: int(base_fields.get(name, 0)) for name in TOTALS}
-        return Stats(states=states, totals=totals, upkeep_at=moment(at or None), upkeep_by=by or None)
+        at, _, by = base_fields.get("upkeep", b"").partition(b" ")
+        totals = {name: number(base_fields.get(name)) for name in TOTALS}
+        return Stats(states=states, totals=totals, upkeep_at=moment(number(at) or None), upkeep_by=shown(by) or None)
 
     commands: list[tuple[Any, ...]] = [("HGETALL", base)]
     commands += [("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES]
@@ -220,7 +250,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
     """Up to `count` moves of jobs after the event id `after` (`0` for the oldest kept): job, state, code."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
-        return [(entry[0].decode(), {k: v.decode() for k, v in pairs(entry[1]).items()}) for entry in reply or ()]
+        return [(entry[0].decode(), {k: shown(v) for k, v in pairs(entry[1]).items()}) for entry in reply or ()]
 
     return Call((("XRANGE", keys.events(base), f"({after}", "+", "COUNT", count),), read)
 
@@ -230,7 +260,7 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))
-        return count, moment(min(float(first[1]) for first in reply[1::2] if first)) if count else None
+        return count, moment(max(0.0, min(float(first[1]) for first in reply[1::2] if first))) if count else None
 
     commands: list[tuple[Any, ...]] = []
     for key in (keys.structure(base, "running"), keys.structure(base, "scheduled"), keys.schedules(base)):
@@ -256,9 +286,14 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
 
 def layout(base: str) -> Call[str]:
     """The layout that a partition has; empty where there is none."""
-    return Call((("HGET", base, "layout"),), lambda reply: reply.decode() if reply else "")
+    return Call((("HGET", base, "layout"),), lambda reply: shown(reply) if reply else "")
 
 
 def partitions(base: str) -> Call[int]:
-    """How many partitions the namespace has, by one of its bases; 0 where there is none, or it does not say."""
-    return Call((("HGET", base, "partitions"),), lambda reply: int(reply) if reply and reply.isdigit() else 0)
+    """How many partitions the namespace has, by one of its bases; 0 where there is none, or none that can be."""
+    return Call((("HGET", base, "partitions"),), lambda reply: int(reply) if reply and _PARTITIONS.fullmatch(reply) else 0)
+
+
+def is_odd(base: str) -> Call[bool]:
+    """Is there a base that says a number of partitions which cannot be? Then nobody can make the others."""
+    return Call((("HGET", base, "partitions"),), lambda reply: reply is not None and not _PARTITIONS.fullmatch(reply))

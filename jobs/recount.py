@@ -181,13 +181,14 @@ def _held(fields: Sequence[bytes | None], payload: int) -> Held | None:
     if state not in (b"scheduled", b"queued", b"running") or not spec:
         return None
     header, newline, inline = spec.partition(b"\n")
-    return Held(header.partition(b" ")[0].decode(), len(inline) if newline else int(payload), state == b"running")
+    queue = reads.shown(header.partition(b" ")[0])
+    return Held(queue, len(inline) if newline else int(payload), state == b"running") if keys.is_name(queue) else None
 
 
 def _counted(base: str) -> Call[set[str]]:
     """The queues of which there are numbers."""
     read = keys.backlog(base)
-    return Call((("HKEYS", read),), lambda reply: {n for f in reply if keys.is_name(n := f.decode().rpartition(" ")[0])})
+    return Call((("HKEYS", read),), lambda reply: {n for f in reply if keys.is_name(n := reads.shown(f).rpartition(" ")[0])})
 
 
 def _last(base: str) -> Call[str]:

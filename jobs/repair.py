@@ -30,10 +30,12 @@ PAIRS = {"workers": "worker", "schedules": "schedule"}
 """The sorted sets that name hashes other than jobs."""
 BESIDE = (*PAIRS.values(), "pool")
 """What is looked at besides jobs, as it is said to the script."""
+NO_TEXT = "\ufffd"
+"""What is shown for bytes that are no text. Nobody can name these in a call: they are told, with the key that they are in."""
 UNFINISHED = ("scheduled", "running")
 """Where a name without its hash is a job that is gone, as it is in a queue."""
 ALONE = ("foreign", "waits")
-"""What is left alone: of a wrong type, or with a header that cannot be; and what cannot be looked at because of another key."""
+"""What is left alone: what no script writes, whatever it meant; and what cannot be looked at because of another key."""
 
 
 class Fault(NamedTuple):
@@ -97,12 +99,12 @@ class Walk:
 
     def walk(self) -> Plan[bool]:
         """Go through everything. Did it come to the end?"""
-        names: list[str] = yield reads.queues(self.base)
         wrong = yield reads.foreign(self.base, [])
         if wrong:
             self.faults += [Fault(self.base, "key", key, "foreign") for key in wrong]
             return False
-        self._queues.update(names)
+        self.faults += yield from _odd(self.base)
+        self._queues.update((yield reads.queues(self.base)))
         ended = yield from self._keys()
         for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):
             ended = (yield from self._members(structure)) and ended
@@ -134,6 +136,8 @@ class Walk:
                 if self.enough:
                     return False
                 cursor, found = yield members(self.base, structure, cursor)
+                self.faults += [Fault(self.base, "key", f"{self.base}:{structure} {n}", "foreign") for n in found if NO_TEXT in n]
+                found = [name for name in found if NO_TEXT not in name]
                 if structure in keys.STRUCTURES:
                     there = (yield _exist(self.base, found)) if found else []
                     self.looked += sum(there)
@@ -254,6 +258,13 @@ def _header(base: str, job_id: str) -> Call[tuple[str, str]]:
         return queue, next((word.removeprefix("key=") for word in words[2:] if word.startswith("key=")), "")
 
     return Call((("HGET", keys.job(base, job_id), "spec"),), read)
+
+
+def _odd(base: str) -> Plan[list[Fault]]:
+    """The fields that no script has written of what a partition says of itself and of its queues: each with its key."""
+    odd = [f"{keys.queues(base)} {name}" for name in (yield reads.odd_settings(base))]
+    odd += [f"{base} partitions"] if (yield reads.is_odd(base)) else []
+    return [Fault(base, "key", name, "foreign") for name in odd]
 
 
 def _is_left(base: str) -> Plan[bool]:

@@ -10,7 +10,7 @@ from typing import Any
 from jobs import keys, verbs
 from jobs.errors import Invalid, NotFound
 from jobs.model import WorkerInfo
-from jobs.reads import json_of, pairs, together
+from jobs.reads import DIGITS, LAST, json_of, number, pairs, shown, together
 from jobs.scripts import Call
 from jobs.transport import Plan
 
@@ -20,8 +20,6 @@ SHOWN = 100
 """Ids of a worker's jobs that are shown at most."""
 PAGE = 500
 """Running jobs that are looked at in one round trip."""
-DIGITS = 14
-"""Of a moment in ms, at most."""
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
@@ -90,13 +88,14 @@ def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[st
 
 
 def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
-    """The names of enlisted workers, and when each was last heard of; the latest first."""
+    """The names of enlisted workers, and when each was last heard of; the latest first, without what is no name or no moment."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
         flat = [part for pair in reply for part in pair] if reply and isinstance(reply[0], list | tuple) else reply
-        return [(flat[i].decode(), datetime.fromtimestamp(float(flat[i + 1]) / 1000, UTC)) for i in range(0, len(flat), 2)]
+        named = zip(map(shown, flat[::2]), flat[1::2], strict=True)
+        return [(name, datetime.fromtimestamp(float(at) / 1000, UTC)) for name, at in named if keys.is_name(name)]
 
-    return Call((("ZRANGE", keys.workers(base), 0, MOST - 1, "REV", "WITHSCORES"),), read)
+    return Call((("ZRANGE", keys.workers(base), LAST, 0, "BYSCORE", "REV", "LIMIT", 0, MOST, "WITHSCORES"),), read)
 
 
 def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerInfo]]:
@@ -133,16 +132,16 @@ def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         ids = reply[1][::2] if reply[1] and isinstance(reply[1][0], bytes) else [pair[0] for pair in reply[1]]
-        return int(reply[0]), [job_id.decode() for job_id in ids]
+        return int(reply[0]), [shown(job_id) for job_id in ids]
 
     return Call((("ZSCAN", keys.structure(base, "running"), cursor, "COUNT", PAGE),), read)
 
 
 def _holders(base: str, job_ids: Sequence[str]) -> Call[list[tuple[str, str, int]]]:
-    """Of those of these jobs that run: id, worker, attempt."""
+    """Of those of these jobs that run: id, worker, attempt; without those whose attempt somebody has spoiled."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, str, int]]:
-        found = zip(job_ids, reply, strict=True)
-        return [(job_id, worker.decode(), int(attempt)) for job_id, (worker, attempt) in found if worker and attempt]
+        found = ((job_id, worker, number(attempt)) for job_id, (worker, attempt) in zip(job_ids, reply, strict=True))
+        return [(job_id, shown(worker), attempt) for job_id, worker, attempt in found if worker and attempt]
 
     return together([("HMGET", keys.job(base, job_id), "worker", "attempt") for job_id in job_ids], read)

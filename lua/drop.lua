@@ -2,7 +2,7 @@
 --
 -- LIBS  lib.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  submitted    what the caller saw: the field of the base, 0 where it has none; one that was made anew since has fewer
+-- ARGV  submitted    what the caller saw: the field of the base, 0 where it is no such number; one that was made anew since has fewer
 -- ARGV  key …        none: set the mark. Or keys to delete, in full, all of this partition, at most 1,000; the base at the last
 -- REPLY string       "dropped"; or "deleted <n>", as many of the keys as there were
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID CHANGED TOO_MANY
@@ -22,7 +22,7 @@ if n > 0 then
 end
 if layout == 'dropped' then return layout end
 if layout ~= LAYOUT then return refused(0, 0) end
-if seen > (tonumber(has or 0) or seen) then return refusal('CHANGED', base .. ' was made anew since: look again') end
+if seen > (ms(has) or 0) then return refusal('CHANGED', base .. ' was made anew since: look again') end
 begin()
 call('HSET', base, 'layout', 'dropped')
 return 'dropped'

@@ -5,10 +5,11 @@
 -- ARGV  how          "mend", or "look": the same answers, and nothing is written
 -- ARGV  seen_in id …  what to look at, in twos, at most 100, each with where it was seen, after the base: job, one of the structures,
 --                    queue:<queue> or key:<queue>|<key> with a job's id; worker, schedule or pool with its name
--- REPLY array        one per two: "sound", or what was wrong, with commas between: "placed <structure> <ms>" (it was in none; submitted
---                    at), "stray" (it was in one too many), "lost" (what was left is of no use: removed), "restated" (its state was
---                    lost, or a number), "locked" and "unlocked" (its key), "listed" (its queue), "numbered" (seq, or fence, was
---                    less than its own), "foreign" (of a wrong type, or with a header that cannot be: left alone)
+-- REPLY array        one per two: "sound", or what was wrong, with commas between: "placed <structure> <ms>" (it was in none, or with
+--                    a score that cannot be; submitted at), "stray" (it was in one too many), "lost" (what was left is of no use:
+--                    removed), "restated" (its state was lost, or a number), "locked" and "unlocked" (its key), "listed" (its queue),
+--                    "numbered" (seq, or fence, was less than its own), "foreign" (of a wrong type, or with a header that cannot
+--                    be: left alone)
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local BESIDE = {worker = 'workers', schedule = 'schedules', pool = 'pools'}
@@ -32,7 +33,7 @@ begin_with(how)
 local function check_pair(hash, zset, name, whole, score)
   local stands, left = call('ZSCORE', key(zset), name), remains(hash)
   if left == 'foreign' then return amend('foreign') end
-  local missed = not stands or stands == NEVER and score ~= NEVER        -- its slot would never come
+  local missed = not stands_at(stands) or stands == NEVER and score ~= NEVER     -- its slot would never come
   if whole and missed then amend('placed ' .. zset .. ' ' .. score, 'ZADD', key(zset), score, name) end
   if stands and not whole then amend('stray', 'ZREM', key(zset), name) end
   if left and not whole then amend('lost', 'DEL', hash) end
@@ -40,7 +41,8 @@ end
 
 local function check_worker(name)
   local life, since = unpack(peek('HMGET', key('worker:' .. name), 'life', 'enlisted_at'))
-  check_pair(key('worker:' .. name), 'workers', name, life and ms(since or nil), since)     -- half is an enlist's that stopped
+  local whole = is_name(name) and life and ms(since)                     -- half is an enlist's that stopped
+  check_pair(key('worker:' .. name), 'workers', name, whole, since)
 end
 local function check_schedule(name)
   local v = peek('HMGET', key('schedule:' .. name), 'revision', 'slot', 'plan', 'queue', 'task', 'paused')

@@ -17,6 +17,9 @@ local function amend(word, ...)
   call(...)
 end
 
+-- A score, if it is a moment, or below `most`; any other, which somebody else has written, counts as none.
+local function stands_at(score, most) local n = tonumber(score or nil) return n and n >= 0 and n < (most or 1e14) and score or nil end
+
 -- What the hash of a job that is none is: nil for none at all, "lost" for what nobody can run or keep, "foreign" for another's.
 local function remains(hash)
   local fields = peek('HLEN', hash)
@@ -85,6 +88,7 @@ local function shelve(id, job, state, seen_in, seq)
     if shelf == home then score = stands elseif stands then amend('stray', 'ZREM', key(shelf), id) end
   end
   if not job then return end
+  score = stands_at(score, state == 'queued' and 9e15)
   if state ~= job.state then
     amend('restated', 'HSET', job.hash, 'state', state)
     if job.state == 'running' then amend('restated', 'HDEL', job.hash, unpack(LEASED)) end
@@ -144,10 +148,8 @@ local function check_job(id, seen_in)
   local seq = tonumber(call('HGET', base, 'seq') or nil)     -- it may have been raised for the one before
   local score = shelve(id, job, state, seen_in, seq)
   relock(id, job, state, seen_in)
-  if not job then
-    if state then amend(state, state == 'lost' and 'DEL' or nil, key('job:', id)) loaded[id] = nil end
-    return
-  end
+  if not job and state then amend(state, state == 'lost' and 'DEL' or nil, key('job:', id)) loaded[id] = nil end
+  if not job then return end
   local queue = look_at(job.rules.queue)
   if UNFINISHED[state] and not queue.settings then
     amend('listed', 'HSET', key('queues'), queue.name, '')

@@ -291,7 +291,7 @@ def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
     (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
     assert structures["level"] == "bad"
     assert "3 do not agree with the others: " in structures["seen"]
-    assert structures["seen"].endswith(" (it was in no structure)"), "as the table of --repair has it"
+    assert structures["seen"].endswith(f" ({MENDED['placed'][0]})"), "as the table of --repair has it"
     assert all(job_id in structures["seen"] for job_id in ids)
     assert structures["do"].endswith("doctor --repair mends it, while workers go on")
     said = shell.json("doctor", "--repair")
@@ -423,6 +423,33 @@ def test_a_job_that_is_gone_is_counted_as_lost(own, shell):
     said = shell.run("doctor", "--repair").stdout
     assert "a job that is gone: its hash is not there (deleted or evicted)" in said
     assert "\n1 job is lost\n" in said
+
+
+def test_what_somebody_spoiled_stops_no_command_and_is_told(own, shell):
+    """Neither before the repair nor after it is anything called a bug of ours."""
+    shell.ok("submit", "add", "--queue", "default", "--delay", "1h")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    (job_id,) = own.zrange(keys.structure(base, "scheduled"), 0, -1)
+    own.zadd(keys.structure(base, "scheduled"), {job_id: float("inf")})
+    own.zadd(keys.workers(base), {"w1": float("inf"), b"\xff": 1.7e12})
+    own.hset(keys.worker(base, "w1"), mapping={"life": "l", "enlisted_at": "1700000000000"})
+    own.hset(keys.queues(base), mapping={"default": "xx yy=zz \n", b"\xff\x1b[2J": "0 submit"})
+    own.hset(base, "partitions", "-5")
+    found = {check["what"]: check for check in shell_checks(shell)}
+    assert (found["workers"]["level"], found["structures"]["level"], found["keys"]["level"]) == ("ok", "bad", "bad")
+    assert "\x1b" not in found["keys"]["seen"]
+    done = shell.run("doctor", "--repair", "--json")
+    said = json.loads(done.stdout)
+    assert (done.returncode, [each["kind"] for each in said["mended"]]) == (1, ["placed", "enlisted"])
+    (left,) = said["left"]
+    assert (left["kind"], left["number"]) == ("foreign", 4)
+    assert {f"{base} partitions", f"{keys.queues(base)} default", f"{keys.workers(base)} \ufffd"} < set(left["examples"])
+    assert "HDEL or ZREM that alone" in shell.run("doctor", "--repair").stdout
+    own.hdel(base, "partitions")
+    for words in (("workers",), ("queues",), ("stats",), ("list",), ("work", "tasks:app", "--drain", "--queues", "default")):
+        done = shell.run(*words)
+        assert done.returncode == 0, done.stderr
+    assert shell.run("promote", job_id).returncode == 0
 
 
 def test_what_cannot_be_repaired_is_said_and_the_exit_code_is_1(own, shell):

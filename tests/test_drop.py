@@ -7,9 +7,10 @@ import signal
 import subprocess
 
 import pytest
+import redis
 
 from jobs import keys, verbs
-from jobs.drop import contents, drop
+from jobs.drop import contents, drop, widest
 from jobs.errors import Changed, Invalid, NoNamespace, TooMany, WrongLayout
 from jobs.model import Submission
 from jobs.scripts import script
@@ -216,6 +217,53 @@ async def test_a_base_of_a_wrong_type_goes_with_the_rest(desk):
     assert those_of(desk, namespace(desk)) == []
 
 
+async def test_a_base_of_a_wrong_type_stops_no_mark_of_another(desk):
+    """A partition that has lost its base gets one to be marked, with what the others say: one that is no hash says nothing."""
+    name = namespace(desk)
+    first, second = bases = [keys.base(name, partition) for partition in (0, 1)]
+    for base in bases:
+        await several(desk, base)
+    desk.raw.delete(first, second)
+    desk.raw.set(first, "somebody's")
+    assert list((await follow(desk.run, contents(name))).keys) == bases
+
+    async def run(call):
+        if any(each.startswith(second.encode()) for each in deleted_by(call)):
+            assert desk.raw.hget(second, "layout") == "dropped"
+        return await desk.run(call)
+
+    await follow(run, drop(name))
+    assert those_of(desk, name) == []
+
+
+@pytest.mark.parametrize("spoiled", ["-5", "9" * 20, "many", "1.5", "inf"])
+async def test_a_number_of_jobs_that_is_none_is_no_reason_to_stop(desk, spoiled):
+    await several(desk, desk.base)
+    desk.raw.hset(desk.base, "submitted", spoiled)
+    await follow(desk.run, drop(namespace(desk)))
+    assert those_of(desk, namespace(desk)) == []
+
+
+async def test_in_a_cluster_a_base_says_how_many_partitions_there_are(desk):
+    """…so that none is left behind where this process was told fewer; it is the first one's mark that goes last."""
+    name = namespace(desk)
+    for partition in (0, 70):
+        await several(desk, keys.base(name, partition))
+        desk.raw.hset(keys.base(name, partition), "partitions", 71)
+    desk.raw.set(keys.base(name, 3), "somebody's")
+    assert await follow(desk.run, widest(name, 1)) == 71
+    assert await follow(desk.run, widest(name, 100)) == 100
+    marks = []
+
+    async def run(call):
+        marks.extend(each for each in deleted_by(call) if each.endswith(b"}"))
+        return await desk.run(call)
+
+    await follow(run, drop(name, 71))
+    assert marks == [keys.base(name, partition).encode() for partition in (70, 3, 0)]
+    assert those_of(desk, name) == []
+
+
 async def test_what_is_no_partitions_number_is_another_ones_key(desk):
     name = namespace(desk)
     theirs = [f"{{{name}:{number}}}:x" for number in ("9" * 4301, "007", "00", "1000000")]
@@ -315,6 +363,12 @@ async def test_no_step_deletes_more_than_a_thousand_keys(desk):
 
 
 @pytest.fixture
+def own(shell):
+    with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"], decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
 def name(shell):
     shell.ok("submit", "add", '{"a": 1}')
     shell.ok("submit", "add", '{"a": 2}', "--delay", "1h")
@@ -331,6 +385,21 @@ def test_the_command_says_what_went(shell, name):
     again = shell.run("drop", name, "--yes")
     assert (again.returncode, again.stdout) == (1, "")
     assert f"there is no namespace {name}: nothing was deleted" in again.stderr
+
+
+def test_the_command_finds_all_partitions_whatever_it_was_told(shell, own):
+    """…also when another drop was interrupted, and when a base is no hash."""
+    name = f"{shell.env['SUBLET_NAMESPACE']}x"
+    for queue in "abcdefgh":
+        shell.ok("submit", "add", "--queue", queue, SUBLET_NAMESPACE=name, SUBLET_PARTITIONS="4")
+    own.hset(keys.base(name, 2), "layout", "dropped")
+    own.delete(keys.base(name, 1))
+    own.set(keys.base(name, 1), "somebody's")
+    own.zadd(keys.workers(keys.base(name)), {"w": float("inf")})
+    done = shell.run("drop", name, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("keys of 4 partitions\n")
+    assert list(own.scan_iter(f"{{{name}:*", 1000)) == []
 
 
 def test_the_command_answers_programs(shell, name):

@@ -401,6 +401,71 @@ async def test_a_schedules_slot_that_would_never_come_is_put_back(desk):
     assert dict(desk.raw.zrange(register, 0, -1, withscores=True)) == {"s": 5000, "paused": never, "idle": never}
 
 
+SCORES = ["inf", "-inf", "1e17"]
+"""What is no moment."""
+
+
+@pytest.mark.parametrize("score", SCORES)
+async def test_a_score_that_is_no_moment_counts_as_none(desk, score):
+    """…of jobs, workers and schedules: it is mended as one that is missing."""
+    await one_of_each(desk)
+    names = {"scheduled": "late", "running": "held", "completed": "done", "dead": "dead", "cancelled": "off"}
+    seen = [*(("job", name) for name in names.values()), ("job", "a"), ("worker", "w"), ("schedule", "s")]
+    names |= {"workers": "w", "schedules": "s"}
+    before = {shelf: desk.score(shelf, name) for shelf, name in names.items()}
+    for shelf, name in (*names.items(), ("queue:q", "a")):
+        desk.raw.zadd(keys.structure(desk.base, shelf), {name: float(score)})
+    said = await put_right(desk, *seen)
+    assert [words.rpartition(" ")[0] for words in said] == [
+        f"placed {shelf}" for shelf in (*list(names)[:5], "queued", *list(names)[5:])
+    ]
+    after = {shelf: desk.score(shelf, name) for shelf, name in names.items()}
+    assert after.pop("running") - desk.now() == pytest.approx(30_000, abs=5000)
+    before.pop("running")
+    assert after == pytest.approx(before, abs=1000)
+    assert desk.members("queue:q")[-1] == "a"
+    assert (await fixed(desk))[1] == []
+
+
+async def test_a_moment_that_is_the_last_one_is_left(desk):
+    await one_of_each(desk)
+    desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"late": 99999999999999})
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {"dead": 0})
+    assert await put_right(desk, ("job", "late"), ("job", "dead")) == ["sound", "sound"]
+
+
+async def test_a_worker_whose_name_cannot_be_is_removed(desk):
+    await desk.enlist("w")
+    desk.raw.hset(keys.worker(desk.base, "a b"), mapping={"life": "x", "enlisted_at": desk.now()})
+    desk.raw.zadd(keys.workers(desk.base), {"a b": desk.now()})
+    assert await put_right(desk, ("worker", "w"), ("worker", "a b")) == ["sound", "stray, lost"]
+
+
+async def test_what_no_script_writes_and_nobody_can_mend_is_told_and_left(desk):
+    """Names that are no text, settings that are none, a number of partitions that cannot be; and what is beside it is mended."""
+    await one_of_each(desk)
+    await desk.arrange("configure", "r", None, "jobs=7")
+    await desk.arrange("pause", "r")
+    desk.raw.zadd(keys.workers(desk.base), {b"\xff": desk.now()})
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {b"\xfe": desk.now()})
+    queues = keys.queues(desk.base)
+    odd = {b"\xff": "", "a b": "", "x": "xx yy=zz \n", "y": "1 configure jobs=zz", "z": "1 configure jobs=5x"}
+    desk.raw.hset(queues, mapping={**odd, "new": "3 configure later=5/s", "*": "1 configure dead=5"})
+    desk.raw.hset(desk.base, "partitions", "abc")
+    desk.raw.zrem(keys.queue(desk.base, "q"), "a")
+    seen, mended = await fixed(desk)
+    told = {f"{queues} \ufffd", *(f"{queues} {name}" for name in ("a b", "x", "y", "z")), f"{desk.base} partitions"}
+    assert {fault.key for fault in seen.faults} == told | {f"{desk.base}:workers \ufffd", f"{desk.base}:dead \ufffd"}
+    assert words(seen.faults) == ["foreign"]
+    assert [(fault.name, fault.words.partition(" ")[0]) for fault in mended] == [("a", "placed")]
+    desk.raw.hdel(queues, *odd)
+    desk.raw.hdel(desk.base, "partitions")
+    desk.raw.zrem(keys.workers(desk.base), b"\xff")
+    desk.raw.zrem(keys.structure(desk.base, "dead"), b"\xfe")
+    assert (await fixed(desk))[0].faults == []
+    await desk.run(verbs.init(desk.base))
+
+
 # the call
 
 

@@ -51,6 +51,22 @@ async def test_workers_are_shown_with_what_they_hold_the_latest_first(store, des
     assert [(w.name, w.leases) for w in await store.workers()] == [("two", 0), ("one", 0)], "without looking at jobs"
 
 
+@pytest.mark.parametrize("score", ["inf", "-inf", "1e17"])
+async def test_what_somebody_spoiled_on_the_register_hides_nobody(store, desk, score):
+    """A moment that is none, a name that is no text, a job whose attempt is no number: they are passed over."""
+    for name in ("w", "spoiled"):
+        await store.enlist(card(name))
+    (held, _) = await hold(store, "w", 2)
+    desk.raw.zadd(keys.workers(desk.base), {"spoiled": float(score), b"\xff": desk.now()})
+    desk.raw.zadd(keys.workers(desk.base), {f"many{n}": float(score) for n in range(roster.MOST)})
+    desk.raw.zadd(keys.workers(desk.base), {"a b": desk.now()})
+    desk.raw.hset(keys.worker(desk.base, "a b"), mapping=desk.card("w"))
+    desk.raw.hset(keys.worker(desk.base, "w"), b"\xff", "")
+    desk.raw.hset(keys.job(desk.base, held.id), "attempt", "spoiled")
+    desk.raw.zadd(keys.structure(desk.base, "running"), {b"\xff": desk.now()})
+    assert [(worker.name, worker.leases) for worker in await store.follow(store.layout.workers())] == [("w", 1)]
+
+
 async def test_a_worker_in_another_language_may_say_what_it_likes(store):
     await store.enlist(Card("text", "1", "", b"not JSON, \xff"))
     await store.enlist(Card("list", "1", "", b"[1]"))

@@ -284,6 +284,35 @@ async def test_what_is_lost_by_hand_takes_no_room_for_ever(desk):
     assert desk.backlog() == (0, 0)
 
 
+async def test_what_somebody_spoiled_is_passed_over_by_who_reads(desk):
+    """Queues, numbers and events: what is no text, no number and no setting says nothing, as the scripts have it."""
+    await desk.submit("a")
+    await desk.submit("b", queue="r")
+    await desk.arrange("configure", "r", None, "jobs=7")
+    desk.raw.hset(keys.queues(desk.base), mapping={"q": "xx yy=zz \n", b"\xff": "1 pause"})
+    desk.raw.hset(keys.backlog(desk.base), mapping={"q jobs": "spoiled", "r bytes": "1.5"})
+    desk.raw.hset(desk.base, mapping={"submitted": "spoiled", "upkeep": b"spoiled \xff", b"\xff": "", "failed": "9" * 30})
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {b"\xff": 1})
+    desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"0-x": float("-inf")})
+    desk.raw.xadd(keys.events(desk.base), {"jobs": b"\xff"})
+    names = await desk.run(reads.queues(desk.base))
+    assert names == ["q", "r"]
+    q, r = await desk.run(reads.describe(desk.base, names))
+    assert (q.revision, q.paused_at, q.limits, q.jobs, q.queued) == (0, None, {}, 0, 1)
+    assert (r.revision, r.limits, r.jobs, r.bytes) == (1, {"jobs": 7}, 1, 0)
+    assert await desk.run(verbs.configure(desk.base, "q", q.revision, "jobs=5")) == "jobs=5"
+    found = await desk.run(reads.stats(desk.base, names))
+    assert (found.totals["submitted"], found.totals["failed"], found.upkeep_at) == (0, 0, None)
+    assert found.states["queued"] == 2
+    dead = await desk.run(reads.ids(desk.base, "dead", 0, 10))
+    assert await desk.run(reads.summaries(desk.base, dead)) == []
+    for spoiled in ("99999", "0", "007", "-5", "abc"):
+        desk.raw.hset(desk.base, "partitions", spoiled)
+        assert (await desk.run(reads.partitions(desk.base)), await desk.run(reads.is_odd(desk.base))) == (0, True)
+    assert (await desk.run(reads.overdue(desk.base, desk.now())))[0] == 1
+    assert (await desk.run(reads.events(desk.base, "0", 100)))[-1][1] == {"jobs": "\ufffd"}
+
+
 async def test_the_doctor_names_the_key(desk):
     await desk.submit("a")
     calls = reads.foreign(desk.base, ["q"])

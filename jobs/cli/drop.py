@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from jobs.cli.output import clean, document, note, write
 from jobs.cli.parser import program
-from jobs.cli.session import client_of, look, settings_of
-from jobs.drop import Content, contents
+from jobs.cli.session import client_of, settings_of
+from jobs.drop import Content, contents, widest
 from jobs.drop import drop as forget
 from jobs.errors import Changed, Invalid, JobsError
 from jobs.keys import is_name
+from jobs.transport import follow_sync
 
 NAMED = 3
 """Workers that are named."""
@@ -21,14 +22,15 @@ def drop(args: Namespace) -> int:
     if not is_name(args.name):
         raise Invalid(f"namespace {args.name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     settings = replace(settings_of(args), namespace=args.name)
-    spread = settings.partitions if "+cluster://" in settings.redis_url else 0
-    with client_of(settings) as client:
-        there = look(client, contents(args.name, spread))
+    with client_of(settings) as client:  # whatever there is is to go: nobody has to agree first on how many partitions that is
+        run, many = client.transport.run, "+cluster://" in settings.redis_url
+        spread = follow_sync(run, widest(args.name, settings.partitions)) if many else 0
+        there = follow_sync(run, contents(args.name, spread))
         if not there.keys:
             raise JobsError(f"there is no namespace {args.name}: nothing was deleted")
         _agree(args, there)
         try:
-            deleted = look(client, forget(args.name, spread, _progress))
+            deleted = follow_sync(run, forget(args.name, spread, _progress))
         except Changed:
             raise JobsError(
                 f"{args.name} was dropped by somebody else, and made anew since: of that nothing was deleted"

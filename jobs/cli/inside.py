@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from jobs.cli.findings import Facts, Finding, unknown
-from jobs.cli.output import duration
+from jobs.cli.output import clean, duration
 from jobs.cli.parser import program
 from jobs.cli.repair import MENDED, kinds
 from jobs.pool import Pool
@@ -74,8 +74,9 @@ def foreign(facts: Facts) -> Iterator[Finding]:
     elif found := [*dict.fromkeys([*facts.foreign, *_strange(facts)])]:
         waits = len({fault.key for fault in facts.audit.faults if fault.words == "waits"}) if facts.audit else 0
         more = f"; and {waits:,} job{'s wait' if waits > 1 else ' waits'} for it, to be left alone" if waits else ""
-        seen = f"of a wrong type, or not as scripts write it, so that they stop at it: {', '.join(found[:5])}{more}"
-        yield Finding("bad", "keys", seen, "find who wrote it; then restore it, or DEL it if what it held can be spared")
+        seen = f"of a wrong type, or not as scripts write it, so that they stop at it: {clean(', '.join(found[:5]))}{more}"
+        spared = "or DEL it if what it held can be spared (where something is named behind a key, HDEL or ZREM that)"
+        yield Finding("bad", "keys", seen, f"find who wrote it; then restore it, {spared}")
     elif facts.lost:
         yield Finding("unknown", "keys", f"not all were looked at, as {', '.join(facts.lost)} is gone", "repair, then look again")
     elif not any(facts.layouts):
@@ -100,7 +101,7 @@ def structures(facts: Facts) -> Iterator[Finding]:
         some = "all others" if any(fault.words == "waits" for fault in facts.audit.faults) else "all"
         yield Finding("ok", "structures", f"{seen}; {some} agree with each other")
         return
-    examples = ", ".join(f"{fault.name} ({_words(fault)})" for fault in faults[:3])
+    examples = clean(", ".join(f"{fault.name} ({_words(fault)})" for fault in faults[:3]))
     verb = "does" if len(faults) == 1 else "do"
     yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not agree with the others: {examples}",
                   f"{program()} doctor --repair mends it, while workers go on")  # fmt: skip

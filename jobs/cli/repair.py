@@ -20,7 +20,7 @@ MENDED = {
     "baseless": ("a partition had no base", "made anew"),
     "lost": ("what was left of it could be neither run nor kept", "removed, and lost"),
     "gone": ("a job that is gone: its hash is not there (deleted or evicted)", "its name removed, and lost"),
-    "placed": ("it was in no structure", "put back"),
+    "placed": ("it was in no structure, or with a score that cannot be", "put back"),
     "stray": ("it was named where it did not belong", "removed there"),
     "restated": ("its state was lost, or could not be", "given the one that it shows"),
     "locked": ("it did not hold its key", "holds it again"),
@@ -28,14 +28,15 @@ MENDED = {
     "listed": ("a job's queue was not on the list", "listed"),
     "numbered": ("a counter was lower than what it counts", "raised"),
     "recounted": ("a queue's backlog was wrong", "counted anew"),
-    "enlisted": ("a worker or a schedule was not on the register, or its slot would never come", "put there"),
+    "enlisted": ("a worker or a schedule was not on the register, or its moment could never be", "put there"),
     "unlisted": ("a worker or a schedule is gone, and was on the register", "removed there"),
     "useless": ("what was left of a worker, a schedule or a pool is of no use", "removed"),
 }
 """The script's words: what was found, and what was done about it; and what they are called where they are of no job."""
 NO_JOB = {"placed": "enlisted", "stray": "unlisted", "lost": "useless"}
 LEFT = {
-    "foreign": "of a wrong type, or with a header that cannot be: find who wrote it; then restore it, or DEL it",
+    "foreign": "of a wrong type, or not as scripts write it: find who wrote it; then restore it, or DEL it; where something is "
+    "named behind a key, HDEL or ZREM that alone",
     "waits": "that wait for such a key, and cannot be looked at: leave them as they are, and run it again then",
     "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
     "busy": "so much moves that backlogs cannot be counted: try again; they are right by themselves when a queue runs dry",
