@@ -176,7 +176,7 @@ ERRORS = [error for error in vars(errors).values() if isinstance(error, type) an
 @pytest.mark.parametrize("error", ERRORS)
 def test_every_error_that_the_store_may_raise_is_a_problem_of_its_own(error):
     problem = problem_of(error("words"))
-    away = dict.fromkeys((errors.Unfit, errors.Moved, errors.Demoted, errors.Forbidden), "unavailable")
+    away = dict.fromkeys((errors.Unfit, errors.Moved, errors.Demoted, errors.Forbidden, errors.Denied), "unavailable")
     expected = {errors.Refused: "internal", errors.NotDurable: "not-set-up"} | away
     assert problem.slug == expected.get(error, getattr(error, "code", error.__name__).lower().replace("_", "-"))
     status = KINDS[problem.slug].status

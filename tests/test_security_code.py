@@ -43,6 +43,7 @@ REACHES = {
     "jobs.recurring": "options of our own table",
     "jobs.pool": "fields of our own table",
     "jobs.worker": "counts of our own",
+    "jobs.summary": "counts of our own",
     "jobs.pipe": "the parts of a task's own name, where its module must have that very task",
     "jobs.child": "likewise: the tasks that the worker has named at the start, by their numbers",
     "jobs.load": "the app's name, from whoever starts the process",
