@@ -64,7 +64,7 @@ class Api:
             reply = problem.reply()
         except JobsError as error:
             if isinstance(error, Busy):
-                self._outage.crowded("answer", error)
+                self._outage.hindered("answer everything", error)
             elif isinstance(error, Unavailable):
                 self._outage.failed("answer", error)
             reply = problem_of(error).reply()

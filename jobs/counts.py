@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs import keys
-from jobs.reads import TOTALS, pairs, together
+from jobs.reads import TOTALS, number, pairs, shown, together
 from jobs.scripts import Call
 
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
@@ -95,8 +95,8 @@ def survey(base: str) -> Call[Survey]:
             now=int(time[0]) * 1000 + int(time[1]) // 1000,
             sizes=dict(zip(keys.STRUCTURES, map(int, sizes), strict=True)),
             totals={name: _whole(totals.get(name)) for name in TOTALS},
-            upkeep_at=int(upkeep) if upkeep else None,
-            upkeep_by=by.decode("utf-8", "replace"),
+            upkeep_at=max(0, number(upkeep)) or None,
+            upkeep_by=shown(by),
             known=int(lines) - int(known),
             busy={name: count for name, count in jobs.items() if count > 0},
             others=frozenset(pairs(names)) - {OTHERS},
@@ -150,7 +150,7 @@ def _queue(
         queued=int(queued),
         running=running,
         paused=name != OTHERS and b" paused=" in (settings or b""),
-        head=head[0].decode() if head else None,
+        head=shown(head[0]) if head else None,
         wait=wait,
         completed=completed,
         failed=failed,
@@ -188,7 +188,7 @@ def _due(spec: bytes, ended: bytes) -> int | None:
     _, _, again = ended.partition(b" scheduled ")
     if again.isdigit():
         return int(again)
-    words = spec.partition(b"\n")[0].decode().split(" ")
+    words = shown(spec.partition(b"\n")[0]).split(" ")
     if len(words) < 3 or not words[2].isdigit():
         return None
     rules = dict(word.partition("=")[::2] for word in words[3:])

@@ -4,6 +4,7 @@ import contextlib
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -41,13 +42,12 @@ class Endpoint:
         """What says who we are."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
-    def renew(self) -> bool:
-        """The token was refused: is there another in its file by now?"""
-        before = self._token
+    def renew(self, sent: Mapping[str, str]) -> bool:
+        """The token of a request's headers was refused: is there another by now, or in its file?"""
         if self._file:
             with contextlib.suppress(Invalid):  # it is being replaced, perhaps; the refusal says what is wrong
                 self._token = _fit(_first_line(self._file))
-        return self._token != before
+        return self.headers != sent
 
     @property
     def is_overheard(self) -> bool:
@@ -87,9 +87,8 @@ class Endpoint:
             return Denied(f"{what} wants a token{said if status == 403 else ''}: set SUBLET_TOKEN, or SUBLET_TOKEN_FILE")
         if status == 401:
             return Denied(f"{what} does not take this token: check {variable}")
-        return Denied(
-            f"{what} does not take this token for this{said}: a worker needs one with the role `work`; check {variable}"
-        )
+        needed = "" if "did not come with" in detail else "a worker needs one with the role `work`; "
+        return Denied(f"{what} does not take this token for this{said}: {needed}check {variable}")
 
     def foreign(self, what: str) -> Unavailable:
         """The error for an answer that the API would not give."""

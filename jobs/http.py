@@ -250,8 +250,9 @@ class HttpSource:
             body = {**body, "wait": wait}
         elif wait:
             path = f"{path}?wait={wait:.3f}"
+        sent = self._at.headers
         answer = await self._once(method, path, body, wait)
-        if answer.status == 401 and self._at.renew():
+        if answer.status == 401 and self._at.renew(sent):
             answer = await self._once(method, path, body, wait)
         if answer.status in GATEWAY:
             raise aiohttp.ClientError(f"a gateway says {answer.status}")

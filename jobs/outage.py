@@ -20,7 +20,7 @@ class Outage:
         self._since: float | None = None
         self._failed_at = 0.0
         self._answered = True
-        self._crowded_at: float | None = None
+        self._hindered_at: float | None = None
         self._said_at = 0.0
         self._unsaid = 0
 
@@ -37,12 +37,12 @@ class Outage:
         else:
             self._unsaid += 1
 
-    def crowded(self, what: str, error: Exception) -> None:
-        """Something could not be done, for there was no room in this process: no outage, and said once a minute at most."""
+    def hindered(self, what: str, error: Exception) -> None:
+        """Something could not be done, and yet the source is not away: no outage, and said once a minute at most."""
         now = time.monotonic()
-        if self._crowded_at is None or now - self._crowded_at >= AGAIN:
-            self._crowded_at = now
-            log.warning("cannot %s everything: %s", what, error)
+        if self._hindered_at is None or now - self._hindered_at >= AGAIN:
+            self._hindered_at = now
+            log.warning("cannot %s: %s", what, error)
 
     @property
     def ongoing(self) -> bool:

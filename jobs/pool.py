@@ -149,7 +149,10 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
     failed_at = datetime.fromtimestamp(int(counted["failed_at"]) / 1000, UTC) if counted.get("failed_at") else None
     failed = {"failures": int(counted.get("failed") or 0), "failed_at": failed_at, "failure": counted.get("words") or ""}
     how = {"name": name, "target": found[3], "revision": int(found[1])}
-    return Pool.model_validate({**said, "queues": tuple(said["queues"].split(",")), **counts, **failed, **how})
+    queues = tuple(said["queues"].split(","))
+    if not all(map(is_name, queues)):
+        raise ValueError("this is no pool")
+    return Pool.model_validate({**said, "queues": queues, **counts, **failed, **how})
 
 
 def sum_from(numbers: Mapping[str, int]) -> Sum:

@@ -7,12 +7,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jobs import counts, keys
+from jobs import counts, keys, reads
 from jobs.errors import Changed, Invalid, NotFound
 from jobs.invokers import check_target
 from jobs.keys import is_name, partition_of_queue
 from jobs.pool import Pool, check, pool_from, sum_from
-from jobs.reads import pairs, together
 from jobs.scripts import Call, script
 from jobs.transport import Plan
 
@@ -61,7 +60,7 @@ def summon(
     def read(reply: list[Any]) -> Summoning:
         given, word, settings, target, *rest = reply
         numbers = {rest[i].decode(): int(rest[i + 1]) for i in range(0, len(rest), 2)}
-        return Summoning(int(given), word.decode(), settings.decode(), target.decode(), numbers)
+        return Summoning(int(given), word.decode(), reads.shown(settings), reads.shown(target), numbers)
 
     rest = [field for queue in elsewhere for field in queue]
     return script("summon").call(base, read, rest, pool=name, summons=summons, n=n, leaver=leaver)
@@ -192,7 +191,7 @@ def _elsewhere(queue: counts.QueueNumbers) -> Elsewhere:
 def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:
     try:
         return pool_from(name, stored, counted)
-    except (ValueError, KeyError, OverflowError):
+    except (*reads.SPOILED, OSError):  # of a moment in no year that there is
         return None
 
 
@@ -206,7 +205,7 @@ def _stored(base: str) -> Call[dict[str, str]]:
     """What is stored of each pool, by name."""
 
     def read(reply: Any) -> dict[str, str]:
-        return {name: text.decode("utf-8", "replace") for name, text in pairs(reply).items()} if reply else {}
+        return {name: reads.shown(said) for name, said in reads.pairs(reply).items()} if reply else {}
 
     return Call((("HGETALL", keys.pools(base)),), read)
 
@@ -215,7 +214,7 @@ def _counted(base: str, names: Sequence[str]) -> Call[list[dict[str, str]]]:
     """What was counted of these pools."""
 
     def read(reply: Sequence[Any]) -> list[dict[str, str]]:
-        texts = [[value.decode("utf-8", "replace") if value else "" for value in values] for values in reply]
+        texts = [[reads.shown(value) if value else "" for value in values] for values in reply]
         return [dict(zip(COUNTED, values, strict=True)) for values in texts]
 
-    return together([("HMGET", keys.pool(base, name), *COUNTED) for name in names], read)
+    return reads.together([("HMGET", keys.pool(base, name), *COUNTED) for name in names], read)

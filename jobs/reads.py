@@ -32,8 +32,13 @@ TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "released", "
 
 
 def moment(milliseconds: bytes | str | float | None) -> datetime | None:
-    """A moment from milliseconds since 1970, as Redis keeps them."""
-    return None if milliseconds is None else datetime.fromtimestamp(float(milliseconds) / 1000, UTC)
+    """A moment from milliseconds since 1970, as Redis keeps them. Raises ValueError for what is none."""
+    if milliseconds is None:
+        return None
+    at = float(milliseconds)
+    if not 0 <= at <= LAST:
+        raise ValueError(f"{at:g} is no moment")
+    return datetime.fromtimestamp(at / 1000, UTC)
 
 
 def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], T]) -> Call[T]:
@@ -61,7 +66,7 @@ def digest(base: str, job_id: str) -> Call[str | None]:
     """The rule `digest` of a job, which its submitter chose; None where it has none, or there is no such job."""
 
     def read(reply: bytes | None) -> str | None:
-        words = (reply or b"").partition(b"\n")[0].decode().split(" ")[3:]
+        words = shown((reply or b"").partition(b"\n")[0]).split(" ")[3:]
         return next((word.removeprefix("digest=") for word in words if word.startswith("digest=")), None)
 
     return Call((("HGET", keys.job(base, job_id), "spec"),), read)
@@ -238,7 +243,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
         states[State.QUEUED] = sum(map(int, sizes[len(keys.STRUCTURES) :]))
         at, _, by = base_fields.get("upkeep", b"").partition(b" ")
         totals = {name: number(base_fields.get(name)) for name in TOTALS}
-        return Stats(states=states, totals=totals, upkeep_at=moment(number(at) or None), upkeep_by=shown(by) or None)
+        return Stats(states=states, totals=totals, upkeep_at=moment(max(0, number(at)) or None), upkeep_by=shown(by) or None)
 
     commands: list[tuple[Any, ...]] = [("HGETALL", base)]
     commands += [("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from jobs import keys
 from jobs.errors import Invalid
 from jobs.options import PAYLOAD_MAX, Options
-from jobs.reads import json_of, moment, pairs, together
+from jobs.reads import json_of, moment, pairs, shown, together
 from jobs.schedule import Recurrence, upcoming, words
 from jobs.scripts import Call
 
@@ -215,8 +215,8 @@ def _score(base: str, name: str) -> tuple[Any, ...]:
 
 
 def names(base: str) -> Call[list[str]]:
-    """The names of all schedules of a partition, sorted."""
-    return Call((("ZRANGE", keys.schedules(base), 0, -1),), lambda reply: sorted(name.decode() for name in reply))
+    """The names of all schedules of a partition, sorted; without what is no name."""
+    return Call((("ZRANGE", keys.schedules(base), 0, -1),), lambda reply: sorted(n for n in map(shown, reply) if keys.is_name(n)))
 
 
 def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:

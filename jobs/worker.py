@@ -185,8 +185,11 @@ class Worker:
         self._runner.keeper.check()
         if self._runner.stuck >= self.slots:
             self._give_up(f"as many threads as there are slots ({self.slots}) would not end")
-        if await self._register.seen():
-            self.drain()
+        try:
+            if await self._register.seen():
+                self.drain()
+        except Forbidden as error:
+            self._outage.hindered("be seen on the register", error)
 
     def _about(self) -> dict[str, Any]:
         """What this worker says of itself on the register."""

@@ -38,8 +38,7 @@ end
 local function ms(text) return text and #text <= 14 and string.find(text, '^%d+$') and tonumber(text) end
 -- A whole number that is stored, as it is; the other one for what somebody else has written: between two writes is no time to raise.
 local function numeral(text, otherwise)
-  local n = text and tonumber(text)
-  return n and n >= 0 and n < 9e15 and n % 1 == 0 and text or otherwise
+  return text and #text <= 16 and string.find(text, '^%d+$') and tonumber(text) < 9e15 and text or otherwise
 end
 
 -- The refusal of what is not a whole number of items up to `limit`; nil for what is.

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import urllib.request
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from jobs.cli.repair import MENDED
 from jobs.config import Settings
 from jobs.pool import Pool, Sum
 from jobs.repair import Audit, Fault
+from tests.serving import serve_process
 
 pytest_plugins = ["tests.shell"]
 
@@ -450,6 +452,36 @@ def test_what_somebody_spoiled_stops_no_command_and_is_told(own, shell):
         done = shell.run(*words)
         assert done.returncode == 0, done.stderr
     assert shell.run("promote", job_id).returncode == 0
+
+
+def test_what_somebody_spoiled_of_queues_schedules_and_pools_hides_no_others(own, shell):
+    """For people, and over HTTP for who scales by numbers."""
+    for words in (("pools", "set", "main", "--queues", "a"), ("pools", "set", "odd", "--queues", "b")):
+        shell.ok(*words)
+    for name in ("good", "early", "late"):
+        shell.ok("schedules", "add", name, "add", "--every", "1h")
+    shell.ok("submit", "add", "--queue", "q")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.zadd(keys.queue(base, "q"), {b"\xff\xfe": -1})
+    own.hset(keys.job(base, "0-x"), "spec", b"r add \xff key=\xff\n{}")
+    own.zadd(keys.queue(base, "r"), {"0-x": 1})
+    own.hset(keys.queues(base), mapping={"r": ""})
+    own.zadd(keys.schedules(base), {b"\xff": 4e12})  # one that is due is struck off by whoever picks
+    own.hset(keys.schedule(base, "early"), "made_at", "9" * 21)
+    own.hset(keys.schedule(base, "late"), "slot", "9" * 21)
+    own.hset(keys.pools(base), "odd", own.hget(keys.pools(base), "odd").encode().replace(b"queues=b", b"queues=\xff"))
+    settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
+    with serve_process(settings) as server:
+        for upkeep in ("-99999999999999", "abc", "9" * 30):  # the first one that looks sees to what is due, and sets it
+            own.hset(base, "upkeep", upkeep)
+            for way in ("/stats", "/metrics"):
+                assert urllib.request.urlopen(server.url + way, timeout=10).status == 200
+            assert "upkeep_at" in shell.json("stats")
+        for way, name in (("/schedules", "good"), ("/pools", "main")):
+            found = json.load(urllib.request.urlopen(server.url + way, timeout=10))[way[1:]]
+            assert [each["name"] for each in found] == [name]
+            said = shell.json(way[1:])
+            assert [each["name"] for each in (said[way[1:]] if isinstance(said, dict) else said)] == [name]
 
 
 def test_what_cannot_be_repaired_is_said_and_the_exit_code_is_1(own, shell):

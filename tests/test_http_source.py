@@ -345,6 +345,16 @@ async def test_a_token_opens_and_what_is_refused_says_which_variable_to_set(guar
     await source.aclose()
 
 
+async def test_a_token_that_was_replaced_is_read_again_by_all_that_were_refused(guarded, tmp_path):
+    """Two requests go out with the old one; the first to be refused reads the file, and so the other finds nothing new there."""
+    file = tmp_path / "token"
+    file.write_text("an-old-token\n")
+    source = HttpSource(guarded, file)
+    file.write_text(f"{SECRET}\n")
+    assert await asyncio.gather(*(claim(source) for _ in range(5))) == [[]] * 5
+    await source.aclose()
+
+
 async def test_a_token_that_was_replaced_in_its_file_is_read_again(guarded, tmp_path):
     file = tmp_path / "token"
     file.write_text("an-old-token\n")

@@ -45,7 +45,7 @@ def test_the_next_outage_is_said_at_once_again(clock, caplog):
 def test_a_process_without_room_is_no_outage_and_said_once_a_minute(clock, caplog):
     seen = outage.Outage()
     for _ in range(122):
-        seen.crowded("answer", Unavailable("no room"))
+        seen.hindered("answer everything", Unavailable("no room"))
         assert not seen.ongoing
         seen.over()
         clock.now += 0.5

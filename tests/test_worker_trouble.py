@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from jobs import App, Client, Context, Discard, Snooze, keys
-from jobs.errors import NoNamespace, Unavailable
+from jobs.errors import Denied, NoNamespace, Unavailable
 from jobs.model import State
 from jobs.store import Store
 from jobs.worker import Worker
@@ -87,6 +87,33 @@ async def test_a_worker_outlives_a_server_that_fails_once(source, monkeypatch, v
     await asyncio.wait([watching, running])
     assert not died, "the worker died of it"
     assert watching.result().state is State.COMPLETED
+
+
+async def test_a_sign_of_life_that_is_refused_is_said_once_and_is_no_outage(source, monkeypatch, caplog):
+    """A token was exchanged for one of another name: jobs are claimed and settled, and a log is not filled every 5 s."""
+    refused = []
+
+    async def enlist(card):
+        refused.append(card)
+        raise Denied("it came with another token")
+
+    worker = Worker(tasks.app, source, slots=2, lease=0.3, grace=0.0)
+    running = asyncio.create_task(worker.run())
+    monkeypatch.setattr("jobs.pulse.SEEN", 0.1)
+    await source.submit([tasks.add.job(1)])
+    async with asyncio.timeout(20):
+        while not worker.summary.completed:
+            await asyncio.sleep(0.005)
+        monkeypatch.setattr(source, "enlist", enlist)
+        while len(refused) < 3:
+            await asyncio.sleep(0.005)
+        await source.submit([tasks.add.job(1)])
+        while worker.summary.completed < 2:
+            await asyncio.sleep(0.005)
+    worker.stop()
+    await running
+    assert caplog.text.count("cannot be seen on the register: it came with another token") == 1
+    assert "cannot send" not in caplog.text
 
 
 async def test_progress_is_sent_once(source, monkeypatch):

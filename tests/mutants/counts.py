@@ -254,8 +254,8 @@ MUTANTS = (
     Mutant(
         "a digest is looked for in the payload, too",
         "jobs/reads.py",
-        'words = (reply or b"").partition(b"\\n")[0].decode()',
-        'words = (reply or b"").decode()',
+        'words = shown((reply or b"").partition(b"\\n")[0])',
+        'words = shown(reply or b"")',
         "whoever writes a payload says which request it was",
         "test_counts.py::test_a_digest_is_kept_with_the_job_and_read_back[fakeredis]",
     ),
