@@ -85,12 +85,11 @@ class HttpSource:
         wish = wish | {"claim_id": secrets.token_urlsafe(16)}
         try:
             return await self._ask("POST", "/jobs/claim", wire.claimed, wish, wait=wait)
-        except Denied:  # nothing was given
-            raise
-        except (asyncio.CancelledError, Unavailable):
-            giving_back = asyncio.ensure_future(self._give_back(wish | {"n": 0}))
-            self._unclaimed.add(giving_back)
-            giving_back.add_done_callback(self._unclaimed.discard)
+        except (asyncio.CancelledError, Unavailable) as error:
+            if not isinstance(error, Denied):  # then nothing was given
+                giving_back = asyncio.ensure_future(self._give_back(wish | {"n": 0}))
+                self._unclaimed.add(giving_back)
+                giving_back.add_done_callback(self._unclaimed.discard)
             raise
 
     async def _give_back(self, again: dict[str, Any]) -> None:

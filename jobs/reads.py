@@ -18,12 +18,11 @@ DIGITS = 14
 """Of a number, or of a moment in ms, at most."""
 LAST = 10**DIGITS - 1
 """The last moment, in ms: a score beyond it, or below 0, is none."""
-_PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
+PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
+"""How many partitions there may be, as a base says it."""
 _NUMBER = re.compile(rb"-?[0-9]{1,14}")
 _LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
-_KNOWN = rb"(?:jobs|bytes|completed|dead|cancelled|paused)="  # a later version's may say more
-_SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))[^ =]+=[^ ]+)*)?" % _KNOWN)
 SPOILED = (ValueError, KeyError, OverflowError)
 """What comes of reading a job that is gone, or whose fields none of our scripts has written."""
 
@@ -200,16 +199,6 @@ def queues(base: str) -> Call[list[str]]:
     return Call((("HKEYS", keys.queues(base)),), lambda reply: sorted(filter(keys.is_name, map(shown, reply))))
 
 
-def odd_settings(base: str) -> Call[list[str]]:
-    """What there is on the list of queues that no script writes, a name or settings: its fields."""
-
-    def read(reply: Any) -> list[str]:
-        fields = pairs(reply) if reply else {}
-        return [name for name, text in fields.items() if not (keys.is_name(name) or name == "*") or not _SETTINGS.fullmatch(text)]
-
-    return Call((("HGETALL", keys.queues(base)),), read)
-
-
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
     """These queues, known or not: what is in them, and their settings. `*` has the settings of the whole partition."""
 
@@ -296,9 +285,4 @@ def layout(base: str) -> Call[str]:
 
 def partitions(base: str) -> Call[int]:
     """How many partitions the namespace has, by one of its bases; 0 where there is none, or none that can be."""
-    return Call((("HGET", base, "partitions"),), lambda reply: int(reply) if reply and _PARTITIONS.fullmatch(reply) else 0)
-
-
-def is_odd(base: str) -> Call[bool]:
-    """Is there a base that says a number of partitions which cannot be? Then nobody can make the others."""
-    return Call((("HGET", base, "partitions"),), lambda reply: reply is not None and not _PARTITIONS.fullmatch(reply))
+    return Call((("HGET", base, "partitions"),), lambda reply: int(reply) if reply and PARTITIONS.fullmatch(reply) else 0)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from jobs import keys, reads, verbs
 from jobs.errors import Invalid, Unfit
+from jobs.odd import odd
 from jobs.reads import together
 from jobs.recount import members
 from jobs.scripts import Call
@@ -103,7 +104,7 @@ class Walk:
         if wrong:
             self.faults += [Fault(self.base, "key", key, "foreign") for key in wrong]
             return False
-        self.faults += yield from _odd(self.base)
+        self.faults += [Fault(self.base, "key", field, "foreign") for field in (yield odd(self.base))]
         self._queues.update((yield reads.queues(self.base)))
         ended = yield from self._keys()
         for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):
@@ -258,13 +259,6 @@ def _header(base: str, job_id: str) -> Call[tuple[str, str]]:
         return queue, next((word.removeprefix("key=") for word in words[2:] if word.startswith("key=")), "")
 
     return Call((("HGET", keys.job(base, job_id), "spec"),), read)
-
-
-def _odd(base: str) -> Plan[list[Fault]]:
-    """The fields that no script has written of what a partition says of itself and of its queues: each with its key."""
-    odd = [f"{keys.queues(base)} {name}" for name in (yield reads.odd_settings(base))]
-    odd += [f"{base} partitions"] if (yield reads.is_odd(base)) else []
-    return [Fault(base, "key", name, "foreign") for name in odd]
 
 
 def _is_left(base: str) -> Plan[bool]:

@@ -30,6 +30,7 @@ LAYERS = [
         "jobs.roster",
         "jobs.counts",
         "jobs.recount",
+        "jobs.odd",
         "jobs.drop",
         "jobs.admission",
         "jobs.durability",

@@ -6,6 +6,7 @@ import pytest
 
 from jobs import NotFound, Unfit, keys, pools, reads, schedules, verbs
 from jobs.model import Beat, Card, Completion, Failure, Note, Release, Submission
+from jobs.odd import odd
 from jobs.schedules import Shot
 from jobs.scripts import NAMES, Call
 from tests.conftest import SCHEDULE
@@ -306,9 +307,10 @@ async def test_what_somebody_spoiled_is_passed_over_by_who_reads(desk):
     assert found.states["queued"] == 2
     dead = await desk.run(reads.ids(desk.base, "dead", 0, 10))
     assert await desk.run(reads.summaries(desk.base, dead)) == []
+    told = [f"{keys.queues(desk.base)} \ufffd", f"{desk.base} partitions"]
     for spoiled in ("99999", "0", "007", "-5", "abc"):
         desk.raw.hset(desk.base, "partitions", spoiled)
-        assert (await desk.run(reads.partitions(desk.base)), await desk.run(reads.is_odd(desk.base))) == (0, True)
+        assert (await desk.run(reads.partitions(desk.base)), await desk.run(odd(desk.base))) == (0, told)
     assert (await desk.run(reads.overdue(desk.base, desk.now())))[0] == 1
     assert (await desk.run(reads.events(desk.base, "0", 100)))[-1][1] == {"jobs": "\ufffd"}
 
