@@ -67,9 +67,9 @@ class Facts(NamedTuple):
         return f"look as {self.whom}" if self.whom else ""
 
     @property
-    def misled(self) -> bool:
-        """Were we told another number of partitions than the namespace has? Then most of it is not looked at."""
-        return bool({number for number in self.numbers if number} - {len(self.layouts)})
+    def others(self) -> set[int]:
+        """Numbers of partitions that the namespace says it has, and we were not told. Then most of it is not looked at."""
+        return {number for number in self.numbers if number} - {len(self.layouts)}
 
     @property
     def lost(self) -> list[str]:

@@ -29,9 +29,8 @@ def layout(facts: Facts) -> Iterator[Finding]:
     """Is what lives in the namespace ours to read?"""
     ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib"), re.MULTILINE)[0]
     name, there = facts.settings.namespace, {found for found in facts.layouts if found}
-    looked, others = len(facts.layouts), {number for number in facts.numbers if number} - {len(facts.layouts)}
-    if others:
-        has = " or ".join(map(str, sorted(others)))
+    if facts.others:
+        has, looked = " or ".join(map(str, sorted(facts.others))), len(facts.layouts)
         yield Finding("bad", "layout", f"namespace {name} has {has} partitions, and we look at {looked}", ELSEWHERE)
     elif "dropped" in there:
         yield Finding("bad", "layout", f"a drop of namespace {name} was interrupted, or is under way: it takes nothing",
@@ -93,7 +92,7 @@ def _strange(facts: Facts) -> list[str]:
 def structures(facts: Facts) -> Iterator[Finding]:
     """Does all that is stored of a job say the same?"""
     if facts.audit is None:
-        yield unknown(facts, "structures", UNSEEN if facts.misled else "what is stored cannot be compared (SCAN, EVALSHA)")
+        yield unknown(facts, "structures", UNSEEN if facts.others else "what is stored cannot be compared (SCAN, EVALSHA)")
         return
     seen = f"{facts.audit.looked:,} things looked at{'' if facts.audit.whole else ', a sample'}"
     faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
@@ -147,7 +146,7 @@ def upkeep(facts: Facts) -> Iterator[Finding]:
 def workers(facts: Facts) -> Iterator[Finding]:
     """Is every worker that has not said goodbye still heard of?"""
     if facts.workers is None:
-        yield unknown(facts, "workers", UNSEEN if facts.misled else "the register cannot be read")
+        yield unknown(facts, "workers", UNSEEN if facts.others else "the register cannot be read")
         return
     silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
     silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
