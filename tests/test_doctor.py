@@ -360,6 +360,8 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
         assert (level, f"has 2 partitions, and we look at {told}" in seen) == ("bad", True)
         assert f"has 2 partitions, and SUBLET_PARTITIONS says {told}" in shell.no(3, "submit", "add", SUBLET_PARTITIONS=told)
     assert not own.exists(keys.base(namespace, 3))
+    said = shell.run("doctor", SUBLET_PARTITIONS="1").stdout
+    assert (said.count("not looked at, for the number of partitions is another one"), "EVALSHA" in said) == (2, False)
     done = shell.run("doctor", "--repair", SUBLET_PARTITIONS="1")
     assert (done.returncode, done.stdout) == (3, ""), "nobody has looked at the other one"
     assert "set it as everywhere else" in done.stderr

@@ -337,6 +337,7 @@ async def test_a_token_opens_and_what_is_refused_says_which_variable_to_set(guar
         source = HttpSource(guarded, token)
         with pytest.raises(Denied, match=words) as denied:
             await claim(source)
+        assert not source._unclaimed, "nothing was given, and there is nothing to give back"
         assert SECRET not in str(denied.value)
         assert SECRET not in repr(source) + repr(source._at)
         await source.aclose()
