@@ -31,11 +31,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
-from jobs import App, Context, Settings, State
-from jobs.client import SyncClient
-from jobs.embedded import EmbeddedServer
+from sublet import App, Context, Settings, State
+from sublet.client.client import SyncClient
+from sublet.devtools.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).parent.parent
 JOBS, PLAIN = 100, 8
@@ -91,11 +91,26 @@ class Scene:
         """Start a worker; it, and the moment at which it said that it is ready."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "SUBLET_REDIS_URL": self.settings.redis_url}
         env |= {"SUBLET_NAMESPACE": self.settings.namespace, "CRASH_LEDGER": str(self.ledger)}
-        work = ["-m", "jobs", "work", "bench.crash:app", "--queues", self.queue, "--lease", f"{self.lease}s"]
-        slots = ["--slots", str(JOBS)] if self.queue == "loop" else ["--slots", str(PLAIN), "--processes", str(PLAIN)]
+        work = [
+            "-m",
+            "sublet",
+            "work",
+            "bench.crash:app",
+            "--queues",
+            self.queue,
+            "--lease",
+            f"{self.lease}s",
+        ]
+        slots = (
+            ["--slots", str(JOBS)]
+            if self.queue == "loop"
+            else ["--slots", str(PLAIN), "--processes", str(PLAIN)]
+        )
         said = self.ledger.with_suffix(f".{len(self._workers)}")
         with said.open("wb") as out:
-            worker = subprocess.Popen([sys.executable, *work, *slots], cwd=ROOT, env=env, stdout=out, stderr=out)
+            worker = subprocess.Popen(
+                [sys.executable, *work, *slots], cwd=ROOT, env=env, stdout=out, stderr=out
+            )
         self._workers.append(worker)
         until(lambda: b"ready" in said.read_bytes() or worker.poll() is not None, PATIENCE)
         assert worker.poll() is None, said.read_text()
@@ -126,7 +141,10 @@ class Scene:
             completed = client.stats()[0].totals["completed"]
             done = client.list_jobs(state=State.COMPLETED, limit=200).jobs
         ends = Counter(number for number, *_ in self.lines("end"))
-        return {"lost": jobs - len(done), "twice": completed - len(done) + sum(times - 1 for times in ends.values())}
+        return {
+            "lost": jobs - len(done),
+            "twice": completed - len(done) + sum(times - 1 for times in ends.values()),
+        }
 
     def close(self) -> None:
         """See all workers gone."""
@@ -145,7 +163,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
     parser.add_argument("--quick", action="store_true", help="one lease of each kind")
-    parser.add_argument("--server", choices=("redis", "valkey"), help="which one (redis, where it is on the PATH)")
+    parser.add_argument(
+        "--server", choices=("redis", "valkey"), help="which one (redis, where it is on the PATH)"
+    )
     asked = parser.parse_args()
     binary = "redis-server" if asked.server != "valkey" and shutil.which("redis-server") else None
     plan: list[tuple[Callable[[Scene], dict[str, float]], int]] = [
@@ -166,7 +186,10 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _server(binary: str | None) -> Iterator[tuple[EmbeddedServer, Path]]:
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server,
+    ):
         yield server, Path(folder)
 
 
@@ -191,7 +214,12 @@ def restarted(scene: Scene) -> dict[str, float]:
     begun = time.monotonic()
     _, ready = scene.hire()
     again = scene.started(JOBS, 2)
-    return {"seconds": max(0.0, again - ready), "target": 1.0, "from start": again - begun, **scene.faults(JOBS)}
+    return {
+        "seconds": max(0.0, again - ready),
+        "target": 1.0,
+        "from start": again - begun,
+        **scene.faults(JOBS),
+    }
 
 
 def child(scene: Scene) -> dict[str, float]:
@@ -238,7 +266,8 @@ def _table(version: str, found: list[dict[str, float | str]]) -> str:
     lines = [version.ljust(24) + "".join(head.rjust(12) for head in heads)]
     for row in found:
         cells = (
-            "" if head not in row else f"{row[head]:.2f}" if isinstance(row[head], float) else str(row[head]) for head in heads
+            "" if head not in row else f"{row[head]:.2f}" if isinstance(row[head], float) else str(row[head])
+            for head in heads
         )
         good = float(row["seconds"]) <= float(row["target"]) and not row["lost"] and not row["twice"]
         name = f"{row['trial']}, lease {row['lease']} s".ljust(24)

@@ -7,8 +7,8 @@ from itertools import repeat
 
 from standing import KEPT, PATIENCE, Site, Watch
 
-from jobs import keys, verbs
-from jobs.model import Failure
+from sublet.model import Failure
+from sublet.protocol import keys, verbs
 
 Row = dict[str, float | str]
 
@@ -52,7 +52,9 @@ async def to_forget_at_once(site: Site, number: int) -> list[Row]:
         while (await site.store.run(verbs.prune(site.base, limit=verbs.BATCH)))[1]:
             assert time.monotonic() - began < LONGEST
     gone = there - site.raw.zcard(keys.structure(site.base, "completed"))
-    rows.append({"what": "prune alone", **_rate("moved", gone, time.monotonic() - began), **_spent(watch, gone)})
+    rows.append(
+        {"what": "prune alone", **_rate("moved", gone, time.monotonic() - began), **_spent(watch, gone)}
+    )
     rows.append({"what": "when none are left", **await _while_drained(site, share)})
     return rows
 
@@ -67,7 +69,13 @@ async def attempts(site: Site, number: int) -> list[Row]:
             for _ in range(tried, until):
                 await _fail_all(site, jobs)
         tries = jobs * (until - tried)
-        rows.append({"what": f"attempts {tried + 1} to {until}", **_spent(watch, tries), "bytes": site.bytes_of_jobs(jobs)})
+        rows.append(
+            {
+                "what": f"attempts {tried + 1} to {until}",
+                **_spent(watch, tries),
+                "bytes": site.bytes_of_jobs(jobs),
+            }
+        )
         tried = until
     return rows
 
@@ -77,7 +85,9 @@ async def _fail_all(site: Site, jobs: int) -> None:
     async with asyncio.timeout(PATIENCE):
         while left:
             claimed = await site.claim(min(left, verbs.FAIL_MAX), ["default"])
-            await site.store.run(verbs.fail(site.base, [Failure(lease, "ValueError", "no", "") for lease in claimed.leases]))
+            await site.store.run(
+                verbs.fail(site.base, [Failure(lease, "ValueError", "no", "") for lease in claimed.leases])
+            )
             left -= len(claimed.leases)
 
 
@@ -97,7 +107,9 @@ async def _crowd(site: Site, state: str, moment: int, share: int) -> list[Row]:
     began, left = time.monotonic(), _overdue(site, state)
     with Watch(site) as watch:
         await _tick(site, asyncio.Event(), moved)
-    rows.append({"what": "a tick alone", **_rate("moved", left, time.monotonic() - began), **_spent(watch, left)})
+    rows.append(
+        {"what": "a tick alone", **_rate("moved", left, time.monotonic() - began), **_spent(watch, left)}
+    )
     rows.append({"what": "after", **await _while_drained(site, share)})
     return rows
 

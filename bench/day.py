@@ -24,25 +24,39 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
 import redis
 
-from jobs import keys, pools, schedules, verbs
-from jobs.chaos.clock import Offset
-from jobs.config import Settings
-from jobs.embedded import EmbeddedServer
-from jobs.errors import Refused
-from jobs.model import Card, Completion, Ending, Failure, Lease, Release, Submission
-from jobs.pool import Pool
-from jobs.store import Store
+from sublet.chaos.clock import Offset
+from sublet.connection.settings import Settings
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.errors import Refused
+from sublet.model import Card, Completion, Ending, Failure, Lease, Release, Submission
+from sublet.operations import pools
+from sublet.operations.pool import Pool
+from sublet.protocol import keys, verbs
+from sublet.schedules import firing
+from sublet.store.store import Store
 
 FIXED = ("mail", "images", "reports", "default")
 NAMES, COUNTS, EVENTS = 10_000, 20_000, 10_000
 """What the scripts keep of queues' names, of fields of counts, and of events, about."""
 POOL = Pool(name="fleet", queues=FIXED, invoker="none", max=5)
 KINDS = ("job", "queue", "key", "claim", "wake", "worker", "schedule", "pool", "crew", "summons")
-SEEN = ("completed", "dead", "cancelled", "scheduled", "running", "queues", "backlog", "counts", "events", "workers", "schedules")
+SEEN = (
+    "completed",
+    "dead",
+    "cancelled",
+    "scheduled",
+    "running",
+    "queues",
+    "backlog",
+    "counts",
+    "events",
+    "workers",
+    "schedules",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class Scale:
 
 @contextmanager
 def ahead(folder: Path) -> Iterator[tuple[str, Offset]]:
-    """A Valkey whose clock is a file. Raises jobs.chaos.servers.Missing where it cannot be had."""
+    """A Valkey whose clock is a file. Raises sublet.chaos.servers.Missing where it cannot be had."""
     offset = Offset(folder)
     with patch.dict("os.environ", offset.environment):
         server = EmbeddedServer.start(folder / "data", persistent=False)
@@ -93,7 +107,7 @@ class Day:
         for i in range(20):
             every = 60 * (1 + i % 5)
             plan = b'{"when":{"every":%d}}' % every
-            await self.store.run(schedules.schedule(
+            await self.store.run(firing.schedule(
                 self.base, f"every-{i}", 0, plan=plan, queue=FIXED[i % 4], task="t", rules="", overlap="allow", paused=False,
                 slot=now + every * 1000, due=now + every * 1000, payload=b"{}",
             ))  # fmt: skip
@@ -101,7 +115,10 @@ class Day:
             return
         pipe = self.raw.pipeline(transaction=False)
         pipe.hset(keys.queues(self.base), mapping={f"ghosts-{i:012}": "" for i in range(NAMES)})
-        pipe.hset(keys.counts(self.base), mapping={f"ghosts-{i // 2:012} wait {'ms' if i % 2 else 5}": 1 for i in range(COUNTS)})
+        pipe.hset(
+            keys.counts(self.base),
+            mapping={f"ghosts-{i // 2:012} wait {'ms' if i % 2 else 5}": 1 for i in range(COUNTS)},
+        )
         for i in range(EVENTS):
             ids = " ".join(f"0-{i:023}-{n:02}" for n in range(3))  # as it is on the average
             pipe.xadd(keys.events(self.base), {"jobs": ids, "state": "completed", "code": "completed"})
@@ -203,7 +220,12 @@ class Day:
             await self.minute(number)
             if passed % 60 == 0:
                 found.append(self.look())
-                print("  ".join([f"{passed // 60:>2} h", f"{found[-1]['used'] / 1e6:7.1f} MB", *_shown(found[-1])]), flush=True)
+                print(
+                    "  ".join(
+                        [f"{passed // 60:>2} h", f"{found[-1]['used'] / 1e6:7.1f} MB", *_shown(found[-1])]
+                    ),
+                    flush=True,
+                )
         return found
 
     async def aclose(self) -> None:
@@ -222,13 +244,16 @@ def steady(hours: Sequence[dict[str, int]], since: int, more: float = 0.05) -> l
     return [
         f"{name}: {before[name]:,} after {since} hours, {after[name]:,} in the end"
         for name in before
-        if after[name] > before[name] * (1 + more) + (0 if name in ("used", "job:*") else 100)  # some come and go
+        if after[name]
+        > before[name] * (1 + more) + (0 if name in ("used", "job:*") else 100)  # some come and go
     ]
 
 
 async def main(words: Sequence[str] | None = None) -> int:
     """The program: 1 if something has grown since the sixth hour."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("rate", "kept", "hours", "step", "seed", "tenants"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Scale, name))
     parser.add_argument("--fresh", action="store_true")
@@ -238,7 +263,10 @@ async def main(words: Sequence[str] | None = None) -> int:
         day, start = Day(url, offset, Scale(**args)), time.monotonic()
         await day.begin(fresh)
         grown = steady(await day.play(), max(1, args["hours"] // 4))
-        print(f"{time.monotonic() - start:.0f} s;", ", ".join(f"{count:,} {word}" for word, count in day.told.most_common()))
+        print(
+            f"{time.monotonic() - start:.0f} s;",
+            ", ".join(f"{count:,} {word}" for word, count in day.told.most_common()),
+        )
         await day.aclose()
     print("\n".join(grown) or "flat")
     return 1 if grown else 0

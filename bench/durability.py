@@ -27,14 +27,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parent.parent))  # last: PYTHONPATH may name another checkout
+# Last, so that PYTHONPATH may name another checkout.
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
 import redis
 
-from jobs import Settings
-from jobs.embedded import EmbeddedServer
-from jobs.model import Submission
-from jobs.store import Store
+from sublet import Settings
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.model import Submission
+from sublet.store.store import Store
 
 CALLERS = 100
 BULK = 20_000
@@ -48,11 +49,14 @@ def pair(binary: str | None) -> Iterator[tuple[EmbeddedServer, Any]]:
     """A primary and its replica; gives the first, and a client of it."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
         primary, replica = (
-            ends.enter_context(EmbeddedServer.start(Path(folder) / name, binary=binary)) for name in ("primary", "replica")
+            ends.enter_context(EmbeddedServer.start(Path(folder) / name, binary=binary))
+            for name in ("primary", "replica")
         )
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
-        client, other = (ends.enter_context(redis.Redis.from_url(one.url, protocol=2)) for one in (primary, replica))
+        client, other = (
+            ends.enter_context(redis.Redis.from_url(one.url, protocol=2)) for one in (primary, replica)
+        )
         client.config_set("repl-diskless-sync-delay", "0")
         client.config_set("port", port)
         other.execute_command("REPLICAOF", "127.0.0.1", port)
@@ -122,12 +126,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--server", choices=sorted(MODES))
     args = parser.parse_args()
-    names = [args.server] if args.server else [name for name in MODES if name == "valkey" or shutil.which("redis-server")]
+    names = (
+        [args.server]
+        if args.server
+        else [name for name in MODES if name == "valkey" or shutil.which("redis-server")]
+    )
     found = {name: bench(name, args.seconds) for name in names}
     if args.json:
         print(json.dumps(found | {"load": os.getloadavg()[0]}, indent=1))
         return
-    print("| server, mode | one: p50, p99 | a hundred at once | p50 | jobs a wait | bulk |\n|---|---|---|---|---|---|")
+    print(
+        "| server, mode | one: p50, p99 | a hundred at once | p50 | jobs a wait | bulk |\n|---|---|---|---|---|---|"
+    )
     for name, modes in found.items():
         for mode, seen in modes.items():
             print(

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
 import pictures
 from crowds import crowds
 from standing import DAY, KEPT, Load, Site
 
-from jobs import keys
-from jobs.embedded import EmbeddedServer
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.protocol import keys
 
 Row = dict[str, Any]
 
@@ -111,7 +111,9 @@ async def finished(sites: Sites) -> list[Point]:
         await site.keep(10 * scale.largest)
         await site.finish(there)
         points.append(Point("at the limit", there, site, Load(scale.jobs, kept=there)))
-        points.append(Point("below the limit", there, site, Load(scale.jobs, kept=there, spare=10 * scale.largest)))
+        points.append(
+            Point("below the limit", there, site, Load(scale.jobs, kept=there, spare=10 * scale.largest))
+        )
     return points
 
 
@@ -123,11 +125,15 @@ async def queues(sites: Sites) -> list[Point]:
         site = await sites.new()
         await site.fill(max(number, scale.largest // 10), queues=number)
         points.append(Point("calls about one queue", number, site, Load(scale.jobs, queues=number)))
-        points.append(Point("calls about many queues", number, site, Load(scale.jobs, queues=number, mixed=True)))
+        points.append(
+            Point("calls about many queues", number, site, Load(scale.jobs, queues=number, mixed=True))
+        )
         if number in (numbers[0], numbers[-1]):
             empty = await sites.new()
             await empty.open(number)
-            points.append(Point("one queue, nothing else waits", number, empty, Load(scale.jobs, queues=number)))
+            points.append(
+                Point("one queue, nothing else waits", number, empty, Load(scale.jobs, queues=number))
+            )
     return points
 
 
@@ -146,7 +152,14 @@ async def names(sites: Sites) -> list[Point]:
     for held in [0, *scale.up_to(scale.largest // 10, scale.largest // 1000)]:
         site = await sites.new()
         await site.finish(held, lambda: f"key={random.getrandbits(64):x} window={DAY}")
-        points.append(Point("keys", held, site, Load(scale.jobs, rules=lambda: f"key={random.getrandbits(64):x} window=5000")))
+        points.append(
+            Point(
+                "keys",
+                held,
+                site,
+                Load(scale.jobs, rules=lambda: f"key={random.getrandbits(64):x} window=5000"),
+            )
+        )
     return points
 
 
@@ -171,11 +184,29 @@ def main() -> None:
     """Measure, print the tables, and write what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the pictures there (SVG; needs matplotlib)")
-    parser.add_argument("--from", dest="given", type=Path, metavar="FILE", help="show and draw an earlier run's figures instead")
-    parser.add_argument("--server", choices=("redis", "valkey"), default="redis" if shutil.which("redis-server") else "valkey")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing")
-    parser.add_argument("--only", nargs="+", choices=(*AXES, *TABLES), metavar="AXIS", help=f"of {', '.join((*AXES, *TABLES))}")
+    parser.add_argument(
+        "--pictures", type=Path, metavar="DIR", help="draw the pictures there (SVG; needs matplotlib)"
+    )
+    parser.add_argument(
+        "--from",
+        dest="given",
+        type=Path,
+        metavar="FILE",
+        help="show and draw an earlier run's figures instead",
+    )
+    parser.add_argument(
+        "--server", choices=("redis", "valkey"), default="redis" if shutil.which("redis-server") else "valkey"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=(*AXES, *TABLES),
+        metavar="AXIS",
+        help=f"of {', '.join((*AXES, *TABLES))}",
+    )
     asked = parser.parse_args()
     if asked.given and not asked.given.is_file():
         parser.error(f"there is no file {asked.given}: give the one that an earlier run wrote with --json")
@@ -189,8 +220,13 @@ def main() -> None:
 
 def _run(asked: argparse.Namespace) -> dict[str, Any]:
     binary = "redis-server" if asked.server == "redis" else None
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server:
-        return asyncio.run(_measure(server, QUICK if asked.quick else FULL, asked.only or (*AXES, *TABLES), asked.json))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server,
+    ):
+        return asyncio.run(
+            _measure(server, QUICK if asked.quick else FULL, asked.only or (*AXES, *TABLES), asked.json)
+        )
 
 
 def _keep(found: dict[str, Any], path: Path | None) -> None:
@@ -199,8 +235,16 @@ def _keep(found: dict[str, Any], path: Path | None) -> None:
         path.write_text(json.dumps(found, indent=1) + "\n")
 
 
-async def _measure(server: EmbeddedServer, scale: Scale, wanted: Sequence[str], path: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"server": server.version, "jobs": scale.jobs, "rounds": scale.rounds, "axes": {}, "tables": {}}
+async def _measure(
+    server: EmbeddedServer, scale: Scale, wanted: Sequence[str], path: Path | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "server": server.version,
+        "jobs": scale.jobs,
+        "rounds": scale.rounds,
+        "axes": {},
+        "tables": {},
+    }
     sites = Sites(server.url, scale)
     for name, axis in AXES.items():
         table = {"backlog": "holds", "queues": "reading"}.get(name)
@@ -211,7 +255,11 @@ async def _measure(server: EmbeddedServer, scale: Scale, wanted: Sequence[str], 
                 found["axes"][name] = await _rounds(name, points, scale.rounds)
             if table in wanted:
                 _say(f"{table} …")
-                rows = _holds(points, scale.rounds, server.pid) if table == "holds" else _reading(points, scale.rounds)
+                rows = (
+                    _holds(points, scale.rounds, server.pid)
+                    if table == "holds"
+                    else _reading(points, scale.rounds)
+                )
                 found["tables"][table] = await rows
             await sites.clear()
             _keep(found, path)
@@ -236,7 +284,10 @@ async def _rounds(name: str, points: list[Point], rounds: int) -> list[Row]:
         order = list(enumerate(points))
         for i, point in order if number % 2 else reversed(order):
             rows[i].append(await point.site.measure(point.load))
-    costs, times = _shares(rows, "redis_us"), [min(one["wall_drain_us"] for one in measured) for measured in rows]
+    costs, times = (
+        _shares(rows, "redis_us"),
+        [min(one["wall_drain_us"] for one in measured) for measured in rows],
+    )
     found: list[Row] = []
     for i, (point, measured) in enumerate(zip(points, rows, strict=True)):
         first = next(j for j, other in enumerate(points) if other.series == point.series)
@@ -254,7 +305,10 @@ async def _rounds(name: str, points: list[Point], rounds: int) -> list[Row]:
 def _shares(rows: list[list[dict[str, float]]], name: str) -> list[float]:
     """Each point's figure as a part of its round's sum: the median over the rounds."""
     sums = [sum(one[name] for one in together) for together in zip(*rows, strict=True)]
-    return [statistics.median(one[name] / whole for one, whole in zip(measured, sums, strict=True)) for measured in rows]
+    return [
+        statistics.median(one[name] / whole for one, whole in zip(measured, sums, strict=True))
+        for measured in rows
+    ]
 
 
 async def _holds(points: list[Point], rounds: int, pid: int) -> list[Row]:
@@ -268,7 +322,12 @@ async def _holds(points: list[Point], rounds: int, pid: int) -> list[Row]:
     for x, parts in held.items():
         for name in parts[0]:
             calls = sorted(ms for part in parts for ms in part[name])
-            row: Row = {"script": name, "jobs waiting": x, "calls": len(calls), "median ms": statistics.median(calls)}
+            row: Row = {
+                "script": name,
+                "jobs waiting": x,
+                "calls": len(calls),
+                "median ms": statistics.median(calls),
+            }
             found.append(row | {"p99 ms": calls[len(calls) * 99 // 100], "longest ms": calls[-1]})
     return found
 

@@ -33,10 +33,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parent.parent))  # last: PYTHONPATH may name another checkout
+# Last, so that PYTHONPATH may name another checkout.
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
-from jobs import App, Settings
-from jobs.embedded import EmbeddedServer
+from sublet import App, Settings
+from sublet.devtools.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).parent.parent
 BLOCK = 50
@@ -101,7 +102,10 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _server(binary: str | None) -> Iterator[tuple[EmbeddedServer, Path]]:
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server,
+    ):
         yield server, Path(folder)
 
 
@@ -116,7 +120,9 @@ def _measure(url: str, folder: Path, jobs: int, against: str | None) -> dict[str
                 prefix + kind: ends.enter_context(_sublet(url, folder, tree, prefix, kind))
                 for kind in ("submit", "sync", "plain")
             }
-        if not subprocess.run([sys.executable, "-c", "import huey"], capture_output=True, check=False).returncode:
+        if not subprocess.run(
+            [sys.executable, "-c", "import huey"], capture_output=True, check=False
+        ).returncode:
             turns["huey"] = ends.enter_context(_huey(url, folder))
         for submitter in turns.values():
             _turn(submitter, WARM_UP, 0)
@@ -125,7 +131,9 @@ def _measure(url: str, folder: Path, jobs: int, against: str | None) -> dict[str
                 taken.setdefault(kind, []).extend(_turn(submitter, BLOCK, number))
     row: dict[str, float] = {}
     for kind, pairs in taken.items():
-        row |= _spread(f"{kind}_ms", [whole for whole, _ in pairs]) | _spread(f"{kind}_after_ms", [after for _, after in pairs])
+        row |= _spread(f"{kind}_ms", [whole for whole, _ in pairs]) | _spread(
+            f"{kind}_after_ms", [after for _, after in pairs]
+        )
     return row | {"load": os.getloadavg()[0]}
 
 
@@ -134,7 +142,16 @@ def _sublet(url: str, folder: Path, tree: Path, prefix: str, kind: str) -> Itera
     """An idle worker and a submitter of one kind, with a namespace of their own."""
     env = {"SUBLET_REDIS_URL": url, "SUBLET_NAMESPACE": f"{prefix}{kind}"}
     queue = "child" if kind == "plain" else "loop"
-    work = ["-m", "jobs", "work", "bench.latency:app", "--queues", queue, "--slots", "8" if kind == "plain" else "100"]
+    work = [
+        "-m",
+        "sublet",
+        "work",
+        "bench.latency:app",
+        "--queues",
+        queue,
+        "--slots",
+        "8" if kind == "plain" else "100",
+    ]
     with _pair(env, folder, tree, kind, work) as (said, submitter):
         until = time.monotonic() + PATIENCE
         while "ready" not in said.read_text():
@@ -158,7 +175,9 @@ def _pair(
     notes = str(folder / f"{kind}-{len(list(folder.iterdir()))}")
     env = {**os.environ, "PYTHONPATH": f"{tree}:{ROOT}", "LATENCY_NOTES": notes, **more}
     submit = [sys.executable, "-c", f"from bench.latency import submit_as_told; submit_as_told({kind!r})"]
-    submitter = subprocess.Popen(submit, cwd=tree, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    submitter = subprocess.Popen(
+        submit, cwd=tree, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     with Path(f"{notes}.said").open("w") as said:
         worker = subprocess.Popen([sys.executable, *work], cwd=tree, env=env, stdout=said, stderr=said)
     try:
@@ -200,7 +219,9 @@ def submit_as_told(kind: str) -> None:
                 for _ in range(jobs):
                     time.sleep(chance.uniform(*PAUSES))
                     taken.append(
-                        _one(notes, submit) if submit else runner.run(_one_awaited(notes, plain if kind == "plain" else noop))
+                        _one(notes, submit)
+                        if submit
+                        else runner.run(_one_awaited(notes, plain if kind == "plain" else noop))
                     )
                 print(json.dumps(taken), flush=True)
             runner.run(app.aclose())
@@ -224,16 +245,28 @@ async def _one_awaited(notes: socket.socket, task: Any) -> tuple[int, int]:
 
 def _spread(name: str, taken: list[int]) -> dict[str, float]:
     cuts = statistics.quantiles([ns / 1e6 for ns in taken], n=100, method="inclusive")
-    return {f"{name}_p50": cuts[49], f"{name}_p90": cuts[89], f"{name}_p99": cuts[98], f"{name}_max": max(taken) / 1e6}
+    return {
+        f"{name}_p50": cuts[49],
+        f"{name}_p90": cuts[89],
+        f"{name}_p99": cuts[98],
+        f"{name}_max": max(taken) / 1e6,
+    }
 
 
 def _table(version: str, row: dict[str, float]) -> str:
-    lines = [f"{version} (load {row['load']:.1f})".ljust(34) + "".join(word.rjust(9) for word in ("p50", "p90", "p99", "max"))]
+    lines = [
+        f"{version} (load {row['load']:.1f})".ljust(34)
+        + "".join(word.rjust(9) for word in ("p50", "p90", "p99", "max"))
+    ]
     for name in dict.fromkeys(key.rpartition("_")[0] for key in row if key != "load"):
         shares = ("p50", "p90", "p99", "max")
-        missed = [share for share in shares if row[f"{name}_{share}"] > TARGETS.get(f"{name}_{share}", float("inf"))]
+        missed = [
+            share for share in shares if row[f"{name}_{share}"] > TARGETS.get(f"{name}_{share}", float("inf"))
+        ]
         lines.append(
-            name.ljust(34) + "".join(f"{row[f'{name}_{share}']:.2f}".rjust(9) for share in shares) + "   missed" * bool(missed)
+            name.ljust(34)
+            + "".join(f"{row[f'{name}_{share}']:.2f}".rjust(9) for share in shares)
+            + "   missed" * bool(missed)
         )
     return "\n".join(lines)
 

@@ -14,12 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jobs import App, keys, reads, schedules
-from jobs.config import Settings, connect_sync
-from jobs.moments import EPOCH, MS
-from jobs.schedule import Recurrence, first
-from jobs.scripts import Call
-from jobs.store import Store
+from sublet import App
+from sublet.connection.settings import Settings, connect_sync
+from sublet.protocol import keys, reads
+from sublet.protocol.scripts import Call
+from sublet.schedules import firing
+from sublet.schedules.durations import EPOCH, MS
+from sublet.schedules.recurrence import Recurrence, first
+from sublet.store.store import Store
 
 ROOT = Path(__file__).parent.parent
 EVERY = 20
@@ -75,9 +77,13 @@ class Site:
         for name in names:
             found = first(recurrence, name, (slot or self.now()) - 1)
             assert found, "it has no end"
-            rest: dict[str, Any] = dict(queue="slots", task="noop", rules="", overlap="allow", paused=False, payload=b"{}")
+            rest: dict[str, Any] = dict(
+                queue="slots", task="noop", rules="", overlap="allow", paused=False, payload=b"{}"
+            )
             due = slot or found.due
-            calls.append(schedules.schedule(self.base, name, 0, plan=plan, slot=slot or found.slot, due=due, **rest))
+            calls.append(
+                firing.schedule(self.base, name, 0, plan=plan, slot=slot or found.slot, due=due, **rest)
+            )
         await self.run_all(calls)
 
     async def run_all(self, calls: list[Call[Any]]) -> list[Any]:
@@ -96,30 +102,49 @@ class Site:
 
     def longest(self, name: str) -> dict[str, float]:
         """ms that the longest script since `measure` took, and the tenth longest."""
-        scripts = [one["duration"] / 1000 for one in self.raw.slowlog_get(100_000) if bytes(one["command"]).startswith(b"EVAL")]
+        scripts = [
+            one["duration"] / 1000
+            for one in self.raw.slowlog_get(100_000)
+            if bytes(one["command"]).startswith(b"EVAL")
+        ]
         longest = sorted([*scripts, *[0.0] * 10])[::-1]
         return {f"{name}_longest_ms": longest[0], f"{name}_tenth_ms": longest[9]}
 
     def spent(self) -> float:
         """ms that Redis has spent on scripts since `measure`."""
         stats = self.raw.info("commandstats")
-        return float(sum(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("eval", "evalsha"))) / 1000
+        return (
+            float(sum(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("eval", "evalsha")))
+            / 1000
+        )
 
 
 async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
     """Watch schedules of a second for a while. Raises NotFound where a slot has no job."""
-    await site.store.follow(site.store.layout.configure("*", completed=10_000_000))  # or the first ones would be forgotten
+    await site.store.follow(
+        site.store.layout.configure("*", completed=10_000_000)
+    )  # or the first ones would be forgotten
     if kind in ("busy", "full"):
         jobs, length = (seconds * 8000, 0.02) if kind == "busy" else (100, seconds + PATIENCE)
         payload = json.dumps({"seconds": length}).encode()
-        await site.store.submit([site.store.layout.submission("pause", payload, "short", "timeout=none") for _ in range(jobs)])
-    apart = 1000 // EVERY if kind == "ticks" else 0  # ms: a tick comes at one moment of the second, and slots at all of them
+        await site.store.submit(
+            [site.store.layout.submission("pause", payload, "short", "timeout=none") for _ in range(jobs)]
+        )
+    apart = (
+        1000 // EVERY if kind == "ticks" else 0
+    )  # ms: a tick comes at one moment of the second, and slots at all of them
     with _process(site, kind, seconds):
         for i in range(EVERY):
-            await site.put([f"every-{i}"], Recurrence(every=1, missed="all", start=LONG_AGO + i * apart * MS), None)
+            await site.put(
+                [f"every-{i}"], Recurrence(every=1, missed="all", start=LONG_AGO + i * apart * MS), None
+            )
         begin = site.now() // 1000 + 4  # that they are there is known to everybody by then
         await asyncio.sleep(seconds + 6)
-        ids = [f"0-every-{i}:{(begin + second) * 1000 + i * apart}" for second in range(seconds) for i in range(EVERY)]
+        ids = [
+            f"0-every-{i}:{(begin + second) * 1000 + i * apart}"
+            for second in range(seconds)
+            for i in range(EVERY)
+        ]
         found = await site.run_all([reads.get(site.base, job_id) for job_id in ids])
         left = site.raw.zcard(keys.queue(site.base, "short"))
     assert kind != "busy" or left, "it had nothing to do any more"
@@ -162,7 +187,9 @@ def _process(site: Site, kind: str, seconds: int) -> Iterator[None]:
         "SUBLET_NAMESPACE": site.settings.namespace,
     }
     with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen([sys.executable, "-m", "jobs", *words], cwd=ROOT, env=env, stdout=said, stderr=said)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sublet", *words], cwd=ROOT, env=env, stdout=said, stderr=said
+        )
         try:
             until = time.monotonic() + PATIENCE
             while kind != "ticks" and "ready" not in _text(said):

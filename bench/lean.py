@@ -72,11 +72,15 @@ class Client:
         head = f"POST {path} HTTP/1.1\r\nHost: {self.parts.netloc}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
-    async def connect(self, told: Callable[[Connection, int, bytes], None], n: int | None = None) -> list[Connection]:
+    async def connect(
+        self, told: Callable[[Connection, int, bytes], None], n: int | None = None
+    ) -> list[Connection]:
         """Open connections."""
         loop, made = asyncio.get_running_loop(), list[Connection]()
         for _ in range(self.spec["connections"] if n is None else n):
-            _, connection = await loop.create_connection(lambda: Connection(told), self.parts.hostname, self.parts.port)
+            _, connection = await loop.create_connection(
+                lambda: Connection(told), self.parts.hostname, self.parts.port
+            )
             made.append(connection)
         self.connections += made
         return made

@@ -6,7 +6,7 @@ Starts its own server (persistence off), beside the function as a Redis in the s
 does: AWS's own client, `awslambdaric`, in a process of its own, which asks a fake of the Runtime API for events. An invocation is
 clocked from the handing out of its event to its answer; `nothing` is a handler that does nothing: the client's own share.
 `in process` leaves out client and process, and calls the handler as they do. A process is stopped between two invocations, as on
-Lambda. `import` is `import functions.aws` in a fresh Python, by the clock and by the CPU; `cold` is the start of a process up to
+Lambda. `import` is `import sublet_functions.aws` in a fresh Python, by the clock and by the CPU; `cold` is the start of a process up to
 its asking for its first event, and its first answer. Medians; the machine's other load shows in the 99th percentile.
 (This is not `functions.py`: a program's folder is searched first, also by who wants the package of that name.)
 """
@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
-from jobs import Settings
-from jobs.embedded import EmbeddedServer
-from tests.lambda_runtime import Runtime, http_event, runtime
+from sublet import Settings
+from sublet.devtools.embedded_server import EmbeddedServer
+from tests.support.lambda_runtime import Runtime, http_event, runtime
 
 ROOT = Path(__file__).parent.parent
 SECRET = "the-secret-of-the-bench"
@@ -40,7 +40,7 @@ NOTHING = "def handler(event, context):\n    return {}\n"
 IMPORT = """
 import time
 began, cpu = time.perf_counter(), time.process_time()
-import functions.aws
+import sublet_functions.aws
 print(time.perf_counter() - began, time.process_time() - cpu)
 """
 
@@ -71,7 +71,9 @@ def main() -> None:
             settings = Settings(redis_url=server.url, namespace=f"bench-{uuid.uuid4().hex[:8]}")
             found = {"import": _imports(asked.rounds), "cold": _cold(settings, asked.rounds)}
             found |= _warm(settings, folder, asked.calls) | _in_process(settings, asked.calls)
-            print(json.dumps({server.version: found}, indent=2) if asked.json else _table(server.version, found))
+            print(
+                json.dumps({server.version: found}, indent=2) if asked.json else _table(server.version, found)
+            )
 
 
 def _imports(rounds: int) -> Figures:
@@ -117,7 +119,7 @@ def _warm(settings: Settings, folder: Path, calls: int) -> dict[str, Figures]:
 def _in_process(settings: Settings, calls: int) -> dict[str, Figures]:
     os.environ |= {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
     os.environ |= {"SUBLET_TOKENS": f"me:admin:{SECRET}", "AWS_REGION": "eu-central-1"}
-    from functions.aws import handler
+    from sublet_functions.aws import handler
 
     def seconds(event: dict[str, Any]) -> float:
         began = time.perf_counter()
@@ -125,7 +127,10 @@ def _in_process(settings: Settings, calls: int) -> dict[str, Figures]:
         return time.perf_counter() - began
 
     job = json.loads(handler(http_event("POST", "/jobs", HEADERS, JOB), Context())["body"])["id"]
-    return {f"{name}, in process": _clocked(partial(seconds, event), calls) for name, event in _events(job).items()}
+    return {
+        f"{name}, in process": _clocked(partial(seconds, event), calls)
+        for name, event in _events(job).items()
+    }
 
 
 def _sure(invoke: Runtime, event: dict[str, Any]) -> Any:

@@ -28,11 +28,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
-from jobs import App, Settings
-from jobs.config import connect_sync
-from jobs.embedded import EmbeddedServer
+from sublet import App, Settings
+from sublet.connection.settings import connect_sync
+from sublet.devtools.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).parent.parent
 CONNECTIONS, BATCH_CONNECTIONS, CLAIM_CONNECTIONS = 64, 4, 2
@@ -59,7 +59,9 @@ def main() -> None:
     """Run everything and print one table per server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    parser.add_argument("--jobs", type=int, default=20_000, help="single submits; five times as many in batches (20,000)")
+    parser.add_argument(
+        "--jobs", type=int, default=20_000, help="single submits; five times as many in batches (20,000)"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="of submits at half load (5)")
     parser.add_argument("--polls", type=int, default=1000, help="claims that wait (1000)")
     parser.add_argument("--server", choices=("redis", "valkey"), help="one of them alone (both)")
@@ -117,7 +119,9 @@ class Api:
         """Have a client do something, and tell what it found, and what it took here."""
         cpu, waited, began = self.cpu(), self.waited(), time.perf_counter()
         spec = json.dumps({"url": self.url, "phase": phase, "jobs": jobs, **how})
-        done = subprocess.run(CLIENT, input=spec, stdout=subprocess.PIPE, text=True, timeout=PATIENCE * 2, check=True)
+        done = subprocess.run(
+            CLIENT, input=spec, stdout=subprocess.PIPE, text=True, timeout=PATIENCE * 2, check=True
+        )
         found: dict[str, float] = json.loads(done.stdout)
         wall = found.pop("seconds", time.perf_counter() - began)
         return found | self.shares(jobs, wall, cpu, waited)
@@ -141,7 +145,11 @@ def _serving(redis_url: str) -> Iterator[Api]:
     before = ["-m", "cProfile", "-o", profile] if profile else []
     with _pinned(CORES[:1]):
         process = subprocess.Popen(
-            [sys.executable, *before, "-m", "jobs", "serve", "--json"], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True
+            [sys.executable, *before, "-m", "sublet", "serve", "--json"],
+            cwd=ROOT,
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
         )
     try:
         assert process.stdout, "it is a pipe"
@@ -190,9 +198,22 @@ def _measure(redis_url: str, asked: argparse.Namespace) -> dict[str, float]:
 def _work(api: Api) -> dict[str, float]:
     """One worker process over HTTP, until nothing is left."""
     cpu, waited, own = api.cpu(), api.waited(), _of_children()
-    command = [sys.executable, "-m", "jobs", "work", "bench.over_http:app", "--drain", "--slots", "200", "--json", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "sublet",
+        "work",
+        "bench.over_http:app",
+        "--drain",
+        "--slots",
+        "200",
+        "--json",
+        "--quiet",
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SUBLET_SOURCE": api.url}
-    done = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, timeout=PATIENCE * 5, check=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, timeout=PATIENCE * 5, check=True
+    )
     summary = json.loads(done.stdout.splitlines()[-1])
     found = api.shares(summary["completed"], summary["seconds"], cpu, waited)
     return found | {"per_own_cpu_s": summary["completed"] / (_of_children() - own)}

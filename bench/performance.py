@@ -59,7 +59,16 @@ def goals(run: Run) -> str:
             ratio = times_better(goal.workload, ours, peer[1]) if peer else None
             theirs = f"{_name(peer[0])} {figure(run, peer[0], goal.workload)}" if peer else ""
             reached = "yes" if goal.reached(ours, ratio) else "**no**"
-            lines.append([goal.words, figure(run, goal.ours, goal.workload), theirs, number(ratio), goal.target, reached])
+            lines.append(
+                [
+                    goal.words,
+                    figure(run, goal.ours, goal.workload),
+                    theirs,
+                    number(ratio),
+                    goal.target,
+                    reached,
+                ]
+            )
     return _table(["", "Sublet", "best peer", "× better", "to reach", "reached"], lines)
 
 
@@ -71,7 +80,9 @@ def behind(run: Run) -> str:
     """Each workload of which a peer has the better figure, with the rounds of both."""
     lines, compared = [], False
     for persistence, words in PERSISTENCE.items():
-        for workload, head in (THROUGHPUT | LATENCY | COST | {"crash_last": "worker killed, all run again, s"}).items():
+        for workload, head in (
+            THROUGHPUT | LATENCY | COST | {"crash_last": "worker killed, all run again, s"}
+        ).items():
             ours, peer = run.value("sublet", workload, persistence), run.best_peer(workload, persistence)
             if workload in NEUTRAL or ours is None or not peer:
                 continue
@@ -111,7 +122,11 @@ def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
     """The contestants, and their figures of some workloads; the best of a column is bold."""
     known = {row["workload"] for row in run.rows if row["persistence"] == persistence}
     columns = {workload: head for workload, head in columns.items() if workload in known}
-    best = {workload: run.best(workload, lambda _: True, persistence) for workload in columns if workload not in NEUTRAL}
+    best = {
+        workload: run.best(workload, lambda _: True, persistence)
+        for workload in columns
+        if workload not in NEUTRAL
+    }
     lines = []
     for name in run.contestants(columns, persistence) if columns else []:
         line = [_name(name)]
@@ -129,7 +144,9 @@ def crash(run: Run) -> str:
         followed = run.value(name, "crash_lost") is not None
         values = [run.value(name, workload) for workload in CRASH]
         shown = [NEVER if value is None and followed else number(value) for value in values]
-        lines.append([_name(name), *shown, (run.row(name, "crash_first") or {"note": ""})["note"], AGAIN.get(name, "")])
+        lines.append(
+            [_name(name), *shown, (run.row(name, "crash_first") or {"note": ""})["note"], AGAIN.get(name, "")]
+        )
     return _table(["", *CRASH.values(), "", "runs them again by its defaults"], lines, words=2)
 
 
@@ -141,7 +158,9 @@ def backlog(run: Run) -> str:
         values = [number(max(row["values"])) if row else "" for row in (few, many)]
         memory = number(run.value(name, "memory_pending_1m"))
         ratio = run.value(name, "backlog_ratio")
-        lines.append([_name(name), *values, f"{ratio:.2f}" if ratio else "", memory, (many or {}).get("note", "")])
+        lines.append(
+            [_name(name), *values, f"{ratio:.2f}" if ratio else "", memory, (many or {}).get("note", "")]
+        )
     return _table(["", "few behind", "many behind", "ratio", "bytes a pending job", "many"], lines)
 
 
@@ -161,7 +180,9 @@ def settings(run: Run) -> str:
         shown = ", ".join(f"{package} {version}" for package, version in versions.items())
         linked = f"[{_name(name)}]({GUIDES[name]})" if name in GUIDES else _name(name)
         lines.append([linked, shown, run.found.get("settings", {}).get(name, "")])
-    reasons = {_name(name): " ".join(why.split())[:160] for name, why in run.found.get("left_out", {}).items()}
+    reasons = {
+        _name(name): " ".join(why.split())[:160] for name, why in run.found.get("left_out", {}).items()
+    }
     out = [f"Left out: {name} ({why})." for name, why in reasons.items()]
     return "\n\n".join([_table(["", "versions", "settings"], lines, left=3), *out])
 
@@ -180,7 +201,9 @@ def about(run: Run) -> str:
     load = run.found["machine"].get("load")
     parts = [where(run), f"Load before: {load:.2f}." if load is not None else ""]
     if load is not None and load > BUSY:
-        parts.append("**The machine was busy when this began:** the figures are lower than they could be, and not for all alike.")
+        parts.append(
+            "**The machine was busy when this began:** the figures are lower than they could be, and not for all alike."
+        )
     return " ".join(filter(None, [*parts, *run.found.get("note", "").splitlines()]))
 
 
@@ -191,7 +214,9 @@ PARTS: dict[str, Callable[[Run], str]] = {
     "noise": noise,
     "throughput": lambda run: matrix(run, THROUGHPUT),
     "throughput with AOF": lambda run: matrix(run, THROUGHPUT, "aof"),
-    "latency": lambda run: matrix(run, {workload: words.partition(", ")[2] for workload, words in LATENCY.items()}),
+    "latency": lambda run: matrix(
+        run, {workload: words.partition(", ")[2] for workload, words in LATENCY.items()}
+    ),
     "cost": lambda run: matrix(run, COST),
     "batch": lambda run: sweep(run, "sweep_batch", "jobs a submit"),
     "slots": lambda run: sweep(run, "sweep_slots", "slots"),

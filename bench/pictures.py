@@ -30,7 +30,9 @@ COLUMNS = {
 
 def tables(found: dict[str, Any]) -> str:
     """All figures as Markdown."""
-    parts = [f"{found['server']}; {found['jobs']:,} jobs a measurement, median of {found['rounds']} rounds; per job"]
+    parts = [
+        f"{found['server']}; {found['jobs']:,} jobs a measurement, median of {found['rounds']} rounds; per job"
+    ]
     for name, rows in found["axes"].items():
         parts.append(f"### {name}\n\n" + _table([_shown(row) for row in rows]))
     for name, rows in found["tables"].items():
@@ -44,7 +46,11 @@ def _shown(row: Row) -> Row:
 
 def _table(rows: Sequence[Row]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [names, ["---"] + ["--:"] * (len(names) - 1), *([_cell(row.get(name, "")) for name in names] for row in rows)]
+    lines = [
+        names,
+        ["---"] + ["--:"] * (len(names) - 1),
+        *([_cell(row.get(name, "")) for name in names] for row in rows),
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -65,12 +65,18 @@ def _check(asked: argparse.Namespace) -> None:
     """See that what is asked for can be done, before anything is. Raises ValueError, in words for who asked."""
     if asked.json not in (None, "-"):
         path = Path(asked.json)
-        if (path.exists() and not path.is_file()) or not os.access(path.parent, os.W_OK) or not path.parent.is_dir():
+        if (
+            (path.exists() and not path.is_file())
+            or not os.access(path.parent, os.W_OK)
+            or not path.parent.is_dir()
+        ):
             raise ValueError(f"--json {path}: no file can be written there")
     try:
         asked.environments.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"--environments {asked.environments}: there can be no such folder ({error.strerror})") from None
+        raise ValueError(
+            f"--environments {asked.environments}: there can be no such folder ({error.strerror})"
+        ) from None
     if not os.access(asked.environments, os.W_OK):
         raise ValueError(f"--environments {asked.environments}: nothing can be written there")
     if asked.server == "redis" and not shutil.which("redis-server"):
@@ -95,18 +101,36 @@ def _seconds(word: str) -> float:
 
 def _parser() -> argparse.ArgumentParser:
     about, _, more = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round without persistence, of fewer jobs: two minutes")
-    parser.add_argument("--json", metavar="FILE", help="write all figures there as they come; - is the output, in the end")
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=f"of {', '.join(c.word for c in CONTESTANTS)}")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one round without persistence, of fewer jobs: two minutes"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="write all figures there as they come; - is the output, in the end"
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", default=[], help=f"of {', '.join(c.word for c in CONTESTANTS)}"
+    )
     parser.add_argument("--workloads", nargs="+", choices=ALL, metavar="NAME", help=f"of {', '.join(ALL)}")
     parser.add_argument("--rounds", type=_count, help="how often (3)")
-    parser.add_argument("--persistence", nargs="+", choices=("off", "aof"), help="one of them alone (off aof)")
-    parser.add_argument("--seconds", type=_seconds, help="about how long a phase takes (1.2)")
-    parser.add_argument("--server", choices=("redis", "valkey"), help="what to start (redis-server, if it is on the PATH)")
-    parser.add_argument("--settings", action="store_true", help="show also what each is made of, and how it is set up")
     parser.add_argument(
-        "--environments", type=Path, metavar="FOLDER", default=ROOT / ".bench", help="where they are kept (.bench)"
+        "--persistence", nargs="+", choices=("off", "aof"), help="one of them alone (off aof)"
+    )
+    parser.add_argument("--seconds", type=_seconds, help="about how long a phase takes (1.2)")
+    parser.add_argument(
+        "--server", choices=("redis", "valkey"), help="what to start (redis-server, if it is on the PATH)"
+    )
+    parser.add_argument(
+        "--settings", action="store_true", help="show also what each is made of, and how it is set up"
+    )
+    parser.add_argument(
+        "--environments",
+        type=Path,
+        metavar="FOLDER",
+        default=ROOT / ".bench",
+        help="where they are kept (.bench)",
     )
     return parser
 
@@ -128,7 +152,9 @@ def _prepare(folder: Path, contestants: Sequence[Contestant]) -> dict[str, str]:
     return left_out
 
 
-def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contestant], left_out: dict[str, str]) -> int:
+def _run(
+    asked: argparse.Namespace, folder: Path, contestants: Sequence[Contestant], left_out: dict[str, str]
+) -> int:
     from contest import (
         rounds,  # these want what the environment has
         servers,
@@ -137,7 +163,7 @@ def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contesta
     from contest.record import Progress, Record
     from contest.table import table
 
-    from jobs.errors import Unavailable
+    from sublet.errors import Unavailable
 
     try:
         servers.binary_of(kind := asked.server or servers.kind_here())
@@ -154,13 +180,18 @@ def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contesta
         server=kind,
     )
     programs = {
-        each.name: Program(environments.command_of(folder / each.environment, PEERS / each.program), folder / each.environment)
+        each.name: Program(
+            environments.command_of(folder / each.environment, PEERS / each.program),
+            folder / each.environment,
+        )
         for each in plan.contestants
     }
     began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     here = machine()
     if os.getloadavg()[0] > BUSY:
-        environments.say(f"CAUTION: this machine is busy (load {here['load']}); what else runs here makes all figures worse")
+        environments.say(
+            f"CAUTION: this machine is busy (load {here['load']}); what else runs here makes all figures worse"
+        )
     record = Record(
         {"machine": here, "server": plan.server, "began": began, "rounds": plan.rounds},
         Path(asked.json) if asked.json not in (None, "-") else None,
@@ -175,7 +206,11 @@ def _run(asked: argparse.Namespace, folder: Path, contestants: Sequence[Contesta
         record.found["interrupted"] = True
         ended = 130
     record.save()
-    print(table(record.found, settings=asked.settings), file=sys.stderr if asked.json == "-" else sys.stdout, flush=True)
+    print(
+        table(record.found, settings=asked.settings),
+        file=sys.stderr if asked.json == "-" else sys.stdout,
+        flush=True,
+    )
     if asked.json == "-":
         print(record.text(), end="")
     return ended or int(not record.found["results"])
@@ -198,7 +233,10 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -2,7 +2,7 @@
 
     python3 bench/scaling.py [--seeds N] [--only LOAD …] [--pictures DIR] [--json FILE]
 
-The real scripts run on fakeredis; callers, ticks and summoned workers are simulated (tests/scaling.py, tests/loads.py). Nothing
+The real scripts run on fakeredis; callers, ticks and summoned workers are simulated (tests/support/scaling.py, tests/support/loads.py). Nothing
 here is a time that this machine took: a seed gives the same figures everywhere. The ideal is a fleet that begins each job the
 moment it comes, or as soon as the pool's `max` workers can, with workers that come and go at once. Figures are medians over the
 seeds (5), and in brackets the worst; pictures are of the first seed.
@@ -17,12 +17,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
 from pictures import INK, PAPER
 
-from tests.loads import scenarios
-from tests.scaling import Fleet, Row, Trace
+from tests.support.loads import scenarios
+from tests.support.scaling import Fleet, Row, Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,13 @@ def _cell(values: Sequence[float]) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return (
+        f"{value:,.0f}"
+        if value >= 100 or value == int(value)
+        else f"{value:.1f}"
+        if value >= 10
+        else f"{value:.2f}"
+    )
 
 
 def draw(found: dict[str, list[Trace]], folder: Path) -> list[Path]:
@@ -100,7 +106,9 @@ def _picture(title: str, traces: dict[str, Trace], path: Path) -> Path:
     figure, axes = pyplot.subplots(3, 2, figsize=(9, 7.6))
     figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
     figure.text(0.012, 0.938, "jobs that wait (orange, right)", fontsize=8, color="#57606A")
-    figure.text(0.2, 0.938, "workers (blue, left), and how many the sum wants (grey)", fontsize=8, color="#57606A")
+    figure.text(
+        0.2, 0.938, "workers (blue, left), and how many the sum wants (grey)", fontsize=8, color="#57606A"
+    )
     for panel, (name, trace) in zip(axes.flat, traces.items(), strict=True):
         _panel(panel, name, trace)
     figure.subplots_adjust(left=0.055, right=0.945, top=0.885, bottom=0.05, hspace=0.5, wspace=0.22)
@@ -113,7 +121,9 @@ def _panel(axes: "Axes", name: str, trace: Trace) -> None:
     from matplotlib.ticker import MaxNLocator
 
     waiting = axes.twinx()
-    waiting.fill_between(*_steps(trace, lambda row: row.ready), color=WAITING, alpha=0.45, linewidth=0, step="post")
+    waiting.fill_between(
+        *_steps(trace, lambda row: row.ready), color=WAITING, alpha=0.45, linewidth=0, step="post"
+    )
     axes.step(*_steps(trace, lambda row: row.wanted), where="post", color="#8C959F", linewidth=0.8)
     axes.step(*_steps(trace, lambda row: row.living), where="post", color=WORKERS, linewidth=1.4)
     axes.set_zorder(waiting.get_zorder() + 1)
@@ -131,7 +141,10 @@ def _steps(trace: Trace, figure: Callable[[Row], int]) -> tuple[list[float], lis
     seen = [row for row in trace.rows if _first(trace) <= row.at / 1000 <= _last(trace)]
     n = -(-len(seen) // POINTS)
     rows = [max(seen[i : i + n], key=figure) for i in range(0, len(seen), n)]
-    changes = [next(same) for _, same in groupby(((row.at / 1000, figure(row)) for row in rows), key=lambda point: point[1])]
+    changes = [
+        next(same)
+        for _, same in groupby(((row.at / 1000, figure(row)) for row in rows), key=lambda point: point[1])
+    ]
     changes.append((_last(trace), figure(rows[-1])))
     return [at for at, _ in changes], [value for _, value in changes]
 
@@ -148,9 +161,13 @@ def main() -> None:
     """Live through the loads, print the table, and write what was asked for."""
     names = list(scenarios(1))
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="try each load so often, each time another one")
+    parser.add_argument(
+        "--seeds", type=int, default=5, metavar="N", help="try each load so often, each time another one"
+    )
     parser.add_argument("--only", nargs="+", choices=names, metavar="LOAD", help=f"of {'; '.join(names)}")
-    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the pictures there (SVG; needs matplotlib)")
+    parser.add_argument(
+        "--pictures", type=Path, metavar="DIR", help="draw the pictures there (SVG; needs matplotlib)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     asked = parser.parse_args()
     if asked.seeds < 1:
@@ -162,7 +179,9 @@ def main() -> None:
     print(table(found))
     if asked.json:
         asked.json.write_text(
-            json.dumps({name: [_figures(trace) for trace in traces] for name, traces in found.items()}, indent=1)
+            json.dumps(
+                {name: [_figures(trace) for trace in traces] for name, traces in found.items()}, indent=1
+            )
         )
     if asked.pictures:
         for path in draw(found, asked.pictures):

@@ -30,17 +30,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
 from lateness import PATIENCE, Site, lateness, lateness_of_the_new
 
-from functions.tick import Ticked, one_round
-from jobs import keys, reads, verbs
-from jobs.embedded import EmbeddedServer
-from jobs.model import Beat
-from jobs.schedule import Recurrence
-from jobs.scripts import Call
-from jobs.store import Store
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.model import Beat
+from sublet.protocol import keys, reads, verbs
+from sublet.protocol.scripts import Call
+from sublet.schedules.recurrence import Recurrence
+from sublet.store.store import Store
+from sublet_functions.tick import Ticked, one_round
 
 MANY, ENDED, TICKS, ROUNDS = 10_000, 5000, 100, 5
 
@@ -61,7 +61,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument(
-        "--seconds", type=int, default=30, help="how long each kind of lateness is watched (30); 0 leaves them out"
+        "--seconds",
+        type=int,
+        default=30,
+        help="how long each kind of lateness is watched (30); 0 leaves them out",
     )
     parser.add_argument("--server", choices=("redis", "valkey"), help="one of them alone (both)")
     asked = parser.parse_args()
@@ -117,22 +120,33 @@ async def _all_due(site: Site) -> dict[str, float]:
         await site.store.follow(one_round(site.store.layout, "bench", done))
     seconds = time.perf_counter() - began
     assert done.fired == MANY, done
-    return {"all_due_s": seconds, "all_due_redis_us_per_job": site.spent() * 1000 / MANY, **site.longest("all_due")}
+    return {
+        "all_due_s": seconds,
+        "all_due_redis_us_per_job": site.spent() * 1000 / MANY,
+        **site.longest("all_due"),
+    }
 
 
 async def _many_ticks(site: Site) -> dict[str, float]:
     """5,000 leases that have ended, and a hundred ticks."""
     await site.store.submit([site.store.layout.submission("noop", b"{}", "slots", "") for _ in range(ENDED)])
     claim: dict[str, Any] = dict(worker="gone", lease=PATIENCE, n=verbs.CLAIM_MAX, queues=["slots"])
-    claims = [verbs.claim(site.base, claim_id=secrets.token_urlsafe(16), **claim) for _ in range(ENDED // verbs.CLAIM_MAX)]
+    claims = [
+        verbs.claim(site.base, claim_id=secrets.token_urlsafe(16), **claim)
+        for _ in range(ENDED // verbs.CLAIM_MAX)
+    ]
     leases = [lease for claimed in await site.run_all(claims) for lease in claimed.leases]
     batches = [leases[i : i + verbs.BATCH] for i in range(0, len(leases), verbs.BATCH)]
-    await site.run_all([verbs.heartbeat(site.base, [Beat(lease) for lease in batch], lease=0) for batch in batches])
+    await site.run_all(
+        [verbs.heartbeat(site.base, [Beat(lease) for lease in batch], lease=0) for batch in batches]
+    )
     stores = [Store(site.settings) for _ in range(TICKS)]
     await asyncio.gather(*(store.prepare() for store in stores))
     site.measure()
     began, done = time.perf_counter(), [Ticked() for _ in stores]
-    rounds = (store.follow(one_round(store.layout, "bench", one)) for store, one in zip(stores, done, strict=True))
+    rounds = (
+        store.follow(one_round(store.layout, "bench", one)) for store, one in zip(stores, done, strict=True)
+    )
     await asyncio.gather(*rounds)
     seconds = time.perf_counter() - began
     longest, spent = site.longest("ticks"), site.spent()
@@ -144,14 +158,20 @@ async def _many_ticks(site: Site) -> dict[str, float]:
 
 
 def _ids(base: str) -> Call[list[str]]:
-    return Call((("ZRANGE", keys.queue(base, "slots"), 0, -1),), lambda reply: [one.decode() for one in reply])
+    return Call(
+        (("ZRANGE", keys.queue(base, "slots"), 0, -1),), lambda reply: [one.decode() for one in reply]
+    )
 
 
 def _table(found: dict[str, dict[str, float]]) -> str:
     lines = ["".ljust(34) + "".join(version.rjust(20) for version in found)]
     for name in dict.fromkeys(name for row in found.values() for name in row):
         missed = any(row[name] > TARGETS.get(name, float("inf")) for row in found.values())
-        lines.append(name.ljust(34) + "".join(f"{row[name]:,.2f}".rjust(20) for row in found.values()) + "   missed" * missed)
+        lines.append(
+            name.ljust(34)
+            + "".join(f"{row[name]:,.2f}".rjust(20) for row in found.values())
+            + "   missed" * missed
+        )
     return "\n".join(lines)
 
 

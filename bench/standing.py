@@ -14,12 +14,12 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jobs import verbs
-from jobs.config import Settings, connect_sync
-from jobs.model import Claimed, Completion, Submission
-from jobs.scripts import Call, script
-from jobs.store import Store
-from jobs.transport import Plan
+from sublet.connection.settings import Settings, connect_sync
+from sublet.connection.transport import Plan
+from sublet.model import Claimed, Completion, Submission
+from sublet.protocol import verbs
+from sublet.protocol.scripts import Call, script
+from sublet.store.store import Store
 
 T = TypeVar("T")
 
@@ -76,7 +76,9 @@ class Site:
         """Set how many finished jobs are kept."""
         if kept != self.kept:
             verb, settings = script("configure"), f"completed={kept}"
-            await self.store.run(verb.call(self.base, bytes.decode, queue="*", revision=self._revision, settings=settings))
+            await self.store.run(
+                verb.call(self.base, bytes.decode, queue="*", revision=self._revision, settings=settings)
+            )
             self.kept, self._revision = kept, self._revision + 1
 
     async def keep(self, kept: int) -> None:
@@ -107,7 +109,9 @@ class Site:
         self.bytes_per_job = (self._memory() - before) / jobs if jobs else 0.0
 
     def _memory(self) -> int:
-        return int(self.raw.info("memory")["used_memory"]) - int(self.raw.memory_usage(f"{self.base}:events", samples=0) or 0)
+        return int(self.raw.info("memory")["used_memory"]) - int(
+            self.raw.memory_usage(f"{self.base}:events", samples=0) or 0
+        )
 
     def bytes_of_jobs(self, jobs: int) -> float:
         """What a job's hash takes in memory, on average over some of them that are scheduled or queued."""
@@ -115,7 +119,9 @@ class Site:
             *self.raw.zrange(f"{self.base}:scheduled", 0, jobs - 1),
             *self.raw.zrange(f"{self.base}:queue:default", 0, jobs - 1),
         ]
-        return statistics.fmean(float(self.raw.memory_usage(f"{self.base}:job:{one.decode()}", samples=0) or 0) for one in ids)
+        return statistics.fmean(
+            float(self.raw.memory_usage(f"{self.base}:job:{one.decode()}", samples=0) or 0) for one in ids
+        )
 
     async def work(self, load: Load) -> tuple[float, float]:
         """Do the work; the seconds of its submits and of its drain."""
@@ -144,7 +150,9 @@ class Site:
             n = min(verbs.CLAIM_MAX, left[0])
             left[0] -= n
             claiming = self.claim(n, next(windows)) if n else _nothing()
-            completing = asyncio.gather(*(self.store.run(verbs.complete(self.base, some)) for some in _batches(done)))
+            completing = asyncio.gather(
+                *(self.store.run(verbs.complete(self.base, some)) for some in _batches(done))
+            )
             claimed, _ = await asyncio.gather(claiming, completing)
             left[0] += n - len(claimed.leases)
             done = [Completion(lease, b'"a result"') for lease in claimed.leases]
@@ -165,8 +173,13 @@ class Site:
         jobs = max(1, load.jobs // load.chunk) * load.chunk
         with Watch(self) as watch:
             submitting, draining = await self.work(load)
-        found = {f"{name}_us": sum(watch.calls.get(name, ())) / jobs for name in ("submit", "claim", "complete")}
-        found |= {f"{name}_hold_ms": max(watch.calls.get(name, [0])) / 1000 for name in ("submit", "claim", "complete")}
+        found = {
+            f"{name}_us": sum(watch.calls.get(name, ())) / jobs for name in ("submit", "claim", "complete")
+        }
+        found |= {
+            f"{name}_hold_ms": max(watch.calls.get(name, [0])) / 1000
+            for name in ("submit", "claim", "complete")
+        }
         return found | {
             "scripts_us": watch.scripts / jobs,
             "redis_us": watch.cpu * 1e6 / jobs,
@@ -198,7 +211,10 @@ class Site:
     async def read(self, rounds: int) -> dict[str, float]:
         """What the reads of an operator cost: ms of Redis, and ms until the answer is there."""
         found: dict[str, list[float]] = {}
-        plans: dict[str, Callable[[], Plan[Any]]] = {"stats": self.store.layout.stats, "queues": self.store.layout.queues}
+        plans: dict[str, Callable[[], Plan[Any]]] = {
+            "stats": self.store.layout.stats,
+            "queues": self.store.layout.queues,
+        }
         for _ in range(rounds):
             for name, plan in plans.items():
                 with Watch(self) as watch:
@@ -236,7 +252,9 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.cpu += self._seconds()
         stats: dict[str, Any] = self.raw.info("commandstats")
-        self.scripts = sum(int(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"]) for name in ("eval", "evalsha"))
+        self.scripts = sum(
+            int(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"]) for name in ("eval", "evalsha")
+        )
         self.raw.config_set("slowlog-log-slower-than", -1)
         names = {script(name).sha: name for name in ("submit", "claim", "complete", "fail", "reap", "prune")}
         for entry in self.raw.slowlog_get(100_000):
@@ -265,7 +283,10 @@ def _queue(number: int, queues: int) -> str:
 
 def _names(load: Load) -> tuple[list[str], Iterator[list[str]]]:
     """The queues that one chunk's jobs go to, and what each claim names of them."""
-    names = [_queue(i, load.queues) for i in random.sample(range(load.queues), min(load.queues, 200 if load.mixed else 1))]
+    names = [
+        _queue(i, load.queues)
+        for i in random.sample(range(load.queues), min(load.queues, 200 if load.mixed else 1))
+    ]
 
     def windows() -> Iterator[list[str]]:
         while True:

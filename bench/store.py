@@ -20,15 +20,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
-from functions.work import work
-from jobs import App, Settings, verbs
-from jobs.config import connect_sync
-from jobs.embedded import EmbeddedServer
-from jobs.model import Beat, Completion, Failure, Lease, Release, Submission
-from jobs.scripts import Call
-from jobs.store import Store
+from sublet import App, Settings
+from sublet.connection.settings import connect_sync
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.model import Beat, Completion, Failure, Lease, Release, Submission
+from sublet.protocol import verbs
+from sublet.protocol.scripts import Call
+from sublet.store.store import Store
+from sublet_functions.work import work
 
 PAYLOAD = b'{"text":"' + b"x" * 189 + b'"}'
 """200 bytes of JSON."""
@@ -74,7 +75,10 @@ def _servers() -> dict[str, str | None]:
 
 @contextmanager
 def _server(binary: str | None) -> Iterator[EmbeddedServer]:
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server,
+    ):
         yield server
 
 
@@ -84,7 +88,10 @@ async def _round(url: str, jobs: int) -> dict[str, float]:
     raw.flushall()
     await store.prepare()
     base, found = store.layout.bases[0], {}
-    batches = [[store.layout.submission("noop", PAYLOAD, "default", "") for _ in range(BATCH)] for _ in range(jobs // BATCH)]
+    batches = [
+        [store.layout.submission("noop", PAYLOAD, "default", "") for _ in range(BATCH)]
+        for _ in range(jobs // BATCH)
+    ]
     before = raw.info("memory")["used_memory"]
     found["submit_per_s"] = jobs / await _timed(_submit, store, base, batches)
     events = raw.memory_usage(f"{base}:events", samples=0) or 0
@@ -132,7 +139,9 @@ async def _drain(store: Store, base: str) -> None:
 
 
 def _claim(base: str, n: int, lease: float = 30) -> Call[Any]:
-    return verbs.claim(base, claim_id=secrets.token_urlsafe(16), worker="bench", lease=lease, n=n, queues=["default"])
+    return verbs.claim(
+        base, claim_id=secrets.token_urlsafe(16), worker="bench", lease=lease, n=n, queues=["default"]
+    )
 
 
 async def _holds(url: str) -> dict[str, float]:
@@ -149,7 +158,9 @@ async def _holds(url: str) -> dict[str, float]:
         raw.config_resetstat()
         answer = await store.run(call)
         stats = raw.info("commandstats")
-        held.setdefault(name, []).append(sum(stats.get(f"cmdstat_{c}", {"usec": 0})["usec"] for c in ("eval", "evalsha")) / 1000)
+        held.setdefault(name, []).append(
+            sum(stats.get(f"cmdstat_{c}", {"usec": 0})["usec"] for c in ("eval", "evalsha")) / 1000
+        )
         return answer
 
     for _ in range(30):
@@ -171,7 +182,10 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
     await timed("submit", verbs.submit(base, jobs))
     await timed("watch", verbs.watch(base, [job.id for job in jobs]))
     await timed(
-        "heartbeat", verbs.heartbeat(base, [Beat(lease, b'{"fraction":0.5}') for lease in await _leases(store, base)], lease=0)
+        "heartbeat",
+        verbs.heartbeat(
+            base, [Beat(lease, b'{"fraction":0.5}') for lease in await _leases(store, base)], lease=0
+        ),
     )
     await timed("reap", verbs.reap(base, limit=verbs.SETTLE_MAX, by="bench"))
     await timed("complete", verbs.complete(base, await _results(store, base)))
@@ -179,7 +193,11 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
     await timed(
         "fail",
         verbs.fail(
-            base, [Failure(lease, "ValueError", "no", detail) for lease in (await _leases(store, base))[: verbs.FAIL_MAX]]
+            base,
+            [
+                Failure(lease, "ValueError", "no", detail)
+                for lease in (await _leases(store, base))[: verbs.FAIL_MAX]
+            ],
         ),
     )
     given_back = (await _leases(store, base))[: verbs.SETTLE_MAX]

@@ -17,15 +17,15 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
-from jobs.client import SyncClient
-from jobs.config import Settings
+from sublet.client.client import SyncClient
+from sublet.connection.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = """
 import time
-from jobs import App
+from sublet import App
 
 app = App()
 
@@ -48,17 +48,31 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tasks.py").write_text(TASKS)
-        command = [sys.executable, "-m", "jobs", "dev", "tasks:app", "--json", "--linger", "100ms", "--no-reload"]
+        command = [
+            sys.executable,
+            "-m",
+            "sublet",
+            "dev",
+            "tasks:app",
+            "--json",
+            "--linger",
+            "100ms",
+            "--no-reload",
+        ]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as platform:
             try:
                 assert platform.stdout is not None
                 here = next(said for line in platform.stdout if (said := json.loads(line)).get("redis_url"))
-                threading.Thread(target=list, args=(platform.stdout,), daemon=True).start()  # it says more than a pipe holds
+                threading.Thread(
+                    target=list, args=(platform.stdout,), daemon=True
+                ).start()  # it says more than a pipe holds
                 with SyncClient(Settings(redis_url=here["redis_url"])) as client:
                     for task in ("on_loop", "in_child"):
                         took = [_round(client, task) for _ in range(rounds)]
-                        print(f"{task:<10} median {statistics.median(took):.3f} s   most {max(took):.3f} s   {rounds} rounds")
+                        print(
+                            f"{task:<10} median {statistics.median(took):.3f} s   most {max(took):.3f} s   {rounds} rounds"
+                        )
             finally:
                 platform.terminate()
                 platform.wait(SECONDS)

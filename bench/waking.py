@@ -28,14 +28,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "functions", "")]
 
-from jobs import App, Settings
-from jobs.client import Client
-from jobs.config import connect_sync
-from jobs.embedded import EmbeddedServer
-from jobs.store import Store
-from jobs.worker import Worker
+from sublet import App, Settings
+from sublet.client.client import Client
+from sublet.connection.settings import connect_sync
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.store.store import Store
+from sublet.worker.worker import Worker
 
 ROOT = Path(__file__).parent.parent
 DELAY = 3.0
@@ -68,7 +68,9 @@ def main() -> None:
     for name, binary in (("redis", "redis-server"), ("valkey", None)):
         if asked.server in (None, name) and (binary is None or shutil.which(binary)):
             with _server(binary) as server:
-                print(f"{server.version}: about {asked.jobs * 3.6 + 3 * asked.seconds:.0f} s …", file=sys.stderr)
+                print(
+                    f"{server.version}: about {asked.jobs * 3.6 + 3 * asked.seconds:.0f} s …", file=sys.stderr
+                )
                 row = asyncio.run(_latencies(server.url, crews, asked.jobs))
                 for slots in (1, 100):
                     row |= _idle(server.url, slots, asked.seconds)
@@ -81,7 +83,10 @@ def main() -> None:
 
 @contextmanager
 def _server(binary: str | None) -> Iterator[EmbeddedServer]:
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server,
+    ):
         yield server
 
 
@@ -149,14 +154,36 @@ async def _submit(client: Client, **options: Any) -> tuple[str, "asyncio.Future[
 def _spread(name: str, values: list[float]) -> dict[str, float]:
     ordered = sorted(values)
     p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    return {name.format("p50"): ordered[len(ordered) // 2], name.format("p99"): p99, name.format("max"): ordered[-1]}
+    return {
+        name.format("p50"): ordered[len(ordered) // 2],
+        name.format("p99"): p99,
+        name.format("max"): ordered[-1],
+    }
 
 
 def _idle(url: str, slots: int, seconds: float) -> dict[str, float]:
     """Commands a second that an idle worker process sends."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "SUBLET_REDIS_URL": url, "SUBLET_NAMESPACE": f"waking-idle-{slots}"}
-    command = [sys.executable, "-m", "jobs", "work", "bench.waking:app", "--queues", "default", "--slots", str(slots)]
-    crew = [subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "SUBLET_REDIS_URL": url,
+        "SUBLET_NAMESPACE": f"waking-idle-{slots}",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "sublet",
+        "work",
+        "bench.waking:app",
+        "--queues",
+        "default",
+        "--slots",
+        str(slots),
+    ]
+    crew = [
+        subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(PROCESSES)
+    ]
     raw = connect_sync(Settings(redis_url=url, timeout=10))
     try:
         for process in crew:
@@ -185,7 +212,11 @@ def _tables(found: dict[str, dict[str, float]]) -> str:
         lines += ["", version.ljust(34) + "seen".rjust(10) + "at most".rjust(10)]
         for name, value in row.items():
             target = next((most for begin, most in TARGETS.items() if name.startswith(begin)), None)
-            words = "" if target is None else f"{target:.10g}".rjust(10) + ("" if value <= target else "   missed")
+            words = (
+                ""
+                if target is None
+                else f"{target:.10g}".rjust(10) + ("" if value <= target else "   missed")
+            )
             lines.append(name.ljust(34) + f"{value:.2f}".rjust(10) + words)
     return "\n".join(lines[1:])
 

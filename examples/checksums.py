@@ -11,8 +11,8 @@ import hashlib
 import sys
 from pathlib import Path
 
-from functions.work import work
-from jobs import App, Context
+from sublet import App, Context
+from sublet_functions.work import work
 
 app = App()
 CHUNK = 1 << 20
@@ -32,7 +32,10 @@ def checksum(ctx: Context, path: str) -> str:
 
 async def main(folder: Path, files: list[Path]) -> None:
     """Submit in bulk, work until the queue is dry, read the results."""
-    jobs = [checksum.options(key=hashlib.md5(bytes(path), usedforsecurity=False).hexdigest()).job(str(path)) for path in files]
+    jobs = [
+        checksum.options(key=hashlib.md5(bytes(path), usedforsecurity=False).hexdigest()).job(str(path))
+        for path in files
+    ]
     submitted = await app.client.submit_all(jobs)
     summary = await work(app, drain=True)
     for path, job in zip(files, submitted, strict=True):

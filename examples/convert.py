@@ -9,8 +9,8 @@ part of the script. Killing the worker kills what its programs have started, and
 import asyncio
 import sys
 
-from functions.work import work
-from jobs import App, JobFailed
+from sublet import App, JobFailed
+from sublet_functions.work import work
 
 app = App()
 

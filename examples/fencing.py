@@ -11,8 +11,8 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from functions.work import work
-from jobs import App, Context
+from sublet import App, Context
+from sublet_functions.work import work
 
 app = App()
 TABLE = "CREATE TABLE IF NOT EXISTS balance (account TEXT PRIMARY KEY, cents INTEGER, fence INTEGER)"

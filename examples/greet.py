@@ -7,7 +7,7 @@ python3 -m jobs work examples.greet:app     in one terminal (or many, on many ma
 import asyncio
 import sys
 
-from jobs import App
+from sublet import App
 
 app = App()
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 
-from functions.work import work
-from jobs import App, Context, Discard, JobFailed
+from sublet import App, Context, Discard, JobFailed
+from sublet_functions.work import work
 
 app = App()
 DATABASE = "file:bank?mode=memory&cache=shared"

@@ -6,8 +6,8 @@ python3 -m examples.on_time            the same until three have run, and then t
 
 import asyncio
 
-from functions.work import work
-from jobs import App, Context
+from sublet import App, Context
+from sublet_functions.work import work
 
 app = App()
 

@@ -7,8 +7,8 @@ Runs its own worker for a second and prints each job's story.
 
 import asyncio
 
-from functions.work import work
-from jobs import App, Context, Discard, JobFailed, Snooze
+from sublet import App, Context, Discard, JobFailed, Snooze
+from sublet_functions.work import work
 
 app = App()
 

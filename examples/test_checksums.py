@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from examples.checksums import app, checksum
-from jobs import testing
+from sublet import testing
 
 sandbox = testing.fixture(app)
 OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

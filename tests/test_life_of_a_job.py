@@ -2,9 +2,9 @@
 
 import pytest
 
-from jobs import Options, State
-from jobs.client import Client
-from jobs.model import Beat, Completion, Failure, Release
+from sublet import Options, State
+from sublet.client.client import Client
+from sublet.model import Beat, Completion, Failure, Release
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from jobs import Changed, OutOfMemory, State, SyncClient, keys, reads, verbs
-from jobs.config import Settings
-from jobs.embedded import EmbeddedServer
-from jobs.errors import NotDurable, Unconfirmed
-from jobs.model import Beat, Completion, Failure, Submission
-from tests.replicas import pair
-from tests.tasks import eventually
+from sublet import Changed, OutOfMemory, State, SyncClient
+from sublet.connection.settings import Settings
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.errors import NotDurable, Unconfirmed
+from sublet.model import Beat, Completion, Failure, Submission
+from sublet.protocol import keys, reads, verbs
+from tests.support.replicas import pair
+from tests.support.tasks import eventually
 
 
 async def test_at_least_once_execution_at_most_one_accepted_outcome(desk):
@@ -57,10 +58,13 @@ def test_a_durable_submit_is_acknowledged_only_after_enough_were_counted(tmp_pat
             first = client.submit("t", job_id="first")
             both.cut()
             with pytest.raises(
-                Unconfirmed, match=r"only 0 of 1 replicas have it .* send the same again, under the same id 0-late$"
+                Unconfirmed,
+                match=r"only 0 of 1 replicas have it .* send the same again, under the same id 0-late$",
             ):
                 client.submit("t", job_id="late")
-            with pytest.raises(NotDurable, match="durability fsync needs "):  # no file is written here: no job, and no yes
+            with pytest.raises(
+                NotDurable, match="durability fsync needs "
+            ):  # no file is written here: no job, and no yes
                 client.submit_all([Submission("0-disk", "q", "t", "", b"{}", "fsync")])
             both.heal()
             again = client.submit("t", job_id="late")
@@ -99,7 +103,11 @@ async def test_a_repeated_request_never_has_a_second_effect(desk, each_verb):
         elif name != "heartbeat":
             assert again == first, name
         changed = {key for key, value in desk.everything().items() if value != after.get(key)}
-        allowed = {keys.structure(desk.base, "running"), keys.job(desk.base, "alive")} if name == "heartbeat" else set()
+        allowed = (
+            {keys.structure(desk.base, "running"), keys.job(desk.base, "alive")}
+            if name == "heartbeat"
+            else set()
+        )
         assert changed <= allowed | {keys.alarm(desk.base), desk.base}, name
 
 
@@ -157,7 +165,9 @@ async def test_memory_is_bounded(desk, backend):
         assert len(leases) == 100
         assert await desk.heartbeat(leases[0]) != "LEASE_LOST"
         for some in (leases[:50], leases[50:]):
-            assert set(await desk.run(verbs.complete(desk.base, [Completion(x, b"1") for x in some]))) == {"completed"}
+            assert set(await desk.run(verbs.complete(desk.base, [Completion(x, b"1") for x in some]))) == {
+                "completed"
+            }
     finally:
         desk.raw.config_set("maxmemory", limit)
     assert desk.raw.info("memory")["used_memory"] < used
@@ -171,7 +181,9 @@ async def test_jobs_are_refused_in_words_before_redis_is_full_and_all_else_still
         pytest.skip("the server at SUBLET_TEST_REDIS_URL is not ours to fill")
     await desk.submit(*"abcdef")
     lost = await desk.take("a")
-    desk.raw.set(f"{desk.base}:ballast", b"x" * (20 << 20))  # so that a client more or less makes no difference
+    desk.raw.set(
+        f"{desk.base}:ballast", b"x" * (20 << 20)
+    )  # so that a client more or less makes no difference
     limit = desk.raw.config_get("maxmemory")["maxmemory"]
     desk.raw.config_set("maxmemory", round(desk.raw.info("memory")["used_memory"] / 0.95))
     try:
@@ -197,8 +209,22 @@ async def test_jobs_are_refused_in_words_before_redis_is_full_and_all_else_still
 @pytest.mark.real_server
 def test_a_killed_worker_loses_nothing(place, raw):
     """A real process, SIGKILLed while it holds jobs: all of them are run again by another."""
-    env = {**os.environ, "SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
-    words = [sys.executable, "-m", "jobs", "work", "tests.tasks:app", "--lease", "1s", "--slots", "5"]
+    env = {
+        **os.environ,
+        "SUBLET_REDIS_URL": place.settings.redis_url,
+        "SUBLET_NAMESPACE": place.settings.namespace,
+    }
+    words = [
+        sys.executable,
+        "-m",
+        "sublet",
+        "work",
+        "tests.support.tasks:app",
+        "--lease",
+        "1s",
+        "--slots",
+        "5",
+    ]
     workers = [subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)]
     try:
         with SyncClient(place.settings) as client:
@@ -208,7 +234,9 @@ def test_a_killed_worker_loses_nothing(place, raw):
             workers.append(subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL))
             for handle in handles:
                 handle.result(timeout=30)
-            recovered = [handle for handle in handles if handle.get().attempts[0].code in ("lease_expired", "crashed")]
+            recovered = [
+                handle for handle in handles if handle.get().attempts[0].code in ("lease_expired", "crashed")
+            ]
             assert len(recovered) == 5
     finally:
         for worker in workers:

@@ -15,7 +15,7 @@ from typing import Any
 from contest import meter
 from contest.contestants import Contestant
 
-from jobs.embedded import spawn_bound
+from sublet.devtools.embedded_server import spawn_bound
 
 ENTRY = struct.Struct("<qq")
 """An entry of the tally: a job's number, and the machine's monotonic clock in ns."""
@@ -89,7 +89,10 @@ class Arena:
         if "aof_enabled:1" in meter.ask(self.url, "INFO", "persistence"):
             meter.ask(self.url, "BGREWRITEAOF")
             until = time.monotonic() + self.STALL
-            while "aof_rewrite_in_progress:1" in meter.ask(self.url, "INFO", "persistence") and time.monotonic() < until:
+            while (
+                "aof_rewrite_in_progress:1" in meter.ask(self.url, "INFO", "persistence")
+                and time.monotonic() < until
+            ):
                 time.sleep(POLL)
         self.clear()
 
@@ -125,7 +128,9 @@ class Arena:
 
     def latency(self, contestant: Contestant, n: int, start: int = 0, patience: float = 60.0) -> list[int]:
         """While a worker runs: have up to `n` jobs submitted, one when the last has started; when each was sent, in ns."""
-        sent: list[int] = self.ask(contestant, "latency", str(n), str(start), BENCH_PATIENCE=str(patience))["sent"]
+        sent: list[int] = self.ask(contestant, "latency", str(n), str(start), BENCH_PATIENCE=str(patience))[
+            "sent"
+        ]
         return sent
 
     def ask(self, contestant: Contestant, *words: str, **variables: str) -> Any:
@@ -140,11 +145,15 @@ class Arena:
         try:
             out, _ = process.communicate(timeout=SUBMIT_SECONDS)
         except subprocess.TimeoutExpired:
-            raise Failed(f"{contestant.name}: `{' '.join(words)}` took longer than {SUBMIT_SECONDS:g} s") from None
+            raise Failed(
+                f"{contestant.name}: `{' '.join(words)}` took longer than {SUBMIT_SECONDS:g} s"
+            ) from None
         finally:
             Worker(process, log).kill()
         if process.returncode or not out.strip():
-            raise Failed(f"{contestant.name}: `{' '.join(words)}` ended with {process.returncode}: {tail(log)}")
+            raise Failed(
+                f"{contestant.name}: `{' '.join(words)}` ended with {process.returncode}: {tail(log)}"
+            )
         return out.decode()
 
     @contextmanager
@@ -183,7 +192,11 @@ class Arena:
         self, contestant: Contestant, words: Sequence[str], variables: Mapping[str, str], **streams: Any
     ) -> "subprocess.Popen[bytes]":
         program = self.programs[contestant.name]
-        given = {"BENCH_URL": self.url, "BENCH_TALLY": str(self._tallies[0]), "BENCH_FINISHED": str(self._finished)}
+        given = {
+            "BENCH_URL": self.url,
+            "BENCH_TALLY": str(self._tallies[0]),
+            "BENCH_FINISHED": str(self._finished),
+        }
         env = {**clean(os.environ), **given, **program.variables, **contestant.variables, **variables}
         return spawn_bound([*program.command, *words], cwd=program.folder, env=env, **streams)
 
@@ -194,7 +207,9 @@ class Arena:
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment without what would steer a contestant: settings of ours, and where Python looks for code."""
-    return {name: value for name, value in environ.items() if not name.startswith(("SUBLET_", "BENCH_", "PYTHON"))}
+    return {
+        name: value for name, value in environ.items() if not name.startswith(("SUBLET_", "BENCH_", "PYTHON"))
+    }
 
 
 def members(leader: int) -> list[int]:

@@ -21,9 +21,9 @@ from contest.arena import Arena, Failed
 from contest.contestants import Contestant
 from contest.workloads import rate_of
 
-from jobs.config import Settings, connect_sync
-from jobs.scripts import Call
-from jobs.store import Store
+from sublet.connection.settings import Settings, connect_sync
+from sublet.protocol.scripts import Call
+from sublet.store.store import Store
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -62,7 +62,9 @@ def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: floa
                 rates[workload].append(rate)
                 site.submit(contestant, "bulk", drained, behind + MOST)
         note = f"{behind:,} behind"
-        rows = [row(contestant, "backlog_1k", "jobs/s", rates["backlog_1k"], f"{FEW:,} to {FEW + MOST:,} behind")]
+        rows = [
+            row(contestant, "backlog_1k", "jobs/s", rates["backlog_1k"], f"{FEW:,} to {FEW + MOST:,} behind")
+        ]
         rows.append(row(contestant, "backlog_1m", "jobs/s", rates["backlog_1m"], note))
         rows.append(row(contestant, "memory_pending_1m", "bytes/job", [bytes_each], note))
         if contestant.name == "sublet":
@@ -70,7 +72,9 @@ def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: floa
     return rows
 
 
-def drain(arena: Arena, contestant: Contestant, most: int, seconds: float, **variables: str) -> tuple[float, int]:
+def drain(
+    arena: Arena, contestant: Contestant, most: int, seconds: float, **variables: str
+) -> tuple[float, int]:
     """Start a worker on what is there: the rate of the first `most` jobs, or `seconds`, in jobs/s; and how many it started.
 
     The rate leaves out the first fifth of these, so that starting and warming up do not count. Then the worker is killed. Raises
@@ -88,7 +92,14 @@ def drain(arena: Arena, contestant: Contestant, most: int, seconds: float, **var
     return rate, len(tally)
 
 
-def row(contestant: Contestant, workload: str, unit: str, values: Sequence[float | None], note: str = "", **more: Any) -> Row:
+def row(
+    contestant: Contestant,
+    workload: str,
+    unit: str,
+    values: Sequence[float | None],
+    note: str = "",
+    **more: Any,
+) -> Row:
     """A row of the run's results, its median taken; none, where a value is none."""
     known = [value for value in values if value is not None]
     median = statistics.median(known) if known and len(known) == len(values) else None

@@ -48,7 +48,9 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
 
 CONTESTANTS: tuple[Contestant, ...] = (
     Contestant("sublet", "with_sublet.py", "sublet", ours=True),
-    Contestant("sublet plain", "with_sublet.py", "sublet", {"BENCH_VARIANT": "plain"}, running=CORES, ours=True),
+    Contestant(
+        "sublet plain", "with_sublet.py", "sublet", {"BENCH_VARIANT": "plain"}, running=CORES, ours=True
+    ),
     Contestant("sublet http", "with_sublet_http.py", "sublet", ours=True),
     Contestant("bullmq", "with_bullmq.mjs", "bullmq"),
     Contestant("taskiq", "with_taskiq.py", "taskiq"),

@@ -55,7 +55,10 @@ def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) ->
     kind, alone = servers.version_of(arena.url).split()[0], threading.Lock()
 
     def scene(contestant: Contestant, succeed: Succeed) -> dict[str, float | None] | str:
-        with tempfile.TemporaryDirectory(dir=arena.folder) as folder, servers.serving(Path(folder), kind) as url:
+        with (
+            tempfile.TemporaryDirectory(dir=arena.folder) as folder,
+            servers.serving(Path(folder), kind) as url,
+        ):
             try:
                 return _scene(Arena(url, Path(folder), arena.programs), contestant, succeed, alone, cap)
             except Failed as failed:
@@ -65,12 +68,16 @@ def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) ->
         found = list(pool.map(lambda each: scene(each, _elsewhere if each.ours else _restarted), contestants))
     rows = [one for each, figures in zip(contestants, found, strict=True) for one in _rows(each, figures)]
     for contestant in contestants:
-        if contestant.name == "sublet":  # when the machine is quiet again, for this one is about tenths of a second
+        if (
+            contestant.name == "sublet"
+        ):  # when the machine is quiet again, for this one is about tenths of a second
             rows += _rows(replace(contestant, name="sublet restarted"), scene(contestant, _restarted))
     return rows
 
 
-def _scene(arena: Arena, contestant: Contestant, succeed: Succeed, alone: threading.Lock, cap: float) -> dict[str, float | None]:
+def _scene(
+    arena: Arena, contestant: Contestant, succeed: Succeed, alone: threading.Lock, cap: float
+) -> dict[str, float | None]:
     """Let the first worker run all that it can, have it succeeded by another one, and see what becomes of its jobs."""
     jobs = min(JOBS, EACH * contestant.running)
     with ExitStack() as stack:

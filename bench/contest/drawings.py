@@ -18,7 +18,13 @@ Names = dict[str, str]
 
 OURS, THEIRS, SECOND = "#0072B2", "#B6BEC7", "#E69F00"
 """Colours that a colour-blind eye tells apart (Okabe and Ito), and a grey."""
-LINES = ((OURS, "o", "-"), ("#D55E00", "s", "--"), ("#009E73", "^", ":"), ("#CC79A7", "D", "-."), ("#000000", "v", (0, (1, 1))))
+LINES = (
+    (OURS, "o", "-"),
+    ("#D55E00", "s", "--"),
+    ("#009E73", "^", ":"),
+    ("#CC79A7", "D", "-."),
+    ("#000000", "v", (0, (1, 1))),
+)
 FASTEST = 4
 """Contestants whose latency is drawn in full: more lines could not be told apart."""
 LATENCY = ("latency", "latency_p50", "latency_p95", "latency_p99")
@@ -39,16 +45,33 @@ def draw(rows: Sequence[Row], names: Names, legend: str, folder: Path) -> list[P
     rows = [row for row in rows if row["persistence"] == "off"]
     pictures: dict[str, tuple[str, tuple[str, ...], Callable[..., None]]] = {
         "throughput": ("Throughput, jobs a second", ("drain_1", "enqueue_one", "enqueue_bulk"), _throughput),
-        "sweeps": ("Throughput against the size of a submit, and against slots", ("sweep_batch", "sweep_slots"), _sweeps),
+        "sweeps": (
+            "Throughput against the size of a submit, and against slots",
+            ("sweep_batch", "sweep_slots"),
+            _sweeps,
+        ),
         "latency": ("From the submit to the first line of the task, on an idle queue", LATENCY, _latency),
-        "memory": ("What a job of 200 bytes takes in Redis, bytes", ("memory_pending", "memory_finished"), _memory),
+        "memory": (
+            "What a job of 200 bytes takes in Redis, bytes",
+            ("memory_pending", "memory_finished"),
+            _memory,
+        ),
     }
     drawn = []
     for name, (title, workloads, paint) in pictures.items():
-        by_workload = {one: [row for row in rows if row["workload"] == one and row["values"]] for one in workloads}
+        by_workload = {
+            one: [row for row in rows if row["workload"] == one and row["values"]] for one in workloads
+        }
         known = all(by_workload.values())
         drawn.append(
-            _picture(folder / f"performance-{name}.svg", title, legend, by_workload, names, paint if known else _nothing)
+            _picture(
+                folder / f"performance-{name}.svg",
+                title,
+                legend,
+                by_workload,
+                names,
+                paint if known else _nothing,
+            )
         )
     return drawn
 
@@ -58,11 +81,15 @@ def _nothing(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None
     figure.text(0.5, 0.4, "Not measured in this run.", ha="center", va="center")
 
 
-def _picture(path: Path, title: str, legend: str, rows: dict[str, list[Row]], names: Names, paint: Callable[..., None]) -> Path:
+def _picture(
+    path: Path, title: str, legend: str, rows: dict[str, list[Row]], names: Names, paint: Callable[..., None]
+) -> Path:
     from matplotlib import pyplot
 
     bars = max((len(some) for some in rows.values()), default=0)
-    figure = pyplot.figure(figsize=(9, 3.9 if paint is _sweeps else 1.1 + (0.25 if paint is _latency else 0.2) * max(8, bars)))
+    figure = pyplot.figure(
+        figsize=(9, 3.9 if paint is _sweeps else 1.1 + (0.25 if paint is _latency else 0.2) * max(8, bars))
+    )
     height = figure.get_size_inches()[1]
     figure.suptitle(title, x=0.012, y=1 - 0.12 / height, ha="left", va="top", fontsize=12, fontweight="bold")
     figure.text(0.012, 1 - 0.46 / height, legend, fontsize=8, color="#57606A", va="top")
@@ -87,7 +114,13 @@ def _memory(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
     order = _order(rows["memory_pending"], [row for some in rows.values() for row in some], most=False)
     titles = ("that waits", "that is finished, as long as it is kept")
     for axes, (workload, some), title in zip(_columns(figure, 2, 0.2), rows.items(), titles, strict=True):
-        _bars(axes, order, {row["contestant"]: row["median"] for row in some}, names, workload == "memory_pending")
+        _bars(
+            axes,
+            order,
+            {row["contestant"]: row["median"] for row in some},
+            names,
+            workload == "memory_pending",
+        )
         axes.set_title(title)
 
 
@@ -96,8 +129,12 @@ def _sweeps(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
     for axes, some, (below, title) in zip(_columns(figure, 2, 0.07), rows.values(), words, strict=True):
         styles = _styles(dict.fromkeys(row["contestant"] for row in some))
         for name, (colour, marker, style) in styles.items():
-            points = sorted((row["at"], row["median"]) for row in some if row["contestant"] == name and row["median"])
-            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linestyle=style, markersize=4.5)
+            points = sorted(
+                (row["at"], row["median"]) for row in some if row["contestant"] == name and row["median"]
+            )
+            axes.plot(
+                *zip(*points, strict=True), color=colour, marker=marker, linestyle=style, markersize=4.5
+            )
             axes.lines[-1].set_label(names.get(name, name))
         ticks = sorted({row["at"] for row in some})
         axes.set_xscale("log")
@@ -107,7 +144,11 @@ def _sweeps(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
         highest = max(row["median"] for row in some if row["median"])
         axes.set_ylim(0, 1.15 * highest)
         for tick in ticks:
-            here = [(row["median"], styles[row["contestant"]][0]) for row in some if row["at"] == tick and row["median"]]
+            here = [
+                (row["median"], styles[row["contestant"]][0])
+                for row in some
+                if row["at"] == tick and row["median"]
+            ]
             _label(axes, tick, sorted(here))
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
         axes.grid(axis="y", color="#D0D7DE", linewidth=0.6)
@@ -134,10 +175,17 @@ def _styles(names: Iterable[str]) -> dict[str, Any]:
 def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
     """The distribution of all samples of the fastest; and of all contestants the table's figures: p50, p95 and p99."""
     shares = [{row["contestant"]: row["median"] for row in rows[workload]} for workload in LATENCY[1:]]
-    order = sorted((name for name in shares[0] if shares[0][name] is not None), key=lambda name: shares[0][name])
+    order = sorted(
+        (name for name in shares[0] if shares[0][name] is not None), key=lambda name: shares[0][name]
+    )
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.065, wspace=0.45)
-    _distribution(left, {row["contestant"]: row["values"] for row in rows["latency"] if len(row["values"]) > 1}, order, names)
+    _distribution(
+        left,
+        {row["contestant"]: row["values"] for row in rows["latency"] if len(row["values"]) > 1},
+        order,
+        names,
+    )
     for place, name in enumerate(order):
         colour = OURS if name.startswith("sublet") else "#6E7781"
         middle, most, nearly_all = (share[name] for share in shares)
@@ -145,7 +193,9 @@ def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None
         right.plot((middle, most), (place, place), color=colour, linewidth=4.5, solid_capstyle="butt")
         right.plot(middle, place, "o", color=PAPER, markeredgecolor=colour, markersize=5.5)
         shown = f"{number(middle)} / {number(nearly_all)}"
-        right.annotate(shown, (nearly_all, place), (5, 0), textcoords="offset points", va="center", fontsize=8)
+        right.annotate(
+            shown, (nearly_all, place), (5, 0), textcoords="offset points", va="center", fontsize=8
+        )
     right.set_yticks(range(len(order)), [names.get(name, name) for name in order])
     right.set_ylim(len(order) - 0.4, -0.8)
     right.tick_params(axis="y", length=0)
@@ -158,7 +208,9 @@ def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None
         _milliseconds(axes)
 
 
-def _distribution(axes: "Axes", samples: dict[str, Sequence[float]], order: Sequence[str], names: Names) -> None:
+def _distribution(
+    axes: "Axes", samples: dict[str, Sequence[float]], order: Sequence[str], names: Names
+) -> None:
     """How many jobs have started after how long: of the fastest, and of ours."""
     fastest = [name for name in order if name in samples][:FASTEST]
     drawn = fastest if "sublet" in fastest or "sublet" not in samples else [*fastest, "sublet"]
@@ -173,7 +225,9 @@ def _distribution(axes: "Axes", samples: dict[str, Sequence[float]], order: Sequ
 
 def _milliseconds(axes: "Axes") -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" and _narrow(axes) else "")
+    axes.xaxis.set_minor_formatter(
+        lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" and _narrow(axes) else ""
+    )
     axes.set_xlabel("ms")
     axes.grid(axis="x", color="#D0D7DE", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -191,17 +245,30 @@ def _columns(figure: "Figure", number: int, left: float) -> list["Axes"]:
 
 def _order(first: Sequence[Row], all_rows: Sequence[Row], *, most: bool) -> list[str]:
     """Who stands where, from the top: by the first panel, and then who is not in it."""
-    placed = sorted((row for row in first if row["median"] is not None), key=lambda row: row["median"], reverse=most)
+    placed = sorted(
+        (row for row in first if row["median"] is not None), key=lambda row: row["median"], reverse=most
+    )
     return list(dict.fromkeys(row["contestant"] for row in [*placed, *all_rows]))
 
 
-def _bars(axes: "Axes", order: Sequence[str], medians: dict[str, float | None], names: Names, named: bool) -> None:
+def _bars(
+    axes: "Axes", order: Sequence[str], medians: dict[str, float | None], names: Names, named: bool
+) -> None:
     values = [medians.get(name) or 0.0 for name in order]
-    axes.barh(range(len(order)), values, color=[OURS if name.startswith("sublet") else THEIRS for name in order], height=0.72)
+    axes.barh(
+        range(len(order)),
+        values,
+        color=[OURS if name.startswith("sublet") else THEIRS for name in order],
+        height=0.72,
+    )
     for place, value in enumerate(values):
         if value:
-            axes.annotate(f"{value:,.0f}", (value, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(order)), [names.get(name, name) for name in order] if named else [""] * len(order))
+            axes.annotate(
+                f"{value:,.0f}", (value, place), (3, 0), textcoords="offset points", va="center", fontsize=8
+            )
+    axes.set_yticks(
+        range(len(order)), [names.get(name, name) for name in order] if named else [""] * len(order)
+    )
     axes.set_ylim(len(order) - 0.4, -0.6)
     axes.set_xlim(0, max(values) * 1.27)
     axes.tick_params(axis="y", length=0)

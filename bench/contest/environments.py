@@ -39,7 +39,9 @@ def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
     releases. Says on stderr what it does. Safe to be interrupted, and to be run twice at the same time.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    left_out = {name: NO_NODE for name, packages in wanted.items() if _of_node(packages) and not shutil.which("node")}
+    left_out = {
+        name: NO_NODE for name, packages in wanted.items() if _of_node(packages) and not shutil.which("node")
+    }
     for name, why in left_out.items():
         say(f"  {name} is left out: {why}")
     wanted = {name: packages for name, packages in wanted.items() if name not in left_out}
@@ -57,7 +59,9 @@ def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, s
     over = threading.Event()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            made = {name: pool.submit(_make, folder / name, packages, over) for name, packages in lacking.items()}
+            made = {
+                name: pool.submit(_make, folder / name, packages, over) for name, packages in lacking.items()
+            }
             return {name: why for name, future in made.items() if (why := future.result())}
         except KeyboardInterrupt:
             over.set()
@@ -68,7 +72,10 @@ def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, s
 
 def command_of(folder: Path, program: Path) -> tuple[str, ...]:
     """The words that run a program in the environment of that folder."""
-    return (shutil.which("node") or "node" if program.suffix == ".mjs" else str(folder / "bin" / "python"), str(program))
+    return (
+        shutil.which("node") or "node" if program.suffix == ".mjs" else str(folder / "bin" / "python"),
+        str(program),
+    )
 
 
 def say(words: str) -> None:
@@ -87,7 +94,12 @@ def _is_made(folder: Path, packages: Sequence[str]) -> bool:
 
 def _key(name: str, packages: Sequence[str]) -> str:
     """A short name for: these packages under this Python; for our own, also what the checkout needs."""
-    lines = [str(ROOT), f"{sys.version_info[0]}.{sys.version_info[1]}", *packages, _project() if name == "sublet" else ""]
+    lines = [
+        str(ROOT),
+        f"{sys.version_info[0]}.{sys.version_info[1]}",
+        *packages,
+        _project() if name == "sublet" else "",
+    ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -127,7 +139,15 @@ def _install(folder: Path, packages: Sequence[str], over: threading.Event) -> No
         return
     EnvBuilder(with_pip=False, symlinks=True).create(folder)
     here = ["-e", f"{ROOT}[fast,http]"] if folder.name == "sublet" else []
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check", "--no-input"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder / "bin" / "python"),
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
     _run([*pip, "install", "--quiet", *here, *packages], folder, over)
 
 
@@ -135,8 +155,14 @@ def _run(command: Sequence[str], folder: Path, over: threading.Event) -> None:
     """Run a program to its end. Raises ValueError with what it said when it fails, TimeoutExpired when time or run is over."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     until = time.monotonic() + PATIENCE
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, cwd=folder, env=env, text=True, start_new_session=True, **streams) as process:
+    streams: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }
+    with subprocess.Popen(
+        command, cwd=folder, env=env, text=True, start_new_session=True, **streams
+    ) as process:
         said = ""
         while process.returncode is None:
             try:
@@ -159,6 +185,8 @@ def holding(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another run measures with the environments in {folder}, or makes them: waiting until it has ended …")
+            say(
+                f"another run measures with the environments in {folder}, or makes them: waiting until it has ended …"
+            )
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -17,7 +17,10 @@ class Run:
     def row(self, contestant: str, workload: str, persistence: str = "off") -> Row | None:
         """The row of a contestant, if it was measured."""
         wanted = (contestant, workload, persistence)
-        return next((row for row in self.rows if (row["contestant"], row["workload"], row["persistence"]) == wanted), None)
+        return next(
+            (row for row in self.rows if (row["contestant"], row["workload"], row["persistence"]) == wanted),
+            None,
+        )
 
     def value(self, contestant: str, workload: str, persistence: str = "off") -> float | None:
         """The median of the rounds; nothing where there was none, or what was waited for never came."""
@@ -34,7 +37,9 @@ class Run:
     def spread(self, contestant: str, workload: str, persistence: str = "off") -> tuple[float, float] | None:
         """The least and the most of the rounds; nothing where there are fewer than two figures."""
         values = [
-            value for value in (self.row(contestant, workload, persistence) or {"values": []})["values"] if value is not None
+            value
+            for value in (self.row(contestant, workload, persistence) or {"values": []})["values"]
+            if value is not None
         ]
         return (min(values), max(values)) if len(values) > 1 else None
 
@@ -47,9 +52,13 @@ class Run:
             value = self.value(name, wanted[0], persistence)
             return float("inf") if value is None else -value if more_is_better(wanted[0]) else value
 
-        return sorted((name for name in names if any(self.row(name, w, persistence) for w in wanted)), key=place)
+        return sorted(
+            (name for name in names if any(self.row(name, w, persistence) for w in wanted)), key=place
+        )
 
-    def best(self, workload: str, among: Callable[[str], bool], persistence: str = "off") -> tuple[str, float] | None:
+    def best(
+        self, workload: str, among: Callable[[str], bool], persistence: str = "off"
+    ) -> tuple[str, float] | None:
         """Who is best at it of those that are asked for, and at what figure."""
         for name in self.contestants([workload], persistence):
             value = self.value(name, workload, persistence)

@@ -52,7 +52,9 @@ def _huey(name: str, workload: str) -> bool:
 GOALS = (
     Goal("drain, one worker, jobs/s", "drain_1", "2 × BullMQ", _times(2), among=_bullmq),
     Goal("the same, beside Python", "drain_1", "10 × the best", _times(10), among=_python),
-    Goal("drain of plain functions, jobs/s", "drain_1", "3 × the better Huey", _times(3), "sublet plain", _huey),
+    Goal(
+        "drain of plain functions, jobs/s", "drain_1", "3 × the better Huey", _times(3), "sublet plain", _huey
+    ),
     Goal("enqueue in bulk, jobs/s", "enqueue_bulk", "60,000", _at_least(60_000)),
     Goal("enqueue one by one, jobs/s", "enqueue_one", "1.1 × the best", _times(1.1)),
     Goal("submit to start, p50, ms", "latency_p50", "1", _at_most(1)),

@@ -58,7 +58,9 @@ class Meter:
         finally:
             after = self.read()
             counted.redis_us = after.redis_us - before.redis_us
-            counted.commands = after.commands - before.commands - 1  # its own, which asked for the figures before
+            counted.commands = (
+                after.commands - before.commands - 1
+            )  # its own, which asked for the figures before
             counted.scripts = after.scripts - before.scripts
             counted.bytes_moved = after.bytes_moved - before.bytes_moved
             counted.memory = after.memory - before.memory
@@ -111,7 +113,9 @@ def _connected(url: str) -> "Iterator[tuple[socket.socket, BinaryIO]]":
 
 
 def _packed(*words: str) -> bytes:
-    return f"*{len(words)}\r\n".encode() + b"".join(b"$%d\r\n%b\r\n" % (len(w.encode()), w.encode()) for w in words)
+    return f"*{len(words)}\r\n".encode() + b"".join(
+        b"$%d\r\n%b\r\n" % (len(w.encode()), w.encode()) for w in words
+    )
 
 
 def _listen(lines: BinaryIO, end: bytes, heard: Heard) -> None:

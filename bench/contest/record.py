@@ -18,7 +18,14 @@ class Record:
     """The results of a run: `found` is what its JSON has."""
 
     def __init__(self, about: Mapping[str, Any], path: Path | None = None) -> None:
-        self.found: dict[str, Any] = {**about, "seconds": 0.0, "versions": {}, "settings": {}, "left_out": {}, "results": []}
+        self.found: dict[str, Any] = {
+            **about,
+            "seconds": 0.0,
+            "versions": {},
+            "settings": {},
+            "left_out": {},
+            "results": [],
+        }
         self._path, self._began = path, time.monotonic()
         self._rows: dict[tuple[str, str, str], Row] = {}
 
@@ -55,7 +62,12 @@ class Record:
     def _row(self, name: str, persistence: str, figure: Figure) -> Row:
         key = (name, persistence, figure.workload)
         if key not in self._rows:
-            row: Row = {"contestant": name, "persistence": persistence, "workload": figure.workload, "unit": figure.unit}
+            row: Row = {
+                "contestant": name,
+                "persistence": persistence,
+                "workload": figure.workload,
+                "unit": figure.unit,
+            }
             self._rows[key] = row | {"values": [], "median": None, "note": "", "lost": 0, "twice": 0}
             self.found["results"].append(self._rows[key])
         return self._rows[key]
@@ -70,7 +82,11 @@ class Record:
 
     def text(self) -> str:
         """All of it as JSON, a row a line."""
-        head = json.dumps({key: value for key, value in self.found.items() if key != "results"}, indent=1, ensure_ascii=False)
+        head = json.dumps(
+            {key: value for key, value in self.found.items() if key != "results"},
+            indent=1,
+            ensure_ascii=False,
+        )
         rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in self.found["results"])
         return f'{head[:-2]},\n "results": [\n  {rows}\n ]\n}}\n'
 

@@ -45,13 +45,17 @@ class Plan:
         """How many steps it has."""
         per_round = sum(len(self.phases_with(persistence)) for persistence in self.persistences)
         extras = (
-            len(self.contestants) * ("backlog" in self.workloads) + ("crash" in self.workloads) + ("sweeps" in self.workloads)
+            len(self.contestants) * ("backlog" in self.workloads)
+            + ("crash" in self.workloads)
+            + ("sweeps" in self.workloads)
         )
         return len(self.contestants) * (1 + self.rounds * per_round) + extras
 
     def phases_with(self, persistence: str) -> list[str]:
         """Those that tell something new with this persistence."""
-        return [phase for phase in self.phases if persistence == self.persistences[0] or phase not in ONLY_ONCE]
+        return [
+            phase for phase in self.phases if persistence == self.persistences[0] or phase not in ONLY_ONCE
+        ]
 
 
 def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: Progress) -> None:
@@ -61,12 +65,16 @@ def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: P
         rates = {name: rate for name, rate in _pilots(plan, arena, record, progress)}
     here = [contestant for contestant in plan.contestants if contestant.name in rates]
     for done in range(plan.rounds):
-        turns = here[done % max(1, len(here)) :] + here[: done % max(1, len(here))]  # nobody is always the first
+        turns = (
+            here[done % max(1, len(here)) :] + here[: done % max(1, len(here))]
+        )  # nobody is always the first
         for persistence in plan.persistences:
             with _arena(plan, persistence, programs) as arena:
                 for phase in plan.phases_with(persistence):
                     for contestant in turns:
-                        progress.begin(f"round {done + 1}/{plan.rounds}, persistence {persistence}, {phase}, {contestant.name}")
+                        progress.begin(
+                            f"round {done + 1}/{plan.rounds}, persistence {persistence}, {phase}, {contestant.name}"
+                        )
                         turn = Turn(arena, contestant, rates[contestant.name], plan.seconds, plan.samples)
                         figures = _figures(phase, turn)
                         turn.rates.learn(figures)
@@ -80,7 +88,9 @@ def _pilots(plan: Plan, arena: Arena, record: Record, progress: Progress) -> Ite
     for contestant in plan.contestants:
         progress.begin(f"pilot, {contestant.name}")
         try:
-            record.introduce(contestant.name, arena.ask(contestant, "versions"), arena.say(contestant, "settings").strip())
+            record.introduce(
+                contestant.name, arena.ask(contestant, "versions"), arena.say(contestant, "settings").strip()
+            )
             rates = pilot(arena, contestant)
         except Failed as failed:
             record.leave_out(contestant.name, str(failed))
@@ -97,7 +107,9 @@ def _figures(phase: str, turn: Turn) -> list[Figure]:
         found.extend(PHASES[phase](turn))
     except Failed as failed:
         known = {figure.workload for figure in found}
-        found.extend(Figure(name, "", None, f"FAILED: {failed}") for name in WORKLOADS[phase] if name not in known)
+        found.extend(
+            Figure(name, "", None, f"FAILED: {failed}") for name in WORKLOADS[phase] if name not in known
+        )
     return found
 
 
@@ -117,10 +129,16 @@ def _words(figures: Sequence[Figure]) -> str:
 
 
 def _extras(
-    plan: Plan, contestants: Sequence[Contestant], programs: Mapping[str, Program], record: Record, progress: Progress
+    plan: Plan,
+    contestants: Sequence[Contestant],
+    programs: Mapping[str, Program],
+    record: Record,
+    progress: Progress,
 ) -> None:
     """What is done once."""
-    here = {name: program for name, program in programs.items() if name in {each.name for each in contestants}}
+    here = {
+        name: program for name, program in programs.items() if name in {each.name for each in contestants}
+    }
 
     def step(what: str, rows: Callable[[Arena], Sequence[Row]]) -> None:
         progress.begin(what)
@@ -133,7 +151,9 @@ def _extras(
         else:
             record.add_rows(list(found))
             progress.end(
-                ", ".join(f"{row['workload']} {_short(row)}" for row in found) if len(found) < 6 else f"{len(found)} rows"
+                ", ".join(f"{row['workload']} {_short(row)}" for row in found)
+                if len(found) < 6
+                else f"{len(found)} rows"
             )
 
     if "backlog" in plan.workloads:

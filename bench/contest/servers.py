@@ -12,7 +12,7 @@ from pathlib import Path
 
 from contest import meter
 
-from jobs.embedded import find_binary, spawn_bound
+from sublet.devtools.embedded_server import find_binary, spawn_bound
 
 KINDS = ("redis", "valkey")
 START_SECONDS, STOP_SECONDS = 20.0, 10.0

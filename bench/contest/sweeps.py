@@ -8,8 +8,8 @@ from contest.arena import Arena
 from contest.backlog import MOST, Row, drain, row
 from contest.contestants import Contestant, named
 
-from jobs import App, Settings
-from jobs.client import Client
+from sublet import App, Settings
+from sublet.client.client import Client
 
 BATCHES = (1, 10, 100, 1_000)
 SLOTS = (1, 10, 50, 100, 200, 400)
@@ -46,7 +46,9 @@ def _batch(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             rate = runner.run(_submits(arena.url, at, seconds))
     else:
-        jobs = max(at, int(seconds * min(3_000 * at, 30_000)))  # what takes about as long: a new process, that gets warm
+        jobs = max(
+            at, int(seconds * min(3_000 * at, 30_000))
+        )  # what takes about as long: a new process, that gets warm
         rate = jobs / arena.ask(contestant, "submit", "bulk", str(jobs), BENCH_BATCH=str(at))["seconds"]
     return row(contestant, "sweep_batch", "jobs/s", [rate], at=at)
 

@@ -20,7 +20,15 @@ BLOCKS = (
         "backlog_1k",
         "backlog_1m",
     ),
-    ("redis_us_ordinary", "redis_us_bulk", "commands", "commands_inside", "bytes_moved", "memory_pending", "memory_finished"),
+    (
+        "redis_us_ordinary",
+        "redis_us_bulk",
+        "commands",
+        "commands_inside",
+        "bytes_moved",
+        "memory_pending",
+        "memory_finished",
+    ),
     ("crash_first", "crash_last", "crash_lost", "crash_twice", "hold", "memory_pending_1m"),
 )
 """Columns that stand beside each other: speed, costs, and what is done once."""
@@ -61,14 +69,19 @@ def _block(run: Run, columns: Sequence[str], persistence: str) -> str:
         *([name, *(number(run.value(name, workload, persistence)) for workload in here)] for name in names),
     ]
     if any(times for times, _ in beside):
-        lines += [[BESIDE, *(times for times, _ in beside)], ["  the best peer", *(peer for _, peer in beside)]]
+        lines += [
+            [BESIDE, *(times for times, _ in beside)],
+            ["  the best peer", *(peer for _, peer in beside)],
+        ]
     widths = [max(len(cell) for cell in cells) for cells in zip(*lines, strict=True)]
     return "\n".join([PERSISTENCE[persistence], *(_line(cells, widths) for cells in lines)])
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     (name, *figures), (first, *others) = cells, widths
-    return "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(figures, others, strict=True))]).rstrip()
+    return "  ".join(
+        [name.ljust(first), *(cell.rjust(width) for cell, width in zip(figures, others, strict=True))]
+    ).rstrip()
 
 
 def _beside(run: Run, workload: str, persistence: str) -> tuple[str, str]:
@@ -113,6 +126,8 @@ def _settings(found: dict[str, Any]) -> str:
     """Which versions of what, and how each is set up."""
     lines = []
     for name, settings in found["settings"].items():
-        versions = ", ".join(f"{package} {version}" for package, version in found["versions"].get(name, {}).items())
+        versions = ", ".join(
+            f"{package} {version}" for package, version in found["versions"].get(name, {}).items()
+        )
         lines.append(f"{name}: {versions}\n    {settings}")
     return "\n".join(lines)

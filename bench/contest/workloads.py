@@ -121,7 +121,9 @@ def ordinary(turn: Turn) -> Iterator[Figure]:
     yield Figure("redis_us_ordinary", "µs/job", (submitted.redis_us + drained.redis_us) / n, *_fate(drain))
     yield Figure("bytes_moved", "bytes/job", (submitted.bytes_moved + drained.bytes_moved) / n)
     few = min(n, HEARD)
-    with Meter(turn.arena.url).listening() as heard:  # apart, for it costs the server as much as the work does
+    with Meter(
+        turn.arena.url
+    ).listening() as heard:  # apart, for it costs the server as much as the work does
         _life(turn, "one", few)
     yield Figure("commands", "per job", heard.sent / few)
     yield Figure("commands_inside", "per job", heard.inside / few)
@@ -157,7 +159,9 @@ def latency(turn: Turn) -> Iterator[Figure]:
         at = dict(reversed(turn.arena.tally()))
     taken = tuple(round((at[n] - sent[n]) / 1e6, 4) for n in range(WARM_UP, len(sent)) if n in at)
     if len(taken) < 2:
-        raise Failed(f"{turn.contestant.name}: {len(sent)} jobs submitted one at a time, {len(at)} started in time")
+        raise Failed(
+            f"{turn.contestant.name}: {len(sent)} jobs submitted one at a time, {len(at)} started in time"
+        )
     cuts = statistics.quantiles(taken, n=100, method="inclusive")
     note = "" if len(taken) >= turn.samples else f"{len(taken)} samples in {LATENCY_SECONDS:g} s"
     for share in (50, 95, 99):
@@ -184,7 +188,15 @@ WORKLOADS = {
 """What a phase has figures of."""
 ONLY_ONCE = ("ordinary",)
 """Phases that tell nothing new when changes go to a file."""
-COSTS = ("memory_pending", "memory_finished", "redis_us_ordinary", "redis_us_bulk", "commands", "commands_inside", "bytes_moved")
+COSTS = (
+    "memory_pending",
+    "memory_finished",
+    "redis_us_ordinary",
+    "redis_us_bulk",
+    "commands",
+    "commands_inside",
+    "bytes_moved",
+)
 """Workloads that are told of without persistence alone: a buffer of the file's is not a job's memory."""
 
 

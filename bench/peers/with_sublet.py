@@ -8,14 +8,19 @@ from collections.abc import Sequence
 
 from work import SLOTS, URL, finished, main, tally, text
 
-from jobs import App, Settings
+from sublet import App, Settings
 
 PLAIN = os.environ.get("BENCH_VARIANT") == "plain"
 CHUNK = 10_000
 """Jobs of one call in bulk."""
 SETTINGS = (
-    "plain functions in child processes, as many as cores (default)" if PLAIN else f"--slots {SLOTS}; uvloop"
-) + f"; JSON, arguments and results validated, lease 30 s, results kept 24 h (defaults); bulk = submit_all of {CHUNK:,}"
+    (
+        "plain functions in child processes, as many as cores (default)"
+        if PLAIN
+        else f"--slots {SLOTS}; uvloop"
+    )
+    + f"; JSON, arguments and results validated, lease 30 s, results kept 24 h (defaults); bulk = submit_all of {CHUNK:,}"
+)
 app = App(settings=Settings(redis_url=URL))
 
 if PLAIN:
@@ -75,7 +80,7 @@ def work() -> None:
     """Become the worker that the command line starts."""
     slots = [] if PLAIN else ["--slots", str(SLOTS)]
     os.environ |= {"PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_REDIS_URL": URL}
-    os.execv(sys.executable, [sys.executable, "-m", "jobs", "work", "with_sublet:app", *slots, "--quiet"])
+    os.execv(sys.executable, [sys.executable, "-m", "sublet", "work", "with_sublet:app", *slots, "--quiet"])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from with_sublet import CHUNK, SETTINGS, noop, slow
 from work import SLOTS, URL, main, text
 
-from jobs.http import HttpSource
+from sublet.store.http import HttpSource
 
 _source: list[HttpSource] = []
 _served: list["subprocess.Popen[str]"] = []
@@ -18,8 +18,10 @@ _served: list["subprocess.Popen[str]"] = []
 
 def serve() -> str:
     """Start the API on a free port, and return its URL when it answers."""
-    command = [sys.executable, "-m", "jobs", "serve", "--port", "0", "--json"]
-    process = subprocess.Popen(command, env={**os.environ, "SUBLET_REDIS_URL": URL}, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "sublet", "serve", "--port", "0", "--json"]
+    process = subprocess.Popen(
+        command, env={**os.environ, "SUBLET_REDIS_URL": URL}, stdout=subprocess.PIPE, text=True
+    )
     _served.append(process)
     assert process.stdout, "it is a pipe"
     url: str = json.loads(process.stdout.readline())["url"]
@@ -64,7 +66,7 @@ async def submit_slow(n: int) -> None:
 def work() -> None:
     """Serve, and run the worker that the command line starts."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_SOURCE": serve()}
-    command = [sys.executable, "-m", "jobs", "work", "with_sublet:app", "--slots", str(SLOTS), "--quiet"]
+    command = [sys.executable, "-m", "sublet", "work", "with_sublet:app", "--slots", str(SLOTS), "--quiet"]
     worker = subprocess.Popen(command, env=env)
     signal.signal(signal.SIGTERM, lambda *_: worker.terminate())
     try:

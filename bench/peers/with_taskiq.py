@@ -21,7 +21,11 @@ SETTINGS = (
 results: RedisAsyncResultBackend[int | None] = RedisAsyncResultBackend(
     URL, result_ex_time=KEEP, max_connection_pool_size=CONNECTIONS
 )
-broker = RedisStreamBroker(URL, max_connection_pool_size=CONNECTIONS).with_result_backend(results).with_formatter(JSONFormatter())
+broker = (
+    RedisStreamBroker(URL, max_connection_pool_size=CONNECTIONS)
+    .with_result_backend(results)
+    .with_formatter(JSONFormatter())
+)
 
 
 @broker.task(task_name="noop")
@@ -63,7 +67,17 @@ async def submit_bulk(numbers: Sequence[int]) -> None:
 def work() -> None:
     """Become the worker that the command line starts; it takes uvloop when that is installed."""
     here = os.path.dirname(os.path.abspath(__file__))
-    command = [sys.executable, "-m", "taskiq", "worker", "with_taskiq:broker", "--app-dir", here, "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "taskiq",
+        "worker",
+        "with_taskiq:broker",
+        "--app-dir",
+        here,
+        "--workers",
+        "1",
+    ]
     command += ["--max-async-tasks", str(SLOTS), "--no-parse", "--log-level", "WARNING"]
     os.execv(sys.executable, command)
 

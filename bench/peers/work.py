@@ -78,7 +78,11 @@ def main(
     command, *rest = sys.argv[1:]
     if command == "versions":
         commit = _commit() if "sublet" in packages else {}
-        print(json.dumps({"python": platform.python_version(), **{name: _version(name) for name in packages}, **commit}))
+        print(
+            json.dumps(
+                {"python": platform.python_version(), **{name: _version(name) for name in packages}, **commit}
+            )
+        )
     elif command == "settings":
         print(settings)
     elif command == "work":
@@ -148,7 +152,9 @@ def _submit(submit: Callable[..., Any], numbers: range, bulk: bool, ready: Any, 
     return seconds
 
 
-async def _submit_async(submit: Callable[..., Any], numbers: range, bulk: bool, ready: Any, close: Any) -> float:
+async def _submit_async(
+    submit: Callable[..., Any], numbers: range, bulk: bool, ready: Any, close: Any
+) -> float:
     if ready:
         await ready()
     began = time.perf_counter()

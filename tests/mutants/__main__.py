@@ -30,19 +30,37 @@ def main(words: Sequence[str], mutants: Sequence[Mutant] = MUTANTS) -> int:
     """Try mutants and say what came of it. 0 if all were killed."""
     parser = argparse.ArgumentParser(prog="tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only mutants with this in their name")
-    parser.add_argument("--whole", action="store_true", help="run the fast part of the suite, and name all tests that notice")
-    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), metavar="N", help="so many at a time (2 a core)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="how long a test may take (%(default)g)")
+    parser.add_argument(
+        "--whole", action="store_true", help="run the fast part of the suite, and name all tests that notice"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=2 * (os.cpu_count() or 1),
+        metavar="N",
+        help="so many at a time (2 a core)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help="how long a test may take (%(default)g)"
+    )
     parser.add_argument("--json", action="store_true", help="print the outcomes as one JSON document")
-    parser.add_argument("--write", action="store_true", help="write docs/mutants.md from the list, and try nothing")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/mutants.md from the list, and try nothing"
+    )
     args = parser.parse_args(words)
     if args.write:
         PAGE.write_text(page(MUTANTS), "utf-8")
         return 0
-    chosen = [m for m in mutants if can_be_tried(m) and any(name.lower() in m.name.lower() for name in args.names or [""])]
+    chosen = [
+        m
+        for m in mutants
+        if can_be_tried(m) and any(name.lower() in m.name.lower() for name in args.names or [""])
+    ]
     if not chosen:
         parser.error("no mutant has that in its name")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended, and the copies are removed
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # so that what runs is ended, and the copies are removed
     outcomes, out = [], sys.stderr if args.json else sys.stdout
     for outcome in trials(chosen, args.whole, max(1, min(args.jobs, len(chosen))), args.seconds):
         outcomes.append(outcome)
@@ -60,7 +78,9 @@ def trials(mutants: Sequence[Mutant], whole: bool, jobs: int, seconds: float = S
     with tempfile.TemporaryDirectory(prefix="sublet-mutants-") as folder:
         bench = Bench(Path(folder), jobs)
         fast = tuple(name for name in (f"tests/test_{part}.py" for part in FAST) if (ROOT / name).exists())
-        todo = [_job(m, fast if whole else (m.test,), whole, seconds) for m in reversed(mutants)]  # the slow ones first
+        todo = [
+            _job(m, fast if whole else (m.test,), whole, seconds) for m in reversed(mutants)
+        ]  # the slow ones first
         healthy = _health(bench, _parts(todo, jobs), whole, seconds)
         for job, ran in bench.run(todo):
             assert job.mutant is not None
@@ -99,7 +119,11 @@ def _parts(todo: Sequence[Job], jobs: int) -> list[tuple[str, ...]]:
 
 def _line(outcome: Outcome, number: int, count: int) -> str:
     names = [test.removeprefix("tests/") for test in outcome.killed_by]
-    why = " · ".join(names) if outcome.verdict == KILLED else f"{VERDICTS[outcome.verdict]}: {outcome.words}".rstrip(": ")
+    why = (
+        " · ".join(names)
+        if outcome.verdict == KILLED
+        else f"{VERDICTS[outcome.verdict]}: {outcome.words}".rstrip(": ")
+    )
     return f"{number:>3}/{count}  {outcome.verdict:<9}  {outcome.name}  ·  {why}  ·  {outcome.seconds:.1f} s"
 
 

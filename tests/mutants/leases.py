@@ -9,7 +9,7 @@ MUTANTS = (
         "unheld(job, ARGV[i + 1], 'complete')",
         "unheld(job, job.token, 'complete')",
         "a worker that lost its lease overwrites the work of the one that has it",
-        "test_complete.py::test_a_result_from_a_lease_given_to_another_is_refused[fakeredis]",
+        "protocol/test_complete.py::test_a_result_from_a_lease_given_to_another_is_refused[fakeredis]",
     ),
     Mutant(
         "heartbeat does not check the token",
@@ -17,7 +17,7 @@ MUTANTS = (
         "unheld(job, token, 'heartbeat')",
         "unheld(job, job.token, 'heartbeat')",
         "a worker that lost its lease never hears of it, and keeps another's alive",
-        "test_heartbeat.py::test_a_heartbeat_with_another_claims_token_has_lost_its_lease[fakeredis]",
+        "protocol/test_heartbeat.py::test_a_heartbeat_with_another_claims_token_has_lost_its_lease[fakeredis]",
     ),
     Mutant(
         "fail does not check the token",
@@ -25,7 +25,7 @@ MUTANTS = (
         "unheld(job, token, 'fail')",
         "unheld(job, job.token, 'fail')",
         "a worker that lost its lease ends the attempt of the one that has it",
-        "test_fail.py::test_a_failure_of_a_lease_given_to_another_is_refused[fakeredis]",
+        "protocol/test_fail.py::test_a_failure_of_a_lease_given_to_another_is_refused[fakeredis]",
     ),
     Mutant(
         "release does not check the token",
@@ -33,7 +33,7 @@ MUTANTS = (
         "unheld(job, token, 'release')",
         "unheld(job, job.token, 'release')",
         "a worker that lost its lease gives away a job that another works on",
-        "test_release.py::test_a_release_sent_again_after_the_job_moved_on_is_refused[fakeredis]",
+        "protocol/test_release.py::test_a_release_sent_again_after_the_job_moved_on_is_refused[fakeredis]",
     ),
     Mutant(
         "a repeated claim does not check the token",
@@ -41,7 +41,7 @@ MUTANTS = (
         "unheld(job, reply[1], 'claim')",
         "unheld(job, job.token, 'claim')",
         "a claim sent again is answered with jobs that another worker holds by now",
-        "test_claim.py::test_a_repeated_claim_answers_with_what_is_still_held[fakeredis]",
+        "protocol/test_claim.py::test_a_repeated_claim_answers_with_what_is_still_held[fakeredis]",
     ),
     Mutant(
         "a token is a bare counter",
@@ -49,7 +49,7 @@ MUTANTS = (
         "new_fence() .. '.' .. claim_id",
         "new_fence()",
         "a failover that loses writes gives the same token twice, and lets a zombie in",
-        "test_claim.py::test_a_token_is_a_fence_and_the_callers_own_random_words[fakeredis]",
+        "protocol/test_claim.py::test_a_token_is_a_fence_and_the_callers_own_random_words[fakeredis]",
     ),
     Mutant(
         "of two tokens only the fences are compared",
@@ -65,7 +65,7 @@ MUTANTS = (
         "math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])",
         "(tonumber(call('HGET', base, 'fence') or 0) or 0) + 1",
         "after writes were lost, a late writer bears a higher number than the one who came after",
-        "test_claim.py::test_a_token_is_a_fence_and_the_callers_own_random_words[fakeredis]",
+        "protocol/test_claim.py::test_a_token_is_a_fence_and_the_callers_own_random_words[fakeredis]",
     ),
     Mutant(
         "the fence is the clock and may go back with it",
@@ -73,7 +73,7 @@ MUTANTS = (
         "math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])",
         "time[1] * 1000000 + time[2]",
         "after the clock was set back, a new lease bears a lower number than an old one",
-        "test_claim.py::test_the_fence_grows_even_when_the_clock_was_ahead[fakeredis]",
+        "protocol/test_claim.py::test_the_fence_grows_even_when_the_clock_was_ahead[fakeredis]",
     ),
     Mutant(
         "the fence is rounded to 14 digits",
@@ -81,7 +81,7 @@ MUTANTS = (
         "return string.format('%.0f', fence)",
         "return tostring(fence)",
         "leases of the same tenth of a second bear the same number, and it is no whole one",
-        "test_claim.py::test_the_fence_only_grows[fakeredis]",
+        "protocol/test_claim.py::test_the_fence_only_grows[fakeredis]",
     ),
     Mutant(
         "claim has no memo",
@@ -89,7 +89,7 @@ MUTANTS = (
         "local memo = call('GET', key('claim:' .. claim_id))",
         "local memo = nil",
         "a claim whose reply was lost takes other jobs, and the first ones are stuck for a lease",
-        "test_claim.py::test_the_same_claim_again_gives_the_same_leases_and_changes_nothing[fakeredis]",
+        "protocol/test_claim.py::test_the_same_claim_again_gives_the_same_leases_and_changes_nothing[fakeredis]",
     ),
     Mutant(
         "the memo of a claim never expires",
@@ -97,7 +97,7 @@ MUTANTS = (
         "table.concat(taken, ' '), 'PX', MEMO)",
         "table.concat(taken, ' '))",
         "every claim leaves a key behind for ever, until the server is full",
-        "test_claim.py::test_a_claim_is_remembered_for_10_s[fakeredis]",
+        "protocol/test_claim.py::test_a_claim_is_remembered_for_10_s[fakeredis]",
     ),
     Mutant(
         "the memo of a claim lives for one second",
@@ -105,7 +105,7 @@ MUTANTS = (
         "2000, 10000, 1048576",
         "2000, 1000, 1048576",
         "a claim that is sent again after a time-out is taken for a new one",
-        "test_claim.py::test_a_claim_is_remembered_for_10_s[fakeredis]",
+        "protocol/test_claim.py::test_a_claim_is_remembered_for_10_s[fakeredis]",
     ),
     Mutant(
         "a repeated claim leaves no mark",
@@ -113,7 +113,7 @@ MUTANTS = (
         "if n > 0 and not string.find(memo, '+', 1, true) then",
         "if false then",
         "a server takes the jobs back from a caller who has got them from another one",
-        "test_release.py::test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_given_back[fakeredis]",
+        "protocol/test_release.py::test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_given_back[fakeredis]",
     ),
     Mutant(
         "a claim for no job leaves a mark",
@@ -121,7 +121,7 @@ MUTANTS = (
         "if n > 0 and not string.find(memo",
         "if not string.find(memo",
         "whoever asks what to give back may not give it back: it is stuck for a lease",
-        "test_release.py::test_what_was_claimed_for_a_caller_who_left_comes_back_at_once[fakeredis]",
+        "protocol/test_release.py::test_what_was_claimed_for_a_caller_who_left_comes_back_at_once[fakeredis]",
     ),
     Mutant(
         "release does not look for the mark of a claim",
@@ -129,7 +129,7 @@ MUTANTS = (
         "string.find(reason, '^abandoned:') and is_wanted(token)",
         "false",
         "a server takes the jobs back from a caller who has got them from another one",
-        "test_release.py::test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_given_back[fakeredis]",
+        "protocol/test_release.py::test_what_was_claimed_for_a_caller_who_asked_again_elsewhere_is_not_given_back[fakeredis]",
     ),
     Mutant(
         "what is forgotten of a claim counts as never asked again",
@@ -137,23 +137,23 @@ MUTANTS = (
         "type(memo) ~= 'string' or string.find",
         "type(memo) == 'string' and string.find",
         "a server that stood still for ten seconds takes the jobs back from a caller who has got them from another one",
-        "test_release.py::test_a_claim_that_is_forgotten_is_not_given_back_for_nobody_can_tell_who_else_asked[fakeredis]",
+        "protocol/test_release.py::test_a_claim_that_is_forgotten_is_not_given_back_for_nobody_can_tell_who_else_asked[fakeredis]",
     ),
     Mutant(
         "a caller who hung up is no reason to look for the mark",
-        "functions/claim.py",
+        "functions/sublet_functions/handlers/claim.py",
         '"abandoned: the claimer hung up"',
         '"the claimer hung up"',
         "a claim that is sent again to another server is answered with leases that are given away",
-        "test_stateless.py::test_a_claim_sent_again_elsewhere_is_not_given_back_when_its_first_caller_is_gone[elsewhere]",
+        "http/test_stateless.py::test_a_claim_sent_again_elsewhere_is_not_given_back_when_its_first_caller_is_gone[elsewhere]",
     ),
     Mutant(
         "a caller who was cancelled is no reason to look for the mark",
-        "jobs/claims.py",
+        "jobs/sublet/store/claim.py",
         '"abandoned: the claimer left"',
         '"the claimer left"',
         "a claim that is sent again to another server is answered with leases that are given away",
-        "test_lost_replies.py::test_a_caller_that_leaves_and_has_asked_again_elsewhere_keeps_what_it_was_given_there[valkey]",
+        "faults/test_lost_replies.py::test_a_caller_that_leaves_and_has_asked_again_elsewhere_keeps_what_it_was_given_there[valkey]",
     ),
     Mutant(
         "an empty claim is remembered",
@@ -161,7 +161,7 @@ MUTANTS = (
         "if left then pass_on(ARGV, 5) end",
         "if left then pass_on(ARGV, 5) end if #taken == 0 then call('SET', key('claim:' .. claim_id), '0', 'PX', MEMO) end",
         "an idle fleet writes all the time, also to a full server",
-        "test_claim.py::test_an_empty_claim_writes_nothing[fakeredis]",
+        "protocol/test_claim.py::test_an_empty_claim_writes_nothing[fakeredis]",
     ),
     Mutant(
         "claim pops a job and does not register it",
@@ -169,7 +169,7 @@ MUTANTS = (
         "call('ZADD', key('running'), unpack(leases))",
         "",
         "a job whose worker dies is in no structure: nobody ever finds it again",
-        "test_claim.py::test_a_claimed_job_is_running_under_a_lease[fakeredis]",
+        "protocol/test_claim.py::test_a_claimed_job_is_running_under_a_lease[fakeredis]",
     ),
     Mutant(
         "claim leaves the job in its queue",
@@ -177,7 +177,7 @@ MUTANTS = (
         "left = call('ZREM', key('queue:' .. ARGV[i]), unpack(gone))",
         "left = true",
         "the head of the queue is jobs that run already, and hides those that wait",
-        "test_claim.py::test_a_claimed_job_is_running_under_a_lease[fakeredis]",
+        "protocol/test_claim.py::test_a_claimed_job_is_running_under_a_lease[fakeredis]",
     ),
     Mutant(
         "claim takes whatever id a queue names",
@@ -185,7 +185,7 @@ MUTANTS = (
         "if state ~= 'queued' or not rules.queue then",
         "if not rules.queue then",
         "an id left in a queue by mistake restarts a job that runs or has ended",
-        "test_stale_ids.py::test_an_id_in_a_queue_whose_job_is_elsewhere_is_dropped[fakeredis]",
+        "protocol/test_stale_ids.py::test_an_id_in_a_queue_whose_job_is_elsewhere_is_dropped[fakeredis]",
     ),
     Mutant(
         "a lease runs past the timeout",
@@ -193,7 +193,7 @@ MUTANTS = (
         "local expires = lease_end(lease, now, rules.timeout)",
         "local expires = now + lease",
         "a stuck worker keeps a job for as long as it asked, whatever the job's timeout is",
-        "test_claim.py::test_a_lease_ends_when_asked_or_with_the_timeout_and_a_grace_of_5_s[fakeredis-timeout=10000-30-15000]",
+        "protocol/test_claim.py::test_a_lease_ends_when_asked_or_with_the_timeout_and_a_grace_of_5_s[fakeredis-timeout=10000-30-15000]",
     ),
     Mutant(
         "a heartbeat pushes past the timeout",
@@ -201,7 +201,7 @@ MUTANTS = (
         "lease_end(lease, tonumber(job.claimed_at), job.rules.timeout)",
         "lease_end(lease, now, job.rules.timeout)",
         "a task that hangs while its worker lives holds its job for ever",
-        "test_heartbeat.py::test_a_heartbeat_never_pushes_past_the_timeout_and_its_grace[fakeredis]",
+        "protocol/test_heartbeat.py::test_a_heartbeat_never_pushes_past_the_timeout_and_its_grace[fakeredis]",
     ),
     Mutant(
         "a lease ends when the client says",
@@ -209,7 +209,7 @@ MUTANTS = (
         "timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)",
         "lease",
         "one worker with a wrong clock loses its jobs at once, or keeps them for days",
-        "test_heartbeat.py::test_a_heartbeat_pushes_the_leases_end_forward[fakeredis]",
+        "protocol/test_heartbeat.py::test_a_heartbeat_pushes_the_leases_end_forward[fakeredis]",
     ),
     Mutant(
         "a lease may be without end",
@@ -217,7 +217,7 @@ MUTANTS = (
         "text and #text <= 14 and string.find(text, '^%d+$') and tonumber(text)",
         "tonumber(text)",
         "a dead worker keeps its job for ever",
-        "test_limits.py::test_a_lease_is_a_number_of_ms[fakeredis-claim-inf]",
+        "http/test_limits.py::test_a_lease_is_a_number_of_ms[fakeredis-claim-inf]",
     ),
     Mutant(
         "a heartbeat recreates a lease",
@@ -225,7 +225,7 @@ MUTANTS = (
         "'XX', expires, id",
         "expires, id",
         "a job is in two structures at once, or back from where the upkeep had taken it",
-        "test_heartbeat.py::test_a_lease_without_its_place_in_running_does_no_harm[fakeredis]",
+        "protocol/test_heartbeat.py::test_a_lease_without_its_place_in_running_does_no_harm[fakeredis]",
     ),
     Mutant(
         "a heartbeat is answered after the end",
@@ -233,7 +233,7 @@ MUTANTS = (
         "unheld(job, token, 'heartbeat')",
         "job.state == 'running' and unheld(job, token, 'heartbeat') or job.state and stamp",
         "a worker whose job was cancelled or given back works on for nothing",
-        "test_heartbeat.py::test_a_heartbeat_after_the_end_has_lost_its_lease[fakeredis-release]",
+        "protocol/test_heartbeat.py::test_a_heartbeat_after_the_end_has_lost_its_lease[fakeredis-release]",
     ),
     Mutant(
         "a heartbeat does not tell of a cancel",
@@ -241,7 +241,7 @@ MUTANTS = (
         "job.cancel_requested_at and 'CANCEL_REQUESTED' or expires",
         "expires",
         "a running job cannot be called off",
-        "test_heartbeat.py::test_the_worker_of_a_cancelled_job_hears_of_it_and_keeps_its_lease[fakeredis]",
+        "protocol/test_heartbeat.py::test_the_worker_of_a_cancelled_job_hears_of_it_and_keeps_its_lease[fakeredis]",
     ),
     Mutant(
         "tries are counted at the end and not at the claim",
@@ -249,7 +249,7 @@ MUTANTS = (
         "numeral(tries_left, rules.tries) - 1",
         "numeral(tries_left, rules.tries)",
         "a job that kills its worker is tried for ever, and takes the whole fleet down",
-        "test_reap.py::test_a_lost_lease_uses_up_a_try[fakeredis]",
+        "protocol/test_reap.py::test_a_lost_lease_uses_up_a_try[fakeredis]",
     ),
     Mutant(
         "claim reckons with an attempt that is no number",
@@ -257,7 +257,7 @@ MUTANTS = (
         "numeral(attempts, 0) + 1",
         "(attempts or 0) + 1",
         "one job that somebody spoiled stops all claims of its queue, and those before it run for ever, held by nobody",
-        "test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-attempt=x-queued]",
+        "protocol/test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-attempt=x-queued]",
     ),
     Mutant(
         "a lease is as somebody spoiled it",
@@ -265,7 +265,7 @@ MUTANTS = (
         "attempt = numeral(v[4], runs and '1')",
         "attempt = v[4]",
         "one job that somebody spoiled stops the upkeep, and with it every queue of the partition",
-        "test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-attempt=x-lost]",
+        "protocol/test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-attempt=x-lost]",
     ),
     Mutant(
         "a header is as somebody spoiled it",
@@ -273,7 +273,7 @@ MUTANTS = (
         "if string.find(value, PLAIN[name] or '^%d+$') or value == 'none' and name == 'timeout' then job[name] = value end",
         "job[name] = value",
         "a backoff that is none stops the upkeep, and with it every queue of the partition",
-        "test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-backoff=1000:2-lost]",
+        "protocol/test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-backoff=1000:2-lost]",
     ),
     Mutant(
         "claim takes as much as fits no reply",
@@ -281,7 +281,7 @@ MUTANTS = (
         "call('HSTRLEN', hash, 'payload') > BYTES",
         "call('HSTRLEN', hash, 'payload') < 0",
         "a hundred large payloads in one reply hold Redis, and the worker's memory",
-        "test_claim.py::test_a_claim_stops_before_1_mib[fakeredis]",
+        "protocol/test_claim.py::test_a_claim_stops_before_1_mib[fakeredis]",
     ),
     Mutant(
         "the alarm is stolen",
@@ -289,7 +289,7 @@ MUTANTS = (
         "if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then",
         "if moment >= now + cap then",
         "every idle worker wakes for every job that falls due",
-        "test_appointment.py::test_the_others_look_again_in_2_s[fakeredis]",
+        "scaling/test_appointment.py::test_the_others_look_again_in_2_s[fakeredis]",
     ),
     Mutant(
         "the alarm never expires",
@@ -297,6 +297,6 @@ MUTANTS = (
         "worker, 'PX', wait + 50)",
         "worker)",
         "when the one who had it died, what falls due is late for all",
-        "test_appointment.py::test_an_appointment_that_was_not_kept_goes_to_the_next_who_asks[fakeredis]",
+        "scaling/test_appointment.py::test_an_appointment_that_was_not_kept_goes_to_the_next_who_asks[fakeredis]",
     ),
 )

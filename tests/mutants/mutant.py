@@ -35,5 +35,7 @@ class Mutant:
         """The file's text with the defect in it. Raises MovedOn if there is no telling where it goes."""
         found = text.count(self.old)
         if found != 1:
-            raise MovedOn(f"the text to replace stands {found} times in {self.file}, not once: {self.old.strip()!r}")
+            raise MovedOn(
+                f"the text to replace stands {found} times in {self.file}, not once: {self.old.strip()!r}"
+            )
         return text.replace(self.old, self.new)

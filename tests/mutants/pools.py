@@ -9,7 +9,7 @@ MUTANTS = (
         "if current ~= revision then return moved end\nlocal before",
         "local before",
         "a late copy of an old change undoes the one that came after it",
-        "test_pool.py::test_a_change_names_the_revision_that_it_saw[fakeredis-0]",
+        "scaling/test_pool.py::test_a_change_names_the_revision_that_it_saw[fakeredis-0]",
     ),
     Mutant(
         "a removed pool leaves its crew behind",
@@ -17,7 +17,7 @@ MUTANTS = (
         "  call('DEL', key('pool:' .. name), key('crew:' .. name), key('summons:' .. name))\n",
         "",
         "a pool that is made anew under the name waits for workers of the old one",
-        "test_pool.py::test_a_removed_pool_is_gone_with_all_that_was_known_of_it[fakeredis]",
+        "scaling/test_pool.py::test_a_removed_pool_is_gone_with_all_that_was_known_of_it[fakeredis]",
     ),
     Mutant(
         "a pool may name a queue twice",
@@ -25,7 +25,7 @@ MUTANTS = (
         "if not is_name(queue) or seen[queue] then",
         "if not is_name(queue) then",
         "each of the queue's jobs is counted twice, and owed twice as many workers",
-        "test_pool.py::test_settings_that_make_no_sense_are_refused_and_change_nothing[fakeredis-queues=q,q invoker=none]",
+        "scaling/test_pool.py::test_settings_that_make_no_sense_are_refused_and_change_nothing[fakeredis-queues=q,q invoker=none]",
     ),
     Mutant(
         "a pool cannot be put on a full server",
@@ -33,7 +33,7 @@ MUTANTS = (
         "begin()\ncall('HDEL', memory, 'wanted')",
         "call('HDEL', memory, 'wanted')",
         "nobody can call for the workers that would empty it",
-        "test_memory.py::test_the_first_write_of_a_verb_is_one_that_a_full_server_lets_pass[fakeredis-pool]",
+        "client/test_memory.py::test_the_first_write_of_a_verb_is_one_that_a_full_server_lets_pass[fakeredis-pool]",
     ),
     Mutant(
         "a summons is not counted for whoever asks next",
@@ -41,7 +41,7 @@ MUTANTS = (
         "math.max(0, wanted - crew - out), '', 0",
         "math.max(0, wanted - crew), '', 0",
         "each submit starts another worker until the first one has come",
-        "test_summon.py::test_two_who_ask_are_not_given_the_same[fakeredis]",
+        "protocol/test_summon.py::test_two_who_ask_are_not_given_the_same[fakeredis]",
     ),
     Mutant(
         "a summon sent again is another one",
@@ -49,7 +49,7 @@ MUTANTS = (
         "while given < n and call('ZSCORE', summons_key, summons .. '.' .. given + 1) do given = given + 1 end   -- sent again\n",
         "",
         "after a lost reply nobody is started, though all think so",
-        "test_summon.py::test_asked_again_after_a_lost_reply_the_same_are_given_and_no_others[fakeredis]",
+        "protocol/test_summon.py::test_asked_again_after_a_lost_reply_the_same_are_given_and_no_others[fakeredis]",
     ),
     Mutant(
         "a summons that expired is kept",
@@ -57,7 +57,7 @@ MUTANTS = (
         "local lost = call('ZREMRANGEBYSCORE', summons_key, '-inf', stamp) +",
         "local lost =",
         "a pool whose workers never come looks as if all went well",
-        "test_summon.py::test_a_summons_is_waited_for_as_long_as_is_said_and_then_another_is_given[fakeredis]",
+        "protocol/test_summon.py::test_a_summons_is_waited_for_as_long_as_is_said_and_then_another_is_given[fakeredis]",
     ),
     Mutant(
         "a silent worker is crew for ever",
@@ -65,7 +65,7 @@ MUTANTS = (
         "call('ZCOUNT', crew_key, now - SILENT, now + SILENT)",
         "call('ZCOUNT', crew_key, '-inf', now + SILENT)",
         "a worker that froze is not replaced, and its pool stands still",
-        "test_summon.py::test_who_is_not_heard_of_for_12_s_is_crew_no_more[fakeredis]",
+        "protocol/test_summon.py::test_who_is_not_heard_of_for_12_s_is_crew_no_more[fakeredis]",
     ),
     Mutant(
         "a pool has no most",
@@ -73,7 +73,7 @@ MUTANTS = (
         "math.min(number('max', 10), math.max(",
         "math.min(1000, math.max(",
         "a burst starts more workers than anybody wants to pay for",
-        "test_summon.py::test_as_many_are_wanted_as_work_off_what_waits_in_time[fakeredis-300-slots=10 wait=1000-10]",
+        "protocol/test_summon.py::test_as_many_are_wanted_as_work_off_what_waits_in_time[fakeredis-300-slots=10 wait=1000-10]",
     ),
     Mutant(
         "a single job is owed no worker",
@@ -81,7 +81,7 @@ MUTANTS = (
         "ready > 0 and 1 or 0))",
         "0))",
         "the first job for an empty fleet waits for ever",
-        "test_summon.py::test_one_job_is_owed_one_worker[fakeredis]",
+        "protocol/test_summon.py::test_one_job_is_owed_one_worker[fakeredis]",
     ),
     Mutant(
         "more workers are wanted than there are jobs",
@@ -89,7 +89,7 @@ MUTANTS = (
         "ready * typical / wait, ready + running + lately * START))",
         "ready * typical / wait, 1e9))",
         "three long jobs start a hundred workers",
-        "test_summon.py::test_as_many_are_wanted_as_work_off_what_waits_in_time[fakeredis-3-slots=1 wait=1-3]",
+        "protocol/test_summon.py::test_as_many_are_wanted_as_work_off_what_waits_in_time[fakeredis-3-slots=1 wait=1-3]",
     ),
     Mutant(
         "everybody who asks may leave",
@@ -97,7 +97,7 @@ MUTANTS = (
         "crew > wanted and (room or idle)",
         "(room or idle)",
         "a pool that shall keep two workers has none at night",
-        "test_summon.py::test_of_an_idle_crew_those_leave_who_are_too_many[fakeredis]",
+        "protocol/test_summon.py::test_of_an_idle_crew_those_leave_who_are_too_many[fakeredis]",
     ),
     Mutant(
         "who leaves does not look whether the others have room",
@@ -105,7 +105,7 @@ MUTANTS = (
         "(room or idle)",
         "true",
         "workers leave and are summoned again, over and over",
-        "test_summon.py::test_nobody_leaves_while_the_others_would_have_too_little_room[fakeredis]",
+        "protocol/test_summon.py::test_nobody_leaves_while_the_others_would_have_too_little_room[fakeredis]",
     ),
     Mutant(
         "who is told to leave stays on the crew",
@@ -113,7 +113,7 @@ MUTANTS = (
         "  if word == 'leave' then call('ZREM', crew_key, leaver) end\n",
         "",
         "five that ask at once are all told to go",
-        "test_summon.py::test_of_an_idle_crew_those_leave_who_are_too_many[fakeredis]",
+        "protocol/test_summon.py::test_of_an_idle_crew_those_leave_who_are_too_many[fakeredis]",
     ),
     Mutant(
         "a look hands out summonses",
@@ -121,7 +121,7 @@ MUTANTS = (
         "if n == 0 and leaver == '' then return",
         "if false then return",
         "whoever looks at a pool changes what it looks at",
-        "test_summon.py::test_a_look_writes_nothing[fakeredis]",
+        "protocol/test_summon.py::test_a_look_writes_nothing[fakeredis]",
     ),
     Mutant(
         "a paused queue wants workers",
@@ -129,7 +129,7 @@ MUTANTS = (
         "setting(queue.settings, 'paused') and 0 or queue.length",
         "queue.length",
         "workers are started for a queue that hands out nothing",
-        "test_summon.py::test_what_waits_in_a_paused_queue_wants_nobody[fakeredis]",
+        "protocol/test_summon.py::test_what_waits_in_a_paused_queue_wants_nobody[fakeredis]",
     ),
     Mutant(
         "a pool's rate forgets nothing",
@@ -137,7 +137,7 @@ MUTANTS = (
         "rate = rate * keep + math.max(",
         "rate = rate + math.max(",
         "a burst keeps its workers for ever",
-        "test_summon.py::test_the_rate_at_which_jobs_come_is_an_average_over_10_s[fakeredis]",
+        "protocol/test_summon.py::test_the_rate_at_which_jobs_come_is_an_average_over_10_s[fakeredis]",
     ),
     Mutant(
         "a worker that nobody waits for stays",
@@ -145,7 +145,7 @@ MUTANTS = (
         " or summons ~= '' and not needed) and 'drain'",
         ") and 'drain'",
         "a pool that may have ten workers has as many as were ever started",
-        "test_summon.py::test_a_summons_brings_one_worker[fakeredis]",
+        "protocol/test_summon.py::test_a_summons_brings_one_worker[fakeredis]",
     ),
     Mutant(
         "who comes late is sent home",
@@ -153,7 +153,7 @@ MUTANTS = (
         "local asked = serves and tonumber(call('HGET', memory, 'wanted') or 0) or 0",
         "local asked = 0",
         "where every start takes long, workers are started and sent home for ever",
-        "test_summon.py::test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for[fakeredis]",
+        "protocol/test_summon.py::test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for[fakeredis]",
     ),
     Mutant(
         "who comes late is one too many",
@@ -161,7 +161,7 @@ MUTANTS = (
         "if call('ZREM', summons_key, summons) == 0 then call('ZPOPMAX', summons_key) end",
         "call('ZREM', summons_key, summons)",
         "a late worker and the one that replaces it both stay",
-        "test_summon.py::test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for[fakeredis]",
+        "protocol/test_summon.py::test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for[fakeredis]",
     ),
     Mutant(
         "a worker counts for queues that it does not serve",
@@ -169,7 +169,7 @@ MUTANTS = (
         """serves and string.find(said, '"' .. queue .. '"', 1, true) ~= nil""",
         "true",
         "after a pool's queues have changed its jobs wait for workers of the old ones",
-        "test_enlist.py::test_a_worker_counts_only_where_it_serves_all_of_its_pools_queues[fakeredis]",
+        "protocol/test_enlist.py::test_a_worker_counts_only_where_it_serves_all_of_its_pools_queues[fakeredis]",
     ),
     Mutant(
         "who was summoned is let in although the pool may have fewer by now",
@@ -177,7 +177,7 @@ MUTANTS = (
         "local short = serves and call(",
         "local short = serves or call(",
         "an operator who lowers `max` gets ten workers all the same",
-        "test_summon.py::test_late_ones_are_let_in_up_to_the_most_that_the_pool_may_have_now[fakeredis]",
+        "protocol/test_summon.py::test_late_ones_are_let_in_up_to_the_most_that_the_pool_may_have_now[fakeredis]",
     ),
     Mutant(
         "a clock that was set back keeps the dead on the crew",
@@ -185,7 +185,7 @@ MUTANTS = (
         "call('ZCOUNT', crew_key, now - SILENT, now + SILENT)",
         "call('ZCOUNT', crew_key, now - SILENT, '+inf')",
         "a pool whose server was replaced by one whose clock is behind stands still",
-        "test_summon.py::test_a_clock_that_was_set_back_keeps_neither_crew_nor_summonses[fakeredis]",
+        "protocol/test_summon.py::test_a_clock_that_was_set_back_keeps_neither_crew_nor_summonses[fakeredis]",
     ),
     Mutant(
         "a worker that leaves is on the crew for 12 s",
@@ -193,7 +193,7 @@ MUTANTS = (
         "  if crew then peek('ZREM', key('crew:' .. crew), worker) end\n",
         "",
         "a worker that was replaced by a deploy is missed for 12 s",
-        "test_summon.py::test_who_leaves_is_crew_no_more_at_once[fakeredis]",
+        "protocol/test_summon.py::test_who_leaves_is_crew_no_more_at_once[fakeredis]",
     ),
     Mutant(
         "a complaint sent again is counted again",
@@ -201,6 +201,6 @@ MUTANTS = (
         "if call('HGET', memory, 'complained') == summons then return 'noted' end\n",
         "",
         "one lost reply makes one failure seem many",
-        "test_complain.py::test_the_same_complaint_again_is_not_counted_again[fakeredis]",
+        "protocol/test_complain.py::test_the_same_complaint_again_is_not_counted_again[fakeredis]",
     ),
 )

@@ -9,7 +9,7 @@ MUTANTS = (
         "if seen[id] or call('EXISTS', key('job:', id)) == 1 then",
         "if seen[id] then",
         "a submit sent again restarts a job that runs or has ended",
-        "test_sameness.py::test_the_same_id_again_changes_nothing[fakeredis]",
+        "protocol/test_sameness.py::test_the_same_id_again_changes_nothing[fakeredis]",
     ),
     Mutant(
         "a key is not looked at",
@@ -17,7 +17,7 @@ MUTANTS = (
         "if stands then return 'exists ' .. holder end",
         "",
         "work that must be done once is done as often as it is asked for",
-        "test_sameness.py::test_a_key_is_one_unfinished_job[fakeredis]",
+        "protocol/test_sameness.py::test_a_key_is_one_unfinished_job[fakeredis]",
     ),
     Mutant(
         "a key is looked at and not taken in the same script",
@@ -25,7 +25,7 @@ MUTANTS = (
         "if job.lock then call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {})) end",
         "",
         "taking it is left to a second call: two producers at once both get a job",
-        "test_sameness.py::test_a_key_is_one_unfinished_job[fakeredis]",
+        "protocol/test_sameness.py::test_a_key_is_one_unfinished_job[fakeredis]",
     ),
     Mutant(
         "one key twice in one call is two jobs",
@@ -33,7 +33,7 @@ MUTANTS = (
         "local holder = seen[job.lock] or call('GET', job.lock)",
         "local holder = call('GET', job.lock)",
         "a batch defeats the key",
-        "test_sameness.py::test_one_key_twice_in_one_call_is_one_job[fakeredis]",
+        "protocol/test_sameness.py::test_one_key_twice_in_one_call_is_one_job[fakeredis]",
     ),
     Mutant(
         "a key's window never closes",
@@ -41,7 +41,7 @@ MUTANTS = (
         "call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {}))",
         "call('SET', job.lock, job.id)",
         "what should run once an hour runs once",
-        "test_sameness.py::test_a_key_with_a_window_stands_that_long_and_no_longer[fakeredis]",
+        "protocol/test_sameness.py::test_a_key_with_a_window_stands_that_long_and_no_longer[fakeredis]",
     ),
     Mutant(
         "a key's window closes when its job is forgotten",
@@ -49,7 +49,7 @@ MUTANTS = (
         "(seen[holder] or call('EXISTS', key('job:', holder)) == 1 or call('PTTL', job.lock) > 0)",
         "(seen[holder] or call('EXISTS', key('job:', holder)) == 1)",
         "what should run once a day runs as soon as its result is pruned",
-        "test_sameness.py::test_a_key_with_a_window_stands_that_long_and_no_longer[fakeredis]",
+        "protocol/test_sameness.py::test_a_key_with_a_window_stands_that_long_and_no_longer[fakeredis]",
     ),
     Mutant(
         "a key is not let go at the end",
@@ -57,7 +57,7 @@ MUTANTS = (
         "if lock and peek('GET', lock) == job.id then call('DEL', lock) end",
         "",
         "a key works once, and its next job is refused for ever",
-        "test_sameness.py::test_a_key_is_free_when_its_job_has_ended[fakeredis-bury]",
+        "protocol/test_sameness.py::test_a_key_is_free_when_its_job_has_ended[fakeredis-bury]",
     ),
     Mutant(
         "an end lets go of a key that another job holds",
@@ -65,7 +65,7 @@ MUTANTS = (
         "if lock and peek('GET', lock) == job.id then",
         "if lock then",
         "a third job slips in beside the one that holds the key",
-        "test_sameness.py::test_an_end_lets_go_of_a_key_only_if_it_still_names_this_job[fakeredis]",
+        "protocol/test_sameness.py::test_an_end_lets_go_of_a_key_only_if_it_still_names_this_job[fakeredis]",
     ),
     Mutant(
         "retry takes a key from its holder",
@@ -73,7 +73,7 @@ MUTANTS = (
         "if holder and holder ~= id then",
         "if false then",
         "two jobs with one key run at once",
-        "test_retry.py::test_a_job_whose_key_is_taken_stays_dead[fakeredis]",
+        "protocol/test_retry.py::test_a_job_whose_key_is_taken_stays_dead[fakeredis]",
     ),
     Mutant(
         "submit takes any rule",
@@ -81,7 +81,7 @@ MUTANTS = (
         "    if not fits or name == 'priority' and math.abs(value) > 100 then return string.sub(word, 1, 80) end\n",
         "",
         "a word that is no number raises in the middle of a later script, again and again",
-        "test_submit.py::test_a_rule_that_makes_no_sense_is_refused[fakeredis-delay=soon]",
+        "protocol/test_submit.py::test_a_rule_that_makes_no_sense_is_refused[fakeredis-delay=soon]",
     ),
     Mutant(
         "a rule may be given many times",
@@ -89,7 +89,7 @@ MUTANTS = (
         "local allowed = name and not given[name] and #value",
         "local allowed = name and #value",
         "one job brings megabytes past the limits on payloads",
-        "test_limits.py::test_a_rule_is_given_once[fakeredis]",
+        "http/test_limits.py::test_a_rule_is_given_once[fakeredis]",
     ),
     Mutant(
         "a spoiled counter stops a script midway",
@@ -97,7 +97,7 @@ MUTANTS = (
         "local sum = peek('HINCRBY', hash, name, by)",
         "local sum = call('HINCRBY', hash, name, by)",
         "half of a move is written, and the other half is not",
-        "test_wrong_types.py::test_a_counter_that_is_no_number_stops_nobody[fakeredis-submit]",
+        "protocol/test_wrong_types.py::test_a_counter_that_is_no_number_stops_nobody[fakeredis-submit]",
     ),
     Mutant(
         "what is lost by hand is counted for ever",
@@ -105,7 +105,7 @@ MUTANTS = (
         "if lost > 0 then lost = backlog(ARGV[i], -lost, 0) or 0 end",
         "",
         "a limited queue has room for one job less, with each that somebody deletes",
-        "test_wrong_types.py::test_what_is_lost_by_hand_takes_no_room_for_ever[fakeredis]",
+        "protocol/test_wrong_types.py::test_what_is_lost_by_hand_takes_no_room_for_ever[fakeredis]",
     ),
     Mutant(
         "submit takes any name",
@@ -113,7 +113,7 @@ MUTANTS = (
         "if #id > 64 or not (is_name(id) and is_name(queue) and is_name(task)) then",
         "if false then",
         "a space or a newline in a name makes another header of the job's first line",
-        "test_submit.py::test_a_name_that_cannot_be_is_refused[fakeredis-names2]",
+        "protocol/test_submit.py::test_a_name_that_cannot_be_is_refused[fakeredis-names2]",
     ),
     Mutant(
         "priorities are inverted",
@@ -121,7 +121,7 @@ MUTANTS = (
         "return (100 - priority) * 17592186044416 + seq",
         "return (100 + priority) * 17592186044416 + seq",
         "what is urgent goes last",
-        "test_submit.py::test_higher_priority_goes_first_and_is_fifo_inside[fakeredis]",
+        "protocol/test_submit.py::test_higher_priority_goes_first_and_is_fifo_inside[fakeredis]",
     ),
     Mutant(
         "the last of a batch comes first",
@@ -129,7 +129,7 @@ MUTANTS = (
         "rank(rules.priority, seq + i)",
         "rank(rules.priority, seq + #jobs - i)",
         "inside a priority nothing holds first come, first served",
-        "test_submit.py::test_first_come_first_served[fakeredis]",
+        "protocol/test_submit.py::test_first_come_first_served[fakeredis]",
     ),
     Mutant(
         "a batch takes one number",
@@ -137,7 +137,7 @@ MUTANTS = (
         "local seq = next_seq(#jobs) - #jobs",
         "local seq = next_seq(1)",
         "who comes after a batch stands in the middle of it",
-        "test_submit.py::test_first_come_first_served[fakeredis]",
+        "protocol/test_submit.py::test_first_come_first_served[fakeredis]",
     ),
     Mutant(
         "a submit wakes nobody",
@@ -145,7 +145,7 @@ MUTANTS = (
         "if now_or_soon then wake(name) end",
         "",
         "an idle fleet starts each job up to 2 s late",
-        "test_submit.py::test_each_queue_gets_its_marker[fakeredis]",
+        "protocol/test_submit.py::test_each_queue_gets_its_marker[fakeredis]",
     ),
     Mutant(
         "a submit that is the next thing due wakes nobody",
@@ -153,7 +153,7 @@ MUTANTS = (
         "for _, job in ipairs(jobs) do if job.id == head then wanted[job.rules.queue] = true end end",
         "",
         "a job that is due in a second starts up to a second late",
-        "test_submit.py::test_a_scheduled_job_wakes_a_worker_only_if_it_is_the_next_one_due[fakeredis]",
+        "protocol/test_submit.py::test_a_scheduled_job_wakes_a_worker_only_if_it_is_the_next_one_due[fakeredis]",
     ),
     Mutant(
         "a claim does not pass the marker on",
@@ -161,7 +161,7 @@ MUTANTS = (
         "if left then pass_on(ARGV, 5) end",
         "",
         "fifty submits wake one worker, and it does them one after another",
-        "test_claim.py::test_a_claim_that_leaves_work_wakes_the_next_worker[fakeredis]",
+        "protocol/test_claim.py::test_a_claim_that_leaves_work_wakes_the_next_worker[fakeredis]",
     ),
     Mutant(
         "a job that comes back wakes nobody",
@@ -169,7 +169,7 @@ MUTANTS = (
         "if state == 'queued' then return wake(queue) end",
         "if state == 'queued' then return end",
         "what a dead worker held waits for a chance look",
-        "test_reap.py::test_a_lost_lease_wakes_a_worker[fakeredis]",
+        "protocol/test_reap.py::test_a_lost_lease_wakes_a_worker[fakeredis]",
     ),
     Mutant(
         "a next try that is the next thing due wakes nobody",
@@ -177,7 +177,7 @@ MUTANTS = (
         "first_due = score return wake(queue) end",
         "first_due = score return end",
         "no worker has the appointment: a retry after 1 s may come after 3",
-        "test_fail.py::test_a_next_try_wakes_a_worker_only_if_it_is_the_next_thing_due[fakeredis]",
+        "protocol/test_fail.py::test_a_next_try_wakes_a_worker_only_if_it_is_the_next_thing_due[fakeredis]",
     ),
     Mutant(
         "resume wakes nobody",
@@ -185,7 +185,7 @@ MUTANTS = (
         "if queue.length > 0 then wake(name) end",
         "",
         "a queue that was resumed stands still for another 2 s",
-        "test_resume.py::test_a_worker_is_woken_if_there_is_work[fakeredis]",
+        "protocol/test_resume.py::test_a_worker_is_woken_if_there_is_work[fakeredis]",
     ),
     Mutant(
         "each submit leaves a marker of its own",
@@ -193,7 +193,7 @@ MUTANTS = (
         "if queue.markers > 0 or setting(queue.settings, 'paused') then return end",
         "if setting(queue.settings, 'paused') then return end",
         "markers pile up without bound, and wake workers for jobs long gone",
-        "test_submit.py::test_there_is_one_marker_at_most[fakeredis]",
+        "protocol/test_submit.py::test_there_is_one_marker_at_most[fakeredis]",
     ),
     Mutant(
         "a paused queue wakes workers",
@@ -201,7 +201,7 @@ MUTANTS = (
         "if queue.markers > 0 or setting(queue.settings, 'paused') then return end",
         "if queue.markers > 0 then return end",
         "each submit to a queue that stands still wakes a worker in vain",
-        "test_pause.py::test_nobody_is_woken_for_a_paused_queue[fakeredis]",
+        "protocol/test_pause.py::test_nobody_is_woken_for_a_paused_queue[fakeredis]",
     ),
     Mutant(
         "claim takes from a paused queue",
@@ -209,7 +209,7 @@ MUTANTS = (
         "if n <= 0 or setting(look_at(name).settings, 'paused') then return {} end",
         "if n <= 0 then return {} end",
         "an operator who stopped a queue sees it go on",
-        "test_pause.py::test_a_paused_queue_hands_out_nothing_and_takes_everything_in[fakeredis]",
+        "protocol/test_pause.py::test_a_paused_queue_hands_out_nothing_and_takes_everything_in[fakeredis]",
     ),
     Mutant(
         "a batch goes past a queue's limit",
@@ -217,7 +217,7 @@ MUTANTS = (
         "local has = limit and queue[name] + (tonumber(call(",
         "local has = limit and 0 + (tonumber(call(",
         "one call of 200 jobs fills a queue that takes three",
-        "test_configure.py::test_a_batch_is_taken_in_as_far_as_there_is_room[fakeredis]",
+        "protocol/test_configure.py::test_a_batch_is_taken_in_as_far_as_there_is_room[fakeredis]",
     ),
     Mutant(
         "a completion is not counted off the backlog",
@@ -225,7 +225,7 @@ MUTANTS = (
         "    backlog(queue, -gone.jobs, -gone.bytes)\n",
         "",
         "a queue with a limit is full for ever after so many jobs",
-        "test_configure.py::test_however_a_job_ends_its_queue_has_room_again[fakeredis-complete-1]",
+        "protocol/test_configure.py::test_however_a_job_ends_its_queue_has_room_again[fakeredis-complete-1]",
     ),
     Mutant(
         "an end other than a result is not counted off the backlog",
@@ -233,7 +233,7 @@ MUTANTS = (
         "backlog(queue, -1, -size(job))",
         "",
         "each dead or cancelled job takes a place in its queue for ever",
-        "test_configure.py::test_however_a_job_ends_its_queue_has_room_again[fakeredis-cancel-1]",
+        "protocol/test_configure.py::test_however_a_job_ends_its_queue_has_room_again[fakeredis-cancel-1]",
     ),
     Mutant(
         "an order does not check the revision",
@@ -241,7 +241,7 @@ MUTANTS = (
         "if tostring(current) ~= revision then",
         "if false then",
         "a cancel meant for a job that waits hits the next attempt",
-        "test_cancel.py::test_a_cancel_names_the_revision_that_it_saw[fakeredis]",
+        "protocol/test_cancel.py::test_a_cancel_names_the_revision_that_it_saw[fakeredis]",
     ),
     Mutant(
         "an order sent again is refused",
@@ -249,7 +249,7 @@ MUTANTS = (
         "if asked == verb and seen == revision and current == seen + 1 then return answer end",
         "",
         "an operator whose reply was lost is told that somebody else was faster",
-        "test_cancel.py::test_the_same_cancel_again_gets_the_same_answer_and_changes_nothing[fakeredis-False]",
+        "protocol/test_cancel.py::test_the_same_cancel_again_gets_the_same_answer_and_changes_nothing[fakeredis-False]",
     ),
     Mutant(
         "an order does not check the state",
@@ -257,7 +257,7 @@ MUTANTS = (
         "for _, state in ipairs({...}) do if job.state == state then return nil end end",
         "do return nil end",
         "a cancel turns a completed job into a cancelled one",
-        "test_cancel.py::test_what_is_over_cannot_be_cancelled[fakeredis-complete]",
+        "protocol/test_cancel.py::test_what_is_over_cannot_be_cancelled[fakeredis-complete]",
     ),
     Mutant(
         "an order to a queue does not check the revision",
@@ -265,7 +265,7 @@ MUTANTS = (
         "if (current or '0') == revision then return nil end",
         "do return nil end",
         "a late copy of a pause undoes the resume that came after it",
-        "test_pause.py::test_a_late_copy_of_the_order_does_not_pause_again[fakeredis]",
+        "protocol/test_pause.py::test_a_late_copy_of_the_order_does_not_pause_again[fakeredis]",
     ),
     Mutant(
         "retry gives no tries",
@@ -273,7 +273,7 @@ MUTANTS = (
         "'token', 'ended', 'streak', 'tries_left', 'finished_at')",
         "'token', 'ended', 'streak', 'finished_at')",
         "a job that was revived dies of its first failure, or runs for ever",
-        "test_retry.py::test_a_dead_job_is_revived_with_all_its_tries[fakeredis]",
+        "protocol/test_retry.py::test_a_dead_job_is_revived_with_all_its_tries[fakeredis]",
     ),
     Mutant(
         "promote leaves the job in scheduled",
@@ -281,7 +281,7 @@ MUTANTS = (
         "call('ZREM', key('scheduled'), id)",
         "",
         "a job is in two structures, and due a second time",
-        "test_promote.py::test_a_delayed_job_is_queued_now[fakeredis]",
+        "protocol/test_promote.py::test_a_delayed_job_is_queued_now[fakeredis]",
     ),
     Mutant(
         "events are not capped",
@@ -289,6 +289,6 @@ MUTANTS = (
         "'MAXLEN', '~', KEEP_EVENTS, '*',",
         "'*',",
         "the stream grows until the server is full",
-        "test_submit.py::test_the_stream_is_capped[fakeredis]",
+        "protocol/test_submit.py::test_the_stream_is_capped[fakeredis]",
     ),
 )

@@ -9,7 +9,7 @@ MUTANTS = (
         "unheld(job, token, 'note')",
         "unheld(job, job.token, 'note')",
         "a ghost's checkpoint takes the place of the one of the worker that has the job",
-        "test_note.py::test_a_ghost_does_not_overwrite_the_checkpoint_of_another[fakeredis]",
+        "protocol/test_note.py::test_a_ghost_does_not_overwrite_the_checkpoint_of_another[fakeredis]",
     ),
     Mutant(
         "a note without a checkpoint wipes the last one",
@@ -17,7 +17,7 @@ MUTANTS = (
         "if checkpoint ~= '' and #checkpoint",
         "if #checkpoint",
         "a line of log, and the next attempt begins from the start",
-        "test_note.py::test_the_last_word_counts_and_no_word_changes_nothing[fakeredis]",
+        "protocol/test_note.py::test_the_last_word_counts_and_no_word_changes_nothing[fakeredis]",
     ),
     Mutant(
         "a checkpoint has no limit",
@@ -25,7 +25,7 @@ MUTANTS = (
         " and #checkpoint <= CHECKPOINT_MAX",
         "",
         "one task fills the server, a checkpoint at a time",
-        "test_note.py::test_what_is_too_large_is_not_kept_and_a_long_log_keeps_its_end[fakeredis]",
+        "protocol/test_note.py::test_what_is_too_large_is_not_kept_and_a_long_log_keeps_its_end[fakeredis]",
     ),
     Mutant(
         "a long log keeps its beginning",
@@ -33,7 +33,7 @@ MUTANTS = (
         "string.sub(log, -LOG_MAX)",
         "string.sub(log, 1, LOG_MAX)",
         "the lines before a crash are the ones that are missing",
-        "test_note.py::test_what_is_too_large_is_not_kept_and_a_long_log_keeps_its_end[fakeredis]",
+        "protocol/test_note.py::test_what_is_too_large_is_not_kept_and_a_long_log_keeps_its_end[fakeredis]",
     ),
     Mutant(
         "a claim hands out no checkpoint",
@@ -41,7 +41,7 @@ MUTANTS = (
         "(kept and '\\n' .. kept or '')",
         "''",
         "every attempt begins from the start",
-        "test_note.py::test_a_checkpoint_is_handed_to_the_next_attempt[fakeredis]",
+        "protocol/test_note.py::test_a_checkpoint_is_handed_to_the_next_attempt[fakeredis]",
     ),
     Mutant(
         "checkpoints do not count in a claim's reply",
@@ -49,15 +49,15 @@ MUTANTS = (
         "bytes + #spec + #payload + #before",
         "bytes + #spec + #payload",
         "a claim is answered with 6 MiB at once, and everybody else waits",
-        "test_note.py::test_checkpoints_count_towards_what_a_claim_may_answer[fakeredis]",
+        "protocol/test_note.py::test_checkpoints_count_towards_what_a_claim_may_answer[fakeredis]",
     ),
     Mutant(
         "a checkpoint is read to its last newline",
-        "jobs/verbs.py",
+        "jobs/sublet/protocol/verbs.py",
         'before.partition(b"\\n")',
         'before.rpartition(b"\\n")',
         "half a checkpoint is handed to the next attempt, the other half is taken for the code",
-        "test_note.py::test_a_checkpoint_outlives_whatever_ends_an_attempt_without_a_result[fakeredis-release]",
+        "protocol/test_note.py::test_a_checkpoint_outlives_whatever_ends_an_attempt_without_a_result[fakeredis-release]",
     ),
     Mutant(
         "the logs of all attempts are kept",
@@ -65,7 +65,7 @@ MUTANTS = (
         "if job.logged then call('HDEL', hash, 'log:' .. n - 5) end",
         "",
         "a job that is given back a hundred times has 800 KiB of log",
-        "test_note.py::test_a_log_is_dropped_in_time_even_where_later_attempts_say_nothing[fakeredis]",
+        "protocol/test_note.py::test_a_log_is_dropped_in_time_even_where_later_attempts_say_nothing[fakeredis]",
     ),
     Mutant(
         "a completed job loses its logs",
@@ -73,15 +73,15 @@ MUTANTS = (
         "job.logged and last + 1 or 0",
         "0",
         "of what went well, nobody can read what it did",
-        "test_note.py::test_a_checkpoint_is_forgotten_when_the_job_is_completed[fakeredis]",
+        "protocol/test_note.py::test_a_checkpoint_is_forgotten_when_the_job_is_completed[fakeredis]",
     ),
     Mutant(
         "notes have no weight",
-        "jobs/verbs.py",
+        "jobs/sublet/protocol/verbs.py",
         "return len(item.checkpoint) + len(item.log)",
         "return 0",
         "a hundred checkpoints go in one call of 7 MiB, which holds the server",
-        "test_note.py::test_a_store_sends_any_number_of_notes_in_calls_of_512_kib[fakeredis]",
+        "protocol/test_note.py::test_a_store_sends_any_number_of_notes_in_calls_of_512_kib[fakeredis]",
     ),
     Mutant(
         "reconcile does not look who has the job",
@@ -89,7 +89,7 @@ MUTANTS = (
         "return job.worker ~= worker and 'LEASE_LOST' or nil",
         "return nil",
         "a worker that starts ends the leases of live siblings",
-        "test_reconcile.py::test_nothing_is_taken_from_another_worker_nor_from_another_attempt[fakeredis]",
+        "protocol/test_reconcile.py::test_nothing_is_taken_from_another_worker_nor_from_another_attempt[fakeredis]",
     ),
     Mutant(
         "reconcile does not look which attempt it is",
@@ -97,7 +97,7 @@ MUTANTS = (
         "job.attempt ~= attempt or known",
         "known",
         "a copy that comes late ends an attempt that began after it was sent",
-        "test_reconcile.py::test_nothing_is_taken_from_another_worker_nor_from_another_attempt[fakeredis]",
+        "protocol/test_reconcile.py::test_nothing_is_taken_from_another_worker_nor_from_another_attempt[fakeredis]",
     ),
     Mutant(
         "reconcile does not look which life it is",
@@ -105,7 +105,7 @@ MUTANTS = (
         " or known and known ~= life",
         "",
         "a worker that was started anew under its name loses what it has just claimed",
-        "test_reconcile.py::test_nothing_is_taken_from_a_worker_that_was_started_anew_under_the_name[fakeredis]",
+        "protocol/test_reconcile.py::test_nothing_is_taken_from_a_worker_that_was_started_anew_under_the_name[fakeredis]",
     ),
     Mutant(
         "reconcile has no memory",
@@ -113,7 +113,7 @@ MUTANTS = (
         "return string.match(job.ended or '', '^reconcile (.+)$') or 'LEASE_LOST'",
         "return 'LEASE_LOST'",
         "whoever asks again is told that nothing was done",
-        "test_reconcile.py::test_the_same_call_again_gets_the_same_answers_until_the_jobs_move_on[fakeredis]",
+        "protocol/test_reconcile.py::test_the_same_call_again_gets_the_same_answers_until_the_jobs_move_on[fakeredis]",
     ),
     Mutant(
         "the first leases that end strike the worker off",
@@ -121,7 +121,7 @@ MUTANTS = (
         "if #answers == 0 and known == life then",
         "if known == life then",
         "if its successor dies over it, nobody finds the rest",
-        "test_roster.py::test_who_reconciles_may_die_over_it_and_the_next_one_finds_the_rest[fakeredis]",
+        "client/test_roster.py::test_who_reconciles_may_die_over_it_and_the_next_one_finds_the_rest[fakeredis]",
     ),
     Mutant(
         "any life strikes a worker off",
@@ -129,7 +129,7 @@ MUTANTS = (
         "if #answers == 0 and known == life then",
         "if #answers == 0 and known then",
         "a worker that leaves late takes the one that followed it from the register",
-        "test_roster.py::test_a_worker_that_leaves_is_gone_from_the_register_and_another_life_of_it_stays[fakeredis]",
+        "client/test_roster.py::test_a_worker_that_leaves_is_gone_from_the_register_and_another_life_of_it_stays[fakeredis]",
     ),
     Mutant(
         "a crash of the worker is the first of its kind each time",
@@ -137,7 +137,7 @@ MUTANTS = (
         "local n = in_a_row(job, 'lease_expired')",
         "local n = in_a_row(job, code)",
         "a job that kills its workers is back at once and kills the next one, without a pause",
-        "test_reconcile.py::test_a_reconciled_lease_is_one_lost_lease_in_the_row[fakeredis]",
+        "protocol/test_reconcile.py::test_a_reconciled_lease_is_one_lost_lease_in_the_row[fakeredis]",
     ),
     Mutant(
         "reconcile looks at a queue after it has written",
@@ -145,7 +145,7 @@ MUTANTS = (
         "load_movable(ARGV[i])",
         "load(ARGV[i])",
         "a key of a wrong type stops the script in the middle, and a job is in no structure",
-        "test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-reconcile]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-reconcile]",
     ),
     Mutant(
         "a new life inherits the orders of the last one",
@@ -153,7 +153,7 @@ MUTANTS = (
         "if before ~= life then call('DEL', card) end",
         "",
         "whoever restarts a drained worker gets one that goes at once",
-        "test_enlist.py::test_a_new_life_under_an_old_name_begins_anew[fakeredis]",
+        "protocol/test_enlist.py::test_a_new_life_under_an_old_name_begins_anew[fakeredis]",
     ),
     Mutant(
         "a worker that was frozen for a day strikes itself off",
@@ -163,7 +163,7 @@ MUTANTS = (
         "local silent = call('ZRANGE', key('workers'), '-inf', now - FORGOTTEN, 'BYSCORE', 'LIMIT', 0, 10)\n"
         "call('ZADD', key('workers'), now, worker)\n",
         "it runs on and is not seen, and the order to go is lost",
-        "test_enlist.py::test_a_worker_that_comes_back_after_more_than_a_day_is_not_struck_off_by_itself[fakeredis]",
+        "protocol/test_enlist.py::test_a_worker_that_comes_back_after_more_than_a_day_is_not_struck_off_by_itself[fakeredis]",
     ),
     Mutant(
         "a worker that is struck off leaves its card",
@@ -171,7 +171,7 @@ MUTANTS = (
         "for _, name in ipairs(silent) do call('DEL', key('worker:' .. name)) end",
         "",
         "a fleet of short-lived workers leaves a key each, for ever",
-        "test_enlist.py::test_a_call_strikes_off_ten_at_most[fakeredis]",
+        "protocol/test_enlist.py::test_a_call_strikes_off_ten_at_most[fakeredis]",
     ),
     Mutant(
         "drain does not look which life it is",
@@ -179,40 +179,40 @@ MUTANTS = (
         "if current ~= life then",
         "if not life then",
         "an order that comes late sends the next worker of the name away",
-        "test_drain.py::test_a_worker_that_was_started_anew_meanwhile_is_left_alone[fakeredis]",
+        "protocol/test_drain.py::test_a_worker_that_was_started_anew_meanwhile_is_left_alone[fakeredis]",
     ),
     Mutant(
         "the dead are looked for in one partition",
-        "jobs/roster.py",
+        "jobs/sublet/operations/workers.py",
         "    for base in bases:\n        cursor, more = 0, True",
         "    for base in bases[:1]:\n        cursor, more = 0, True",
         "of what a dead worker held, a part waits for its leases to end",
-        "test_roster.py::test_leases_in_every_partition_come_back[fakeredis]",
+        "client/test_roster.py::test_leases_in_every_partition_come_back[fakeredis]",
     ),
     Mutant(
         "one page of the running jobs is looked at",
-        "jobs/roster.py",
+        "jobs/sublet/operations/workers.py",
         "more = cursor != 0",
         "more = False",
         "where more than a few hundred jobs run, some of a dead worker's are missed",
-        "test_roster.py::test_none_is_missed_among_many_that_come_and_go[fakeredis]",
+        "client/test_roster.py::test_none_is_missed_among_many_that_come_and_go[fakeredis]",
     ),
     Mutant(
         "whose leases they are is asked before they are looked for",
-        "jobs/roster.py",
+        "jobs/sublet/operations/workers.py",
         "    held = yield from _held(bases, set(gone))\n"
         "    there: list[WorkerInfo] = yield _cards(bases[0], [(name, now) for name in gone])\n",
         "    there: list[WorkerInfo] = yield _cards(bases[0], [(name, now) for name in gone])\n"
         "    held = yield from _held(bases, set(gone))\n",
         "a worker that is started anew at that moment loses what it has just claimed, in every partition but the first",
-        "test_roster.py::test_a_new_life_of_the_name_keeps_what_it_claims_meanwhile[fakeredis]",
+        "client/test_roster.py::test_a_new_life_of_the_name_keeps_what_it_claims_meanwhile[fakeredis]",
     ),
     Mutant(
         "whoever bears the name of the dead is dead",
-        "jobs/roster.py",
+        "jobs/sublet/operations/workers.py",
         " for worker in there if gone[worker.name] == worker.life)",
         " for worker in there)",
         "a worker that was started anew under its name loses all its leases to a sibling",
-        "test_roster.py::test_one_that_was_started_anew_before_is_left_alone[fakeredis]",
+        "client/test_roster.py::test_one_that_was_started_anew_before_is_left_alone[fakeredis]",
     ),
 )

@@ -9,7 +9,7 @@ _HEAD = """\
 # Mutants: what the suite would notice
 
 A test that cannot fail proves nothing. Here are {count} small defects, made on purpose in a copy of the code, one at a time; for
-each, one test that fails because of it. The suite applies all of them and asks their tests (`tests/test_mutants.py`).
+each, one test that fails because of it. The suite applies all of them and asks their tests (`tests/faults/test_mutants.py`).
 
 `python3 -m tests.mutants` does the same by hand, with a line for each as it comes. Names (or parts of them) pick some; `--whole`
 runs the fast part of the suite for each and names every test that notices; `--jobs N` says how many at a time; `--json` prints

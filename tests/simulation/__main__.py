@@ -13,9 +13,13 @@ from tests.simulation.campaign import Campaign, Progress, campaign, report
 def main(words: list[str]) -> int:
     """Run a campaign, or the small model, and say what came of it."""
     parser = argparse.ArgumentParser(prog="tests.simulation")
-    parser.add_argument("--seconds", type=float, help="for so long at most (60; with --calls, until it is done)")
+    parser.add_argument(
+        "--seconds", type=float, help="for so long at most (60; with --calls, until it is done)"
+    )
     parser.add_argument("--calls", type=int, default=10**12, help="until so many calls were run")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep the sums there, and go on from what it tells")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="keep the sums there, and go on from what it tells"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=int, default=10**9)
     parser.add_argument("--json", action="store_true")

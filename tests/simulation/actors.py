@@ -1,6 +1,6 @@
 """Who takes part beside the workers: producers, operators, ticks, and the weather.
 
-They make their requests with `jobs.verbs` and `jobs.plans`, and read the answers as the library does.
+They make their requests with `sublet.protocol.verbs` and `sublet.operations.operations`, and read the answers as the library does.
 """
 
 import contextlib
@@ -8,14 +8,15 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from jobs import roster, verbs
-from jobs.config import Settings
-from jobs.errors import Refused, Unavailable
-from jobs.model import Submission
-from jobs.plans import Layout
-from jobs.repair import repair
-from jobs.schedules import fire_due, schedule
-from jobs.settling import REST
+from sublet.connection.settings import Settings
+from sublet.errors import Refused, Unavailable
+from sublet.model import Submission
+from sublet.operations import workers
+from sublet.operations.operations import Layout
+from sublet.operations.repair import repair
+from sublet.protocol import verbs
+from sublet.schedules.firing import fire_due, schedule
+from sublet.worker.settle_loop import REST
 from tests.simulation.history import answer_to_order
 from tests.simulation.invariants import ORDERS
 from tests.simulation.request import must
@@ -60,7 +61,9 @@ class Producer(Process):
         found = []
         for i in range(1, 1 + self.pick(f"jobs in {n}", (1, 2, 3), 0.3)):
             rules = self.pick(f"rules of {n}.{i}", RULES, 0.6)
-            found.append(LAYOUT.submission("t", b"{}", queue, rules, f"{self.name[0]}{self.name[-1]}.{n}.{i}"))
+            found.append(
+                LAYOUT.submission("t", b"{}", queue, rules, f"{self.name[0]}{self.name[-1]}.{n}.{i}")
+            )
         return found
 
     def acknowledged(self, ids: Sequence[str]) -> None:
@@ -94,7 +97,10 @@ class Planner(Process):
         every = self.pick("every", (3, 1, 8))
         first = (self.world.clock.now // 1000 + self.pick("first in", (2, 1, 6))) * 1000
         slots = [first + every * 1000 * n for n in range(self.pick("slots", (4, 1, 10)))]
-        overlap, queue = self.pick("overlap", ("allow", "queue", "skip"), 0.6), self.pick("queue", QUEUES[::-1], 0.3)
+        overlap, queue = (
+            self.pick("overlap", ("allow", "queue", "skip"), 0.6),
+            self.pick("queue", QUEUES[::-1], 0.3),
+        )
         when = {
             "every": every, "missed": "all", "most": 100, "overlap": overlap,
             "start": datetime.fromtimestamp(first / 1000, UTC).isoformat(),
@@ -112,7 +118,9 @@ class Planner(Process):
                 except Unavailable:
                     yield Sleep(REST)
             if overlap != "skip" and queue != QUEUES[0]:  # which may have room for none
-                self.world.checker.promised.update({f"0-{self.name}:{slot}": f"slot {slot} of {self.name}" for slot in slots})
+                self.world.checker.promised.update(
+                    {f"0-{self.name}:{slot}": f"slot {slot} of {self.name}" for slot in slots}
+                )
             if again == 0:
                 yield Sleep(self.pick("pause before it is put again", (1.0, 9.0)))
 
@@ -159,13 +167,19 @@ class Operator(Process):
         """Ask one of the workers on the register to go."""
         names = sorted(self.world.checker.register)
         if names:
-            yield from self.follow(roster.drain([BASE], names[self.pick(f"drains before {n}", range(6)) % len(names)]))
+            yield from self.follow(
+                workers.drain([BASE], names[self.pick(f"drains before {n}", range(6)) % len(names)])
+            )
 
     def steer(self, n: int) -> Strand[None]:
         """An order to a job: mostly one that can be carried out, as far as one can know."""
         lives = self.world.checker.lives.values()
         orders = [(verb, life) for life in lives for verb in ORDERS]
-        fit = [(verb, life) for verb, life in orders if not answer_to_order(life, verb, str(life.attempt + life.ops))]
+        fit = [
+            (verb, life)
+            for verb, life in orders
+            if not answer_to_order(life, verb, str(life.attempt + life.ops))
+        ]
         if not orders:
             return
         if not fit or self.pick(f"order {n} fits", (True, False), 0.2) is False:
@@ -177,7 +191,9 @@ class Operator(Process):
         """An order to a queue."""
         verb = self.pick(f"order {n}", ("pause", "resume", "configure"))
         if verb == "configure":
-            yield from self.follow(LAYOUT.configure(QUEUES[0], jobs=self.pick(f"limit of order {n}", (2, 0, 5, None))))
+            yield from self.follow(
+                LAYOUT.configure(QUEUES[0], jobs=self.pick(f"limit of order {n}", (2, 0, 5, None)))
+            )
         else:
             yield from self.follow(getattr(LAYOUT, verb)(QUEUES[n % 2]))
 
@@ -233,7 +249,9 @@ class Mender(Process):
             yield Sleep(self.pick(f"pause before {n}", (0.5, 0.02, 6.0, 15.0)))
             with contextlib.suppress(Unavailable):
                 seen, mended = yield from self.follow(repair([BASE]))
-                must(not (seen.faults or mended), f"{self.name} found fault with {[*seen.faults, *mended][:3]}")
+                must(
+                    not (seen.faults or mended), f"{self.name} found fault with {[*seen.faults, *mended][:3]}"
+                )
 
 
 class Weather(Process):

@@ -39,7 +39,9 @@ class Campaign:
             return None
         said = json.loads(path.read_text())
         if said["failed"]:
-            raise SystemExit(f"{path}: seed {said['failed']['seed']} failed: mend that, and begin anew with another file")
+            raise SystemExit(
+                f"{path}: seed {said['failed']['seed']} failed: mend that, and begin anew with another file"
+            )
         sums = {name: said[name] for name in ("runs", "steps", "calls", "seconds")}
         return cls(said["first_seed"], faults=Counter(said["faults"]), ends=Counter(said["jobs"]), **sums)
 
@@ -51,7 +53,11 @@ class Campaign:
 
     def add(self, outcome: Outcome) -> None:
         """Count one more run."""
-        self.runs, self.steps, self.calls = self.runs + 1, self.steps + outcome.steps, self.calls + outcome.calls
+        self.runs, self.steps, self.calls = (
+            self.runs + 1,
+            self.steps + outcome.steps,
+            self.calls + outcome.calls,
+        )
         self.faults += outcome.faults
         self.ends += outcome.ends
         if outcome.wrong:
@@ -68,13 +74,17 @@ class Campaign:
         """The numbers, and the story of what went wrong."""
         jobs = ", ".join(f"{count:,} {state}" for state, count in self.ends.most_common())
         lines = [
-            f"seeds {self.first} to {self.first + self.runs - 1} in {self.seconds:.1f} s" if self.runs else "no run",
+            f"seeds {self.first} to {self.first + self.runs - 1} in {self.seconds:.1f} s"
+            if self.runs
+            else "no run",
             self.line(),
         ]
         lines.append(f"{sum(self.ends.values()):,} jobs: {jobs}" if jobs else "no jobs")
         if self.failed is None:
             lines.append(
-                "stopped before the time was over" if self.stopped else "every invariant held, every history was explained"
+                "stopped before the time was over"
+                if self.stopped
+                else "every invariant held, every history was explained"
             )
         else:
             told = self.shrunk or self.failed
@@ -97,7 +107,13 @@ class Campaign:
 
 
 def campaign(
-    first: int, seconds: float, most: int = 10**9, show: Any = None, *, calls: int = 10**12, before: Campaign | None = None
+    first: int,
+    seconds: float,
+    most: int = 10**9,
+    show: Any = None,
+    *,
+    calls: int = 10**12,
+    before: Campaign | None = None,
 ) -> Campaign:
     """Run seed after seed until the time is over, `most` were run, they came to so many calls, or one fails; that is made small.
 
@@ -108,7 +124,12 @@ def campaign(
     try:
         if show:
             show(found)
-        while found.runs < most and found.calls < calls and found.failed is None and time.monotonic() - began < seconds:
+        while (
+            found.runs < most
+            and found.calls < calls
+            and found.failed is None
+            and time.monotonic() - began < seconds
+        ):
             found.add(run(Choices(found.first + found.runs)))
             found.seconds = ran + time.monotonic() - began
             if show:
@@ -137,7 +158,9 @@ class Progress:
         if self.kept and found.runs:
             found.save(self.kept)
         line = found.line() if found.runs else ""
-        sys.stderr.write(self._head + (f"\r\x1b[K{line[: _columns() - 1]}" if self.terminal else f"{line}\n" * bool(line)))
+        sys.stderr.write(
+            self._head + (f"\r\x1b[K{line[: _columns() - 1]}" if self.terminal else f"{line}\n" * bool(line))
+        )
         self._head = ""
         sys.stderr.flush()
 

@@ -1,12 +1,13 @@
-"""The workers: they do with each answer what `jobs.worker` does; their attempts take some time and end somehow."""
+"""The workers: they do with each answer what `sublet.worker.worker` does; their attempts take some time and end somehow."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs import roster, verbs
-from jobs.errors import Unavailable
-from jobs.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release
-from jobs.settling import REST
+from sublet.errors import Unavailable
+from sublet.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release
+from sublet.operations import workers
+from sublet.protocol import verbs
+from sublet.worker.settle_loop import REST
 from tests.simulation.actors import BASE, QUEUES
 from tests.simulation.request import must
 from tests.simulation.world import Doze, Listen, Process, Sleep, Strand, World
@@ -28,7 +29,7 @@ class Attempt:
 
 
 class Worker(Process):
-    """Claims, beats, and settles, as `jobs.worker` does; `slots` jobs at a time."""
+    """Claims, beats, and settles, as `sublet.worker.worker` does; `slots` jobs at a time."""
 
     endless = True
 
@@ -59,13 +60,15 @@ class Worker(Process):
 
     def take_over(self) -> Strand[None]:
         """End the leases of workers that died, and now and then of one that lives, and is wrongly taken for gone."""
-        known = yield from self.follow(roster.workers([BASE], jobs=False))
+        known = yield from self.follow(workers.workers([BASE], jobs=False))
         self.looks += 1
         dead = [
-            other for other in known if other.name in self.world.dead or self.pick(f"{self.looks}: {other.name} is gone", *MAYBE)
+            other
+            for other in known
+            if other.name in self.world.dead or self.pick(f"{self.looks}: {other.name} is gone", *MAYBE)
         ]
         if dead:
-            yield from self.follow(roster.reconcile([BASE], {other.name: other.life for other in dead}))
+            yield from self.follow(workers.reconcile([BASE], {other.name: other.life for other in dead}))
 
     def claim_forever(self) -> Strand[None]:
         """Claim what fits; wait for a marker where there is nothing, and for a slot where there is no room."""
@@ -73,7 +76,9 @@ class Worker(Process):
             room = self.slots - self.busy
             self.claims += 1
             claim_id = f"{self.name}.{self.claims:0>22}"
-            call = verbs.claim(BASE, claim_id=claim_id, worker=self.name, lease=self.lease, n=room, queues=self.queues)
+            call = verbs.claim(
+                BASE, claim_id=claim_id, worker=self.name, lease=self.lease, n=room, queues=self.queues
+            )
             try:
                 claimed = yield from self.ask(call)
             except Unavailable:
@@ -194,7 +199,9 @@ class Worker(Process):
                 yield from self.be_seen()
                 if not attempts:
                     continue
-                answers: Any = yield from self.ask(verbs.heartbeat(BASE, [Beat(a.lease) for a in attempts], lease=self.lease))
+                answers: Any = yield from self.ask(
+                    verbs.heartbeat(BASE, [Beat(a.lease) for a in attempts], lease=self.lease)
+                )
             except Unavailable:
                 continue
             for attempt, answer in zip(attempts, answers, strict=True):
@@ -203,7 +210,11 @@ class Worker(Process):
 
     def be_seen(self) -> Strand[None]:
         """Enlist again; when asked to go, claim no more, finish and leave."""
-        if self.enlisted and (yield from self.ask(verbs.enlist(BASE, self.card))) == "drain" and not self.stopping:
+        if (
+            self.enlisted
+            and (yield from self.ask(verbs.enlist(BASE, self.card))) == "drain"
+            and not self.stopping
+        ):
             self.world.tell(f"{self.name} was asked to go")
             self.stopping = True
             self.start(self.leave())

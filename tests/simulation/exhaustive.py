@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jobs import keys, verbs
-from jobs.model import Beat, Completion, Failure, Lease, Release, Submission
-from jobs.reads import TOTALS
-from jobs.scripts import NAMES, Call, script
+from sublet.model import Beat, Completion, Failure, Lease, Release, Submission
+from sublet.protocol import keys, verbs
+from sublet.protocol.reads import TOTALS
+from sublet.protocol.scripts import NAMES, Call, script
 from tests.simulation.invariants import FINISHED, Checker
 from tests.simulation.request import Request, Violation, must
 from tests.simulation.server import Clock, Redis
@@ -145,7 +145,9 @@ class Search:
         """All that can happen next: each actor's next call, as it should go and as it may go wrong; a late copy; time."""
         for i, actor in enumerate(point.actors):
             if actor.next == "time":
-                passed = self.with_actor(point, i, actor._replace(next="time" if actor.left > 1 else "", left=actor.left - 1))
+                passed = self.with_actor(
+                    point, i, actor._replace(next="time" if actor.left > 1 else "", left=actor.left - 1)
+                )
                 yield "time passes, more than a lease", passed._replace(world=self.later(point.world))
             elif actor.next:
                 call = actor.call()
@@ -158,8 +160,14 @@ class Search:
                     yield f"{words} (reply lost)", run._replace(**once)
                     yield f"{words} (and a copy is still on its way)", done._replace(**copy)
                     yield f"{actor.name}'s {actor.next} is late, and taken for lost", point._replace(**copy)
-                    yield f"{actor.name} dies before its {actor.next}", self.with_actor(point, i, actor.gone())._replace(**once)
-                    yield f"{words} ({actor.name} has died)", self.with_actor(run, i, actor.gone())._replace(**once)
+                    yield (
+                        f"{actor.name} dies before its {actor.next}",
+                        self.with_actor(point, i, actor.gone())._replace(**once),
+                    )
+                    yield (
+                        f"{words} ({actor.name} has died)",
+                        self.with_actor(run, i, actor.gone())._replace(**once),
+                    )
         if point.late:
             run, _, words = self.run(point, *point.late)
             yield f"late: {words}", run._replace(late=())
@@ -172,7 +180,12 @@ class Search:
     def number(self) -> int:
         """The number of the world as it is now."""
         world = (self.redis.save(), self.redis.clock.now, self.checker.save())
-        decides = (tuple(_deciding(entry) for entry in world[0] if entry[0] != COUNTS), world[1], world[2][0], world[2][2:])
+        decides = (
+            tuple(_deciding(entry) for entry in world[0] if entry[0] != COUNTS),
+            world[1],
+            world[2][0],
+            world[2][2:],
+        )
         if decides not in self.numbers:
             self.numbers[decides] = len(self.worlds)
             self.worlds.append(world)
@@ -230,7 +243,12 @@ def _deciding(entry: Any) -> Any:
     name, kind, value, expires = entry
     if name.startswith(CLAIMS):
         return name, kind, value.removesuffix(b" +"), expires
-    return name, kind, tuple(pair for pair in value if pair[0] not in COUNTED) if name == BASE.encode() else value, expires
+    return (
+        name,
+        kind,
+        tuple(pair for pair in value if pair[0] not in COUNTED) if name == BASE.encode() else value,
+        expires,
+    )
 
 
 class Count(NamedTuple):
@@ -268,14 +286,26 @@ def main(as_json: bool) -> int:
         try:
             counts.append(enumerate_all(cast))
         except Violation as violation:
-            print(json.dumps({"cast": cast.name, "wrong": str(violation)}) if as_json else f"{cast.name}: {violation}")
+            print(
+                json.dumps({"cast": cast.name, "wrong": str(violation)})
+                if as_json
+                else f"{cast.name}: {violation}"
+            )
             return 1
         if not as_json:
             print(line(counts[-1]), flush=True)
     seconds = time.monotonic() - began
     total = sum(count.orders for count in counts)
     if as_json:
-        print(json.dumps({"orders": total, "casts": [count._asdict() for count in counts], "seconds": round(seconds, 3)}))
+        print(
+            json.dumps(
+                {
+                    "orders": total,
+                    "casts": [count._asdict() for count in counts],
+                    "seconds": round(seconds, 3),
+                }
+            )
+        )
     else:
         print(f"{total:,} orders in all, every invariant held in each · {seconds:.1f} s")
     return 0
@@ -283,4 +313,6 @@ def main(as_json: bool) -> int:
 
 def line(count: Count) -> str:
     """One cast's numbers on one line."""
-    return f"{count.name}: {count.orders:,} orders through {count.points:,} points, {count.steps:,} scripts run"
+    return (
+        f"{count.name}: {count.orders:,} orders through {count.points:,} points, {count.steps:,} scripts run"
+    )

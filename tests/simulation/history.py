@@ -139,9 +139,15 @@ class Settings:
 def arrange(queue: Settings, verb: str, revision: str, limits: str) -> tuple[Settings, str]:
     """Carry an operator's verb on a queue out: the settings after it, and its answer (or a refusal's code)."""
     answer = {"pause": "paused", "resume": "resumed"}.get(verb, limits)
-    if queue.verb == verb and queue.revision == int(revision) + 1 and (verb != "configure" or queue.limits == limits):
+    if (
+        queue.verb == verb
+        and queue.revision == int(revision) + 1
+        and (verb != "configure" or queue.limits == limits)
+    ):
         return queue, answer
     if queue.revision != int(revision):
         return queue, "CHANGED"
     kept = limits if verb == "configure" else queue.limits
-    return Settings(queue.revision + 1, verb, kept, verb == "pause" or (queue.paused and verb != "resume")), answer
+    return Settings(
+        queue.revision + 1, verb, kept, verb == "pause" or (queue.paused and verb != "resume")
+    ), answer

@@ -9,8 +9,8 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from jobs.counts import BOUNDS
-from jobs.reads import TOTALS
+from sublet.operations.statistics import BOUNDS
+from sublet.protocol.reads import TOTALS
 from tests.simulation.history import (
     BY_LEASE,
     Life,
@@ -91,7 +91,9 @@ class Checker:
         if request.verb in ARRANGEMENTS:
             queue, one = request.one["queue"], request.one
             settings = self.settings.get(queue, Settings())
-            self.settings[queue], answer = arrange(settings, request.verb, one["revision"], one.get("settings", ""))
+            self.settings[queue], answer = arrange(
+                settings, request.verb, one["revision"], one.get("settings", "")
+            )
             return [answer]
         if request.verb in ORDERS:
             return [answer_to_order(self.lives.get(request.one["id"]), request.verb, request.one["revision"])]
@@ -100,7 +102,9 @@ class Checker:
         if request.verb == "reconcile":
             return self.reconciled(request, request.one["worker"], request.one["life"])
         if request.verb in (*BY_LEASE, "heartbeat", "note"):
-            return [answer_to_lease(self.lives.get(group[0]), request.verb, group[1]) for group in request.groups]
+            return [
+                answer_to_lease(self.lives.get(group[0]), request.verb, group[1]) for group in request.groups
+            ]
         return []
 
     def registered(self, verb: str, worker: str, life: str) -> str:
@@ -117,7 +121,9 @@ class Checker:
         if not request.groups and known == life:
             del self.register[worker]
         if known not in ("", life):
-            return [answer_to_reconcile(self.lives.get(i), worker, n) and "LEASE_LOST" for i, n in request.groups]
+            return [
+                answer_to_reconcile(self.lives.get(i), worker, n) and "LEASE_LOST" for i, n in request.groups
+            ]
         return [answer_to_reconcile(self.lives.get(i), worker, n) for i, n in request.groups]
 
     def refused(self, request: Request, error: ResponseError, before: Look) -> None:
@@ -134,7 +140,9 @@ class Checker:
         same = (before.jobs, before.shelves) == (self.look.jobs, self.look.shelves)
         must(same, f"{request.verb} was refused ({code}) and has changed something")
 
-    def answered(self, request: Request, reply: Any, wanted: list[str], moved: dict[str, str], before: Look) -> None:
+    def answered(
+        self, request: Request, reply: Any, wanted: list[str], moved: dict[str, str], before: Look
+    ) -> None:
         """Each answer is the one that was due, and effects are there exactly where they were due."""
         if request.verb == "claim":
             self.claimed(request, reply, moved, before)
@@ -143,7 +151,10 @@ class Checker:
         elif request.verb in ARRANGEMENTS:
             must(reply.decode() == wanted[0], f"{request} was answered {reply.decode()}, not {wanted[0]}")
         elif request.verb in ("enlist", "drain"):
-            must(reply.decode() == wanted[0] and not moved, f"{request} was answered {reply.decode()}, not {wanted[0]}")
+            must(
+                reply.decode() == wanted[0] and not moved,
+                f"{request} was answered {reply.decode()}, not {wanted[0]}",
+            )
         elif request.verb == "note":
             self.noted(request, [word.decode() for word in reply], wanted, moved)
         elif request.verb == "heartbeat":
@@ -161,9 +172,15 @@ class Checker:
             must(answer == due, f"{request.verb} of {i} was answered {answer}, not {due}")
             return
         state = answer.split(" ")[0]
-        must(moved.get(i) == state, f"{request.verb} of {i} was answered {answer}, and the job moved to {moved.get(i)}")
+        must(
+            moved.get(i) == state,
+            f"{request.verb} of {i} was answered {answer}, and the job moved to {moved.get(i)}",
+        )
         if state == "scheduled":
-            must(self.look.shelves["scheduled"][i] == int(answer.split(" ")[1]), f"{i} is not due when the answer says")
+            must(
+                self.look.shelves["scheduled"][i] == int(answer.split(" ")[1]),
+                f"{i} is not due when the answer says",
+            )
         self.lives[i].ended = (request.verb, answer)
 
     def noted(self, request: Request, reply: list[str], wanted: list[str], moved: dict[str, str]) -> None:
@@ -184,14 +201,19 @@ class Checker:
         """When a lease must end that is granted or extended now."""
         stored = self.look.jobs[i]
         rules = rules_of(stored["spec"])
-        return min(self.look.now + lease, int(stored["claimed_at"]) + int(rules.get("timeout", 300_000)) + GRACE)
+        return min(
+            self.look.now + lease, int(stored["claimed_at"]) + int(rules.get("timeout", 300_000)) + GRACE
+        )
 
     def ordered(self, request: Request, answer: str, due: str, moved: dict[str, str]) -> None:
         life = self.lives[request.one["id"]]
         if due:
             must(answer == due and not moved, f"{request} was answered {answer}, not {due}")
             return
-        must(moved.get(life.id, "requested") == answer, f"{request} was answered {answer}, and the job is {life.state}")
+        must(
+            moved.get(life.id, "requested") == answer,
+            f"{request} was answered {answer}, and the job is {life.state}",
+        )
         life.flagged = life.flagged or answer == "requested"
         life.ops, life.op = life.ops + 1, (request.verb, request.one["revision"], answer)
 
@@ -203,7 +225,10 @@ class Checker:
         at, first, had = self.claims.get(claim_id, (0, "", frozenset()))
         if had and claim_id in before.claims and self.look.now - at <= MEMO:
             held = {i for i in had if self.lives[i].state == "running" and self.lives[i].token == first}
-            must(not moved and ids == held, f"claim {claim_id} sent again got {ids or 'nothing'}, and holds {held or 'nothing'}")
+            must(
+                not moved and ids == held,
+                f"claim {claim_id} sent again got {ids or 'nothing'}, and holds {held or 'nothing'}",
+            )
             return
         must(ids == taken, f"claim {claim_id} was answered {ids} and took {taken}")
         if taken:
@@ -236,20 +261,31 @@ class Checker:
             life = self.lives.get(i)
             lock = f"{queue}|{rules['key']}" if "key" in rules else ""
             if life and life.state:
-                must((word, there) == ("exists", i), f"submit of {i}, which is there, was answered {answer.decode()}")
+                must(
+                    (word, there) == ("exists", i),
+                    f"submit of {i}, which is there, was answered {answer.decode()}",
+                )
             elif word == "exists":
                 must(
                     lock in self.look.locks and self.look.locks[lock][0] == there,
                     f"{i} is not there, and {there} holds no key of it",
                 )
             elif word == "QUEUE_FULL":
-                must(not self.has_room(queue, new[queue]), f"{i} was refused ({answer.decode()}), and there is room")
+                must(
+                    not self.has_room(queue, new[queue]),
+                    f"{i} was refused ({answer.decode()}), and there is room",
+                )
                 self.totals["queue_full"] += 1
             elif word == "created":
                 must(self.has_room(queue, new[queue]), f"{i} was taken into a full queue")
-                must(not (lock in before.locks and self.stands(before.locks[lock])), f"{i} was created, but its key is held")
+                must(
+                    not (lock in before.locks and self.stands(before.locks[lock])),
+                    f"{i} was created, but its key is held",
+                )
                 window = int(rules.get("window", 0))
-                self.lives[i] = Life(i, queue, int(rules.get("tries", 3)), lock, window, len(payload.encode()))
+                self.lives[i] = Life(
+                    i, queue, int(rules.get("tries", 3)), lock, window, len(payload.encode())
+                )
                 new[queue] += 1
 
     def fired(self, reply: Any, before: Look) -> None:
@@ -260,8 +296,13 @@ class Checker:
             spec = self.look.jobs[i]["spec"]
             rules, queue = rules_of(spec), spec.split(" ")[0]
             slot = int(rules["at"])
-            must(i == f"0-{rules['schedule']}:{slot}" and slot <= self.look.now, f"{i} is no job of a slot that has come")
-            self.lives[i] = Life(i, queue, int(rules.get("tries", 3)), size=len(spec.partition("\n")[2].encode()))
+            must(
+                i == f"0-{rules['schedule']}:{slot}" and slot <= self.look.now,
+                f"{i} is no job of a slot that has come",
+            )
+            self.lives[i] = Life(
+                i, queue, int(rules.get("tries", 3)), size=len(spec.partition("\n")[2].encode())
+            )
 
     def schedules(self, before: Look) -> None:
         """Each schedule is there whole; its next slot is fired once, and only goes on."""
@@ -272,7 +313,10 @@ class Checker:
             old = before.schedules.get(name, {}).get("slot")
             on = old is None or not stored["slot"] or (old and int(stored["slot"]) >= int(old))
             must(on, f"schedule {name} went back from slot {old} to {stored['slot']}")
-            must(not stored["slot"] or f"0-{name}:{stored['slot']}" not in self.lives, f"{name} will fire {stored['slot']} again")
+            must(
+                not stored["slot"] or f"0-{name}:{stored['slot']}" not in self.lives,
+                f"{name} will fire {stored['slot']} again",
+            )
         done = sum(int(stored.get("fired", 0)) for stored in look.schedules.values())
         made = sum("schedule" in rules_of(job["spec"]) for job in look.jobs.values())
         must(done >= made, f"{made} slots have a job, and {done} were fired")
@@ -283,7 +327,11 @@ class Checker:
     def has_room(self, queue: str, new: int) -> bool:
         """May one more job go into a queue, beside `new` ones of the same call?"""
         limits = dict(word.split("=") for word in self.settings.get(queue, Settings()).limits.split())
-        there = [life for life in self.lives.values() if life.queue == queue and life.state not in (*FINISHED, None)]
+        there = [
+            life
+            for life in self.lives.values()
+            if life.queue == queue and life.state not in (*FINISHED, None)
+        ]
         return len(there) + new < int(limits.get("jobs", 1e9))
 
     def stands(self, lock: tuple[str, float | None]) -> bool:
@@ -298,8 +346,12 @@ class Checker:
         life = self.lives[i]
         by_time = request.verb in ("claim", "reap")
         cause = {"due": "due", "lease_expired": "expire"}.get(code, request.verb) if by_time else request.verb
-        own = [group for group in request.groups if group[0] == i]  # two, where a ghost holds an old and a new lease
-        group = next((group for group in own if life.token and group[1:2] == (life.token,)), own[0] if own else ())
+        own = [
+            group for group in request.groups if group[0] == i
+        ]  # two, where a ghost holds an old and a new lease
+        group = next(
+            (group for group in own if life.token and group[1:2] == (life.token,)), own[0] if own else ()
+        )
         if cause == "claim":
             life.worker = request.one["worker"]
             token = self.look.jobs.get(i, {}).get("token", "")
@@ -341,7 +393,10 @@ class Checker:
         for i in before.jobs.keys() - self.look.jobs.keys():
             life = self.lives[i]
             must(request.verb in ("complete", "prune"), f"{i} was lost in {request.verb}")
-            must(before.shelves.get(life.state or "", {}).get(i, 1e18) <= self.look.now, f"{i} was forgotten before its time")
+            must(
+                before.shelves.get(life.state or "", {}).get(i, 1e18) <= self.look.now,
+                f"{i} was forgotten before its time",
+            )
             must(not (wrong := follow(life, Move("forget", None))), f"{i}: {wrong}")
 
     # what is stored
@@ -355,8 +410,14 @@ class Checker:
                 must(i not in places, f"{i} is in {shelf} and in {places.get(i)}")
                 places[i] = shelf
         alive = {i: life for i, life in self.lives.items() if life.state}
-        must(look.jobs.keys() == alive.keys(), f"hashes of {look.jobs.keys() ^ alive.keys()} are too many or missing")
-        must(places.keys() == alive.keys(), f"{places.keys() ^ alive.keys()} are in a structure without a hash, or in none")
+        must(
+            look.jobs.keys() == alive.keys(),
+            f"hashes of {look.jobs.keys() ^ alive.keys()} are too many or missing",
+        )
+        must(
+            places.keys() == alive.keys(),
+            f"{places.keys() ^ alive.keys()} are in a structure without a hash, or in none",
+        )
         for i, life in alive.items():
             shelf = f"queue:{life.queue}" if life.state == "queued" else life.state
             must(places[i] == shelf, f"{i} is {life.state}, and in {places[i]}")
@@ -364,7 +425,10 @@ class Checker:
         counted = Counter({name: int(look.hashes[""].get(name, 0)) for name in TOTALS})
         must(counted == self.totals, f"the totals are {counted}, not {dict(self.totals)}")
         by_queue = Counter({name: int(count) for name, count in look.hashes.get("counts", {}).items()})
-        must(by_queue == self.counts, f"by queue {by_queue - self.counts} was counted, and not {self.counts - by_queue}")
+        must(
+            by_queue == self.counts,
+            f"by queue {by_queue - self.counts} was counted, and not {self.counts - by_queue}",
+        )
         waiting: Counter[str] = Counter()
         for life in alive.values():
             if life.state not in FINISHED:
@@ -374,25 +438,43 @@ class Checker:
         must(Counter(backlog) == waiting, f"the backlog is {backlog}, not {dict(waiting)}")
         self.keys(alive)
         cards = {name: (card["life"], "drain" in card) for name, card in look.cards.items()}
-        must(cards == self.register and look.register.keys() == cards.keys(), f"the register has {cards}, not {self.register}")
+        must(
+            cards == self.register and look.register.keys() == cards.keys(),
+            f"the register has {cards}, not {self.register}",
+        )
 
     def one(self, life: Life, stored: dict[str, str]) -> None:
         """One job's hash."""
-        wanted = {"state": str(life.state), "attempt": str(life.attempt), "ops": str(life.ops), "token": life.token}
+        wanted = {
+            "state": str(life.state),
+            "attempt": str(life.attempt),
+            "ops": str(life.ops),
+            "token": life.token,
+        }
         if life.state == "completed":
             wanted["result"] = life.result
         elif "tries_left" in stored:
             wanted["tries_left"] = str(life.left)
         found = {name: stored.get(name, "" if name == "token" else "0") for name in wanted}
         must(found == wanted, f"{life.id} has {found}, not {wanted}")
-        must(stored.get("checkpoint", "") == life.checkpoint, f"{life.id} lost its checkpoint, or has another's")
+        must(
+            stored.get("checkpoint", "") == life.checkpoint,
+            f"{life.id} lost its checkpoint, or has another's",
+        )
         must(sum(name.startswith("log:") for name in stored) <= 6, f"{life.id} keeps too many logs")
         must(("cancel_requested_at" in stored) == life.flagged, f"{life.id}: a cancel came or went by itself")
-        must(("finished_at" in stored) == (life.state in FINISHED), f"{life.id} is {life.state}: finished_at says otherwise")
+        must(
+            ("finished_at" in stored) == (life.state in FINISHED),
+            f"{life.id} is {life.state}: finished_at says otherwise",
+        )
 
     def keys(self, alive: dict[str, Life]) -> None:
         """An unfinished job holds its key, if that does not end by itself: no two hold one, and the finished hold none."""
-        held = {life.key: i for i, life in alive.items() if life.key and not life.window and life.state not in FINISHED}
+        held = {
+            life.key: i
+            for i, life in alive.items()
+            if life.key and not life.window and life.state not in FINISHED
+        }
         for life in alive.values():
             if life.key and not life.window and life.state not in FINISHED:
                 holder = self.look.locks.get(life.key, ("nobody",))[0]
@@ -431,4 +513,6 @@ class Checker:
             queue = shelf.removeprefix("queue:")
             awake = look.markers.get(queue) or queue in self.takers or self.paused(queue)
             if queue != shelf and members and not awake:
-                raise Violation(f"{queue} holds {len(members)} jobs, has no marker, and nobody is awake to claim them")
+                raise Violation(
+                    f"{queue} holds {len(members)} jobs, has no marker, and nobody is awake to claim them"
+                )

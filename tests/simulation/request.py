@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any, NamedTuple
 
-from jobs.scripts import NAMES, script
+from sublet.protocol.scripts import NAMES, script
 
 
 class Violation(AssertionError):

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from jobs import verbs
-from jobs.scripts import NAMES, script
+from sublet.protocol import verbs
+from sublet.protocol.scripts import NAMES, script
 from tests.simulation.actors import BASE, Mender, Opener, Operator, Planner, Producer, Tick, Trigger, Weather
 from tests.simulation.choices import Choices, Deviations
 from tests.simulation.crew import Worker
@@ -62,7 +62,9 @@ def _live(world: World, outcome: Outcome) -> None:
         world.redis.command("SCRIPT", "LOAD", script(name).text)
     world.checker.look = world.redis.look()
     world.fault_rate = choices.pick("faults", RATES, 0.9)
-    cast: list[Process] = [Producer(world, f"producer{n}") for n in range(1, 1 + choices.pick("producers", (1, 2, 3)))]
+    cast: list[Process] = [
+        Producer(world, f"producer{n}") for n in range(1, 1 + choices.pick("producers", (1, 2, 3)))
+    ]
     cast += [Operator(world, f"operator{n}") for n in range(1, 1 + choices.pick("operators", (0, 1, 2)))]
     cast += [Tick(world, f"tick{n}") for n in range(1, 1 + choices.pick("ticks", (0, 1, 2)))]
     cast += [Planner(world, f"planner{n}") for n in range(1, 1 + choices.pick("planners", (0, 1, 2)))]
@@ -71,7 +73,10 @@ def _live(world: World, outcome: Outcome) -> None:
     cast.append(Weather(world))
     crew = [Worker(world, f"worker{n}") for n in range(1, 1 + choices.pick("workers", (1, 2, 3)))]
     for worker in crew:
-        world.at(choices.pick(f"{worker.name}: is replaced after", (8.0, 1.0, 25.0)), lambda w=worker: _replace(world, w))
+        world.at(
+            choices.pick(f"{worker.name}: is replaced after", (8.0, 1.0, 25.0)),
+            lambda w=worker: _replace(world, w),
+        )
     world.run(choices.pick("active for", ACTIVE))
     choices.calm = True
     world.tell("from here on nothing goes wrong")
@@ -79,7 +84,11 @@ def _live(world: World, outcome: Outcome) -> None:
     Opener(world, "operator-last")
     Trigger(world, "trigger-last")
     world.run(world.now + PATIENCE, lambda: world.quiet() and _all_ended(world))
-    late = [f"{life.id} is {life.state}" for life in world.checker.lives.values() if life.state and life.state not in FINISHED]
+    late = [
+        f"{life.id} is {life.state}"
+        for life in world.checker.lives.values()
+        if life.state and life.state not in FINISHED
+    ]
     must(not late, f"nothing has gone wrong for {PATIENCE:g} s, and {', '.join(late)}")
     missing = [words for i, words in world.checker.promised.items() if i not in world.checker.lives]
     must(not missing, f"nothing has gone wrong for {PATIENCE:g} s, and never fired were {', '.join(missing)}")
@@ -108,5 +117,13 @@ def _forget(world: World) -> None:
         call = verbs.prune(BASE, limit=200)
         world.checker.executed(process, Request.of(call.commands[0]), world.redis.raw((call.with_text(),)))
     look = world.checker.look
-    left = {"hashes": look.jobs, "members": look.shelves, "keys": look.locks, "remembered claims": look.claims}
-    must(not any(left.values()), f"a fortnight later there still are {[name for name, of in left.items() if of]}")
+    left = {
+        "hashes": look.jobs,
+        "members": look.shelves,
+        "keys": look.locks,
+        "remembered claims": look.claims,
+    }
+    must(
+        not any(left.values()),
+        f"a fortnight later there still are {[name for name, of in left.items() if of]}",
+    )

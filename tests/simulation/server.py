@@ -18,8 +18,8 @@ from fakeredis._socket import FakeSocket
 from fakeredis.model import Hash, ZSet
 from redis.exceptions import NoScriptError
 
-from jobs import keys
-from jobs.scripts import Call
+from sublet.protocol import keys
+from sublet.protocol.scripts import Call
 
 Saved = tuple[tuple[bytes, str, Any, float | None], ...]
 """What `Redis.save` makes: key, type, content, and when it expires."""
@@ -118,7 +118,9 @@ class Redis:
 
     def command(self, *words: Any) -> Any:
         """Run one command. An error of Redis's is raised, as redis-py would raise it."""
-        self._socket._process_command([word if isinstance(word, bytes) else str(word).encode() for word in words])
+        self._socket._process_command(
+            [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        )
         reply = self._socket.responses.get_nowait()
         if isinstance(reply, Exception):
             raise reply
@@ -146,7 +148,9 @@ class Redis:
     def save(self) -> Saved:
         """All that is stored, frozen: to compare, and to come back to."""
         self._db.time = self.clock.time()
-        return tuple(sorted((name, *_frozen(self._db[name].value), self._db[name].expireat) for name in list(self._db)))
+        return tuple(
+            sorted((name, *_frozen(self._db[name].value), self._db[name].expireat) for name in list(self._db))
+        )
 
     def restore(self, saved: Saved) -> None:
         """Come back to what was stored."""
@@ -182,7 +186,9 @@ class Redis:
             elif kind == "schedules":
                 look.slots = {name.decode(): score for name, score in value.items()}
             elif isinstance(value, ZSet):
-                look.shelves[f"{kind}:{rest}" if rest else kind] = {i.decode(): score for i, score in value.items()}
+                look.shelves[f"{kind}:{rest}" if rest else kind] = {
+                    i.decode(): score for i, score in value.items()
+                }
             elif isinstance(value, Hash):
                 look.hashes[kind] = _text(value)
         return look

@@ -13,16 +13,22 @@ def told(request: Request) -> str:
         wanted = f"up to {one['n']} jobs of" if int(one["n"]) else "nothing, but does the upkeep of"
         return f"claim {_claim(one['claim_id'])}: {wanted} {' and '.join(queue for (queue,) in groups)}, for {_s(one['lease'])}"
     if words == "submit":
-        return "submit " + ", ".join(f"{i[2:]} in {queue}{f' ({rules})' * bool(rules)}" for i, queue, _, rules, _ in groups)
+        return "submit " + ", ".join(
+            f"{i[2:]} in {queue}{f' ({rules})' * bool(rules)}" for i, queue, _, rules, _ in groups
+        )
     if words == "heartbeat":
         return "heartbeat of " + ", ".join(_lease(*group) for group in groups)
     if words in _ENDINGS:
         return f"{words} " + ", ".join(f"{_lease(*group)}{_ENDINGS[words](*group[2:])}" for group in groups)
     if words == "reconcile":
-        return f"reconcile {one['worker']}: " + (", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "it leaves")
+        return f"reconcile {one['worker']}: " + (
+            ", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "it leaves"
+        )
     if words == "fire":
         shots = [(name, slots, after) for name, _, _, slots, _, after, _ in groups]
-        return "fire " + ", ".join(f"{name}: {slots or 'no slot'}, next {after or 'none'}" for name, slots, after in shots)
+        return "fire " + ", ".join(
+            f"{name}: {slots or 'no slot'}, next {after or 'none'}" for name, slots, after in shots
+        )
     if words == "schedule":
         return f"schedule {one['name']} from {one['slot']}"
     if "worker" in one:
@@ -30,7 +36,9 @@ def told(request: Request) -> str:
     if "id" in one:
         return f"{words} {one['id'][2:]} as of revision {one['revision']}"
     if "queue" in one:
-        return f"{words} queue {one['queue']} as of revision {one['revision']}: {one.get('settings', '')}".rstrip(": ")
+        return f"{words} queue {one['queue']} as of revision {one['revision']}: {one.get('settings', '')}".rstrip(
+            ": "
+        )
     return f"{words} {', '.join(group[0].rpartition(':')[2].removeprefix('0-') for group in groups)}".rstrip()
 
 
@@ -48,9 +56,14 @@ def answered(request: Request, reply: Any) -> str:
         return f"no: {reply}".replace("0-", "")
     if request.verb != "claim":
         words = reply if isinstance(reply, list) else [reply]
-        return ", ".join(word.decode().removeprefix("0-") if isinstance(word, bytes) else str(word) for word in words)
+        return ", ".join(
+            word.decode().removeprefix("0-") if isinstance(word, bytes) else str(word) for word in words
+        )
     wait, leases = int(reply[1]) / 1000, [reply[i : i + 6] for i in range(3, len(reply) - 5, 6)]
-    got = [f"{i.decode()[2:]}, attempt {attempt}{f' (before: {why.decode()})' * bool(why)}" for i, attempt, *_, why in leases]
+    got = [
+        f"{i.decode()[2:]}, attempt {attempt}{f' (before: {why.decode()})' * bool(why)}"
+        for i, attempt, *_, why in leases
+    ]
     return f"{'; '.join(got) or 'nothing'}; to look again within {wait:g} s"
 
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from jobs import keys
-from jobs.errors import JobsError, Unavailable
-from jobs.scripts import Call
-from jobs.transport import PAUSES, Plan, refused
+from sublet.connection.transport import PAUSES, Plan, refused
+from sublet.errors import JobsError, Unavailable
+from sublet.protocol import keys
+from sublet.protocol.scripts import Call
 from tests.simulation.choices import Choices
 from tests.simulation.invariants import Checker
 from tests.simulation.request import Request, must
@@ -91,7 +91,7 @@ class Process:
         return self.world.choices.pick(f"{self.name}: {name}", options, chance)
 
     def ask(self, call: Call[T]) -> Strand[T]:
-        """Make a call as `jobs.transport` does: sent again, the very same bytes, when there is no answer; then given up."""
+        """Make a call as `sublet.connection.transport` does: sent again, the very same bytes, when there is no answer; then given up."""
         verb = Request.of(call.commands[0]).verb
         self.made[verb] += 1
         name = f"{verb} {self.made[verb]}"
@@ -109,7 +109,7 @@ class Process:
         raise Unavailable(f"no answer to {name}")
 
     def follow(self, plan: Plan[T]) -> Strand[T]:
-        """Carry out a plan of `jobs.plans`."""
+        """Carry out a plan of `sublet.operations.operations`."""
         answer, failure = None, None
         while True:
             try:
@@ -235,7 +235,9 @@ class World:
         fate = process.pick(sent.name, FATES, self.fault_rate)
         there = process.pick(f"{sent.name} takes", LATENCIES, 0.7)
         words = (
-            f"{process.name} sends {sent.name}" if self.story is None else f"{process.name} sends {told(Request.of(commands[0]))}"
+            f"{process.name} sends {sent.name}"
+            if self.story is None
+            else f"{process.name} sends {told(Request.of(commands[0]))}"
         )
         if fate == "arrives":
             self._arrive(there, process, commands, lambda reply: self._resume(strand, turn, reply))
@@ -263,7 +265,9 @@ class World:
         elif fate != "arrives twice":
             self._later(strand, TIMEOUT + (gap if fate == "caller stands still" else 0), LOST)
 
-    def _arrive(self, seconds: float, process: Process, commands: Any, hear: Callable[[Any], None], words: str = "") -> None:
+    def _arrive(
+        self, seconds: float, process: Process, commands: Any, hear: Callable[[Any], None], words: str = ""
+    ) -> None:
         self.under_way += 1
 
         def arrive() -> None:
@@ -295,8 +299,12 @@ class World:
                     self.redis.command("LPOP", keys.wake(self.redis.base, queue))
                     process = strand.process
                     process.made["marker"] += 1
-                    heard = process.pick(f"marker {process.made['marker']}", ("arrives", "marker lost"), self.fault_rate)
-                    self.tell(f"  the marker of {queue} goes to {process.name}{' — and is lost' * (heard != 'arrives')}")
+                    heard = process.pick(
+                        f"marker {process.made['marker']}", ("arrives", "marker lost"), self.fault_rate
+                    )
+                    self.tell(
+                        f"  the marker of {queue} goes to {process.name}{' — and is lost' * (heard != 'arrives')}"
+                    )
                     self.checker.took_marker(process, queue)
                     strand.listens = ()
                     if heard == "arrives":

@@ -1,0 +1,1 @@
+"""Between the API and the interfaces of platforms: ASGI, WSGI, Lambda, CloudEvents."""

@@ -1,0 +1,1 @@
+"""The framework-free HTTP API: the route table, requests, responses, parsing, tokens."""

@@ -1,0 +1,1 @@
+"""One file per verb: from a request to a response."""

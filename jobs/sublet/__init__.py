@@ -1,0 +1,68 @@
+"""Sublet: a job scheduler with no master. `App` declares tasks; `Client` and `SyncClient` submit and look.
+
+Names are looked up when they are first used, for two reasons: `python3 -m jobs` must run before any dependency is
+installed, and a command that only submits should not pay for what it does not use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sublet.app import App, Task
+    from sublet.client.client import Client, SyncClient
+    from sublet.client.handle import Handle, SyncHandle
+    from sublet.connection.settings import Settings
+    from sublet.context import Context, Discard, Snooze
+    from sublet.errors import (
+        Changed,
+        Invalid,
+        JobCancelled,
+        JobFailed,
+        JobsError,
+        KeyTaken,
+        LeaseLost,
+        NoNamespace,
+        NotFound,
+        OutOfMemory,
+        QueueFull,
+        Refused,
+        TooMany,
+        Unavailable,
+        Unfit,
+        WrongLayout,
+        WrongState,
+    )
+    from sublet.model import Attempt, Job, Page, Queue, State, Stats, Submission, Submitted
+    from sublet.options import Backoff, Options
+    from sublet.schedules.definition import Schedule
+    from sublet.schedules.recurrence import Recurrence
+
+_HOMES = {
+    "sublet.client.client": ("Client", "SyncClient"),
+    "sublet.connection.settings": ("Settings",),
+    "sublet.context": ("Context", "Discard", "Snooze"),
+    "sublet.errors": (
+        "Changed", "Invalid", "JobCancelled", "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound",
+        "OutOfMemory", "QueueFull", "Refused", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
+    ),
+    "sublet.client.handle": ("Handle", "SyncHandle"),
+    "sublet.model": ("Attempt", "Job", "Page", "Queue", "State", "Stats", "Submission", "Submitted"),
+    "sublet.options": ("Backoff", "Options"),
+    "sublet.schedules.definition": ("Schedule",),
+    "sublet.app": ("App", "Task"),
+    "sublet.schedules.recurrence": ("Recurrence",),
+}  # fmt: skip
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "App", "Attempt", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
+    "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Page", "Queue",
+    "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "Submission", "Submitted",
+    "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "WrongLayout", "WrongState",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sublet' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

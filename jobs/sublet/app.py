@@ -1,0 +1,321 @@
+"""`App` and `@app.task`: a name for a function, and how its jobs are to be kept and run."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
+
+from sublet.client.handle import Handle, SyncHandle
+from sublet.context import Context
+from sublet.errors import Invalid
+from sublet.model import Submission
+from sublet.options import Options, Seconds
+from sublet.protocol.keys import is_name
+from sublet.schedules.decorators import Declared, wish
+from sublet.tasks import command
+from sublet.tasks.arguments import Arguments
+from sublet.tasks.program import Output
+
+if TYPE_CHECKING:
+    from sublet.client.client import Client, SyncClient
+    from sublet.connection.settings import Settings
+    from sublet.operations.operations import Layout
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
+"""A middleware: called with the attempt's context, gives what is entered around it."""
+H = TypeVar("H", bound=Hook)
+S = TypeVar("S", bound=Callable[..., Any])
+Producing = Callable[[Submission, str], AbstractContextManager[Submission]]
+"""What is entered around a submit: called with the job to be and `send` or `create`, gives the job that is sent."""
+_NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
+
+Run = Literal["loop", "process", "thread", "command"]
+"""Where a task runs: on the worker's event loop (async functions), in a child process (plain ones), or, by choice, in a
+thread, which shares memory but cannot be killed. A `command` is a program, which the loop starts and waits for."""
+
+
+class Task(Generic[P, R]):
+    """A function under a name. Call it to run it here; `submit` it to have a worker run it."""
+
+    def __init__(
+        self, app: "App", name: str, function: Callable[..., Any], options: Options, run: Run
+    ) -> None:
+        self.app, self.name, self.function, self.run = app, name, function, run
+        self.defaults = options
+        self.arguments = Arguments(name, function)
+        self._rules = options.rules()
+
+    @property
+    def takes_process(self) -> bool:
+        """Does a job of it take one of the worker's `processes`?"""
+        return self.run in ("process", "command")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function here and now, as if it were no task."""
+        return self.function(*args, **kwargs)
+
+    def options(self, **changes: Any) -> "Task[P, R]":
+        """The same task with other options for what is submitted through it (see `Options`). Raises Invalid."""
+        other = cast("Task[P, R]", object.__new__(Task))
+        other.__dict__.update(self.__dict__)
+        other.defaults = self.defaults.but(**changes)
+        other._rules = other.defaults.rules()
+        return other
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
+        """A job to be, for `App.client.submit_all`. Raises Invalid when the arguments do not fit."""
+        with self.app.producing(self._job(None, args, kwargs), "create") as job:
+            return job
+
+    def _job(self, job_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
+        payload = self.arguments.dump(args, kwargs)
+        options = self.defaults
+        return self.app.layout.submission(
+            self.name, payload, options.queue, self._rules, job_id, options.durability
+        )
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """Have a worker run this. Raises Invalid when the arguments do not fit, Refused or Unavailable from Redis."""
+        with self.app.producing(self._job(None, args, kwargs), "send") as job:
+            client = self.app.client
+            (submitted,) = await client.submit_all([job])
+        return Handle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
+        """The same for code without an event loop."""
+        with self.app.producing(self._job(None, args, kwargs), "send") as job:
+            client = self.app.sync
+            (submitted,) = client.submit_all([job])
+        return SyncHandle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
+
+
+class App:
+    """The tasks of a program, and where their jobs live. Connects on first use.
+
+    Settings come from the arguments, else from the environment (SUBLET_REDIS_URL, SUBLET_NAMESPACE, …), else the defaults.
+    """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        namespace: str | None = None,
+        settings: "Settings | None" = None,
+    ) -> None:
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.hooks: list[Hook] = []
+        """What `middleware` has added, the outermost first."""
+        self.schedules = Declared()
+        """What `schedule` has declared; `client.sync` puts it where the jobs live."""
+        self.producing: Producing = lambda job, how: nullcontext(job)
+        """Entered around each submit of a task ("send") and each `Task.job` ("create"); the job that it gives is sent."""
+        self._given = (redis_url, namespace)
+        self._settings = settings
+        self._layout: Layout | None = None
+        self._client: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sync: SyncClient | None = None
+
+    @property
+    def settings(self) -> "Settings":
+        """Where the jobs live. Read from the environment at first use."""
+        if self._settings is None:
+            from sublet.connection.settings import Settings
+
+            self._settings = Settings.read(*self._given)
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: "Settings") -> None:
+        """Work elsewhere than the program says, as a command line may ask; before the first use."""
+        self._settings = settings
+
+    @contextmanager
+    def elsewhere(self, settings: "Settings") -> Iterator[None]:
+        """Live elsewhere for a while (see `sublet.testing`); then all is as it was. Raises Invalid when it does already."""
+        if self._settings is not None and self._settings.door is not None:
+            raise Invalid(
+                "this app lives in a sandbox already: leave that one first (was it entered and never left?)"
+            )
+        before = self._settings, self._layout, self._client, self._loop, self._sync
+        self._settings, self._layout, self._client, self._loop, self._sync = settings, None, None, None, None
+        try:
+            yield
+        finally:
+            if self._sync is not None:
+                self._sync.close()
+            self._settings, self._layout, self._client, self._loop, self._sync = before
+
+    @property
+    def layout(self) -> "Layout":
+        """How the namespace is laid out, and the plans over it."""
+        if self._layout is None:
+            from sublet.operations.operations import Layout
+
+            self._layout = Layout(self.settings)
+        return self._layout
+
+    @property
+    def client(self) -> "Client":
+        """The client of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            from sublet.client.client import Client
+
+            self._client, self._loop = Client(self.settings), loop
+        return self._client
+
+    @property
+    def sync(self) -> "SyncClient":
+        """The client for code without an event loop."""
+        if self._sync is None:
+            from sublet.client.client import SyncClient
+
+            self._sync = SyncClient(self.settings)
+        return self._sync
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self, function: None = None, /, *, name: str = "", run: Run | None = None, **options: Any
+    ) -> "Declare": ...
+
+    def task(self, function: Any = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> Any:
+        """Declare a task, bare or with options (see `Options`).
+
+        `name` is the function's by default; `run` is where it runs. Raises Invalid for a name that is taken, an unknown
+        option, or a parameter that has no name.
+        """
+        if function is None:
+            return lambda function: self.task(function, name=name, run=run, **options)
+        name, is_async = name or function.__name__, inspect.iscoroutinefunction(function)
+        run = run or ("loop" if is_async else "process")
+        if not is_name(name) or name in self.tasks:
+            raise Invalid(
+                f"task {name!r}: {'there is one already' if name in self.tasks else 'use A-Z a-z 0-9 _ . : -'}"
+            )
+        if (run in ("loop", "command")) is not is_async:
+            raise Invalid(
+                f"task {name}: an async function runs on the loop, a plain one in a process or a thread, not {run!r}"
+            )
+        self.tasks[name] = Task(self, name, function, Options().but(**options), run)
+        self.schedules.settle(self.tasks[name])
+        return self.tasks[name]
+
+    def schedule(
+        self, cron: str | None = None, /, *, every: Seconds | None = None, tz: str = "UTC", name: str = "",
+        payload: Mapping[str, Any] | None = None, start: datetime | None = None, end: datetime | None = None, jitter: Seconds = 0,
+        missed: Literal["latest", "skip", "all"] = "latest", late: Seconds = 300, most: int = 24,
+        overlap: Literal["allow", "skip", "queue"] = "allow",
+    ) -> Callable[[S], S]:  # fmt: skip
+        """Have a task submitted by a cron line, or every so many seconds; above or below `@app.task`, as often as you like.
+
+        `name` is the task's by default; `payload` has its arguments by name; the task's options hold. Nothing happens before
+        `client.sync(app)`, `sublet schedules sync` or `sublet work`. The rest is in docs/schedules.md. Raises Invalid.
+        """
+        when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
+        wished = wish(
+            name, payload, **when, jitter=jitter, missed=missed, late=late, most=most, overlap=overlap
+        )
+
+        def declare(target: S) -> S:
+            if isinstance(target, Task) and target.app is not self:
+                raise Invalid(f"task {target.name} is of another app: have that one schedule it")
+            if isinstance(target, Task):
+                self.schedules.add(target, wished)
+            else:
+                self.schedules.wait(target, wished)
+            return target
+
+        return declare
+
+    def middleware(self, hook: H) -> H:
+        """Enter `hook(context)`, a context manager, around every attempt, where its task runs; the first one added is outermost.
+
+        A plain one goes around every task, in the child process for a plain function; an async one around async tasks only.
+        Raises Invalid for what gives no context manager.
+        """
+        if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):
+            raise Invalid(
+                f"middleware {getattr(hook, '__name__', hook)!r}: give a function of a Context that returns a context manager, "
+                "e.g. one under @contextmanager or @asynccontextmanager"
+            )
+        self.hooks.append(hook)
+        return hook
+
+    def command(
+        self,
+        template: str,
+        /,
+        *,
+        name: str = "",
+        shell: bool = False,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Task[..., Output]:
+        """Declare a task that runs a program; its arguments are the fields of the template, as in "gzip --keep -- {path}".
+
+        No value becomes a second word or a shell's code. With `shell` the template is a script for `/bin/sh`. `name` is the
+        program's by default. Raises Invalid for a template that makes no sense. See `docs/commands.md`.
+        """
+        function = command.function(template, shell=shell, cwd=cwd, env=env)
+        runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)
+        return runs
+
+    def queues(self) -> list[str]:
+        """The queues that this program's tasks are submitted to by default."""
+        return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        if self._client:
+            await self._client.aclose()
+        if self._sync:
+            self._sync.close()
+
+
+def builtin(app: App) -> dict[str, Task[..., Any]]:
+    """The task that runs any command, for a worker that was told to. Raises Invalid if the app has one of that name."""
+    if command.NAME in app.tasks:
+        raise Invalid(
+            f"task {command.NAME}: the app has one of this name: give it another, or start without commands"
+        )
+    return {command.NAME: Task(app, command.NAME, command.any_program, Options(), "command")}
+
+
+class Declare(Protocol):
+    """The type of `@app.task(…)` with options: takes the function, gives the task."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...

@@ -1,0 +1,55 @@
+"""What is asked in the end: where jobs stand, and whether all that is stored agrees with itself."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sublet.client.client import SyncClient
+from sublet.connection.transport import follow_sync
+from sublet.errors import NotFound
+from sublet.model import Job
+from sublet.operations.recount import recount
+from sublet.operations.repair import audit
+from sublet.protocol import reads
+from sublet.protocol.scripts import Call
+
+CALL = 50
+"""Jobs that one round trip asks for."""
+
+
+def jobs_of(client: SyncClient, ids: Iterable[str]) -> dict[str, Job]:
+    """Those of these jobs that are there, by id."""
+    by_base: dict[str, list[str]] = defaultdict(list)
+    for job_id in ids:
+        by_base[client.layout.of_id(job_id)].append(job_id)
+    found: dict[str, Job] = {}
+    for base, own in by_base.items():
+        for i in range(0, len(own), CALL):
+            some: dict[str, Job] = client.transport.run(_get_all(base, own[i : i + CALL]))
+            found |= some
+    return found
+
+
+def _get_all(base: str, ids: Sequence[str]) -> Call[dict[str, Job]]:
+    asked = {job_id: reads.get(base, job_id) for job_id in ids}
+
+    def read(replies: Sequence[Any]) -> dict[str, Job]:
+        found, left = dict[str, Job](), iter(replies)
+        for job_id, call in asked.items():
+            own = [next(left) for _ in call.commands]
+            with suppress(NotFound):
+                found[job_id] = call.read(own)
+        return found
+
+    return reads.together([command for call in asked.values() for command in call.commands], read)
+
+
+def disagreements(client: SyncClient) -> list[str]:
+    """What is stored and does not agree with itself, in words; nothing is changed."""
+    seen = follow_sync(client.transport.run, audit(client.layout.bases))
+    wrong = [f"{fault.name}: {fault.words}" for fault in seen.faults]
+    for base in client.layout.bases:
+        counted = follow_sync(client.transport.run, recount(base, "look"))
+        wrong += [f"{name}: {words}" for name, words in counted.found]
+    return wrong

@@ -1,0 +1,69 @@
+"""Trouble with a cluster, and with a primary that sentinels watch: nodes die, and slots move."""
+
+from functools import partial
+
+from sublet.chaos.scenario import scenario
+from sublet.chaos.servers import Server
+from sublet.chaos.stage import Stage
+from sublet.chaos.topologies import TIMEOUT_MS, Cluster, Sentinels, Servers
+from sublet.connection.topology import slot_of
+
+PARTITIONS = 4
+"""Their hash tags lie on all three primaries of a cluster."""
+BACK = 3 * TIMEOUT_MS / 1000 + 5
+"""Seconds in which a replica is elected and work goes on, where a silent node is given up after one."""
+AGAIN = "one whose end the replica had not seen is done again"
+"""What a failover lets happen where each submit waits for a replica: the job is there, and its end is not."""
+
+
+def _on(stage: Stage, servers: Servers, url: str, partitions: int = 1) -> None:
+    stage.closing(servers)
+    stage.move_to(url, partitions, servers.nodes)
+
+
+@scenario("cluster-primary-killed", recovery=BACK, quick=8, whole=40, promises=("lost",), repeats=AGAIN)
+def cluster_primary_killed(stage: Stage) -> None:
+    """A primary of a cluster of six dies under load, again and again; its replica takes its slots."""
+    cluster = Cluster.start(stage.folder / "cluster", binary=stage.server_.binary)
+    _on(stage, cluster, cluster.url, PARTITIONS)
+    stage.crew.env |= {"SUBLET_DURABILITY": "replicated"}
+    stage.work(rate=40)
+    for n in stage.rounds(every=8):
+        victim = cluster.primary_of(f"{{{stage.settings.namespace}:{n % PARTITIONS}}}")
+        with stage.trouble("SIGKILL of a primary"):
+            cluster.kill(victim)
+            stage.wait(1)
+            cluster.revive(victim)
+            cluster.settle()
+
+
+@scenario("cluster-slot-moved", recovery=BACK, quick=6, whole=30, valkey=(9, 0))
+def cluster_slot_moved(stage: Stage) -> None:
+    """Partitions move to another node of a cluster, each as a whole, while jobs come and go."""
+    cluster = Cluster.start(stage.folder / "cluster", binary=stage.server_.binary)
+    _on(stage, cluster, cluster.url, PARTITIONS)
+    stage.work(rate=60)
+    for n in stage.rounds(every=1.5):
+        tag = f"{{{stage.settings.namespace}:{n % PARTITIONS}}}"
+        here = cluster.primary_of(tag)
+        with stage.trouble("a slot moves"):
+            cluster.move_slot(slot_of(tag), next(node for node in cluster.primaries if node is not here))
+
+
+def _is_replaced(group: Sentinels, victim: Server) -> bool:
+    return group.primary_of() is not victim
+
+
+@scenario("sentinel-failover", recovery=BACK, quick=8, whole=30, promises=("lost",), repeats=AGAIN)
+def sentinel_failover(stage: Stage) -> None:
+    """The primary dies under load, and sentinels make a replica the primary."""
+    group = Sentinels.start(stage.folder / "group", binary=stage.server_.binary)
+    _on(stage, group, group.url)
+    stage.crew.env |= {"SUBLET_DURABILITY": "replicated"}
+    stage.work(rate=40)
+    for _ in stage.rounds(every=12):
+        victim = group.primary_of()
+        with stage.trouble("SIGKILL of the primary"):
+            group.kill(victim)
+            stage.until(partial(_is_replaced, group, victim), "another primary is named")
+        group.revive(victim)

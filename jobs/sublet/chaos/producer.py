@@ -1,0 +1,108 @@
+"""A producer as a program: it submits jobs under ids of its own and writes down what it was told of each.
+
+    python -m sublet.chaos.producer NAME LEDGER-FILE RATE SECONDS
+
+What has no answer is sent again, the same id, until it has one. On SIGTERM it submits no new ones, and goes when all have.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from sublet.chaos.ledger import Pen
+from sublet.chaos.tasks import QUEUES, app, labour
+from sublet.connection.settings import Settings
+from sublet.errors import JobsError, Unavailable
+from sublet.model import Submission
+from sublet.store.source import JobSource
+
+REST = 0.05
+"""Seconds before what has no answer is sent again."""
+PATIENCE = 30.0
+"""Seconds that it goes on asking after it was told to stop."""
+FAILING = 10
+"""Of so many jobs, one fails in its first attempt."""
+BATCHES = 20
+"""How often a second it looks how many jobs are due."""
+
+
+class Producer:
+    """Submits `rate` jobs a second, each of which takes a worker `seconds`."""
+
+    def __init__(self, name: str, pen: Pen, source: JobSource, rate: float, seconds: float) -> None:
+        self._name, self._pen, self._source, self._rate, self._seconds = name, pen, source, rate, seconds
+        self._stop = asyncio.Event()
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Submit until stopped; then see that each has its answer, for 30 s at most."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
+        made = 0
+        begin = asyncio.get_running_loop().time()
+        while not self._stop.is_set():
+            due = int((asyncio.get_running_loop().time() - begin) * self._rate) + 1
+            if due > made:
+                for n in range(made, due):
+                    self._begin(self._job(n))
+                made = due
+            try:
+                async with asyncio.timeout(1 / BATCHES):
+                    await self._stop.wait()
+            except TimeoutError:
+                pass
+        if self._open:
+            _, late = await asyncio.wait(self._open, timeout=PATIENCE)
+            for task in late:
+                task.cancel()
+
+    def _job(self, n: int) -> Submission:
+        made = labour.job(seconds=self._seconds, fails=n % FAILING == 0)
+        return app.layout.submission(
+            made.task, made.payload, QUEUES[n % len(QUEUES)], made.rules, f"{self._name}.{n}"
+        )
+
+    def _begin(self, job: Submission) -> None:
+        task = asyncio.create_task(self._submit(job))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _submit(self, job: Submission) -> None:
+        self._pen.write("sent", job.id)
+        while True:
+            try:
+                await self._source.submit([job])
+            except Unavailable as error:
+                self._pen.write("unknown", job.id, type(error).__name__)
+                await asyncio.sleep(REST)
+            except JobsError as error:
+                self._pen.write("refused-at-the-door", job.id, type(error).__name__)
+                return
+            else:
+                self._pen.write("acked", job.id)
+                return
+
+
+def _source() -> JobSource:
+    url = os.environ.get("SUBLET_SOURCE")
+    if url:
+        from sublet.store.http import HttpSource
+
+        return HttpSource.read(url, 2.0)
+    from sublet.store.store import Store
+
+    return Store(Settings.read())
+
+
+async def main(name: str, path: str, rate: str, seconds: str) -> None:
+    """What the command line says."""
+    source = _source()
+    try:
+        await Producer(name, Pen(Path(path)), source, float(rate), float(seconds)).run()
+    finally:
+        await source.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

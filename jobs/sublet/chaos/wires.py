@@ -1,0 +1,122 @@
+"""A wire between clients and a server, or a replica and its primary: it may be cut, hang, be slow, or lead elsewhere."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any
+
+SECONDS = 10.0
+"""How long the wire's own thread may take to do what it is told."""
+CHUNK = 1 << 16
+
+
+class Wire:
+    """Listens on a port of loopback and passes bytes on to `target`, a port, both ways. Closed by `close`."""
+
+    def __init__(self, target: int) -> None:
+        self._target, self.delay = target, 0.0
+        self._open = True
+        self._flows = asyncio.Event()
+        self._pairs: set[asyncio.Task[None]] = set()
+        started: Future[int] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(started)), name="wire", daemon=True
+        )
+        self._thread.start()
+        self.port = started.result(SECONDS)
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Close every connection; the next ones are made as if nothing had been."""
+        self._do(self._cut())
+
+    def shut(self) -> None:
+        """Close every connection, and each new one at once, until `heal`."""
+        self._open = False
+        self.cut()
+
+    def hang(self) -> None:
+        """Pass nothing on and keep everything open, until `heal`: what was sent meanwhile arrives then."""
+        self._do(self._hang())
+
+    def heal(self) -> None:
+        """Be a good wire again."""
+        self._open, self.delay = True, 0.0
+        self._do(self._let_flow())
+
+    def lead_to(self, target: int) -> None:
+        """Lead to another port from now on; the connections there are, are closed."""
+        self._target = target
+        self.cut()
+
+    def close(self) -> None:
+        """Close every connection and end the thread."""
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(SECONDS)
+
+    # the thread of its own
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+
+    async def _run(self, started: "Future[int]") -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._flows.set()
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        started.set_result(server.sockets[0].getsockname()[1])
+        await self._over.wait()
+        server.close()
+        await self._cut()
+
+    async def _cut(self) -> None:
+        pairs = tuple(self._pairs)
+        for pair in pairs:
+            pair.cancel()
+        await asyncio.gather(*pairs, return_exceptions=True)
+
+    async def _hang(self) -> None:
+        self._flows.clear()
+
+    async def _let_flow(self) -> None:
+        self._flows.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._pairs.add(task)
+        try:
+            if self._open:
+                await self._join(reader, writer)
+        except (OSError, asyncio.CancelledError):  # an end has gone, or the wire is cut
+            pass
+        finally:
+            self._pairs.discard(task)
+            writer.transport.abort()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        pumps = [
+            asyncio.ensure_future(self._pump(*ends)) for ends in ((reader, far_writer), (far_reader, writer))
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            far_writer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK):
+                if self.delay:
+                    await asyncio.sleep(self.delay)
+                await self._flows.wait()
+                writer.write(data)
+                await writer.drain()

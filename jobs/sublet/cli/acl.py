@@ -1,0 +1,232 @@
+"""`acl`: users of Redis for the parts of a deployment, each with the keys and commands that its part needs, and no more.
+
+What a script runs, Redis checks against the user who called it. So the commands are found in the scripts' own text, in what each
+verb can reach; what Python reads without a script is said here. A test runs everything as each user, on real servers.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import count
+from typing import NamedTuple
+from urllib.parse import parse_qs, quote, urlsplit
+
+from sublet.cli.output import document, note, write
+from sublet.cli.parser import read_more
+from sublet.cli.session import settings_of
+from sublet.connection.settings import Settings
+from sublet.errors import Invalid, JobsError
+from sublet.protocol import keys
+from sublet.protocol.scripts import NAMES, script
+from sublet.scaling.secrets_file import SecretsFile
+
+SUMMONS = ("summon", "complain")
+UPKEEP = ("init", "reap", "prune", "pick", "fire", *SUMMONS)
+VERBS = {
+    "submit": ("init", "submit", "watch", *SUMMONS),
+    "work": ("claim", "heartbeat", "complete", "fail", "release", "note", "enlist", "reconcile", *UPKEEP),
+    "read": (),
+    "admin": NAMES,
+    "tick": UPKEEP,
+}
+"""The verbs of each role. Who submits, works or ticks also summons workers for pools, where that is switched on."""
+
+LOOK = "hget hgetall hmget zscore hkeys hlen hexists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
+PREPARE = "hget info|memory"  # is the namespace there, does the server evict, is it nearly full?
+CALENDAR = "hgetall hmget zscore time zrange"  # what `pick` found, in full; the pools
+PLAIN = {
+    "submit": f"{PREPARE} hgetall hmget zscore time ping subscribe",
+    "work": f"{PREPARE} {CALENDAR} zcount zscan exists blpop lpush pexpire ping",
+    "read": f"{LOOK} info script|exists",
+    "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget exists blpop lpush pexpire ping subscribe",
+    "tick": f"{PREPARE} {CALENDAR} zcount ping",
+}
+"""What each role runs besides scripts. SCAN names the keys of others, too: only who repairs or drops needs it."""
+
+DURABLE = {"none": "", "replicated": "wait", "fsync": "waitaof config|get"}
+"""What a submit waits with; Redis 7.0 would not load a file that names `waitaof`."""
+OWNER = "default"
+"""The user of those who give no name: without a line of its own, a file of users leaves it all that there is, to everybody."""
+OPEN = (
+    f"{OWNER}: not in this line. Whoever gives no name is this user, and may do everything, without a password, on a server "
+    "that has given it none: there, run ACL SETUSER default '>PASSWORD'"
+)
+FILE_MAX = 64 * 1024
+SECRET = re.compile(r"[!-~]{16,512}")
+
+
+class User(NamedTuple):
+    """One line of the file. `secret` is None where the caller brought it, and knows it."""
+
+    name: str
+    line: str
+    secret: str | None
+
+
+def acl(args: Namespace) -> int:
+    """Print users of Redis as lines of its ACL file, or write them; passwords that were made are told once, on stderr."""
+    settings = settings_of(args)
+    known = _passwords(args.password_file)
+    wanted = [[role] for role in VERBS] if args.role is None else [_roles(args.role)]
+    users = [] if args.role else [_user(OWNER, OWNER, "~* &* +@all", known)]
+    for roles in wanted:
+        users.append(
+            _user(f"{settings.namespace}-{'+'.join(roles)}", "+".join(roles), rights(settings, roles), known)
+        )
+    if known:
+        raise Invalid(
+            f"{args.password_file} has a password for {min(known)[:80]!r}, which is no user of this file"
+        )
+    lines = [user.line for user in users]
+    if args.to is not None:
+        _write(args.to, lines)
+    if args.json:
+        document(
+            {
+                "written": args.to,
+                "lines": lines,
+                "passwords": {user.name: user.secret for user in users if user.secret},
+            }
+        )
+        return 0
+    write(f"wrote {args.to}" if args.to is not None else "\n".join(lines))
+    for user in users:
+        if user.secret:
+            note(f"{user.name}: {_url(settings, user.name, user.secret)}")
+    if args.role:
+        note(OPEN)
+    return 0
+
+
+def rights(settings: Settings, roles: Sequence[str]) -> str:
+    """What a user of these roles may do, as rules of Redis's: keys, channels, commands."""
+    bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
+    verbs = sorted({verb for role in roles for verb in VERBS[role]})
+    mode, channels = ("~", [f"&{keys.ended(base)}" for base in bases]) if verbs else ("%R~", [])
+    places = [f"{mode}{place}" for base in bases for place in (base, f"{base}:*")]
+    found = {command for role in roles for command in PLAIN[role].split()}
+    found |= {command for verb in verbs for command in commands(verb)} | (
+        {"eval", "evalsha"} if verbs else set()
+    )
+    if {"submit", "admin"} & set(roles):
+        found |= set(DURABLE[settings.durability].split())
+    database = _database(settings.redis_url)
+    found |= {f"select|{database}"} if database else set()
+    scheme = settings.redis_url.partition("://")[0]
+    found |= {"cluster|slots"} if "cluster" in scheme else {"role"} if "sentinel" in scheme else set()
+    if "info" in found:
+        found.discard("info|memory")
+    return " ".join(
+        [
+            "resetkeys",
+            *places,
+            "resetchannels",
+            *channels,
+            "-@all",
+            *(f"+{command}" for command in sorted(found)),
+        ]
+    )
+
+
+@cache
+def commands(verb: str) -> frozenset[str]:
+    """The commands that a verb's script can run: those in its own text, and in what it can reach of the libraries in front."""
+    functions, top = _parts(script(verb).text)
+    reached, texts = set[str](), [top]
+    for text in texts:
+        for name in functions.keys() - reached:
+            if re.search(rf"\b{name}\b", text):
+                reached.add(name)
+                texts.append(functions[name])
+    return frozenset(
+        word.lower() for text in texts for word in re.findall(r"(?:call|peek)\('([A-Z]+)'", text)
+    )
+
+
+def _parts(text: str) -> tuple[dict[str, str], str]:
+    """The bodies of a text's functions by their names, and what stands outside of them."""
+    functions: dict[str, str] = {}
+    top, own = [], ""
+    for line in text.splitlines():
+        code = re.sub(r"\s*--.*", "", line)
+        begins = re.match(r"local function (\w+)", code)
+        if begins:
+            own = begins[1]
+            functions[own] = code[begins.end() :] + "\n"
+        elif own:
+            functions[own] += code + "\n"
+        else:
+            top.append(code)
+        if own and (code == "end" or (begins and code.endswith(" end"))):
+            own = ""
+    return functions, "\n".join(top)
+
+
+def _database(url: str) -> str:
+    """The number of the database that a URL names; empty for the first."""
+    parts = urlsplit(url)
+    named = parse_qs(parts.query).get("db") or ([] if parts.scheme == "unix" else [parts.path.strip("/")])
+    return named[-1] if named and re.fullmatch(r"[1-9]\d{0,4}", named[-1]) else ""
+
+
+def _roles(given: Sequence[str]) -> list[str]:
+    """Roles, in the order of the table. Raises Invalid."""
+    for role in given:
+        if role not in VERBS:
+            raise Invalid(read_more(f"there is no role {role[:40]!r}; there are {', '.join(VERBS)}", "acl"))
+    return [role for role in VERBS if role in given]
+
+
+def _user(name: str, short: str, rules: str, known: dict[str, str]) -> User:
+    """A user's line, with the password that is known for it, which is taken from there, or a new one."""
+    given = known.pop(short, None)
+    secret = given or secrets.token_hex(24)
+    return User(
+        name,
+        f"user {name} on #{hashlib.sha256(secret.encode()).hexdigest()} {rules}",
+        None if given else secret,
+    )
+
+
+def _passwords(path: str | None) -> dict[str, str]:
+    """The lines ROLE:PASSWORD of a file. Raises Invalid: which line is none, and never what stands there."""
+    found: dict[str, str] = {}
+    for number, line in _lines(path):
+        role, colon, secret = line.partition(":")
+        if not colon or not SECRET.fullmatch(secret) or role in found:
+            raise Invalid(
+                f"line {number} of {path} is none: write ROLE:PASSWORD, each role once, the password of 16 to 512 visible "
+                "characters (Redis keeps a plain SHA-256 of it, so let it be random: openssl rand -hex 24)"
+            )
+        found[role] = secret
+    return found
+
+
+def _lines(path: str | None) -> Iterator[tuple[int, str]]:
+    text = SecretsFile(path, "passwords", FILE_MAX).text() if path is not None else ""
+    for number, line in zip(count(1), text.splitlines()):  # one of the two has no end
+        if line.strip() and not line.startswith("#"):
+            yield number, line.strip()
+
+
+def _write(path: str, lines: Sequence[str]) -> None:
+    """Write a new file that its owner alone may read. Raises JobsError where there is one, and overwrites nothing."""
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write("\n".join(lines) + "\n")
+    except FileExistsError:
+        raise JobsError(
+            f"{path} is there already; its passwords are in use somewhere: move it away first"
+        ) from None
+    except OSError as error:
+        raise JobsError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _url(settings: Settings, name: str, secret: str) -> str:
+    """Where this user connects to."""
+    scheme, _, rest = settings.redis_url.partition("://")
+    return f"{scheme}://{quote(name, safe='')}:{quote(secret, safe='')}@{rest.rpartition('@')[2]}"

@@ -1,0 +1,295 @@
+"""What makes a server fit to keep jobs, one function per question, over facts that were gathered once. No I/O."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from sublet.cli.findings import Facts, Finding, unknown
+from sublet.cli.inside import foreign, kept, layout, pools, scripts, structures, upkeep, workers
+from sublet.cli.output import duration
+from sublet.cli.parser import program
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
+Lines = dict[tuple[int, int], int]
+
+
+class Hole(NamedTuple):
+    """A hole in Redis itself: since which line it is there, and the first patched release of each line."""
+
+    name: str
+    since: tuple[int, int]
+    fixed: dict[str, Lines]
+    """By product. Lines after the last one are patched; a line between two that has no patched release needs the next."""
+
+
+HOLES = (
+    Hole("CVE-2025-49844 (Lua)", (0, 0), {
+        "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
+        "valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
+    }),
+    Hole("CVE-2026-23479 (blocked clients)", (7, 2), {
+        "redis": {(7, 2): 14, (7, 4): 9, (8, 2): 6, (8, 4): 3, (8, 6): 3},
+        "valkey": {(7, 2): 13, (8, 0): 9, (8, 1): 7, (9, 0): 4},
+    }),
+    Hole("CVE-2026-81934 (TLS)", (8, 2), {"redis": {(8, 2): 9, (8, 4): 6, (8, 6): 6, (8, 8): 2, (8, 10): 1}, "valkey": {}}),
+)  # fmt: skip
+"""Those that whoever may run a script or block, or who only reaches the port, can use. With the releases of the first come the
+fixes of CVE-2025-46817, -46818 and -46819, and before them of CVE-2024-46981 and CVE-2024-31449; with those of the second, of
+CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE)."""
+
+
+def server(facts: Facts) -> Iterator[Finding]:
+    """Is it a server that the scripts are made for?"""
+    name, version = product(facts.info)
+    if not version:
+        yield unknown(
+            facts,
+            "server",
+            "it does not say what it is (INFO)",
+            "see that it is Redis 7.0 or Valkey, or newer",
+        )
+        return
+    mode = facts.info.get("redis_mode", facts.info.get("server_mode", "standalone"))
+    up = duration(float(facts.info.get("uptime_in_seconds", 0)))
+    seen = f"{name.capitalize()} {text(version)}, {mode}, up for {up}, at {facts.settings.shown_url}"
+    if version < (7, 0):
+        yield Finding(
+            "bad", "server", seen, "use Redis 7.0 or Valkey, or newer: the scripts need what came with it"
+        )
+    elif facts.info.get("role") == "slave":
+        yield Finding("bad", "server", "a read-only replica", "name the primary in SUBLET_REDIS_URL")
+    elif mode == "cluster" and "+cluster:" not in facts.settings.redis_url:
+        do = "use redis+cluster://… in SUBLET_REDIS_URL: a partition on another node is refused"
+        yield Finding("warn", "server", seen, do)
+    else:
+        yield Finding("ok", "server", seen)
+
+
+def product(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+    """Name and version of the server; an empty version when it does not say."""
+    name = "valkey" if "valkey_version" in info else "redis"
+    return name, tuple(int(part) for part in re.findall(r"\d+", str(info.get(f"{name}_version", "")))[:3])
+
+
+def text(version: tuple[int, ...]) -> str:
+    """A version with dots."""
+    return ".".join(map(str, version))
+
+
+def security(facts: Facts) -> Iterator[Finding]:
+    """Can somebody who may connect break out of what he may do?"""
+    name, version = product(facts.info)
+    if not version:
+        return
+    open_ones = [(fix, hole.name) for hole in HOLES if (fix := first_fixed(name, version, hole))]
+    for fix, what in open_ones:
+        yield Finding("warn", "security", f"{text(version)} is below {fix}, where {what} was fixed",
+                      "update; or see that your distribution has patched it under the old number")  # fmt: skip
+    if not open_ones:
+        yield Finding("ok", "security", f"{', '.join(hole.name for hole in HOLES)}: not in this version")
+
+
+def first_fixed(name: str, version: tuple[int, ...], hole: Hole = HOLES[0]) -> str:
+    """The release to update to; empty when this one has the fix, or never had the hole."""
+    major, minor, patch = (*version, 0, 0)[:3]
+    if (major, minor) < hole.since:
+        return ""
+    for line, fixed in sorted(hole.fixed[name].items()):
+        if line >= (major, minor):
+            return "" if line == (major, minor) and patch >= fixed else f"{text(line)}.{fixed}"
+    return ""
+
+
+def eviction(facts: Facts) -> Iterator[Finding]:
+    """Does it throw jobs away when memory is short?"""
+    policy = str(facts.info.get("maxmemory_policy", ""))
+    do = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
+    if not policy:
+        yield unknown(facts, "eviction", "it does not say (INFO)", "see that maxmemory-policy is noeviction")
+    elif policy.startswith("allkeys"):
+        yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are thrown away", do)
+    elif policy.startswith("volatile"):
+        yield Finding(
+            "warn", "eviction", f"{policy}: when memory is short, keys may be dropped before their time", do
+        )
+    else:
+        yield Finding(
+            "ok", "eviction", f"{policy}: when memory is short, new jobs are refused and none is lost"
+        )
+
+
+def memory(facts: Facts) -> Iterator[Finding]:
+    """Is there room?"""
+    if "used_memory" not in facts.info:
+        yield unknown(facts, "memory", "it does not say (INFO)")
+        return
+    used, most = int(facts.info["used_memory"]), int(facts.info.get("maxmemory", 0))
+    used -= min(used, int(facts.info.get("mem_not_counted_for_evict", 0)))
+    if not most:
+        yield Finding("ok", "memory", f"{size(used)} used, no maxmemory set")
+        return
+    share = used / most
+    seen = f"{size(used)} of {size(most)} used ({share:.0%})"
+    do = (
+        f"raise maxmemory, start workers ({program()} stats shows the backlog), "
+        f"or keep fewer finished jobs ({program()} configure --completed N)"
+    )
+    if share > facts.settings.memory or share >= 1:
+        yield Finding(
+            "bad",
+            "memory",
+            f"{seen}: new jobs are refused, from {facts.settings.memory:.0%} on (SUBLET_MEMORY)",
+            do,
+        )
+    else:
+        yield Finding("warn", "memory", seen, do) if share > 0.8 else Finding("ok", "memory", seen)
+
+
+def size(number: int) -> str:
+    """Bytes as people say it."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if number >= scale:
+            return f"{number / scale:.1f} {unit}"
+    return f"{number / 1024:.0f} KiB"
+
+
+def persistence(facts: Facts) -> Iterator[Finding]:
+    """What is lost when the server dies?"""
+    info, save = facts.info, facts.config["save"]
+    failed = [
+        name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"
+    ]
+    if "aof_enabled" not in info:
+        yield unknown(
+            facts, "persistence", "it does not say (INFO persistence)", "see that appendonly is yes"
+        )
+    elif failed:
+        yield Finding(
+            "bad",
+            "persistence",
+            f"the last write to disk failed ({failed[0]})",
+            "make room on its disk; see its log",
+        )
+    elif int(info["aof_enabled"]):
+        every = facts.config["appendfsync"] or "everysec"
+        lost = (
+            "nothing acknowledged"
+            if every == "always"
+            else "about the last second"
+            if every == "everysec"
+            else "some seconds"
+        )
+        yield Finding("ok", "persistence", f"AOF, fsync {every}: {lost} is lost if its machine dies")
+    elif save or (save is None and int(info.get("rdb_last_save_time", 0))):
+        since = duration(facts.now.timestamp() - int(info.get("rdb_last_save_time", facts.now.timestamp())))
+        yield Finding("warn", "persistence", f"snapshots only: jobs since the last one ({since} ago) are lost if it dies",
+                      "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE")  # fmt: skip
+    else:
+        yield Finding("bad", "persistence", "none: every job is lost when it restarts",
+                      "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE")  # fmt: skip
+
+
+def durability(facts: Facts) -> Iterator[Finding]:
+    """Can it do what submits are to wait for?"""
+    asked, info = facts.settings.durability, facts.info
+    seen = f"submits wait for {asked} (SUBLET_DURABILITY)"
+    if asked == "none":
+        yield Finding("ok", "durability", "submits wait for Redis's own word alone (SUBLET_DURABILITY)")
+    elif not product(info)[1]:
+        yield unknown(facts, "durability", f"{seen}; it does not say whether it can (INFO)")
+    elif asked == "replicated":
+        has, wants = _replicas(info), facts.settings.replicas
+        replicas = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
+        if has < wants:
+            yield Finding(
+                "bad", "durability", f"{seen}; {replicas}: submits stay unconfirmed", "see to the replicas"
+            )
+        else:
+            yield Finding("ok", "durability", f"{seen}; {replicas}")
+    elif lacks := _lacks(facts):
+        yield Finding("bad", "durability", f"{seen}, and it cannot: {lacks[0]}", lacks[1])
+    elif facts.config["appendfsync"] is None:
+        yield unknown(
+            facts, "durability", f"{seen}; it does not say (CONFIG)", "see that appendfsync is always"
+        )
+    else:
+        yield Finding("ok", "durability", f"{seen}; it has appendfsync always")
+
+
+def _replicas(info: dict[str, Any]) -> int:
+    """The replicas that are in step with the server."""
+    return sum("online" in str(said) for name, said in info.items() if re.fullmatch(r"slave\d+", name))
+
+
+def _lacks(facts: Facts) -> tuple[str, str] | None:
+    """Why a server cannot wait for its disk, and what to do; None where it can, or does not say."""
+    name, version = product(facts.info)
+    if name == "redis" and version < (7, 2):
+        return (
+            f"Redis {text(version)} has no WAITAOF",
+            "use Redis 7.2 or Valkey, or newer; or ask for none, with appendfsync always",
+        )
+    if not int(facts.info.get("aof_enabled", 0)):
+        return "it has no append-only file", "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE"
+    if facts.config["appendfsync"] not in (None, "always"):
+        return (
+            f"appendfsync is {facts.config['appendfsync']}",
+            "CONFIG SET appendfsync always, and keep it with CONFIG REWRITE",
+        )
+    return None
+
+
+def connections(facts: Facts) -> Iterator[Finding]:
+    """Is there room for more clients?"""
+    most, now = (
+        facts.info.get("maxclients") or facts.config["maxclients"],
+        facts.info.get("connected_clients"),
+    )
+    if now is None or not most:
+        yield unknown(facts, "connections", "it does not say (INFO clients)")
+    elif int(now) > 0.8 * int(most):
+        yield Finding(
+            "warn",
+            "connections",
+            f"{int(now):,} of {int(most):,}",
+            "raise maxclients, or find who does not hang up",
+        )
+    else:
+        yield Finding("ok", "connections", f"{int(now):,} of {int(most):,}")
+
+
+def clock(facts: Facts) -> Iterator[Finding]:
+    """Do the clocks agree? Redis's decides, so this one is for the reader of times only."""
+    seen = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
+    if abs(facts.skew) > 5:
+        yield Finding(
+            "warn", "clock", seen, "set one of them right (NTP): jobs given a moment (--at) start by Redis's"
+        )
+    else:
+        yield Finding("ok", "clock", seen)
+
+
+def trust(facts: Facts) -> Iterator[Finding]:
+    """May anybody on the way listen, or anybody at all come in?"""
+    url = urlsplit(facts.settings.redis_url)
+    if url.scheme == "unix" or (url.hostname or "") in LOOPBACK:
+        yield Finding("ok", "trust", "on this machine only")
+        return
+    plain = not url.scheme.startswith("rediss")
+    lacks = [word for word, lacking in (("no password", not url.password), ("no TLS", plain)) if lacking]
+    if lacks:
+        yield Finding("warn", "trust", f"{url.hostname} over the network with {' and '.join(lacks)}",
+                      "use a password and rediss://, unless the network is yours alone")  # fmt: skip
+    else:
+        yield Finding("ok", "trust", f"{url.hostname} over TLS, with a password")
+
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    server, security, eviction, memory, persistence, durability, connections, clock, layout, foreign, structures, kept, scripts,
+    upkeep, workers, pools, trust,
+)  # fmt: skip
+OF_NODE = frozenset(
+    {server, security, eviction, memory, persistence, durability, connections, clock, scripts}
+)
+"""Those that ask about a server: each that the namespace is on."""

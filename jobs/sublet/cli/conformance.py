@@ -1,0 +1,83 @@
+"""`conformance`: examines a client in any language, and says rule by rule what it keeps."""
+
+import asyncio
+import signal
+import sys
+import tempfile
+from argparse import Namespace
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from sublet.cli.output import clean, document, paint, write
+from sublet.connection.settings import Settings
+from sublet.devtools.conformance.rules import BY_NAME, Verdict
+from sublet.devtools.conformance.run import examine
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.errors import Invalid
+from sublet.protocol.near import instead
+
+
+def conformance(args: Namespace) -> int:
+    """Run the trials and print a line per rule. 1 if a MUST is not kept."""
+    names = _names(args.only)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM, too, ends what was started
+    with ExitStack() as stack:
+        verdicts = asyncio.run(examine(args.command, _settings(args, stack), names, _progress))
+    bad = any(not verdict.kept and verdict.rule.level == "MUST" for verdict in verdicts)
+    if args.json:
+        document({"ok": not bad, "rules": [_row(verdict) for verdict in verdicts]})
+        return int(bad)
+    for verdict in verdicts:
+        _show(verdict)
+    write("\n" + _sum(verdicts))
+    return int(bad)
+
+
+def _names(only: list[str] | None) -> set[str]:
+    for name in only or ():
+        if name not in BY_NAME:
+            raise Invalid(
+                f"there is no rule {name[:40]!r}{instead(name, BY_NAME)}; they are: {' '.join(BY_NAME)}"
+            )
+    return set(only or BY_NAME)
+
+
+def _settings(args: Namespace, stack: ExitStack) -> Settings:
+    """The server that was named by --redis-url, else one of our own: never that of the environment."""
+    if args.redis_url:
+        return replace(Settings.read(args.redis_url), partitions=1)
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sublet-"))
+    server = stack.enter_context(EmbeddedServer.start(Path(folder), persistent=False))
+    return replace(Settings.read(server.url), partitions=1)
+
+
+def _progress(done: int, of: int) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{done} of {of} trials" if done < of else "\r\x1b[K")
+        sys.stderr.flush()
+
+
+def _row(verdict: Verdict) -> dict[str, object]:
+    rule = verdict.rule
+    broken = {} if verdict.kept else {"seen": verdict.seen, "do": rule.advice}
+    return {"name": rule.name, "level": rule.level, "kept": verdict.kept, "sentence": rule.sentence, **broken}
+
+
+def _show(verdict: Verdict) -> None:
+    rule = verdict.rule
+    sign = paint("✓", "green") if verdict.kept else paint("✗", "red" if rule.level == "MUST" else "yellow")
+    write(f"{sign} {rule.name.ljust(15)}  {paint(rule.level.ljust(6), 'dim')}  {rule.sentence}")
+    if not verdict.kept:
+        write(f"{' ' * 27}seen: {clean(verdict.seen)}")
+        write(f"{' ' * 27}{paint('→', 'bold')} {rule.advice}")
+
+
+def _sum(verdicts: list[Verdict]) -> str:
+    counts = {
+        level: sum(not v.kept for v in verdicts if v.rule.level == level) for level in ("MUST", "SHOULD")
+    }
+    kept = f"{sum(v.kept for v in verdicts)} of {len(verdicts)} rules kept"
+    broken = ", ".join(f"{count} {level} broken" for level, count in counts.items() if count)
+    colour = "red" if counts["MUST"] else "yellow" if broken else "green"
+    return paint(f"{kept}{': ' if broken else ''}{broken}", colour)

@@ -1,0 +1,74 @@
+"""`demo`, `test` and `version`."""
+
+import os
+import platform
+import sys
+import tomllib
+from argparse import Namespace
+from importlib import metadata
+from typing import NoReturn
+
+from sublet.cli.output import document, write
+from sublet.cli.parser import program
+from sublet.devtools.bootstrap import missing
+from sublet.errors import Invalid
+from sublet.source_tree import CHECKOUT, import_folders, is_checkout
+
+NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
+"""What the demo takes, and an installed package may lack."""
+KEPT = "SUBLET_TEST_"
+"""What of our environment the tests look at themselves begins so."""
+SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+"""How pytest-xdist is to run them; tests/support/spread.py says the rest. What the caller adds has the last word: `-n 0`."""
+
+
+def demo(args: Namespace) -> int:
+    """Run the demo."""
+    lacking = missing(NEEDED)
+    if lacking:
+        raise Invalid(
+            f"the demo takes {' and '.join(lacking)}: pip install 'sublet[demo]' (from a checkout: '.[demo]')"
+        )
+    from sublet.devtools.demo.show import run  # rich comes with it
+
+    return run(once=args.once, json=args.json, call=program())
+
+
+def test(args: Namespace) -> NoReturn:
+    """Become pytest, on the checkout's tests, whatever folder this is and whatever Redis is in the environment."""
+    if not is_checkout():
+        raise Invalid(
+            "the tests are in the source checkout, not in the installed package: git clone it, and run this there"
+        )
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("SUBLET_") or name.startswith(KEPT)
+    }
+    env["PYTHONPATH"] = os.pathsep.join([*import_folders(), *filter(None, [env.get("PYTHONPATH")])])
+    os.chdir(CHECKOUT)
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, "-m", "pytest", *SPREAD, *args.rest], env)
+
+
+def version(args: Namespace) -> int:
+    """Say what this is."""
+    found = {
+        "sublet": own_version(),
+        "python": platform.python_version(),
+        "redis-py": metadata.version("redis"),
+    }
+    if args.json:
+        document(found)
+    else:
+        write(" · ".join(f"{name} {number}" for name, number in found.items()))
+    return 0
+
+
+def own_version() -> str:
+    """From the checkout, which knows better than what was once installed from it; else from the installed package."""
+    project = CHECKOUT / "pyproject.toml"
+    if project.is_file():
+        found: str = tomllib.loads(project.read_text("utf-8"))["project"]["version"]
+        return found
+    return metadata.version("sublet")

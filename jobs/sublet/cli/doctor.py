@@ -1,0 +1,237 @@
+"""`doctor`: looks the server over and says what was seen and what to do. It changes nothing, but with `--repair`."""
+
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sublet.cli.checks import CHECKS, OF_NODE
+from sublet.cli.findings import Facts, Finding, Node
+from sublet.cli.look import total
+from sublet.cli.output import document, paint, write
+from sublet.cli.parser import program
+from sublet.cli.reach import reach
+from sublet.cli.session import client_of, look, settings_of
+from sublet.client.client import SyncClient
+from sublet.connection.routing import SyncRoutes
+from sublet.connection.transport import Plan
+from sublet.errors import Forbidden, Unavailable
+from sublet.model import Stats
+from sublet.operations import pools, repair
+from sublet.operations import workers as roster
+from sublet.protocol import keys, reads, server_info
+from sublet.protocol.scripts import NAMES, Call, script
+
+T = TypeVar("T")
+
+COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
+CONFIG = ("save", "appendfsync", "maxclients")
+QUEUES = 1000
+"""Queues that are looked at one by one."""
+AUDITED = 5000
+"""Things of each partition that are compared with each other, about; `--repair` looks at all."""
+OVERDUE = 5.0
+"""Seconds that something may be overdue: idle workers look every 2 s."""
+
+
+def doctor(args: Namespace) -> int:
+    """Check the server, line by line. 1 if anything is bad; raises Unavailable when a server does not answer."""
+    if args.repair:
+        from sublet.cli.repair import mend
+
+        return mend(args)
+    with client_of(settings_of(args)) as client:
+        try:
+            facts = _gather(client)
+        except Unavailable:
+            _tell(reach(client), args.json)
+            raise
+    findings = diagnose(facts)
+    bad = any(finding.level == "bad" for finding in findings)
+    if args.json:
+        document(
+            {"ok": not bad, "denied": facts.denied, "checks": [finding._asdict() for finding in findings]}
+        )
+        return int(bad)
+    for finding in findings:
+        _show(
+            finding._replace(do="") if finding.do == facts.advice else finding
+        )  # the last line says it for all
+    write("\n" + _verdict(findings))
+    if facts.whom and any(finding.level == "unknown" for finding in findings):
+        write(f"this user may not see what is unknown: run it as {facts.whom} ({program()} acl makes them)")
+    return int(bad)
+
+
+def _tell(findings: list[Finding], as_json: bool) -> None:
+    """What could be seen of the nodes of a cluster that does not serve all of the namespace."""
+    if findings and as_json:
+        document({"ok": False, "denied": False, "checks": [finding._asdict() for finding in findings]})
+        return
+    for finding in findings:
+        _show(finding)
+
+
+def diagnose(facts: Facts) -> list[Finding]:
+    """What is to be said of all this; of several nodes which ones, those of which the same is to be said together."""
+    findings: list[Finding] = []
+    each = [facts._replace(**node._asdict()) for node in facts.nodes] or [facts]
+    for check in CHECKS:
+        on: dict[Finding, list[str]] = {}
+        for one in each if check in OF_NODE else [facts]:
+            for finding in check(one):
+                on.setdefault(finding, []).append(one.node)
+        for finding, nodes in on.items():
+            named = "" if len(each) == 1 or check not in OF_NODE else ", ".join(nodes)
+            findings.append(
+                finding._replace(
+                    node=f"all {len(each)} nodes" if named and len(nodes) == len(each) else named
+                )
+            )
+    return findings
+
+
+def _show(finding: Finding) -> None:
+    seen = f"{finding.node}: {finding.seen}" if finding.node else finding.seen
+    write(f"{paint(finding.level.ljust(7), COLOURS[finding.level])}  {finding.what.ljust(11)}  {seen}")
+    if finding.do:
+        write(f"{' ' * 22}{paint('→', 'bold')} {finding.do}")
+
+
+def _verdict(findings: list[Finding]) -> str:
+    counts = {
+        level: sum(finding.level == level for finding in findings) for level in ("bad", "warn", "unknown")
+    }
+    words = [f"{count} {level}" for level, count in counts.items() if count]
+    if counts["bad"]:
+        return paint(f"not fit to keep jobs: {', '.join(words)}", "red")
+    fit = "fit to keep jobs, as far as it tells" if counts["unknown"] else "fit to keep jobs"
+    return paint(": ".join(filter(None, [fit, ", ".join(words)])), "yellow" if words else "green")
+
+
+def _gather(client: SyncClient) -> Facts:
+    """Ask the servers everything once. Their clocks must answer; what else they do not say is None."""
+    asked = _Asked(client)
+    layout, bases = client.layout, client.layout.bases
+    nodes = [_node(asked, place, base) for place, base in _places(client).items()]
+    now = client.transport.run(server_info.clock())
+    names = [asked.ask(reads.queues(base)) for base in bases]
+    stats = [each for each in [asked.ask(reads.stats(base, [])) for base in bases] if each]
+    sums = total(stats) if stats else None
+    workers = asked.follow(roster.workers(bases, jobs=False))
+    first = nodes[0]._asdict() | {"node": ""} if len(nodes) == 1 else nodes[0]._asdict()
+    return Facts(
+        settings=layout.settings,
+        now=now,
+        **first,
+        nodes=tuple(nodes) if len(nodes) > 1 else (),
+        layouts=[asked.ask(reads.layout(base)) for base in bases],
+        numbers=tuple(asked.ask(reads.partitions(base)) for base in bases),
+        upkeep=_upkeep(sums),
+        forgotten=sums.totals["forgotten"] if sums else None,
+        overdue=_overdue(asked, now),
+        foreign=_foreign(asked, names),
+        misplaced=tuple(
+            n
+            for p, some in enumerate(names)
+            for n in some or ()
+            if keys.partition_of_queue(n, len(bases)) != p
+        ),
+        workers=None if workers is None else [(worker.name, worker.seen_at) for worker in workers],
+        pools=asked.follow(pools.look_at_all(bases)),
+        audit=asked.follow(repair.audit(bases, AUDITED)),
+        denied=asked.denied,
+    )
+
+
+class _Asked:
+    """A client that is asked what it may not know: a limited server refuses in words of its own."""
+
+    def __init__(self, client: SyncClient) -> None:
+        self.client, self.denied = client, False
+
+    def ask(self, call: Call[T]) -> T | None:
+        """The answer; None for none."""
+        return self._try(lambda: self.client.transport.run(call))
+
+    def follow(self, plan: Plan[T]) -> T | None:
+        """What a plan finds; None where it is cut short."""
+        return self._try(lambda: look(self.client, plan))
+
+    def _try(self, work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except Forbidden:
+            self.denied = True
+        except Exception:  # noqa: BLE001  # whatever a server does not tell is unknown
+            pass
+        return None
+
+
+def _places(client: SyncClient) -> dict[str, str]:
+    """The servers that the namespace is on, by address, each with a partition that is there. Raises Unavailable."""
+    transport, bases = client.transport, client.layout.bases
+    if not isinstance(transport, SyncRoutes):
+        return {"": bases[0]}
+    return dict(sorted((transport.place(base), base) for base in bases))
+
+
+def _node(asked: _Asked, place: str, base: str) -> Node:
+    """What one server says of itself. Raises Unavailable when it does not answer."""
+
+    def of(call: Call[T]) -> Call[T]:
+        return _on(base, call) if place else call
+
+    before = time.time()
+    now = asked.client.transport.run(of(server_info.clock()))
+    return Node(
+        node=place,
+        skew=now.timestamp() - (before + time.time()) / 2,
+        info=asked.ask(of(server_info.server())) or _room(asked, base),
+        config={name: asked.ask(of(server_info.config(name))) for name in CONFIG},
+        loaded=asked.ask(of(server_info.known([script(name).sha for name in NAMES]))),
+    )
+
+
+def _room(asked: _Asked, base: str) -> dict[str, Any]:
+    """Of what a server says of itself that part which also those may hear who submit, work or tick."""
+    said = asked.ask(server_info.memory(base))
+    return (
+        {"maxmemory_policy": said.policy, "used_memory": said.used, "maxmemory": said.most}
+        if said and said.used
+        else {}
+    )
+
+
+def _on(base: str, call: Call[T]) -> Call[T]:
+    """A question about a server, for the one that has a partition: it reads of the partition, too, and so goes there."""
+
+    def read(reply: Any) -> T:
+        return call.read(reply[1])
+
+    return Call((("HGET", base, "layout"), *call.commands), read)
+
+
+def _foreign(asked: _Asked, names: list[list[str] | None]) -> list[str] | None:
+    """The keys that are of a wrong type; None where it cannot be seen."""
+    bases = asked.client.layout.bases
+    found = [
+        asked.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
+    ]
+    return None if None in found else [key for each in found for key in each or ()]
+
+
+def _upkeep(sums: Stats | None) -> tuple[datetime, str] | None:
+    """When somebody last saw to what was due, and who."""
+    return (sums.upkeep_at, sums.upkeep_by or "") if sums and sums.upkeep_at else None
+
+
+def _overdue(asked: _Asked, now: datetime) -> tuple[int, float] | None:
+    """How much is overdue, and for how many seconds at most; None where it cannot be read."""
+    until = round((now.timestamp() - OVERDUE) * 1000)
+    found = [asked.ask(reads.overdue(base, until)) for base in asked.client.layout.bases]
+    if None in found:
+        return None
+    since = [each[1] for each in found if each and each[1]]
+    return sum(each[0] for each in found if each), (now - min(since)).total_seconds() if since else 0.0

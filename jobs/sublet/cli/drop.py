@@ -1,0 +1,91 @@
+"""`drop`: forgets a namespace, after asking, in steps."""
+
+import sys
+from argparse import Namespace
+from dataclasses import replace
+
+from sublet.cli.output import clean, document, note, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, settings_of
+from sublet.connection.transport import follow_sync
+from sublet.errors import Changed, Invalid, JobsError
+from sublet.operations.drop import Content, contents, widest
+from sublet.operations.drop import drop as forget
+from sublet.protocol.keys import is_name
+
+NAMED = 3
+"""Workers that are named."""
+
+
+def drop(args: Namespace) -> int:
+    """Forget a namespace. Raises Invalid, or JobsError where there is none, workers are alive, or nobody has agreed."""
+    if not is_name(args.name):
+        raise Invalid(f"namespace {args.name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    settings = replace(settings_of(args), namespace=args.name)
+    with client_of(
+        settings
+    ) as client:  # whatever there is is to go: nobody has to agree first on how many partitions that is
+        run, many = client.transport.run, "+cluster://" in settings.redis_url
+        spread = follow_sync(run, widest(args.name, settings.partitions)) if many else 0
+        there = follow_sync(run, contents(args.name, spread))
+        if not there.keys:
+            raise JobsError(f"there is no namespace {args.name}: nothing was deleted")
+        _agree(args, there)
+        try:
+            deleted = follow_sync(run, forget(args.name, spread, _progress))
+        except Changed:
+            raise JobsError(
+                f"{args.name} was dropped by somebody else, and made anew since: of that nothing was deleted"
+            ) from None
+        finally:
+            _clear()
+    if args.json:
+        document(
+            {"namespace": args.name, "deleted": deleted, "partitions": len(there.keys), "jobs": there.jobs}
+        )
+    else:
+        write(f"dropped {args.name}: {deleted:,} keys of {_partitions(there)}")
+    return 0
+
+
+def _agree(args: Namespace, there: Content) -> None:
+    """Say what would go, and have somebody agree. Raises JobsError."""
+    jobs = (
+        ", ".join(f"{number:,} {state}" for state, number in there.jobs.items() if number)
+        or "no jobs that can be counted"
+    )
+    note(
+        f"{args.name}: {jobs}; {sum(there.keys.values()):,} keys of {_partitions(there)}; live workers: {len(there.live):,}"
+    )
+    if there.live and not args.force:
+        named = clean(", ".join(there.live[:NAMED])) + (" and others" if len(there.live) > NAMED else "")
+        alive = "1 worker is" if len(there.live) == 1 else f"{len(there.live):,} workers are"
+        raise JobsError(
+            f"{alive} alive in {args.name}: {named}; stop {'it' if len(there.live) == 1 else 'them'}, or add --force"
+        )
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise JobsError(
+            f"nobody is asked where there is no terminal: {program()} drop {args.name} --yes deletes it all"
+        )
+    sys.stderr.write(f"all of this is deleted for good. To agree, type the namespace's name ({args.name}): ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != args.name:
+        raise JobsError("that is another name: nothing was deleted")
+
+
+def _partitions(there: Content) -> str:
+    return f"{len(there.keys):,} partition{'' if len(there.keys) == 1 else 's'}"
+
+
+def _progress(deleted: int) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{deleted:,} keys deleted")
+        sys.stderr.flush()
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

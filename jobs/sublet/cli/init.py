@@ -1,0 +1,310 @@
+"""`init`: the files that a platform takes to run an app, written into a project. No network, no Redis, no secrets.
+
+A template is a folder of `deploy/`: its README.md says what it is and what to type, and becomes TARGET.md; all others are written
+under their own names. They are made for the app `tasks:app` in tasks.py, and these two words are all that is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from argparse import Namespace
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import NamedTuple
+
+from sublet.cli import todo
+from sublet.cli.output import clean, document, table, write
+from sublet.cli.parser import program, read_more
+from sublet.errors import Invalid, JobsError
+from sublet.protocol.near import instead
+from sublet.source_tree import data_folder
+
+APP = "tasks:app"
+README = "README.md"
+OWN = (todo.REQUIREMENTS, "Dockerfile", ".dockerignore")
+"""What a template brings for a project that has none; one that is there is the user's."""
+TOLD = re.compile(r"(?!#|FROM |COPY |WORKDIR |RUN python )\S")
+"""The lines of those that a user is told of: not how an image begins."""
+OTHERS = {
+    "aws": "aws-sam", "lambda": "aws-sam", "sam": "aws-sam",
+    "gcp": "cloud-run", "google": "cloud-run", "cloudrun": "cloud-run", "run": "cloud-run",
+    "docker": "compose", "docker-compose": "compose", "podman": "compose",
+    "k8s": "kubernetes", "k3s": "kubernetes", "keda": "kubernetes", "eks": "kubernetes", "gke": "kubernetes",
+    "cron": "crontab", "linux": "systemd", "service": "systemd", "systemctl": "systemd",
+}  # fmt: skip
+"""What people may call a target."""
+TASKS = """from sublet import App
+
+app = App()
+
+
+@app.task
+async def hello(name: str) -> str:
+    return f"hello, {name}"
+"""
+"""An app to begin with."""
+
+
+class File(NamedTuple):
+    """A file to write."""
+
+    path: Path
+    text: str
+
+
+class Plan(NamedTuple):
+    """What is to be done: the files to write, those that are there already, and what the user must see to first."""
+
+    new: list[File]
+    same: list[Path]
+    lacking: list[str]
+
+
+def init(args: Namespace) -> int:
+    """List the targets, or write the files of one."""
+    found = {folder.name: folder for folder in _targets()}
+    if not args.target and args.to is None and args.app is None:
+        return _list(found, args.json)
+    template = found[_known(args.target, found)]
+    app = os.environ.get("SUBLET_APP") if args.app is None else args.app
+    module = _module_of(app or APP)
+    folder = _project("." if args.to is None else args.to)
+    plan = _plan(template, folder, app, module)
+    _write(folder, plan.new)
+    words, builds = todo.wheel(folder, _text(template / todo.REQUIREMENTS))
+    steps = todo.commands(_text(template / README))
+    if not any(file.text == TASKS for file in plan.new) and not _is_same(
+        folder / _file_of(folder, module), TASKS
+    ):
+        job = todo.job_of(app or APP, folder)
+        steps = [todo.with_job(step, job) for step in steps]
+    here = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
+    _tell(
+        args.json,
+        args.target,
+        folder,
+        plan,
+        [*plan.lacking, *todo.hidden(folder, module), *words],
+        [*here, *builds, *steps],
+    )
+    return 0
+
+
+def _known(target: str, found: dict[str, Traversable]) -> str:
+    """The target. Raises Invalid, with what was probably meant."""
+    if not target:
+        raise Invalid(read_more(f"TARGET is missing; there are {', '.join(found)}", "init"))
+    if target not in found:
+        other = OTHERS.get(target.lower())
+        near = (
+            f", did you mean {other}?"
+            if other
+            else instead(target.lower(), found) or f"; there are {', '.join(found)}"
+        )
+        raise Invalid(read_more(f"there is no target {target[:40]!r}{near}", "init"))
+    return target
+
+
+def _list(found: dict[str, Traversable], as_json: bool) -> int:
+    lines = {name: _summary(_text(folder / README)) for name, folder in found.items()}
+    if as_json:
+        document([{"target": name, "summary": summary} for name, summary in lines.items()])
+    else:
+        table(["TARGET", "WHAT IT IS"], [*lines.items()])
+        write(f"\nwrite one into your project: {program()} init TARGET")
+    return 0
+
+
+# ── the templates ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _targets() -> list[Traversable]:
+    """The folders of templates, of the installed package or of the checkout."""
+    folder = data_folder("deploy")
+    if not folder.is_dir():
+        raise JobsError(
+            "the templates are not here: this was installed without sublet/deploy; install it anew"
+        )
+    return sorted((one for one in folder.iterdir() if (one / README).is_file()), key=lambda one: one.name)
+
+
+def _text(file: Traversable) -> str:
+    return file.read_text("utf-8")
+
+
+def _summary(readme: str) -> str:
+    """Its title."""
+    return readme.splitlines()[0].lstrip("# ")
+
+
+def _files_of(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """All files of a template, by the names under which they are written."""
+    for one in sorted(folder.iterdir(), key=lambda one: one.name):
+        if one.is_dir() and one.name != "__pycache__":
+            yield from _files_of(one, f"{prefix}{one.name}/")
+        elif one.is_file():
+            name = f"{folder.name}.md" if not prefix and one.name == README else one.name
+            yield f"{prefix}{name}", _text(one)
+
+
+def _module_of(app: str) -> str:
+    """The module of MODULE:APP. Raises Invalid for what names none."""
+    module, _, attribute = app.partition(":")
+    if module.endswith(".py"):
+        dotted = module.removesuffix(".py").replace("/", ".").strip(".")
+        raise Invalid(f"{module} is a file; write it as a module: {dotted}:{attribute or 'app'}")
+    if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
+        raise Invalid(read_more(f"{app[:60]!r} names no app; write MODULE:APP, e.g. {APP}", "init"))
+    return module
+
+
+# ── what is to be written ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _project(name: str) -> Path:
+    """The folder to write to, which need not be there yet. Raises Invalid."""
+    folder = Path(name)
+    for one in (folder, *folder.parents):
+        if os.path.lexists(one) and not os.path.isdir(one):
+            raise Invalid(f"{one} is no folder; --to takes the folder of your project")
+    if not name:
+        raise Invalid("the folder of --to is empty")
+    return folder
+
+
+def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> Plan:
+    """Compare a template with what is there. Raises JobsError, with the names, if anything of it is there and different."""
+    file = _file_of(folder, module)
+    plan, others = Plan([], [], []), []
+    texts = {name: _named(text, app or APP, file) for name, text in _files_of(template)}
+    for name, text in texts.items():
+        path = folder / name
+        if not os.path.lexists(path):
+            plan.new.append(File(path, text))
+        elif path.name in OWN and os.path.isfile(path):
+            plan.same.append(path)
+            plan.lacking.extend(_not_said(path, text))
+        elif _is_same(path, text):
+            plan.same.append(path)
+        else:
+            others.append(name)
+    if others:
+        raise JobsError(
+            f"nothing was written: {', '.join(others)} {'is' if len(others) == 1 else 'are'} there already, with other "
+            "content; move what is there away, or write to another folder (--to FOLDER) and compare"
+        )
+    if not os.path.exists(folder / file):
+        if app:
+            plan.lacking.append(f"write {folder / file}, with an App named {app.partition(':')[2]}")
+        else:
+            plan.new.append(File(folder / file, TASKS))
+    return plan
+
+
+def _file_of(folder: Path, module: str) -> str:
+    """The file of a module: a package, if there is one."""
+    name = module.replace(".", "/")
+    return f"{name}/__init__.py" if os.path.isfile(folder / name / "__init__.py") else f"{name}.py"
+
+
+def _named(text: str, app: str, file: str) -> str:
+    """A template's text, for another app than `tasks:app`."""
+    text = re.sub(rf"(?<![\w.:/-]){APP}(?![\w:])", lambda _: app, text)
+    return re.sub(r"(?<![\w.-])tasks\.py(?!\w)", lambda _: file, text)
+
+
+def _is_same(path: Path, text: str) -> bool:
+    """Is this a file with this text? One that cannot be read is none."""
+    wanted = text.encode()
+    try:
+        return path.is_file() and path.stat().st_size == len(wanted) and path.read_bytes() == wanted
+    except OSError:
+        return False
+
+
+def _not_said(path: Path, text: str) -> list[str]:
+    """What a file of a template says and the user's own, which is left alone, does not."""
+    try:
+        there = path.read_text("utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise JobsError(f"nothing was written: {path} cannot be read: {error.strerror}") from None
+    lines = [line for line in text.splitlines() if TOLD.match(line)]
+    if path.name == todo.REQUIREMENTS:
+        missing = [line for line in lines if not any(_covers(mine, line) for mine in there)]
+        return [f"add to {path}: {'  '.join(missing)}"] if missing else []
+    missing = [line for line in lines if line not in there]
+    return [f"{path}: yours is left as it is; ours has: {'  '.join(missing)}"] if missing else []
+
+
+def _covers(mine: str, asked: str) -> bool:
+    """Does a line of the user's name the package that is asked for, and its extras? A wheel's file will do, too."""
+    package, *extras = re.findall(r"[\w-]+", asked)
+    return re.search(rf"(?<![\w-]){package}(?!\w|-\D)", mine) is not None and all(
+        extra in mine for extra in extras
+    )
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write(folder: Path, new: list[File]) -> None:
+    """Write all of it or nothing: what was begun is taken back when anything fails, and nothing is ever overwritten."""
+    made: list[Path] = []
+    at = folder
+    try:
+        for at in sorted(
+            {parent for file in new for parent in (file.path.parent, *file.path.parent.parents)}
+        ):
+            if not os.path.isdir(at):
+                at.mkdir()
+                made.append(at)
+        for at, text in new:
+            mode = 0o777 if text.startswith("#!") else 0o666  # less what the user's umask takes away
+            with open(os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                made.append(at)
+                file.write(text.encode())
+    except BaseException as error:
+        left = _take_back(made)
+        if not isinstance(error, OSError):
+            raise
+        remains = f"; what remains of it: {', '.join(map(str, left))}" if left else "; nothing was written"
+        raise JobsError(f"{at} cannot be written: {error.strerror}{remains}") from None
+
+
+def _take_back(made: list[Path]) -> list[Path]:
+    """Remove what was made, the last first. What could not be removed is answered."""
+    left = []
+    for path in reversed(made):
+        try:
+            path.rmdir() if path.is_dir() else path.unlink()
+        except OSError:
+            left.append(path)
+    return left
+
+
+def _tell(as_json: bool, target: str, folder: Path, plan: Plan, first: list[str], steps: list[str]) -> None:
+    new = [str(file.path) for file in plan.new]
+    same = [str(path) for path in plan.same]
+    if as_json:
+        answer = {
+            "target": target,
+            "folder": str(folder),
+            "written": new,
+            "unchanged": same,
+            "first": first,
+            "next": steps,
+        }
+        document(answer)
+        return
+    for name in new:
+        write(f"wrote {clean(name)}")
+    for name in same:
+        write(f"there already: {clean(name)}")
+    for head, parts in (("first", first), ("next", steps)):
+        if parts:
+            write(f"\n{head}:")
+        for line in "\n".join(parts).splitlines() if parts else ():
+            write(f"  {clean(line)}")

@@ -1,0 +1,227 @@
+"""What makes a namespace fit to keep jobs, one function per question, over facts that were gathered once. No I/O."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from sublet.cli.findings import Facts, Finding, unknown
+from sublet.cli.output import clean, duration
+from sublet.cli.parser import program
+from sublet.cli.repair import MENDED, kinds
+from sublet.operations.pool import Pool
+from sublet.operations.repair import ALONE, Fault
+from sublet.protocol.scripts import source
+
+SILENT = 60.0
+"""Seconds after which a worker, which is to be heard of every 5 s at least, counts as silent."""
+LONG_AGO = 3600.0  # seconds after which a call that failed is no news
+ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen"
+UNSEEN = "not looked at, for the number of partitions is another one"
+CALLERS = {  # what to do where a pool is owed workers, by its invoker
+    "http": "have cron call sublet tick every minute, with SUBLET_SIGNING_SECRETS",
+    "lambda": "have cron call sublet tick every minute, with boto3 and AWS_REGION",
+    "process": "run sublet dev MODULE:APP: nothing else starts those, and it does so on its own machine",
+    "none": "start them: for this pool nobody is called",
+}
+
+
+def layout(facts: Facts) -> Iterator[Finding]:
+    """Is what lives in the namespace ours to read?"""
+    ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib"), re.MULTILINE)[0]
+    name, there = facts.settings.namespace, {found for found in facts.layouts if found}
+    if facts.others:
+        has, looked = " or ".join(map(str, sorted(facts.others))), len(facts.layouts)
+        yield Finding(
+            "bad", "layout", f"namespace {name} has {has} partitions, and we look at {looked}", ELSEWHERE
+        )
+    elif "dropped" in there:
+        yield Finding("bad", "layout", f"a drop of namespace {name} was interrupted, or is under way: it takes nothing",
+                      f"run {program()} drop {name} again")  # fmt: skip
+    elif there - {ours}:
+        other = ", ".join(sorted(there - {ours}))
+        yield Finding("bad", "layout", f"namespace {name} has layout {other}, this is for {ours}",
+                      "use the sublet that made it, or another namespace (SUBLET_NAMESPACE)")  # fmt: skip
+    elif None in facts.layouts:
+        yield unknown(
+            facts, "layout", f"namespace {name} cannot be read (HGET)", "see to the rights of this user (ACL)"
+        )
+    elif facts.lost:
+        yield Finding("bad", "layout", f"{', '.join(facts.lost)} is gone, and other keys of namespace {name} are there",
+                      f"{program()} doctor --repair makes it anew, and mends what is left")  # fmt: skip
+    else:
+        yield _partitions(facts, ours)
+
+
+def _partitions(facts: Facts, ours: str) -> Finding:
+    """Is the namespace there, in as many partitions as we look at?"""
+    name, number, there = (
+        facts.settings.namespace,
+        len(facts.layouts),
+        len([found for found in facts.layouts if found]),
+    )
+    if not there and facts.audit is None:
+        return unknown(
+            facts,
+            "layout",
+            f"namespace {name} is not there, as far as this user sees",
+            "see to its rights (ACL)",
+        )
+    if not there:
+        return Finding("ok", "layout", f"namespace {name} is not there yet: the first job makes it")
+    if there < number:
+        seen = f"namespace {name} has {there} of its {number} partitions"
+        return Finding("warn", "layout", seen, "the next client makes the others")
+    if facts.misplaced:
+        names = f"{', '.join(facts.misplaced[:3])}{' …' if len(facts.misplaced) > 3 else ''}"
+        seen = f"queues that would lie elsewhere if namespace {name} had {number} partitions for everybody: {names}"
+        do = f"if {number} is right, somebody was told another number: submit their jobs again ({program()} list), cancel these"
+        return Finding("bad", "layout", seen, do)
+    return Finding("ok", "layout", f"namespace {name}, layout {ours}, partitions: {number}")
+
+
+def foreign(facts: Facts) -> Iterator[Finding]:
+    """Has somebody else written here?"""
+    if facts.foreign is None:
+        yield unknown(facts, "keys", "their types cannot be seen (TYPE)")
+    elif found := [*dict.fromkeys([*facts.foreign, *_strange(facts)])]:
+        waits = (
+            len({fault.key for fault in facts.audit.faults if fault.words == "waits"}) if facts.audit else 0
+        )
+        more = (
+            f"; and {waits:,} job{'s wait' if waits > 1 else ' waits'} for it, to be left alone"
+            if waits
+            else ""
+        )
+        seen = f"of a wrong type, or not as scripts write it, so that they stop at it: {clean(', '.join(found[:5]))}{more}"
+        spared = "or DEL it if what it held can be spared (where something is named behind a key, HDEL or ZREM that)"
+        yield Finding("bad", "keys", seen, f"find who wrote it; then restore it, {spared}")
+    elif facts.lost:
+        yield Finding(
+            "unknown",
+            "keys",
+            f"not all were looked at, as {', '.join(facts.lost)} is gone",
+            "repair, then look again",
+        )
+    elif not any(facts.layouts):
+        yield Finding("ok", "keys", "there are none")
+    else:
+        yield Finding("ok", "keys", "all that were looked at are of the type that they must be")
+
+
+def _strange(facts: Facts) -> list[str]:
+    """The keys at which scripts stopped while everything was looked through."""
+    return [fault.key for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
+
+
+def structures(facts: Facts) -> Iterator[Finding]:
+    """Does all that is stored of a job say the same?"""
+    if facts.audit is None:
+        yield unknown(
+            facts,
+            "structures",
+            UNSEEN if facts.others else "what is stored cannot be compared (SCAN, EVALSHA)",
+        )
+        return
+    seen = f"{facts.audit.looked:,} things looked at{'' if facts.audit.whole else ', a sample'}"
+    faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
+    if not faults:
+        some = "all others" if any(fault.words == "waits" for fault in facts.audit.faults) else "all"
+        yield Finding("ok", "structures", f"{seen}; {some} agree with each other")
+        return
+    examples = clean(", ".join(f"{fault.name} ({_words(fault)})" for fault in faults[:3]))
+    verb = "does" if len(faults) == 1 else "do"
+    yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not agree with the others: {examples}",
+                  f"{program()} doctor --repair mends it, while workers go on")  # fmt: skip
+
+
+def _words(fault: Fault) -> str:
+    """What is wrong with it, in the words of `--repair`; those of the script for what only a later version's script says."""
+    return "; ".join(MENDED[kind][0] if kind in MENDED else kind for kind in kinds(fault))
+
+
+def kept(facts: Facts) -> Iterator[Finding]:
+    """Did jobs go before their time?"""
+    if facts.forgotten is None:
+        yield unknown(facts, "kept", "how many jobs were forgotten before their time cannot be read")
+    elif facts.forgotten:
+        seen = f"{facts.forgotten:,} dead or cancelled jobs were forgotten before their time, as there were too many of them"
+        yield Finding("ok", "kept", f"{seen}; since the beginning")
+    else:
+        yield Finding("ok", "kept", "no dead or cancelled job was ever forgotten before its time")
+
+
+def scripts(facts: Facts) -> Iterator[Finding]:
+    """Does the server know the scripts?"""
+    if facts.loaded is None:
+        yield unknown(
+            facts, "scripts", "it does not say (SCRIPT EXISTS)", "see that it has EVAL, EVALSHA and SCRIPT"
+        )
+    else:
+        yield Finding(
+            "ok",
+            "scripts",
+            f"{sum(facts.loaded)} of {len(facts.loaded)} loaded; each is when it is first used",
+        )
+
+
+def upkeep(facts: Facts) -> Iterator[Finding]:
+    """Does anybody look after what falls due?"""
+    at, by = facts.upkeep or (facts.now, "")
+    looked = (
+        f"last seen to {duration((facts.now - at).total_seconds())} ago by {by}"
+        if by
+        else "nobody ever had to see to it"
+    )
+    if facts.overdue is None:
+        yield unknown(facts, "upkeep", "what is due cannot be read")
+    elif facts.overdue[0]:
+        seen = f"{facts.overdue[0]:,} overdue, by up to {duration(facts.overdue[1])}; {looked}"
+        yield Finding(
+            "warn", "upkeep", seen, "nobody looks: start a worker, or have cron call sublet tick every minute"
+        )
+    else:
+        yield Finding("ok", "upkeep", f"nothing is overdue; {looked}")
+
+
+def workers(facts: Facts) -> Iterator[Finding]:
+    """Is every worker that has not said goodbye still heard of?"""
+    if facts.workers is None:
+        yield unknown(facts, "workers", UNSEEN if facts.others else "the register cannot be read")
+        return
+    silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
+    silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
+    if not facts.workers:
+        yield Finding("ok", "workers", "none is on the register")
+    elif not silent:
+        yield Finding(
+            "ok", "workers", f"{len(facts.workers):,} on the register, all heard of in the last minute"
+        )
+    else:
+        names = ", ".join(f"{name} for {duration(seconds)}" for name, seconds in silent[:3])
+        more = f" and {len(silent) - 3:,} more" if len(silent) > 3 else ""
+        seen = f"{len(facts.workers):,} on the register, {len(silent):,} silent: {names}{more}"
+        do = "see whether they are dead or cut off; what they held is given on, and after a day they are forgotten"
+        yield Finding("warn", "workers", seen, do)
+
+
+def pools(facts: Facts) -> Iterator[Finding]:
+    """Does somebody call the workers that are owed, and do the calls get through?"""
+    if facts.pools is None:
+        yield unknown(facts, "pools", "they cannot be read")
+        return
+    troubled = [words for pool in facts.pools if (words := _trouble(pool, facts.now))]
+    yield from (Finding("warn", "pools", seen, do) for seen, do in troubled)
+    if not troubled:
+        yield Finding("ok", "pools", f"{len(facts.pools):,}, no worker owed" if facts.pools else "none")
+
+
+def _trouble(pool: Pool, now: datetime) -> tuple[str, str] | None:
+    """What is wrong with a pool, and what to do; None for nothing."""
+    owed, ago = (
+        pool.sum.owed if pool.sum else 0,
+        (now - pool.failed_at).total_seconds() if pool.failed_at else LONG_AGO,
+    )
+    parts = [f"{owed:,} worker{'s' if owed > 1 else ''} owed that nobody has called"] if owed else []
+    parts += [f"a call failed {duration(ago)} ago: {pool.failure}"] if ago < LONG_AGO else []
+    do = CALLERS[pool.invoker] if ago >= LONG_AGO else "mend what it says; who is owed is called again"
+    return (f"{pool.name} ({pool.invoker}): {'; '.join(parts)}", do) if parts else None

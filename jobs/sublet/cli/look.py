@@ -1,0 +1,156 @@
+"""`get`, `list`, `queues` and `stats`: looking changes nothing, and makes no namespace where there is none."""
+
+import shlex
+from argparse import Namespace
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from sublet.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, clock, look, settings_of
+from sublet.cli.story import tell
+from sublet.client.client import SyncClient
+from sublet.errors import NotFound
+from sublet.model import Job, Queue, State, Stats, WorkerInfo
+from sublet.protocol.near import instead
+
+FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
+"""What is not of our making."""
+UNREAD = {"payload", "result", "attempts"}
+"""What a list does not read of its jobs, and so cannot show."""
+
+
+def get(args: Namespace) -> int:
+    """One job."""
+    with client_of(settings_of(args)) as client:
+        job = _find(client, args.id)
+        if args.json:
+            document(as_json(job))
+        else:
+            tell(job, clock(client), args.detail)
+    return 0
+
+
+def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str, Any]:
+    """A model as a JSON document. What programs wrote is JSON already, and may be nested deeper than pydantic cares to follow."""
+    rest = shown.model_dump(mode="json", exclude={*FOREIGN, *without})
+    return {
+        name: rest.get(name, getattr(shown, name)) for name in type(shown).model_fields if name not in without
+    }
+
+
+def _find(client: SyncClient, job_id: str) -> Job:
+    """The job. Raises NotFound, with the id that was meant if only the partition in front of it is missing."""
+    try:
+        return look(client, client.layout.get(job_id))
+    except NotFound as error:
+        for partition in range(len(client.layout.bases)):
+            try:
+                found = look(client, client.layout.get(f"{partition}-{job_id}"[:64]))
+            except NotFound:
+                continue
+            raise NotFound(f"no job {job_id}; did you mean {found.id}?") from None
+        raise error from None
+
+
+def list_jobs(args: Namespace) -> int:
+    """Some jobs, and how to get the next ones."""
+    state = State(args.state) if args.state else None
+    with client_of(settings_of(args)) as client:
+        page = look(
+            client, client.layout.list_jobs(state, args.queue, args.task, args.limit, args.cursor), args
+        )
+        if args.json:
+            document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
+            return 0
+        if page.jobs:
+            now = clock(client)
+            table(["ID", "STATE", "TASK", "QUEUE", "ATTEMPT", "WHEN"], [_row(job, now) for job in page.jobs])
+        else:
+            write(f"no jobs{_why(client, args.queue)}")
+    if page.cursor:
+        note(f"more: {_again(args)} --cursor {shlex.quote(page.cursor)}")
+    return 0
+
+
+def _row(job: Job, now: datetime) -> list[Cell | str]:
+    state = Cell(job.state.value, STATE_COLOURS[job.state])
+    return [job.id, state, job.task, job.queue, str(job.attempt), _when(job, now)]
+
+
+def _when(job: Job, now: datetime) -> str:
+    """What matters about a job in its state."""
+    if job.state is State.SCHEDULED and job.due_at:
+        left = (job.due_at - now).total_seconds()
+        return f"due in {duration(left)}" if left >= 0 else f"overdue by {duration(-left)}"
+    if job.state is State.RUNNING:
+        heard = job.heartbeat_at or job.claimed_at or now
+        return f"heard of {duration((now - heard).total_seconds())} ago, {job.worker}"
+    return f"{duration((now - (job.finished_at or job.submitted_at)).total_seconds())} ago"
+
+
+def _why(client: SyncClient, queue: str | None) -> str:
+    known = [each.name for each in look(client, client.layout.queues())] if queue else []
+    return f": there is no queue {queue}{instead(queue, known)}" if queue and queue not in known else ""
+
+
+def _again(args: Namespace) -> str:
+    words = [program(), "list"]
+    for flag in ("redis-url", "namespace", "state", "queue", "task"):
+        value = getattr(args, flag.replace("-", "_"))
+        words += [f"--{flag}", shlex.quote(value)] if value else []
+    return " ".join([*words, *(["--limit", str(args.limit)] if args.limit != 20 else [])])
+
+
+def queues(args: Namespace) -> int:
+    """All queues."""
+    with client_of(settings_of(args)) as client:
+        found, now = look(client, client.layout.queues(), args), clock(client)
+    if args.json:
+        document([queue.model_dump(mode="json") for queue in found])
+    elif found:
+        table(
+            ["QUEUE", "WAITING", "IN ALL", "BYTES", "LIMITS", "PAUSED"],
+            [_line(queue, now) for queue in found],
+        )
+    else:
+        write("no queues: nothing was ever submitted here")
+    return 0
+
+
+def _line(queue: Queue, now: datetime) -> list[Cell | str]:
+    paused = f"for {duration((now - queue.paused_at).total_seconds())}" if queue.paused_at else ""
+    numbers = [f"{number:,}" for number in (queue.queued, queue.jobs, queue.bytes)]
+    return [queue.name, *numbers, limits_of(queue), Cell(paused, "yellow")]
+
+
+def stats(args: Namespace) -> int:
+    """The namespace in numbers."""
+    with client_of(settings_of(args)) as client:
+        found = look(client, client.layout.stats(), args)
+        now = clock(client)
+    sums = total(found)
+    if args.json:
+        document(sums.model_dump(mode="json"))
+        return 0
+    states: list[list[Cell | str]] = [
+        [Cell(state.value, STATE_COLOURS[state]), f"{sums.states.get(state, 0):,}"] for state in State
+    ]
+    table(["NOW", "JOBS"], states)
+    write()
+    table(["SINCE THE BEGINNING", "TIMES"], [[name, f"{count:,}"] for name, count in sums.totals.items()])
+    if sums.upkeep_at:
+        write(f"\nlast upkeep {duration((now - sums.upkeep_at).total_seconds())} ago, by {sums.upkeep_by}")
+    return 0
+
+
+def total(partitions: list[Stats]) -> Stats:
+    """All partitions as if they were one; the latest upkeep stands for all."""
+    latest = max(partitions, key=lambda each: each.upkeep_at.timestamp() if each.upkeep_at else 0.0)
+    return Stats(
+        states={state: sum(each.states.get(state, 0) for each in partitions) for state in State},
+        totals={name: sum(each.totals[name] for each in partitions) for name in partitions[0].totals},
+        upkeep_at=latest.upkeep_at,
+        upkeep_by=latest.upkeep_by,
+    )

@@ -1,0 +1,142 @@
+"""How things look: colours only on a terminal and without NO_COLOR, columns that line up, one JSON document where asked.
+
+What comes from jobs is shown without control characters, for a job's words must not steer the terminal of whoever looks.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from sublet.model import Queue
+
+_CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "dim": "2", "bold": "1"}
+STATE_COLOURS = {
+    "scheduled": "cyan",
+    "queued": "",
+    "running": "yellow",
+    "completed": "green",
+    "dead": "red",
+    "cancelled": "dim",
+}
+
+LEAST = 20
+"""Columns that the end of a line is given, however narrow the terminal."""
+
+
+class Cell(NamedTuple):
+    """A text with a colour."""
+
+    text: str
+    colour: str = ""
+
+
+def has_colours(stream: TextIO) -> bool:
+    """May this stream be coloured?"""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
+    """The text in a colour, where that is wanted."""
+    if not text or colour not in _CODES or not has_colours(stream or sys.stdout):
+        return text
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
+
+
+def clean(text: str) -> str:
+    """The text on one line and without control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def write(text: str = "") -> None:
+    """One line on stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """One line on stderr, beside the answer."""
+    sys.stderr.write(paint(text, "dim", sys.stderr) + "\n")
+
+
+def document(value: Any) -> None:
+    """One JSON document: indented for a person, on one line for a program."""
+    indent = 2 if sys.stdout.isatty() else None
+    try:
+        text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:  # NaN or an infinity, which somebody's client wrote though JSON has neither: null
+        value = json.loads(json.dumps(value), parse_constant=lambda _: None)
+        text = json.dumps(value, ensure_ascii=False, indent=indent)
+    write(text)
+
+
+def compact(value: Any) -> str:
+    """A value as JSON on one line."""
+    return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def is_narrow(columns: int) -> bool:
+    """Is this a terminal that has fewer columns?"""
+    return sys.stdout.isatty() and _columns() < columns
+
+
+def fit(text: str, used: int = 0) -> str:
+    """The text, cut to what is left of a terminal's line after `used` columns; whole where there is no terminal."""
+    room = max(LEAST, _columns() - used)
+    return text if len(text) <= room or not sys.stdout.isatty() else text[: room - 1] + "…"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]], spare: Sequence[str] = ()) -> None:
+    """Rows under heads; numbers stand to the right, and the last column is cut to the terminal's width.
+
+    On a terminal that is too narrow for them, the columns named in `spare` are left out, one after the other.
+    """
+    cells = [
+        [Cell(clean(c)) if isinstance(c, str) else Cell(clean(c.text), c.colour) for c in row] for row in rows
+    ]
+    widths = [
+        max(len(text) for text in (head, *(row[i].text for row in cells))) for i, head in enumerate(heads)
+    ]
+    if spare and is_narrow(sum(widths[:-1]) + min(widths[-1], LEAST) + 2 * (len(widths) - 1)):
+        at = heads.index(spare[0])
+        table([*heads[:at], *heads[at + 1 :]], [[*row[:at], *row[at + 1 :]] for row in cells], spare[1:])
+        return
+    right = [
+        bool(cells) and all(row[i].text.replace(",", "").isdigit() for row in cells)
+        for i in range(len(heads))
+    ]
+    for row in ([Cell(head, "dim") for head in heads], *cells):
+        write(_row(row, widths, right))
+
+
+def _row(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> str:
+    parts = []
+    for i, cell in enumerate(row):
+        text = cell.text.rjust(widths[i]) if right[i] else cell.text
+        if i == len(row) - 1:
+            text = fit(text, sum(widths[:i]) + 2 * i)
+        parts.append(paint(text, cell.colour) + " " * (widths[i] - len(text)))
+    return "  ".join(parts).rstrip()
+
+
+def limits_of(queue: "Queue") -> str:
+    """What a queue may hold, in words; empty when nothing is said."""
+    return ", ".join(f"{limit:,} {name}" for name, limit in queue.limits.items())
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it: 12 ms, 3.4 s, 5 min, 7 h, 3 days."""
+    if seconds < 0.9995:
+        return f"{max(0, seconds) * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    for unit, size, least in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if seconds / size < least:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} days"

@@ -1,0 +1,112 @@
+"""`dev`: the function platform on this machine, in this terminal."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from sublet.cli.events import log_to_stderr, rfc3339
+from sublet.cli.loops import loop_factory
+from sublet.cli.output import clean, document, paint, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, settings_of
+from sublet.devtools.bootstrap import missing
+from sublet.devtools.platform.saying import Said
+from sublet.errors import Invalid
+from sublet.execution.app_loader import load_app
+
+NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
+"""What an installed package may lack; a test holds it equal to the extra `http`."""
+COLOURS = {"died": "red", "failed": "red", "broken": "red", "frozen": "yellow", "killed": "yellow", "stopping": "yellow",
+           "warning": "yellow", "error": "red", "ready": "green", "completed": "green", "reloaded": "cyan", "released": "yellow",
+           "refused": "yellow", "lost": "yellow", "crashed": "red", "try": "bold", "load": "dim", "started": "dim",
+           "hint": "dim"}  # fmt: skip
+HIDDEN = ("started",)
+"""Events that only programs hear of."""
+WIDE = 8
+"""Columns for who says something."""
+
+
+def dev(args: Namespace) -> int:
+    """Play the platform until Ctrl-C; with --check, only say what the app has."""
+    if not args.app:
+        raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
+    if args.check:
+        return _check(args)
+    lacking = missing(NEEDED)
+    if lacking:
+        raise Invalid(
+            f"dev takes {' and '.join(lacking)}: pip install 'sublet[dev]' (from a checkout: '.[dev]')"
+        )
+    if args.redis_url and args.data:
+        raise Invalid(
+            "--data is for the server that dev starts; with --redis-url it starts none: leave one of them out"
+        )
+    from sublet.devtools.platform.platform import HURRIED, Platform, Wishes  # what it takes may be lacking
+
+    settings = settings_of(args)
+    with client_of(settings):  # a URL that cannot be is refused here
+        pass
+    wishes = Wishes(
+        app=args.app, settings=settings, embedded=not args.redis_url, data=Path(args.data).absolute() if args.data else None,
+        port=args.port, workers=args.workers, slots=args.slots, linger=args.linger, lease=args.lease, reload=not args.no_reload,
+        call=program(),
+    )  # fmt: skip
+    log_to_stderr(args.json)
+    logging.getLogger().setLevel(
+        logging.DEBUG if args.debug else logging.WARNING
+    )  # what it does, its own lines say
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        code = runner.run(Platform(wishes, Lines(args.json)).run())
+        if code == HURRIED:  # somebody is in a hurry: threads that wait for something are not waited for
+            sys.stdout.flush()
+            os._exit(code)
+    return code
+
+
+def _check(args: Namespace) -> int:
+    """Import the app, here and now, and say what it has."""
+    from sublet.devtools.platform.checking import check
+
+    found = check(args.app, load_app(args.app))
+    if args.json:
+        document(found.model_dump())
+    else:
+        timed = f" · schedules {', '.join(found.schedules)}" if found.schedules else ""
+        write(
+            f"{found.app}: tasks {', '.join(found.tasks) or 'none'} · queues {', '.join(found.queues)}{timed}"
+        )
+    return 0
+
+
+class Lines:
+    """Prints what the platform says: a line for a person, or one of JSON for a program."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json, self._unread = as_json, False
+
+    def __call__(self, said: Said) -> None:
+        """Print one line. That nobody reads any more is no reason to die halfway: the end is as for Ctrl-C."""
+        if self._unread or (said.event in HIDDEN and not self._json):
+            return
+        try:
+            sys.stdout.write((self._as_json(said) if self._json else self._as_words(said)) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._unread = True
+            signal.raise_signal(signal.SIGTERM)
+
+    def _as_json(self, said: Said) -> str:
+        line = {"at": rfc3339(time.time()), "who": said.who, "event": said.event, "words": said.words}
+        return json.dumps({**line, **said.more}, ensure_ascii=False)
+
+    def _as_words(self, said: Said) -> str:
+        if said.event == "try":  # to be copied: nothing stands before it
+            return f"          {paint(clean(said.words), 'bold')}"
+        words = clean(said.words)
+        return f"{time.strftime('%H:%M:%S')}  {said.who.ljust(WIDE)}{paint(words, COLOURS.get(said.event, ''))}".rstrip()

@@ -1,0 +1,222 @@
+"""`pools`: for which queues workers are summoned, and how it goes; `scale`: the sum behind how many that are."""
+
+from argparse import Namespace
+from datetime import datetime
+from typing import Any
+
+from sublet.cli.output import Cell, clean, document, duration, is_narrow, note, table, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, clock, look, settings_of
+from sublet.client.client import SyncClient
+from sublet.errors import Changed, Invalid, NotFound
+from sublet.operations import pools
+from sublet.operations.pool import Pool, Sum
+from sublet.protocol import keys
+from sublet.protocol.near import instead
+
+HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
+SPARE = ("TARGET", "INVOKER", "SUMMONED")
+"""What a narrow terminal is spared, in this order."""
+OPTIONS = ("queues", "invoker", "target", "min", "max", "wait", "slots", "linger", "arrive")
+QUEUES = 24
+"""Columns for the names of a pool's queues, where a terminal is narrow."""
+LOOKS = 5
+"""How often a change looks again at a pool that others keep changing."""
+VERBS = "pools, pools show NAME, pools set NAME --queues A,B …, or pools remove NAME"
+ONE_WORD = {"set": "pools are set one by one", "show": "pools are shown one by one"}
+TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
+"""What the invokers call that call something."""
+
+
+def show_pools(args: Namespace) -> int:
+    """Show all pools, or all about one; set one, or remove some."""
+    verb, *names = args.words or ["list"]
+    if verb not in ("list", "show", "set", "remove"):
+        raise Invalid(f"{verb[:60]!r}: write {program()} {VERBS}")
+    given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
+    if given and verb != "set":
+        raise Invalid(f"--{next(iter(given))} is for {program()} pools set NAME")
+    if verb != "list" and not names:
+        raise Invalid(f"NAME is missing: {program()} pools {verb} NAME")
+    if verb in ONE_WORD and len(names) > 1:
+        raise Invalid(f"{names[1][:60]!r} is one word too many: {ONE_WORD[verb]}")
+    if verb == "list" and names:
+        raise Invalid(f"{names[0][:60]!r} is one word too many: write {program()} pools")
+    with client_of(settings_of(args)) as client:
+        if verb == "set":
+            return _set(client, names[0], given, args.json)
+        if verb == "remove":
+            return _remove(client, names, args.json)
+        if verb == "show":
+            return _show(client, names[0], args.json)
+        found, now = look(client, pools.look_at_all(client.layout.bases), args), clock(client)
+    if args.json:
+        document([_as_json(pool) for pool in found])
+    elif found:
+        table(HEADS, [_row(pool, now) for pool in found], SPARE)
+    else:
+        write(
+            f"no pools: workers are not summoned here; {program()} pools set NAME --queues A,B --invoker http --target URL"
+        )
+    return 0
+
+
+def _as_json(pool: Pool) -> dict[str, Any]:
+    return pool.shown.model_dump(mode="json")
+
+
+def _row(pool: Pool, now: datetime) -> list[Cell | str]:
+    queues = ",".join(pool.queues)
+    short = queues if len(queues) <= QUEUES or not is_narrow(120) else f"{queues[: QUEUES - 1]}…"
+    numbers = [
+        f"{getattr(pool.sum, name):,}" if pool.sum else "" for name in ("ready", "crew", "wanted", "summoned")
+    ]
+    return [pool.name, short, pool.invoker, pool.shown.target, *numbers, _failure(pool, now)]
+
+
+def _show(client: SyncClient, name: str, as_json: bool) -> int:
+    """Print all about one: what was set, the sum, and what went wrong."""
+    (pool,), now = _look(client, name), clock(client)
+    if as_json:
+        document(_as_json(pool))
+        return 0
+    write(f"{pool.name}: {_settings(pool)}")
+    if pool.sum:
+        write(_tell(pool, pool.sum).partition("\n")[2])
+    write(
+        f"  summoned in all: {pool.summoned:,}; came: {pool.arrived:,}; lost: {pool.lost:,}; failed: {pool.failures:,}"
+    )
+    if pool.failed_at:
+        write(f"  last failure: {_failure(pool, now).text}")
+    return 0
+
+
+def _look(client: SyncClient, name: str = "") -> list[Pool]:
+    """The pool of this name, or all. Raises NotFound, with the name that was probably meant."""
+    try:
+        return look(client, pools.look_at_all(client.layout.bases, name))
+    except NotFound as error:
+        known = [pool.name for pool in look(client, pools.known(client.layout.bases))]
+        raise NotFound(f"{error}{_near(name, known)}") from None
+
+
+def _near(name: str, known: list[str]) -> str:
+    return instead(name, known) or (f"; {program()} pools lists them" if known else ": there are none")
+
+
+def _failure(pool: Pool, now: datetime) -> Cell:
+    """The last failure while it matters: in yellow, how long ago, how many there were in all, and why."""
+    if pool.failed_at is None:
+        return Cell("")
+    ago = duration((now - pool.failed_at).total_seconds())
+    return Cell(f"{ago} ago ({pool.failures:,} in all): {clean(pool.failure)}", "yellow")
+
+
+def _set(client: SyncClient, name: str, given: dict[str, Any], as_json: bool) -> int:
+    """Have a pool be as it is said; what is not said stays, or has its default."""
+    said = {**given, **({"queues": tuple(given["queues"])} if "queues" in given else {})}
+    for looks in range(LOOKS, 0, -1):
+        before = _found(client, name)
+        if before is None and "queues" not in said:
+            raise Invalid(f"--queues is missing: for which queues shall pool {name[:130]} have workers?")
+        try:
+            answer, wish = _put(client, before or Pool(name=name, queues=()), said)
+            break
+        except Changed:
+            if looks == 1:
+                raise
+    if as_json:
+        document({"pool": name, "answer": answer})
+    else:
+        write(f"{name}: {answer}: {_settings(wish)}")
+    if given.get("invoker") == "http":
+        note(
+            "whoever submits or ticks must have SUBLET_SIGNING_SECRETS, and so must the function that is called"
+        )
+    return 0
+
+
+def _put(client: SyncClient, before: Pool, said: dict[str, Any]) -> tuple[str, Pool]:
+    """Put a pool as somebody has seen it, with some changes."""
+    if said.get("invoker", before.invoker) != before.invoker:
+        said = {"target": "", **said}  # the one before was for another invoker
+    wish = before.model_copy(update=said)
+    if wish.invoker in TARGETS and not wish.target:
+        raise Invalid(f"--target is missing: {TARGETS[wish.invoker]}")
+    if (wish.words, wish.target) == (before.words, before.target) and before.revision:
+        return "unchanged", wish
+    return client.follow(pools.put(client.layout.bases, wish, before.revision)), wish
+
+
+def _settings(pool: Pool) -> str:
+    """What holds now."""
+    target = f" {pool.shown.target}" if pool.target else ""
+    workers = f"{pool.min:,} to {pool.max:,} workers of {pool.slots:,} slots"
+    times = ", ".join(f"{name} {duration(getattr(pool, name))}" for name in ("wait", "linger", "arrive"))
+    return f"queues {','.join(pool.queues)}, invoker {pool.invoker}{target}, {workers}, {times}"
+
+
+def _remove(client: SyncClient, names: list[str], as_json: bool) -> int:
+    """Remove pools, and say each answer. 1 if one was not there."""
+    known = [pool.name for pool in look(client, pools.known(client.layout.bases))]
+    answers: list[dict[str, Any]] = []
+    for name in dict.fromkeys(names):
+        if name in known:
+            answers.append({"pool": name, "answer": client.follow(pools.remove(client.layout.bases, name))})
+        else:
+            answers.append(
+                {"pool": name, "error": "NOT_FOUND", "message": f"no pool {name[:130]}{_near(name, known)}"}
+            )
+    if as_json:
+        document(answers)
+    else:
+        table(["POOL", "ANSWER"], [[answer["pool"], _answer(answer)] for answer in answers])
+    return 1 if any("error" in answer for answer in answers) else 0
+
+
+def _answer(answer: dict[str, Any]) -> Cell:
+    if "error" in answer:
+        return Cell(f"refused: {answer['message']}", "red")
+    return Cell(
+        "removed: nobody is summoned for it any more; those who were finish what they run, and go", "green"
+    )
+
+
+def _found(client: SyncClient, name: str) -> Pool | None:
+    if not keys.is_name(name):
+        raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    return next((pool for pool in look(client, pools.known(client.layout.bases)) if pool.name == name), None)
+
+
+def scale(args: Namespace) -> int:
+    """Print the sums behind the numbers of workers."""
+    with client_of(settings_of(args)) as client:
+        found = _look(client, args.pool)
+    if args.json:
+        document([_as_json(pool) for pool in found])
+        return 0
+    for i, pool in enumerate(found):
+        if pool.sum:
+            write(("\n" if i else "") + _tell(pool, pool.sum))
+    if not found:
+        write(f"no pools: {program()} pools set NAME --queues A,B makes one")
+    return 0
+
+
+def _tell(pool: Pool, sum: Sum) -> str:
+    """A sum as a person reads it."""
+    wait, run = duration(pool.wait), duration(sum.run)
+    by_load = sum.rate * sum.run + sum.ready * sum.run / pool.wait
+    words = "but no more than there are" if sum.need < by_load else "but at least what runs"
+    capped = f", {words}: {sum.need:.3g}" if abs(sum.need - by_load) > 0.01 else ""
+    limits = f" (from {pool.min:,} to {pool.max:,})"
+    return "\n".join(
+        (
+            f"{pool.name}: queues {', '.join(pool.queues)}; invoker {pool.invoker}",
+            f"  ready: {sum.ready:,}; running: {sum.running:,}; arrive per second: {sum.rate:.3g}; mean run time: {run}; "
+            f"target wait: {wait}; slots: {pool.slots:,}",
+            f"  jobs at a time: {sum.rate:.3g}/s x {run} + {sum.ready:,} x {run} / {wait} = {by_load:.3g}{capped}",
+            f"  workers wanted: {sum.need:.3g} / {pool.slots:,} slots: {sum.wanted:,}{limits}; here: {sum.crew:,}; "
+            f"summoned: {sum.summoned:,}; owed: {sum.owed:,}",
+        )
+    )

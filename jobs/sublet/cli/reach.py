@@ -1,0 +1,82 @@
+"""Which nodes of a cluster answer, where not all of a namespace can be reached; and so what is out of reach."""
+
+from contextlib import closing, suppress
+
+from sublet.cli.findings import Finding
+from sublet.client.client import SyncClient
+from sublet.connection.routing import SyncRoutes
+from sublet.connection.settings import Settings
+from sublet.connection.topology import Map
+from sublet.connection.transport import SyncTransport
+from sublet.connection.url import Many
+from sublet.errors import Forbidden, Unavailable
+from sublet.protocol import reads, server_info
+
+
+def reach(client: SyncClient) -> list[Finding]:
+    """A finding for each node that has a partition, or that the URL names; none where no node answers, or it is no cluster."""
+    settings = client.layout.settings
+    many = Many.read(settings.redis_url)
+    if not isinstance(client.transport, SyncRoutes) or many is None or many.kind != "cluster":
+        return []
+    on = _places(client, client.transport, many)
+    known = Map(settings, many)
+    found = [_look(place, known.node(many.node(place)), on[place]) for place in sorted(on) if place]
+    answers = any(answers for answers, _ in found)
+    return [finding for _, finding in found] + _nowhere(on.get("", [])) if answers else []
+
+
+def _places(client: SyncClient, routes: SyncRoutes, many: Many) -> dict[str, list[str]]:
+    """The nodes, by address, each with the partitions that are on it; under no address those that no node has."""
+    on: dict[str, list[str]] = {}
+    for base in client.layout.bases:
+        place = ""
+        with suppress(Unavailable):
+            place = routes.place(base)
+        on.setdefault(place, []).append(base)
+    return {host: list[str]() for host in many.hosts} | on
+
+
+def _look(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Finding]:
+    """Whether a node answers, and what is to be said of it."""
+    with closing(SyncTransport(settings)) as transport:
+        try:
+            transport.run(server_info.clock())
+        except Forbidden:
+            pass  # it answers, and that is enough
+        except Unavailable as error:
+            lost = f"; out of reach: {', '.join(bases)}" if bases else ""
+            seen = f"it does not answer ({_why(error)}){lost}"
+            return False, Finding("bad", "node", seen, "start it again, or see what keeps us from it", place)
+        return True, _served(place, transport, bases)
+
+
+def _served(place: str, transport: SyncTransport, bases: list[str]) -> Finding:
+    """What a node that answers says of its partitions."""
+    for base in bases:
+        try:
+            transport.run(reads.layout(base))
+        except Forbidden:
+            break
+        except Unavailable as error:
+            seen = f"it answers, and does not serve {', '.join(bases)}: {_why(error)}"
+            return Finding(
+                "bad", "node", seen, "see to the nodes that do not answer; CLUSTER NODES tells of all", place
+            )
+    return Finding("ok", "node", f"it answers{', and serves ' if bases else ''}{', '.join(bases)}", "", place)
+
+
+def _why(error: Exception) -> str:
+    """What was wrong, in the server's own words where it has said any."""
+    return str(error.__cause__ or error).rpartition("caused error: ")[2].rstrip(".")[:160]
+
+
+def _nowhere(bases: list[str]) -> list[Finding]:
+    """What is to be said of partitions that are on no node."""
+    if not bases:
+        return []
+    return [
+        Finding(
+            "bad", "node", f"no node has {', '.join(bases)}", "see which slots nobody serves: CLUSTER SLOTS"
+        )
+    ]

@@ -1,0 +1,157 @@
+"""`doctor --repair`: mends what does not agree, shows how far it is, and says what it found and did."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sublet.cli.output import clean, document, paint, table, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, look, settings_of
+from sublet.client.client import SyncClient
+from sublet.errors import JobsError, Unfit
+from sublet.operations.recount import recount
+from sublet.operations.repair import BESIDE, Fault, repair
+from sublet.protocol import keys, reads
+
+EXAMPLES = 5
+"""Ids that are named of each kind."""
+MENDED = {
+    "baseless": ("a partition had no base", "made anew"),
+    "lost": ("what was left of it could be neither run nor kept", "removed, and lost"),
+    "gone": ("a job that is gone: its hash is not there (deleted or evicted)", "its name removed, and lost"),
+    "placed": ("it was in no structure, or with a score that cannot be", "put back"),
+    "stray": ("it was named where it did not belong", "removed there"),
+    "restated": ("its state was lost, or could not be", "given the one that it shows"),
+    "locked": ("it did not hold its key", "holds it again"),
+    "unlocked": ("its key was held, and it is over or gone", "let go"),
+    "listed": ("a job's queue was not on the list", "listed"),
+    "numbered": ("a counter was lower than what it counts", "raised"),
+    "recounted": ("a queue's backlog was wrong", "counted anew"),
+    "enlisted": ("a worker or a schedule was not on the register, or its moment could never be", "put there"),
+    "unlisted": ("a worker or a schedule is gone, and was on the register", "removed there"),
+    "useless": ("what was left of a worker, a schedule or a pool is of no use", "removed"),
+}
+"""The script's words: what was found, and what was done about it; and what they are called where they are of no job."""
+NO_JOB = {"placed": "enlisted", "stray": "unlisted", "lost": "useless"}
+LEFT = {
+    "foreign": "of a wrong type, or not as scripts write it: find who wrote it; then restore it, or DEL it; where something is "
+    "named behind a key, HDEL or ZREM that alone",
+    "waits": "that wait for such a key, and cannot be looked at: leave them as they are, and run it again then",
+    "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
+    "busy": "so much moves that backlogs cannot be counted: try again; they are right by themselves when a queue runs dry",
+}
+"""What stays as it was, and what to do about it."""
+
+
+class Kind(NamedTuple):
+    """All of one kind."""
+
+    kind: str
+    number: int
+    examples: list[str]
+
+
+def mend(args: Namespace) -> int:
+    """Repair a namespace, and say what was done. 1 if something is left. Raises JobsError where there is none, Unavailable."""
+    with client_of(settings_of(args)) as client:
+        seen, mended = look(client, repair(client.layout.bases, _progress))
+        counted = [*_recounted(client)]
+        _clear()
+        if not (
+            mended or counted or any(client.transport.run(reads.layout(base)) for base in client.layout.bases)
+        ):
+            raise JobsError(
+                f"there is no namespace {client.layout.settings.namespace}: nothing was looked at"
+            )
+    done = [each for each in _kinds([*mended, *counted]) if each.kind in MENDED]
+    left = _kinds([*seen.faults, *(fault for fault in counted if fault.words in LEFT)])
+    lost = len({fault.key for fault in mended if fault.is_lost})
+    if args.json:
+        document({
+            "ok": not left,
+            "looked": seen.looked,
+            "lost": lost,
+            "mended": [{**each._asdict(), "found": MENDED[each.kind][0], "done": MENDED[each.kind][1]} for each in done],
+            "left": [{**each._asdict(), "do": LEFT.get(each.kind, "run it again")} for each in left],
+        })  # fmt: skip
+    else:
+        _show(seen.looked, lost, done, left)
+    return int(bool(left))
+
+
+def _recounted(client: SyncClient) -> Iterator[Fault]:
+    """What was wrong with the backlogs, or why that cannot be told."""
+    for base in client.layout.bases:
+        try:
+            if not client.transport.run(reads.layout(base)):
+                continue
+            found = look(client, recount(base))
+        except Unfit as error:
+            of_type = "type" in str(error)
+            wrong = client.transport.run(reads.foreign(base, [])) if of_type else []
+            yield from (Fault(base, "key", name, "foreign") for name in wrong)
+            yield (
+                Fault(base, "base", base, "uncounted")
+                if of_type
+                else Fault(base, "key", keys.backlog(base), "busy")
+            )
+            continue
+        yield from (Fault(base, "backlog", name, words) for name, words in found.found)
+        if found.busy:
+            yield Fault(base, "key", keys.backlog(base), "busy")
+
+
+def kinds(fault: Fault) -> list[str]:
+    """Of which kinds it is: the script's words, without what follows them; others for what is no job."""
+    words = [part.partition(" ")[0] for part in fault.words.split(", ")]
+    return [NO_JOB.get(word, word) for word in words] if fault.seen_in in BESIDE else words
+
+
+def _kinds(faults: Sequence[Fault]) -> list[Kind]:
+    """What is at fault by the words that there are for it, in the order of the tables; one may have several."""
+    names: dict[str, dict[str, None]] = {}
+    for fault in faults:
+        for kind in kinds(fault):
+            names.setdefault(kind, {})[fault.key if kind == "foreign" else fault.name] = None
+    known = [*MENDED, *LEFT]
+    return [
+        Kind(kind, len(found), list(found)[:EXAMPLES])
+        for kind, found in sorted(names.items(), key=lambda item: known.index(item[0]))
+    ]
+
+
+def _show(looked: int, lost: int, done: list[Kind], left: list[Kind]) -> None:
+    if done:
+        rows = [[f"{each.number:,}", *MENDED[each.kind], " ".join(each.examples)] for each in done]
+        table(["NUMBER", "FOUND", "DONE", "E.G."], rows)
+        write()
+    for each in left:
+        write(
+            f"{paint('left', 'red')}  {each.number:,} {LEFT.get(each.kind, 'that came back: run it again')}"
+        )
+        write(f"      {clean(', '.join(each.examples))}")
+    if lost:
+        write(paint(f"{lost:,} job{'s are' if lost > 1 else ' is'} lost", "red"))
+    if left:
+        write(paint(f"{looked:,} things looked at; not all could be mended", "red"))
+    elif done:
+        write(
+            paint(
+                f"{looked:,} things looked at; all agree now. {program()} stats shows what is there", "green"
+            )
+        )
+    else:
+        write(paint(f"{looked:,} things looked at; all agreed, and nothing was changed", "green"))
+
+
+def _progress(looked: int, faults: int) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{looked:,} looked at, {faults:,} to mend")
+        sys.stderr.flush()
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

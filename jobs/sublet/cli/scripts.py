@@ -1,0 +1,46 @@
+"""`scripts`: what the server runs for us, named by the SHA-1 that any other client must come to."""
+
+from argparse import Namespace
+
+from sublet.cli.output import Cell, document, note, table
+from sublet.cli.session import client_of, settings_of
+from sublet.client.client import SyncClient
+from sublet.errors import Unavailable
+from sublet.protocol import server_info
+from sublet.protocol.scripts import NAMES, Call, script
+
+LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("server away", "yellow")}
+
+
+def scripts(args: Namespace) -> int:
+    """List the scripts, or load them. Without a server the list is still good."""
+    ours = [script(name) for name in NAMES]
+    shas = [each.sha for each in ours]
+    with client_of(settings_of(args)) as client:
+        if args.load:
+            for each in ours:
+                client.transport.run(Call((("SCRIPT", "LOAD", each.text),), bytes.decode))
+        loaded = _loaded(client, shas)
+    if args.json:
+        document(
+            [
+                {"name": name, "sha": sha, "loaded": yes}
+                for name, sha, yes in zip(NAMES, shas, loaded, strict=True)
+            ]
+        )
+        return 0
+    table(
+        ["SCRIPT", "SHA-1", "LOADED"],
+        [[n, s, LOADED[yes]] for n, s, yes in zip(NAMES, shas, loaded, strict=True)],
+    )
+    note(
+        "each is the files of lua/ that its header names (LIBS) and its own, one after the other; loaded when first used"
+    )
+    return 0
+
+
+def _loaded(client: SyncClient, shas: list[str]) -> list[bool] | list[None]:
+    try:
+        return client.transport.run(server_info.known(shas))
+    except Unavailable:
+        return [None] * len(shas)

@@ -1,0 +1,100 @@
+"""`serve`: the HTTP API, in this process."""
+
+import asyncio
+import logging
+import os
+import sys
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from sublet.cli.events import log_to_stderr
+from sublet.cli.loops import calm_collector, loop_factory
+from sublet.cli.output import document, write
+from sublet.cli.session import client_of, settings_for, settings_of
+from sublet.devtools.bootstrap import missing
+from sublet.errors import Invalid
+from sublet.execution.app_loader import load_app
+from sublet.scaling.signing import Secrets
+from sublet_functions.api.auth import Tokens
+
+if TYPE_CHECKING:
+    from sublet.app import App
+
+HOST, PORT = "127.0.0.1", 8377
+NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
+"""What an installed package may lack; a test holds it equal to the extra `http`. Older releases let callers do harm."""
+
+
+def serve(args: Namespace) -> int:
+    """Serve until a signal comes."""
+    lacking = missing(NEEDED)
+    if lacking:
+        raise Invalid(
+            f"serving HTTP takes {' and '.join(lacking)}: pip install 'sublet[http]' (from a checkout: '.[http]')"
+        )
+    app = _app(args)
+    settings = app.settings if app else settings_of(args)
+    with client_of(settings):  # a URL that cannot be is refused here
+        pass
+    tokens, secrets = Tokens.read(args.tokens_file), Secrets.read()
+    host = args.host or os.environ.get("SUBLET_HOST") or HOST
+    port = _port() if args.port is None else args.port
+    log_to_stderr(args.json)
+    logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
+    from sublet.cli.work import leave_what_runs_on
+    from sublet_functions.handlers.work import Workshop
+    from sublet_functions.serve import serve as run  # it needs what may be lacking
+
+    workshop = Workshop(app, seconds=Workshop.seconds_of()) if app else None
+    threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
+
+    def report(url: str) -> None:
+        if args.json:
+            document({"url": url, "pid": os.getpid(), "tokens": len(tokens)})
+        else:
+            write(f"serving {url} · {_whom(tokens)}")
+        sys.stdout.flush()
+
+    calm_collector()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        if workshop:
+            runner.get_loop().set_default_executor(threads)
+        prompt = os.environ.get("SUBLET_PROMPT", "") not in ("", "0")
+        runner.run(
+            run(settings, host, port, tokens, report, workshop=workshop, secrets=secrets, prompt=prompt)
+        )
+        if workshop:
+            threads.shutdown(wait=False, cancel_futures=True)
+            leave_what_runs_on(workshop.stuck, 0)
+    return 0
+
+
+def _app(args: Namespace) -> "App | None":
+    """The app whose jobs are run here, if one is named: it and the API have their jobs in one place. Raises Invalid."""
+    if not args.app:
+        return None
+    for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
+        if getattr(args, flag):
+            os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
+    app = load_app(args.app)
+    app.settings = settings_for(args, app)
+    return app
+
+
+def _port() -> int:
+    """The port from the environment: SUBLET_PORT is said to us alone, PORT is what platforms tell everybody."""
+    for name in ("SUBLET_PORT", "PORT"):
+        said = os.environ.get(name)
+        if said:
+            if not said.isdecimal() or not said.isascii() or int(said[:9]) > 65_535:
+                raise Invalid(f"{name}={said[:40]!r}: use 0 to 65535; 0 finds a free port")
+            return int(said)
+    return PORT
+
+
+def _whom(tokens: Tokens) -> str:
+    if not tokens.needed:
+        return "this machine alone, no token needed"
+    known = "one token" if len(tokens) == 1 else f"{len(tokens)} tokens"
+    return f"{known} · open to all for {' and '.join(sorted(tokens.opened))}" if tokens.opened else known

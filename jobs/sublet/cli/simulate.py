@@ -1,0 +1,30 @@
+"""`simulate`: many simulated worlds in which calls are lost, sent twice, late, and their callers die."""
+
+import os
+import sys
+import time
+from argparse import Namespace
+from typing import NoReturn
+
+from sublet.errors import Invalid
+from sublet.source_tree import CHECKOUT, import_folders, is_checkout
+
+
+def simulate(args: Namespace) -> NoReturn:
+    """Become the simulation of the checkout's tests, whatever folder this is and whatever Redis is in the environment."""
+    if not is_checkout():
+        raise Invalid(
+            "the simulation is in the source checkout, not in the installed package: git clone it, and run this there"
+        )
+    if args.exhaustive and (args.seed is not None or args.seconds is not None):
+        raise Invalid("--exhaustive walks through all there is: it takes no --seed and no --for")
+    seed = args.seed if args.seed is not None else int(time.time())
+    seconds = args.seconds if args.seconds is not None else 60.0
+    words = ["--seed", str(seed), "--seconds", str(seconds)]
+    words += ["--exhaustive"] if args.exhaustive else []
+    words += ["--json"] if args.json else []
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
+    env["PYTHONPATH"] = os.pathsep.join([*import_folders(), *filter(None, [env.get("PYTHONPATH")])])
+    os.chdir(CHECKOUT)
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *words], env)

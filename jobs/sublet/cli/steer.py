@@ -1,0 +1,97 @@
+"""An operator's verbs: `cancel`, `retry` and `promote` on jobs; `pause`, `resume` and `configure` on queues."""
+
+from argparse import Namespace
+from typing import Any
+
+from sublet.cli.output import Cell, document, limits_of, table, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, look, settings_of
+from sublet.client.client import SyncClient
+from sublet.connection.transport import follow_sync
+from sublet.errors import Invalid, Refused
+from sublet.protocol.near import instead
+
+KEPT = ("completed", "dead", "cancelled")
+"""The limits that are the namespace's: finished jobs of which so many are kept."""
+WORDS = {"requested": "requested: its worker hears of it at the next heartbeat"}
+
+
+def cancel(args: Namespace) -> int:
+    """Call jobs off."""
+    return _each("cancel", args)
+
+
+def retry(args: Namespace) -> int:
+    """Revive dead or cancelled jobs."""
+    return _each("retry", args)
+
+
+def promote(args: Namespace) -> int:
+    """Queue scheduled jobs now."""
+    return _each("promote", args)
+
+
+def pause(args: Namespace) -> int:
+    """Hand out no more jobs of these queues."""
+    return _each("pause", args)
+
+
+def resume(args: Namespace) -> int:
+    """Hand out the jobs of these queues again."""
+    return _each("resume", args)
+
+
+def _each(verb: str, args: Namespace) -> int:
+    """Ask for each job or queue, and say each answer. 1 if any was refused."""
+    kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
+    with client_of(settings_of(args)) as client:
+        for name in names:  # a name that cannot be stops us before anything is done
+            (client.layout.check_queue if kind == "queue" else client.layout.of_id)(name)
+        follow_sync(client.transport.run, client.layout.agree())
+        answers = [_ask(client, verb, kind, name) for name in names]
+    if args.json:
+        document([{name: said for name, said in answer.items() if name != "near"} for answer in answers])
+    else:
+        table([kind.upper(), "ANSWER"], [[answer[kind], _cell(answer)] for answer in answers])
+    return 1 if any("error" in answer for answer in answers) else 0
+
+
+def _ask(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
+    plan = getattr(client.layout, verb)(name)
+    try:
+        known = [queue.name for queue in client.queues()] if kind == "queue" else [name]
+        answer: str = client.follow(plan) if kind == "queue" else follow_sync(client.transport.run, plan)
+    except Refused as error:
+        return {kind: name, "error": error.code, "message": str(error)}
+    return {kind: name, "answer": answer} | (
+        {} if name in known else {"new": True, "near": instead(name, known)}
+    )
+
+
+def _cell(answer: dict[str, Any]) -> Cell:
+    if "error" in answer:
+        return Cell(f"refused: {answer['message']}", "red")
+    if answer.get("new"):
+        return Cell(f"{answer['answer']}; no job was ever in this queue{answer['near']}", "yellow")
+    return Cell(WORDS.get(answer["answer"], answer["answer"]), "green")
+
+
+def configure(args: Namespace) -> int:
+    """Set a queue's limits, or the namespace's, and say what holds now."""
+    limits = {name: getattr(args, name) for name in ("jobs", "bytes", *KEPT) if hasattr(args, name)}
+    everywhere = args.queue == "*"
+    for name in limits:
+        if everywhere != (name in KEPT):
+            whose = "of a queue: name it" if everywhere else "of the namespace: leave the queue out"
+            raise Invalid(
+                f"--{name} is {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000"
+            )
+    with client_of(settings_of(args)) as client:
+        if limits:
+            client.configure(args.queue, **limits)
+        held = look(client, client.layout.queue(args.queue))
+    if args.json:
+        document({"queue": held.name, "limits": held.limits})
+    else:
+        write(f"{'the namespace' if everywhere else held.name}: {limits_of(held) or 'no limits'}")
+    return 0

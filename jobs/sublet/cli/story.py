@@ -1,0 +1,171 @@
+"""One job in lines that a person can read: where it is, who owns it, and what became of each attempt."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from sublet.cli.output import (
+    STATE_COLOURS,
+    Cell,
+    clean,
+    compact,
+    duration,
+    fit,
+    is_narrow,
+    paint,
+    table,
+    write,
+)
+from sublet.cli.parser import program
+from sublet.model import Attempt, Job, State
+
+ENDINGS = {
+    "completed": "its result was accepted",
+    "lease_expired": "not heard of again: its lease ended, and the job was given on",
+    "crashed": "its process died, and the worker said so",
+    "released": "given back; the try did not count",
+    "unknown_task": "given back: that worker's code cannot run it",
+    "cancelled": "called off",
+}
+"""What a code means, where an attempt left no words of its own."""
+
+LOG_LINES = 10
+"""Lines of an attempt's log that are shown, the last ones."""
+SHORT = 120
+"""Characters of a checkpoint that are shown."""
+WIDE = 110
+"""Columns from which a terminal has room for an attempt's words in its line."""
+
+
+def tell(job: Job, now: datetime, detail: bool) -> None:
+    """Print all about a job."""
+    write(f"{paint(job.id, 'bold')}   {paint(job.state.value, STATE_COLOURS[job.state])}")
+    for name, text in _facts(job, now):
+        write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
+    if job.attempts:
+        write(paint("\n  what became of each attempt", "dim"))
+        _tell_attempts(job.attempts)
+    whole = [_leave_behind(f"attempt {each.number} ", each.log, each.detail, detail) for each in job.attempts]
+    whole.append(_leave_behind(f"attempt {job.attempt} has ", job.log, "", detail))
+    if not all(whole):
+        write(paint(f"\n  all that was left behind: {program()} get {job.id} --detail", "dim"))
+
+
+def moment(at: datetime) -> str:
+    """A moment, in UTC like every log."""
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
+    def ago(at: datetime) -> str:
+        return f"{moment(at)}   {duration((now - at).total_seconds())} ago"
+
+    def ahead(at: datetime) -> str:
+        left = (at - now).total_seconds()
+        return f"in {duration(left)}" if left >= 0 else f"{duration(-left)} ago, and nobody has looked since"
+
+    yield "task", job.task
+    yield "queue", job.queue + (f"   priority {job.priority}" if job.priority else "")
+    yield "submitted", ago(job.submitted_at)
+    if job.schedule:
+        yield "schedule", job.schedule + (f"   for {moment(job.run_at)}" if job.run_at else "   run by hand")
+    if job.key:
+        yield "key", job.key
+    if job.due_at:
+        yield "due", f"{moment(job.due_at)}   {ahead(job.due_at)}"
+    if job.worker:
+        yield (
+            "owner",
+            f"{job.worker}, attempt {job.attempt}, for {duration((now - (job.claimed_at or now)).total_seconds())}",
+        )
+        yield "last heard", ago(job.heartbeat_at or job.claimed_at or now)
+    if job.lease_expires_at:
+        yield "lease ends", f"{moment(job.lease_expires_at)}   {ahead(job.lease_expires_at)}"
+    if job.progress is not None:
+        yield "progress", _progress(job.progress)
+    if job.checkpoint is not None:
+        yield "checkpoint", _short(compact(job.checkpoint))
+    if job.cancel_requested_at:
+        yield (
+            "cancel",
+            f"asked for {ago(job.cancel_requested_at)}; its worker hears of it at the next heartbeat",
+        )
+    if job.finished_at:
+        yield "finished", ago(job.finished_at)
+    yield "tries", _tries(job)
+    if job.payload is not None:
+        yield "arguments", compact(job.payload)
+    if job.state is State.COMPLETED:
+        yield "result", compact(job.result)
+    if job.trace:
+        yield "trace", job.trace
+
+
+def _short(text: str) -> str:
+    """All of it, or how much there is and its beginning; --json has it whole."""
+    return text if len(text) <= SHORT else f"{len(text):,} characters: {text[:SHORT]}…"
+
+
+def _tries(job: Job) -> str:
+    left = job.max_attempts if job.tries_left is None else job.tries_left
+    claimed = (
+        "not yet claimed"
+        if not job.attempt
+        else f"claimed {'once' if job.attempt == 1 else f'{job.attempt} times'}"
+    )
+    return (
+        f"{claimed}, {job.max_attempts} tries at most"
+        if job.finished_at
+        else f"{left} of {job.max_attempts} left, {claimed}"
+    )
+
+
+def _progress(progress: object) -> str:
+    fraction = progress.get("fraction") if isinstance(progress, dict) else None
+    if not isinstance(progress, dict) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+        return compact(progress)
+    words = [f"{fraction:.0%}", str(progress.get("stage", "")), str(progress.get("message", ""))]
+    return "   ".join(word for word in words if word)
+
+
+def _tell_attempts(attempts: Sequence[Attempt]) -> None:
+    """A line an attempt; two where a terminal has no room for the words beside it."""
+    lines = [_line(attempt) for attempt in attempts]
+    if not is_narrow(WIDE):
+        table(["  #", "CLAIMED", "BY", "FOR", "ENDED", ""], lines)
+        return
+    for number, claimed, worker, took, ended, words in lines:
+        assert isinstance(ended, Cell)
+        write(
+            f"{number}  {paint(clean(ended.text), ended.colour)} after {took}, claimed {claimed} by {clean(str(worker))}"
+        )
+        if words:
+            write(f"     {fit(clean(str(words)), 5)}")
+
+
+def _line(attempt: Attempt) -> list[Cell | str]:
+    took = duration((attempt.ended_at - attempt.claimed_at).total_seconds())
+    colour = "green" if attempt.code == "completed" else "yellow" if attempt.code in ENDINGS else "red"
+    words = attempt.message.removeprefix(f"{attempt.code}: ") or ENDINGS.get(attempt.code, "")
+    return [
+        f"{attempt.number:>3}",
+        moment(attempt.claimed_at),
+        attempt.worker,
+        took,
+        Cell(attempt.code, colour),
+        words,
+    ]
+
+
+def _leave_behind(whose: str, log: Sequence[str], trace: str, detail: bool) -> bool:
+    """Print what an attempt logged, and with `detail` its stack trace. False if that was not all that there is."""
+    shown = log if detail else log[-LOG_LINES:]
+    if shown:
+        share = f", the last {len(shown)} of {len(log)} lines" if len(shown) < len(log) else ""
+        write(paint(f"\n  what {whose}logged{share}", "dim"))
+        for line in shown:
+            write(f"    {clean(line) if detail else fit(clean(line), 4)}")
+    if trace and detail:
+        write(paint(f"\n  what {whose}left behind", "dim"))
+        for line in trace.splitlines():
+            write(f"    {clean(line)}")
+    return detail or (len(shown) == len(log) and not trace)

@@ -1,0 +1,202 @@
+"""`submit`: one job from a command line."""
+
+import contextlib
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sublet.cli.output import document, note, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, settings_for
+from sublet.client.client import SyncClient
+from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit
+from sublet.model import State, Submission, Submitted
+from sublet.operations.operations import Layout
+from sublet.options import Options
+from sublet.protocol.near import instead
+from sublet.protocol.payload import payload_of
+
+if TYPE_CHECKING:
+    from sublet.app import App
+
+OPTIONS = (
+    "queue",
+    "priority",
+    "delay",
+    "run_at",
+    "key",
+    "window",
+    "max_attempts",
+    "timeout",
+    "retention",
+    "durability",
+)
+PATIENCE = 2.0
+"""Seconds after which a person who waits is told what the job waits for."""
+
+
+class Unfinished(TimeoutError):
+    """The job that was waited for has not ended yet."""
+
+    def __init__(self, job_id: str, words: str) -> None:
+        super().__init__(words)
+        self.job_id = job_id
+
+
+class Unsure(Unconfirmed):
+    """The job is stored, and not as surely as was asked for."""
+
+    def __init__(self, words: str, job_id: str) -> None:
+        super().__init__(words)
+        self.job_id = job_id
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[None]:
+    """SIGTERM ends the command in here as Ctrl-C does, in words: the id of a job that is there is not lost with it."""
+
+    def end(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@_heard()
+def submit(args: Namespace) -> int:
+    """Submit one job; print its id, or with --wait its result."""
+    app = _app(args.app)
+    settings = settings_for(args, app)
+    payload = payload_of(text_of(args.payload))
+    options = (checked_options(app, args.app, args.task, payload) if app else Options()).but(**_given(args))
+    job_id: str | None = getattr(args, "id", None)
+    job = Layout(settings).submission(
+        args.task, payload, options.queue, options.rules(), job_id, options.durability
+    )
+    with client_of(settings) as client:
+        submitted = _send(client, job)
+        created = submitted.created or (job_id is None and submitted.id == job.id)
+        if not created:
+            note(f"there already: {_same(job, submitted.id)}")
+        answer: dict[str, Any] = {"id": submitted.id, "created": created}
+        if "wait" in args:
+            with _named(
+                submitted.id, f"{submitted.id} is submitted, and goes on; see {program()} get {submitted.id}"
+            ):
+                answer |= {"state": State.COMPLETED.value, "result": _wait(client, submitted.id, args.wait)}
+    with _named(submitted.id, f"{submitted.id} is submitted; see {program()} get {submitted.id}"):
+        _show(args, answer)
+    return 0
+
+
+def _show(args: Namespace, answer: dict[str, Any]) -> None:
+    if args.json:
+        document(answer)
+    elif "wait" in args:
+        document(answer["result"])
+    else:
+        write(answer["id"])
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _named(job_id: str, words: str) -> Iterator[None]:
+    """Whatever ends the command in here, Ctrl-C as well, is told with these words, and as JSON with the job's id."""
+    try:
+        yield
+    except (JobFailed, Unfinished, Unsure):  # they say it themselves
+        raise
+    except BaseException as error:
+        error.add_note(words)
+        vars(error)["job_id"] = job_id
+        raise
+
+
+def text_of(said: str) -> bytes | str:
+    """The JSON itself, from stdin, or from a file."""
+    if said == "-":
+        return sys.stdin.buffer.read()
+    if not said.startswith("@"):
+        return said
+    try:
+        with open(said[1:], "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise Invalid(f"cannot read {said[1:]}: {error.strerror}") from None
+
+
+def _given(args: Namespace) -> dict[str, Any]:
+    given = {name: getattr(args, name) for name in OPTIONS if name in args}
+    if "run_at" in given and "delay" in given:
+        raise Invalid("--at and --delay: use one of them")
+    if "run_at" in given:
+        given["delay"] = 0
+    return given
+
+
+def _app(place: str | None) -> "App | None":
+    if not place:
+        return None
+    from sublet.execution.app_loader import (
+        load_app,  # and with it asyncio's half of this package, which the others need not wait for
+    )
+
+    return load_app(place)
+
+
+def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
+    """The task's own options. Raises Invalid when the app has no such task, or the arguments do not fit it."""
+    if task not in app.tasks:
+        near = instead(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
+        raise Invalid(f"{place} has no task {task!r}{near}")
+    try:
+        app.tasks[task].arguments.load(payload)
+    except Invalid as error:
+        raise Invalid(f"task {task}: {error}") from None
+    return app.tasks[task].defaults
+
+
+def _same(job: Submission, there: str) -> str:
+    return f"{there} has this id" if there == job.id else f"{there} holds this key"
+
+
+def _send(client: SyncClient, job: Submission) -> Submitted:
+    try:
+        return client.submit_all([job])[0]
+    except (Unfit, Forbidden):
+        raise
+    except Unconfirmed as error:
+        there = error.job_id or job.id  # another one, where that has the key
+        raise Unsure(f"{error} (--id {there})", there) from error
+    except (Unavailable, KeyboardInterrupt) as error:
+        if job.id in str(error):
+            error.args = (f"{error} (--id {job.id})",)
+        else:
+            error.add_note(f"if in doubt whether the job was stored: the same with --id {job.id} is safe")
+        vars(error)["job_id"] = job.id
+        raise
+
+
+def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
+    """The result. Raises JobFailed, JobCancelled or TimeoutError. A person hears what the job waits for."""
+    if seconds > PATIENCE and sys.stderr.isatty():
+        try:
+            return client.result(job_id, PATIENCE)
+        except TimeoutError:
+            seconds -= PATIENCE
+            state = client.get(job_id).state
+            start = f"no worker has taken it yet; {program()} work MODULE:APP starts one"
+            note(f"{job_id} is {state}{f': {start}' if state is State.QUEUED else ''} …")
+    try:
+        return client.result(job_id, seconds)
+    except TimeoutError as error:
+        idle = "is still queued" in str(error)
+        start = f" {program()} work MODULE:APP starts a worker;" if idle else ""
+        raise Unfinished(job_id, f"{error};{start} see {program()} get {job_id}") from None

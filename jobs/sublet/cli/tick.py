@@ -1,0 +1,63 @@
+"""`tick`: the upkeep, from any cron."""
+
+import sys
+from argparse import Namespace
+from dataclasses import asdict, replace
+from time import strftime
+
+from sublet.cli.output import clean, document, write
+from sublet.cli.session import caller, client_of, settings_of
+from sublet.client.client import SyncClient
+from sublet.errors import Invalid, JobsError
+from sublet_functions.tick import Ticked, run_tick
+
+ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
+"""What is said of a tick; the latter only where there was any."""
+
+
+def tick(args: Namespace) -> int:
+    """Do one round, or rounds for a while, and say what they did."""
+    if args.every is not None and args.seconds is None:
+        raise Invalid(
+            "--every is for the rounds of --for: say how long they go on, e.g. --for 55s --every 5s"
+        )
+    before, told = Ticked(), set[str]()
+
+    def report(done: Ticked, pools: bool) -> None:
+        nonlocal before
+        if _words(done) != _words(before) and not args.json and args.seconds:
+            write(f"{strftime('%H:%M:%S')}  {_words(done, before)}")
+            sys.stdout.flush()
+        before = replace(done)
+        if pools:
+            _tell_uncalled(client, told)
+
+    with client_of(settings_of(args)) as client:
+        done = run_tick(
+            client, by=caller("tick"), seconds=args.seconds or 0.0, every=args.every or 5.0, report=report
+        )
+    if args.json:
+        document(asdict(done))
+    else:
+        write(_words(done) + (f" · in {done.rounds} rounds" if done.rounds > 1 else ""))
+    return 0
+
+
+def _tell_uncalled(client: SyncClient, told: set[str]) -> None:
+    """Say on stderr which pools are owed workers that cannot be called from here; of each pool once."""
+    from sublet.scaling.sync_summoner import uncalled  # what it takes is slow to import
+
+    try:
+        found = uncalled(client.layout.settings, client.transport)
+    except JobsError:  # the round is done; the next one asks again
+        return
+    for pool in found:
+        if pool.pool not in told:
+            sys.stderr.write(f"{clean(pool.words)}\n")
+            told.add(pool.pool)
+
+
+def _words(done: Ticked, before: Ticked | None = None) -> str:
+    since = before or Ticked()
+    counts = [(name, getattr(done, name) - getattr(since, name)) for name in ALWAYS + SOMETIMES]
+    return " · ".join(f"{name} {count}" for name, count in counts if count or name in ALWAYS)

@@ -1,0 +1,112 @@
+"""Schedules in lines that a person can read: when each runs next, in its own zone and in UTC, and what became of its slots."""
+
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sublet.cli.output import Cell, clean, compact, duration, fit, paint, write
+from sublet.cli.story import moment
+from sublet.schedules.definition import Schedule
+
+COLOURS = {"active": "green", "held": "yellow", "paused": "yellow", "ended": "dim", "broken": "red"}
+POLICIES = {
+    "latest": "the latest runs, however late",
+    "skip": "the latest runs if it is at most {late} late",
+    "all": "the last {most} run, oldest first",
+}
+WRAPPED = 66
+"""Columns of the words of when it runs: with their name in front, a small terminal's."""
+USUAL = 1.0
+"""Seconds by which a slot may be late before it is called overdue."""
+OVERLAPS = {"allow": "both run", "skip": "the new slot is left out", "queue": "the new slot waits for it"}
+
+
+def row(one: Schedule, now: datetime) -> list[Cell | str]:
+    """One line of the list. That one is overdue is said by its state, which stays on the narrowest terminal."""
+    last = f"{duration((now - one.last_at).total_seconds())} ago" if one.last_at else "never"
+    next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
+    late = _overdue(one, now)
+    state = Cell(f"overdue {duration(late)}", "yellow") if late else Cell(one.state, COLOURS[one.state])
+    return [one.name, state, next_at, _left(one, now), last, one.words]
+
+
+def _overdue(one: Schedule, now: datetime) -> float:
+    """For how many seconds its next slot has been due, though nothing holds it; 0 while that is no more than usual."""
+    due = one.due_at or one.next_at
+    late = (now - due).total_seconds() if due and one.state == "active" else 0.0
+    return late if late >= USUAL else 0.0
+
+
+def in_zone(at: datetime, tz: str) -> str:
+    """A moment as the clocks of a zone show it."""
+    try:
+        local = at.astimezone(ZoneInfo(tz))
+    except (ZoneInfoNotFoundError, ValueError):
+        return moment(at)
+    return f"{local:%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+def _left(one: Schedule, now: datetime) -> str:
+    """How long until the next run."""
+    if one.next_at is None:
+        return ""
+    left = ((one.due_at if one.due_at and one.state == "active" else None) or one.next_at) - now
+    return (
+        duration(left.total_seconds())
+        if left.total_seconds() >= 0
+        else "now"
+        if one.state == "active"
+        else ""
+    )
+
+
+def tell(one: Schedule, now: datetime) -> None:
+    """Print all about a schedule."""
+    write(f"{paint(one.name, 'bold')}   {paint(one.state, COLOURS[one.state])}")
+    for name, text in _facts(one, now):
+        lines = textwrap.wrap(clean(text), WRAPPED) if name == "when" else [clean(text)]
+        for i, line in enumerate(lines):
+            write(f"  {paint(('' if i else name).ljust(11), 'dim')} {fit(line, 14)}")
+
+
+def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
+    def ago(at: datetime) -> str:
+        return f"{duration((now - at).total_seconds())} ago"
+
+    yield "when", one.words
+    if one.cron:
+        yield "cron line", f"{one.cron}   {one.tz}"
+    yield "task", one.task + (f"   {compact(one.payload)}" if one.payload else "")
+    yield "queue", one.queue + (f"   priority {one.priority}" if one.priority else "")
+    for i, at in enumerate(one.upcoming):
+        name = ("next runs" if one.state != "paused" else "would run") if not i else ""
+        here, left = in_zone(at, one.tz), f"in {duration((at - now).total_seconds())}"
+        yield name, "  ".join([here, *([] if one.tz == "UTC" else [moment(at.astimezone(UTC))]), left])
+    if not one.upcoming and one.state != "broken":
+        yield (
+            "next runs",
+            "none: its end has passed"
+            if one.end and one.end <= now
+            else "none: there is no slot before its end",
+        )
+    if _overdue(one, now) and one.next_at:
+        yield "overdue", f"{in_zone(one.next_at, one.tz)}  {ago(one.next_at)}; nobody has looked since"
+    if one.last_at and one.fired_at:
+        late = duration((one.fired_at - one.last_at).total_seconds())
+        yield "last slot", f"{in_zone(one.last_at, one.tz)}  {ago(one.last_at)}"
+        yield "submitted", f"{late} late, by {one.fired_by}"
+        yield "its job", one.last_job or ""
+    yield "slots", f"{one.fired:,} fired, {one.slots_missed:,} missed, {one.slots_skipped:,} skipped"
+    if one.held:
+        yield (
+            "held",
+            f"the job of {in_zone(one.next_at, one.tz) if one.next_at else 'a slot'} waits: {one.held}",
+        )
+    yield "if missed", POLICIES[one.missed].format(late=duration(one.late), most=one.most)
+    yield "overlap", f"while the job before is not over, {OVERLAPS[one.overlap]}"
+    if one.jitter:
+        yield "jitter", f"up to {duration(one.jitter)} after its slot"
+    yield "from", one.source or "somebody's hand"
+    if one.changed_at:
+        yield "changed", f"{moment(one.changed_at)}   {ago(one.changed_at)}"

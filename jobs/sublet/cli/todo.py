@@ -1,0 +1,113 @@
+"""What is to be done when `init` has written a template: what must be seen to first, and the commands to paste."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sublet.cli.dev import own_version
+from sublet.errors import JobsError
+from sublet.source_tree import CHECKOUT, is_checkout
+
+HELLO = '{"name": "Ada"}'
+"""What the templates give to `hello`, the task of the app to begin with."""
+REQUIREMENTS = "requirements.txt"
+PACKAGES = ("sublet", "sublet_functions")
+"""The names of our own packages, which a project cannot have, too."""
+
+
+class Job(NamedTuple):
+    """A job to try."""
+
+    task: str
+    queue: str
+    payload: dict[str, Any]
+
+
+UNKNOWN = Job("YOUR_TASK", "default", {"YOUR": "ARGUMENTS"})
+
+
+def commands(readme: str) -> list[str]:
+    """What a template says to type: the commands of its blocks of shell; one that goes on over several lines stays so."""
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    return [line.removeprefix("$ ") for line in re.split(r"(?<!\\)\n", "".join(blocks)) if line.strip()]
+
+
+# ── a job of the user's own app ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def job_of(app: str, folder: Path) -> Job:
+    """A job of this app, which is loaded in a process of its own; one to fill in if it has none, or cannot be loaded."""
+    from sublet.devtools.platform.sources import look  # pydantic comes with it
+
+    try:
+        with contextlib.chdir(folder):
+            seen = asyncio.run(look(app, os.environ))
+    except (JobsError, OSError):
+        return UNKNOWN
+    if seen.example:
+        return Job(**seen.example)
+    return UNKNOWN._replace(task=seen.tasks[0], queue=seen.queues[0]) if seen.tasks else UNKNOWN
+
+
+def with_job(command: str, job: Job) -> str:
+    """A template's command, with this job in the place of `hello`."""
+    queue = {} if job.queue == "default" else {"queue": job.queue}
+    flags = "".join(f" --queue {shlex.quote(name)}" for name in queue.values())
+    body = json.dumps({"task": job.task, **queue, "payload": job.payload})
+    shown = f"{shlex.quote(job.task)} {shlex.quote(json.dumps(job.payload))}{flags}"
+    command = command.replace(f"hello '{HELLO}'", shown)
+    command = command.replace(f"""'{{"task": "hello", "payload": {HELLO}}}'""", shlex.quote(body))
+    return command.replace('"queues": ["default"]', f'"queues": {json.dumps([job.queue])}')
+
+
+# ── where pip finds this package ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
+    """What to know, and what to type, until a release is published. Nothing if the requirements name a wheel already.
+
+    `ours` is the template's requirements.txt.
+    """
+    try:
+        there = (folder / REQUIREMENTS).read_text("utf-8", errors="replace")
+    except OSError:
+        return [], []
+    if re.search(r"\bsublet-[\w.!+]+-py3-none-any\.whl", there):
+        return [], []
+    line = ours.strip().replace("sublet", f"./sublet-{own_version()}-py3-none-any.whl", 1)
+    checkout = str(CHECKOUT) if is_checkout() else "PATH/TO/THE/CHECKOUT"
+    build = f"pip wheel --no-deps -w . {shlex.quote(checkout)}"
+    known = f"until a release is published, no package index has Sublet: {REQUIREMENTS}"
+    if there == ours:
+        return [f"{known} names the wheel that is built below"], [
+            f"{build} && echo '{line}' > {REQUIREMENTS}"
+        ]
+    return [f"{known} has to name the wheel that is built below: {line}"], [build]
+
+
+# ── names that are ours ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def hidden(folder: Path, module: str) -> list[str]:
+    """A warning for each module of the project that has the name of a package of ours."""
+    return [
+        f"rename {' and '.join(map(str, found))}: Sublet's own package is called {name}, and one of them hides the other"
+        for name in PACKAGES
+        if (found := _named(folder, name, module))
+    ]
+
+
+def _named(folder: Path, name: str, module: str) -> list[Path]:
+    if folder.resolve() == CHECKOUT:
+        return []
+    own = [
+        path for path in (folder / f"{name}.py", folder / name) if path.is_file() or any(path.glob("*.py"))
+    ]
+    return own or ([folder / name] if module.partition(".")[0] == name else [])

@@ -1,0 +1,236 @@
+"""`work`: one worker in this process."""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
+
+from sublet.app import App
+from sublet.cli.events import Events, log_to_stderr
+from sublet.cli.loops import calm_collector, loop_factory
+from sublet.cli.session import client_of, look, settings_for
+from sublet.devtools.bootstrap import ensure
+from sublet.errors import Forbidden, Invalid, Refused
+from sublet.execution.app_loader import load_app, target_of
+from sublet.execution.runner import Limits
+from sublet.model import Lease
+from sublet.operations import pools
+from sublet.protocol.keys import is_name
+from sublet.protocol.near import instead
+from sublet.store.source import JobSource
+from sublet.worker.summary import Summary
+from sublet_functions.work import work as run_worker
+
+log = logging.getLogger(__name__)
+
+THREADS = ("sublet-task", "asyncio")
+"""How the names of threads begin in which tasks run: those with run="thread", and what they give to `asyncio.to_thread`."""
+LAST_RESORT = 3.0
+"""Seconds that an orderly exit may take: asyncio's own clean-up, `atexit`, threads of the tasks' own."""
+PATIENCE = 0.25
+"""Seconds that threads are given to end."""
+
+
+def work(args: Namespace) -> int:
+    """Run a worker until it is stopped, its queues are dry, or its time is up; then say what it did. 1 if it had stalled."""
+    if not args.app:
+        raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
+    place = os.environ.get("SUBLET_SLOT", "")
+    _check_names("name", *(args.queues or []), *filter(None, (args.name, args.pool, args.summons)))
+    _check_pool(args)
+    _check_names("SUBLET_SLOT", *([place] if place else []))
+    for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
+        if getattr(args, flag):
+            os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
+    app = load_app(args.app)
+    app.settings = settings_for(args, app)
+    url = _source_url(args)
+    unknown = (
+        ""
+        if url
+        else "; ".join(
+            filter(
+                None, [_unknown(app, [] if args.summons else args.queues or []), _schedules(app, args.app)]
+            )
+        )
+    )
+    taskless = (
+        ""
+        if app.tasks or args.commands
+        else f"{args.app} has no task: whatever this worker gets, it gives back"
+    )
+    poolless = "" if url or args.summons or not args.pool else _unknown_pool(app, args.pool)
+    log_to_stderr(args.json)
+    source = _over_http(url, app) if url else None
+    events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
+    pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
+    calm_collector()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.get_loop().set_default_executor(pool)
+        summary = runner.run(
+            _run(
+                args,
+                app,
+                place,
+                events,
+                [words for words in (taskless, poolless, unknown) if words],
+                bool(poolless),
+                source,
+            )
+        )
+        events.sum_up(summary)
+        pool.shutdown(wait=False, cancel_futures=True)
+        leave_what_runs_on(summary.stuck, int(summary.stalled))
+    return int(summary.stalled)
+
+
+async def _run(
+    args: Namespace,
+    app: App,
+    place: str,
+    events: Events,
+    warnings: list[str],
+    poolless: bool,
+    source: JobSource | None,
+) -> Summary:
+    def report(event: str, lease: Lease | None, words: str) -> None:
+        if event == "leaving" and poolless:
+            words = words.partition(", and pool ")[0]  # there is none that could spare it
+        events.hear(event, lease, words)
+        for warning in warnings if event == "ready" else ():
+            events.hear("warning", None, warning)
+
+    try:
+        return await run_worker(
+            app,
+            source,
+            queues=args.queues,
+            slots=args.slots,
+            processes=args.processes,
+            lease=args.lease,
+            grace=args.grace,
+            stall=args.stall,
+            limits=Limits(memory=args.memory, jobs=args.jobs_per_child),
+            commands=args.commands,
+            drain=args.drain,
+            seconds=args.seconds,
+            max_jobs=args.max_jobs,
+            name=args.name,
+            place=place,
+            pool=args.pool,
+            summons=args.summons,
+            linger=args.linger,
+            report=report,
+        )
+    finally:
+        if source:
+            await source.aclose()
+
+
+def _source_url(args: Namespace) -> str | None:
+    """Where the jobs come from, if it is not Redis. Flags go before what the environment says. Raises Invalid."""
+    given, redis = args.source, bool(args.redis_url or args.namespace)
+    if given and redis:
+        raise Invalid(
+            "--source: the API there knows its Redis and its namespace; leave --redis-url and --namespace out"
+        )
+    return given or (None if redis else os.environ.get("SUBLET_SOURCE"))
+
+
+def _over_http(url: str, app: App) -> JobSource:
+    """The API at a URL, with the token that the environment has. Raises Invalid for what cannot be."""
+    ensure(("http",))
+    try:
+        from sublet.store.http import HttpSource
+    except ImportError as error:
+        raise Invalid(
+            f"--source needs the dependencies of sublet[http] ({error}): pip install 'sublet[http]' (from a checkout: '.[http]')"
+        ) from None
+    return HttpSource.read(url, app.settings.timeout)
+
+
+def _check_names(what: str, *names: str) -> None:
+    for name in names:
+        if not is_name(name):
+            raise Invalid(f"{what} {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+
+
+def _check_pool(args: Namespace) -> None:
+    """Raise Invalid for words about a pool that make no sense together."""
+    if args.summons and not args.pool:
+        raise Invalid("--summons: a worker is summoned for a pool: say which, by --pool")
+    if args.linger and not args.drain:
+        raise Invalid("--linger is for a worker that goes when there is nothing to do: add --drain")
+
+
+def _unknown(app: App, queues: list[str]) -> str:
+    """What to say of named queues that neither the app nor the server knows: they may be typed wrongly. Empty for none."""
+    with client_of(app.settings) as client:  # a URL that cannot be is refused here
+        if not queues:
+            return ""
+        try:
+            known = {*app.queues(), *(queue.name for queue in look(client, client.layout.queues()))}
+        except Forbidden:  # who may only work may not ask for that
+            return ""
+    return "; ".join(
+        f"queue {queue}: no task of this app goes there, and no job was ever in it{instead(queue, known)}"
+        for queue in dict.fromkeys(queues)
+        if queue not in known
+    )
+
+
+def _unknown_pool(app: App, name: str) -> str:
+    """What to say of a pool that is not there: its name may be typed wrongly. Empty for one that is."""
+    with client_of(app.settings) as client:
+        known = {pool.name for pool in look(client, pools.known(client.layout.bases))}
+    return (
+        ""
+        if name in known
+        else f"there is no pool {name}{instead(name, known)}; the worker works all the same"
+    )
+
+
+def _schedules(app: App, place: str) -> str:
+    """Have the schedules be as the app declares them; what to say of it. Over HTTP its token may not, and nobody tries."""
+    if not app.schedules:
+        return ""
+    with client_of(app.settings) as client:
+        try:
+            done = client.sync(app, target_of(place))
+        except Refused as error:  # say, Redis is full: it takes workers to empty it
+            return f"the app's schedules are not brought up to date: {error}"
+    taken = [f"{one.name} ({one.before or 'put by hand'})" for one in done if one.is_taken]
+    return f"the app's code has taken over schedules: {', '.join(taken)}" if taken else ""
+
+
+def leave_what_runs_on(stuck: int, code: int) -> None:
+    """End this process here if tasks will not end, or what they run in threads: Python would wait for them for ever."""
+    until = time.monotonic() + PATIENCE
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    left = max(stuck, sum(thread.is_alive() for thread in threads))
+    if left:
+        what = "a task" if left == 1 else f"{left:,} tasks"
+        log.warning(
+            "left %s that would not end; what runs in a child process can be killed, a thread cannot", what
+        )
+        _exit(code)
+    threading.Thread(target=_last_resort, args=(code,), name="sublet-last-resort", daemon=True).start()
+
+
+def _last_resort(code: int) -> None:
+    """What tasks have left behind (asyncio tasks that swallow their end, threads of their own) must not keep this process."""
+    time.sleep(LAST_RESORT)  # an orderly exit ends this thread, too
+    log.warning("left what tasks had left behind: it did not end in %g s", LAST_RESORT)
+    _exit(code)
+
+
+def _exit(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

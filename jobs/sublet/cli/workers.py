@@ -1,0 +1,165 @@
+"""`workers`: who is on the register, and what each of them holds; `workers drain` has some finish and go."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sublet.cli.events import short
+from sublet.cli.look import as_json
+from sublet.cli.output import Cell, document, duration, is_narrow, table, write
+from sublet.cli.parser import program
+from sublet.cli.session import client_of, clock, look, settings_of
+from sublet.client.client import SyncClient
+from sublet.connection.transport import follow_sync
+from sublet.errors import Invalid, Refused
+from sublet.model import WorkerInfo
+from sublet.protocol import keys
+from sublet.protocol.near import instead
+
+HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")
+SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
+"""What a narrow terminal is spared, in this order: the name that a worker gives itself has host and pid in it."""
+LATE = 15.0
+"""Seconds after which a worker, which is to be heard of every 5 s at least, is called silent."""
+JOBS = 3
+"""Ids that a line shows."""
+NAMED = 10
+"""Names that an error lists."""
+
+
+def workers(args: Namespace) -> int:
+    """Show the register, or have the named workers finish and go."""
+    verb, *names = args.words or [""]
+    if verb not in ("", "drain"):
+        raise Invalid(f"{verb[:60]!r}: write {program()} workers, or {program()} workers drain NAME…")
+    if verb and not names:
+        raise Invalid(f"NAME is missing: which worker is to finish and go? {program()} workers shows them")
+    with client_of(settings_of(args)) as client:
+        found = look(client, client.layout.workers(), None if verb else args)
+        if verb:
+            return _drain(client, found, [_meant(name, found) for name in names], args.json)
+        now = clock(client)
+    if args.json:
+        document([as_json(worker) for worker in found])
+    elif found:
+        table(HEADS, [_row(worker, now) for worker in found], SPARE)
+    else:
+        write(f"no workers: none is on the register; {program()} work MODULE:APP starts one")
+    return 0
+
+
+def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
+    said = [_said(worker.about.get(name)) for name in ("host", "pid", "platform")]
+    done = f"{_count(worker.about.get('completed')):,}"
+    return [
+        _name(worker.name),
+        *said,
+        _slots(worker),
+        f"{worker.leases:,}",
+        done,
+        seen(worker, now),
+        _jobs(worker),
+    ]
+
+
+def _name(name: str) -> str:
+    """A worker's name, or on a terminal as much of its end as leaves room for the rest of the line."""
+    return _end(name, 20) if is_narrow(110) else _end(name, 30) if is_narrow(160) else name
+
+
+def seen(worker: WorkerInfo, now: datetime) -> Cell:
+    """When it was last heard of; in yellow, and as a silence, once that is too long ago."""
+    silent = (now - worker.seen_at).total_seconds()
+    return (
+        Cell(f"{duration(silent)} ago")
+        if silent <= LATE
+        else Cell(f"silent for {duration(silent)}", "yellow")
+    )
+
+
+def _slots(worker: WorkerInfo) -> str:
+    """How many jobs it runs at a time, and with how many child processes, where it says so."""
+    slots, processes = _count(worker.about.get("slots")), _count(worker.about.get("processes"))
+    return f"{slots:,}{f' + {processes:,} proc.' if processes else ''}" if slots else ""
+
+
+def _jobs(worker: WorkerInfo) -> Cell:
+    shown = [short(job_id).strip() for job_id in worker.jobs[:JOBS]]
+    more = worker.leases - len(shown)
+    words = " ".join([*shown, *([f"and {more:,} more"] if more > 0 else [])])
+    return Cell(f"draining  {words}".rstrip(), "yellow") if worker.draining else Cell(words)
+
+
+def _said(value: Any) -> str:
+    """What a worker says of itself: workers of other languages may say anything, or nothing."""
+    return _end(str(value), 20) if isinstance(value, str) or _count(value) else ""
+
+
+def _count(value: Any) -> int:
+    """A number that can be one, else 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else 0
+
+
+def _end(text: str, most: int) -> str:
+    """The end of a text that is too long: of a name, where two on one host differ."""
+    return text if len(text) <= most else f"…{text[1 - most :]}"
+
+
+def _meant(word: str, known: list[WorkerInfo]) -> str:
+    """The worker that a word names: wholly, or by a beginning or an end that only one has. Raises Invalid if several have it."""
+    if not keys.is_name(word):
+        raise Invalid(f"worker {word[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    names = [worker.name for worker in known]
+    ways: tuple[Callable[[str], bool], ...] = (
+        word.__eq__,
+        lambda name: name.startswith(word) or name.endswith(word),
+    )
+    for way in ways:
+        fitting = [name for name in names if way(name)]
+        if len(fitting) > 1:
+            raise Invalid(
+                f"{word} may be any of {len(fitting)} workers: {_some(fitting)}; write more of the name"
+            )
+        if fitting:
+            return fitting[0]
+    return word
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
+
+
+def _drain(client: SyncClient, known: list[WorkerInfo], names: list[str], as_json: bool) -> int:
+    """Ask each, and say each answer. 1 if any was refused."""
+    answers, now = [_ask(client, known, name) for name in dict.fromkeys(names)], clock(client)
+    if as_json:
+        document(answers)
+    else:
+        by_name = {worker.name: worker for worker in known}
+        table(["WORKER", "ANSWER"], [[_name(each["worker"]), _cell(each, by_name, now)] for each in answers])
+    return 1 if any("error" in answer for answer in answers) else 0
+
+
+def _ask(client: SyncClient, known: list[WorkerInfo], name: str) -> dict[str, Any]:
+    names = [worker.name for worker in known]
+    if name not in names:
+        near = instead(name, names) or (
+            f"; there are: {_some(names)}" if names else ": none is on the register"
+        )
+        return {"worker": name, "error": "NOT_FOUND", "message": f"no worker {name}{near}"}
+    try:
+        return {"worker": name, "answer": follow_sync(client.transport.run, client.layout.drain(name))}
+    except Refused as error:
+        return {"worker": name, "error": error.code, "message": str(error)}
+
+
+def _cell(answer: dict[str, Any], known: dict[str, WorkerInfo], now: datetime) -> Cell:
+    if "error" in answer:
+        return Cell(f"refused: {answer['message']}", "red")
+    worker = known[answer["worker"]]
+    silent = seen(worker, now)
+    if silent.colour:
+        return Cell(f"asked, but it may be gone: {silent.text}", "yellow")
+    held = f"finishes the {worker.leases:,} that it holds" if worker.leases else "holds nothing"
+    return Cell(f"asked: it {held}, takes nothing more, and goes", "green")

@@ -1,0 +1,1 @@
+"""What producers and operators hold: clients, handles of jobs, schedules."""

@@ -1,0 +1,1 @@
+"""The only I/O with Redis: settings, URLs, transports, pipelines, routing."""

@@ -1,0 +1,164 @@
+"""What a Redis URL names: one server, the nodes of a cluster, or the sentinels that know which server is the primary."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+
+SCHEMES = ("redis", "rediss", "unix")
+"""The schemes of one server."""
+FORMS = (
+    "use redis://host:port/db, rediss://… or unix:///path; for several servers redis+cluster://host:port,host:port or "
+    "redis+sentinel://host:port,host:port/service/db; what a password has of / # ? @ is written %2F %23 %3F %40"
+)
+PORTS = {"cluster": 6379, "sentinel": 26379}
+
+_MANY = re.compile(r"(rediss?)\+(cluster|sentinel)://(?:([^/?#]*)@)?([^/?#@]+)(?:/([^?#]*))?(?:\?([^#]*))?")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,]+)(?::([0-9]{1,5}))?")
+_SERVICE = re.compile(r"([^/]+)(?:/([0-9]*))?")
+_DATABASE = re.compile("[0-9]{1,9}")
+_YES = ("1", "true", "yes", "on", "t", "y")
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """A URL that names several servers, taken apart: `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
+
+    kind: str
+    scheme: str
+    user: str
+    hosts: tuple[str, ...]
+    service: str
+    database: str
+    options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def read(cls, url: str) -> "Many | None":
+        """Take a URL apart; None where it names one server. Raises ValueError for one that cannot be."""
+        if not re.match(r"rediss?\+", url):
+            return None
+        found = _MANY.fullmatch(url)
+        if found is None:
+            raise ValueError(FORMS)
+        scheme, kind, user, hosts, path, query = found.groups()
+        place = _SERVICE.fullmatch(path or "") if kind == "sentinel" else re.fullmatch("()(0?)", path or "")
+        if place is None:
+            raise ValueError(
+                "name the sentinels' service: …/mymaster"
+                if kind == "sentinel"
+                else "a cluster has database 0 only"
+            )
+        addresses = tuple(_address(host, PORTS[kind]) for host in hosts.split(","))
+        options = tuple(parse_qsl(query or "", keep_blank_values=True))
+        return cls(kind, scheme, f"{user}@" if user else "", addresses, place[1], place[2] or "", options)
+
+    def node(self, address: str) -> str:
+        """The URL of the server at an address, host:port."""
+        return f"{self.scheme}://{self.user}{address}/{self.database}{self._query()}"
+
+    def sentinel(self, address: str) -> str:
+        """The URL of a sentinel: its user and password are those of the URL's query, if they are there."""
+        said = dict(self.options)
+        user, password = (
+            quote(said.get(f"sentinel_{name}", ""), safe="") for name in ("username", "password")
+        )
+        return f"{self.scheme}://{f'{user}:{password}@' if password else ''}{address}{self._query()}"
+
+    def _query(self) -> str:
+        kept = [(name, value) for name, value in self.options if not name.startswith("sentinel_")]
+        return f"?{urlencode(kept)}" if kept else ""
+
+
+def _address(text: str, port: int) -> str:
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text[:80]!r} is no host:port")
+    return f"{found[1]}:{found[2] or port}"
+
+
+def address(host: str, port: int | str) -> str:
+    """host:port, with an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def plain(url: str) -> str:
+    """The URL with its scheme in small letters, as everybody reads it."""
+    scheme, there, rest = url.partition("://")
+    return f"{scheme.lower()}{there}{rest}" if there else url
+
+
+def servers(url: str) -> Iterator[str]:
+    """The URLs of the single servers that a URL names. Raises ValueError for one that cannot be."""
+    many = Many.read(url)
+    if many is None:
+        yield url
+    else:
+        yield from (many.node(host) for host in many.hosts)
+
+
+def flaw(text: str) -> str:
+    """Why this cannot be the URL of a Redis, in words that hold no secret; empty where it may be."""
+    try:
+        wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
+    except ValueError:  # a port or a host name that cannot be
+        return FORMS
+    return wrong[0] if wrong else ""
+
+
+def _flaw(text: str) -> str:
+    """The same of one server. redis-py would take digits from a path as they come, and database 0 where there are none."""
+    parts = urlsplit(text)
+    if _is_past_the_ports(parts):
+        return "its port is out of range: use 1 to 65535"
+    if not _is_server(text):
+        return FORMS
+    in_path = set() if parts.scheme == "unix" else {parts.path.strip("/")} - {""}
+    named = in_path | {
+        value for name, value in parse_qsl(parts.query, keep_blank_values=True) if name == "db"
+    }
+    strange = next((name for name in sorted(named) if not _DATABASE.fullmatch(name)), None)
+    if strange is not None:  # what has an @ may be of a password
+        return FORMS if "@" in strange else f"database {strange[:40]!r} is no number; {FORMS}"
+    return f"it names several databases; {FORMS}" if len(named) > 1 else ""
+
+
+def unknown(error: TypeError, url: str) -> str:
+    """What redis-py says of a parameter that it does not know, in words for people that hold no secret."""
+    if "@" in urlsplit(url).query:
+        return FORMS
+    found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
+    return (
+        f"its parameter {found[1]} is not known"
+        if found
+        else "it has a parameter that is not known, or of a wrong kind"
+    )
+
+
+def _is_past_the_ports(parts: SplitResult) -> bool:
+    port = parts.netloc.rpartition("@")[2].rpartition(":")[2]
+    if (
+        parts.scheme not in ("redis", "rediss")
+        or not re.fullmatch("[0-9]+", port)
+        or "@" in parts.path + parts.query
+    ):
+        return False  # what has an @ behind it may be of a password
+    return not 1 <= int(port) <= 65535
+
+
+def _is_server(text: str) -> bool:
+    parts = urlsplit(text)
+    (parts.hostname or "").encode("idna")
+    split = (
+        parts.scheme != "unix" and "@" in parts.path
+    )  # a / in a password ends the host, unless it is written %2F
+    small = text.startswith(f"{parts.scheme}:")  # redis-py takes no others
+    return small and parts.scheme in SCHEMES and parts.port != 0 and not parts.fragment and not split
+
+
+def unverified(url: str) -> str:
+    """The option by which a URL would have TLS without the server's certificate, or its name, being looked at; else empty."""
+    for name, value in parse_qsl(urlsplit(url).query):
+        lax = value.lower() not in _YES if name == "ssl_check_hostname" else value.lower() != "required"
+        if name in ("ssl_cert_reqs", "ssl_check_hostname") and lax:
+            return f"{name}={value}"
+    return ""

@@ -1,0 +1,1 @@
+"""Tools for developers: the demo, `sublet dev`, the embedded server, conformance."""

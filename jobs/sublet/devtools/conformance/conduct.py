@@ -1,0 +1,111 @@
+"""What every command must keep to, whatever the trial: rules that are read off what a client has sent."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+from sublet.devtools.conformance.proxy import Seen, text
+from sublet.devtools.conformance.rules import LEASE
+from sublet.devtools.conformance.stage import Stage
+from sublet.protocol import keys
+
+ID_LENGTH, ID_CHANGE = 22, 8
+"""Characters of a claim id, and in how many of them two ids differ at least."""
+DELAY_MAX = 86_400_000
+"""ms of the longest delay that a client has a reason for in these trials: a day. A moment is more."""
+
+
+async def judge_conduct(stage: Stage) -> None:
+    """Judge the rules about every command by what was seen in this trial."""
+    if not stage.seen("claim"):
+        return
+    checks: dict[str, Callable[[Stage], Awaitable[str] | str]] = {
+        "claim-ids": _claim_ids,
+        "own-name": _own_name,
+        "names-queues": _names_queues,
+        "durations": _durations,
+        "scripts-only": _scripts_only,
+    }
+    for name, check in checks.items():
+        if stage.judge.asks(name):
+            seen = check(stage)
+            stage.judge.note(name, seen if isinstance(seen, str) else await seen)
+
+
+def _claim_ids(stage: Stage) -> str:
+    last: dict[str, Seen] = {}
+    for seen in stage.seen("claim"):
+        claim_id = seen.args[0]
+        if not re.fullmatch(rf"[A-Za-z0-9_.:-]{{{ID_LENGTH},64}}", claim_id):
+            return f"claim id {claim_id[:80]!r} is not {ID_LENGTH} to 64 of A-Z a-z 0-9 _ . : -"
+        before = last.get(claim_id)
+        heard = before and before.replied_at and not before.fate and before.link not in stage.proxy.broken
+        if before and heard and not before.refused:
+            return f"claim id {claim_id!r} was answered, and came again with another claim"
+        alike = next(
+            (other for other in last if other != claim_id and _differ(other, claim_id) < ID_CHANGE), None
+        )
+        if alike:
+            return f"claim ids {alike!r} and {claim_id!r} differ in {_differ(alike, claim_id)} places: that is not random"
+        last[claim_id] = seen
+    return ""
+
+
+def _differ(one: str, other: str) -> int:
+    return abs(len(one) - len(other)) + sum(a != b for a, b in zip(one, other, strict=False))
+
+
+def _own_name(stage: Stage) -> str:
+    names = {seen.args[1] for seen in stage.seen("claim")}
+    bad = next((name for name in names if not keys.is_name(name)), None)
+    if bad is not None:
+        return f"{bad[:140]!r} is no name"
+    return f"one process used {len(names)} names" if len(names) > stage.started else ""
+
+
+def _names_queues(stage: Stage) -> str:
+    for seen in stage.seen("claim"):
+        if seen.args[4:] != stage.queues:
+            return f"told {','.join(stage.queues)}, it claimed from {','.join(seen.args[4:])[:120]}"
+    return ""
+
+
+def _durations(stage: Stage) -> str:
+    for seen in stage.seen("claim", "heartbeat"):
+        lease = seen.args[2] if seen.verb == "claim" else seen.args[0]
+        if lease != str(LEASE * 1000):
+            return f"{seen.verb} asked for a lease of {lease[:40]} ms, and SUBLET_LEASE is {LEASE} (seconds)"
+    for seen in stage.seen("release"):
+        bad = next(
+            (delay for delay in seen.args[2::4] if not delay.isdigit() or int(delay) > DELAY_MAX), None
+        )
+        if bad is not None:
+            return f"release named a delay of {bad[:40]} ms"
+    if any(
+        word.startswith("at=") for seen in stage.seen("submit") for word in " ".join(seen.args[3::5]).split()
+    ):
+        return "submit named a moment (at=) that nobody had asked for"
+    return ""
+
+
+async def _scripts_only(stage: Stage) -> str:
+    markers = {keys.wake(stage.base, name) for name in stage.queues}
+    own = keys.wake(
+        stage.base, "|"
+    )  # what follows is the client's: a list by which it ends its own blocking read
+    writes = {text(name).upper() for name in await stage.raw("COMMAND LIST", "FILTERBY", "ACLCAT", "write")}
+    taken = 0
+    for seen in stage.proxy.log:
+        if seen.name in ("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL"):
+            if not seen.verb:
+                return f"{seen.name} of a script that is none of this version's lua/ ({' '.join(seen.args)[:60]})"
+        elif seen.name in ("BLPOP", "BRPOP") and all(
+            key in markers or key.startswith(own) for key in seen.args[:-1]
+        ):
+            taken += isinstance(seen.reply, list) and text(seen.reply[0]) in markers
+        elif seen.name in ("LPUSH", "PEXPIRE") and seen.args[0].startswith(own):
+            continue
+        elif seen.name in ("LPUSH", "RPUSH") and seen.args[0] in markers and len(seen.args) == 2 and taken:
+            taken -= 1  # put back, for another worker
+        elif seen.name in writes:
+            return f"{seen.name} {' '.join(seen.args)[:80]}"
+    return ""

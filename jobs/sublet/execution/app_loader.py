@@ -1,0 +1,91 @@
+"""Finds the app that a command line or the environment names, and says in one line why it cannot."""
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sublet.app import App
+from sublet.errors import Invalid
+from sublet.protocol.near import instead
+
+INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of what was installed, though it may be in an environment that lies in this folder."""
+
+
+def load_app(place: str) -> App:
+    """The app at MODULE:APP, or the only app of MODULE. The current folder comes first on the path. Raises Invalid."""
+    name, _, attribute = place.partition(":")
+    if name.endswith(".py") or os.sep in name:
+        dotted = name.removeprefix("./").removesuffix(".py").replace(os.sep, ".")
+        raise Invalid(f"{name} is a file; write it as a module: {dotted}:{attribute or 'app'}")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise Invalid(f"{place!r} names no module; write MODULE:APP, e.g. tasks:app")
+    module = _import(name)
+    apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+    if not attribute and len(apps) != 1:
+        raise Invalid(
+            f"module {name} has {f'{len(apps)} apps; write {name}:{apps[0]}' if apps else 'no app; make one: app = App()'}"
+        )
+    found: Any = module
+    for part in (attribute or apps[0]).split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise Invalid(
+            f"module {name} has no {attribute!r}{_beside(apps) or instead(attribute, vars(module))}"
+        )
+    if not isinstance(found, App):
+        raise Invalid(f"{place} is no App, it is of type {type(found).__name__}{_beside(apps)}")
+    return found
+
+
+def target_of(place: str) -> str:
+    """The whole name of the app at MODULE[:APP], once it is loaded: whose its schedules are."""
+    name, _, attribute = place.partition(":")
+    if attribute:
+        return place
+    return f"{name}:{next(key for key, value in vars(sys.modules[name]).items() if isinstance(value, App))}"
+
+
+def _beside(apps: list[str]) -> str:
+    return f" (there is {', '.join(apps)})" if apps else ""
+
+
+def _import(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            near = instead(name, [path.stem for path in Path(here).glob("*.py")])
+            raise Invalid(f"there is no module {name} in {here} or on Python's path{near}") from error
+        raise Invalid(_why(name, error)) from error
+    except BaseException as error:  # whatever a module does on import, exiting included, is told in a line
+        raise Invalid(_why(name, error)) from error
+
+
+def _why(name: str, error: BaseException) -> str:
+    words = " ".join(str(error).split())
+    if isinstance(error, SyntaxError):
+        words = f"{error.msg} ({Path(error.filename or '?').name}:{error.lineno})"
+    else:
+        words = f"{words} ({_place(error)})".lstrip()
+    return f"module {name} cannot be imported: {type(error).__name__}: {words}; --debug shows the whole trace"
+
+
+def _place(error: BaseException) -> str:
+    """File and line where it went wrong: the last one of this folder's own files, else the last one at all."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
+    ]
+    here = [frame for frame in frames if frame.filename.startswith(os.getcwd() + os.sep)]
+    own = [frame for frame in here if not INSTALLED & {*Path(frame.filename).parts}]
+    last = (own or frames)[-1]
+    return f"{os.path.relpath(last.filename) if own else last.filename}:{last.lineno}"

@@ -1,0 +1,1 @@
+"""Operations that take several calls, without I/O: maintenance, statistics, pools, repair."""

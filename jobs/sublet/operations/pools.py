@@ -1,0 +1,231 @@
+"""Pools as they are kept in Redis, without I/O: the calls of their scripts, and the plans over them.
+
+They live in partition 0, whichever partition their queues live in.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sublet.connection.transport import Plan
+from sublet.errors import Changed, Invalid, NotFound
+from sublet.operations import statistics
+from sublet.operations.pool import Pool, check, pool_from, sum_from
+from sublet.protocol import keys, reads
+from sublet.protocol.keys import is_name, partition_of_queue
+from sublet.protocol.scripts import Call, script
+from sublet.scaling.invokers import check_target
+
+LOOKS = 5
+"""How often a change looks again at a pool that others keep changing."""
+MOST = 100
+"""Pools whose sums are looked at together."""
+COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "words")
+"""What is counted of a pool, and what was said of the last failure."""
+
+
+class Summoning(NamedTuple):
+    """What a pool's sum came to."""
+
+    given: int
+    """How many workers the caller has to invoke now: the summonses are `<summons>.1`, `<summons>.2` …"""
+    word: str
+    """`leave` or `stay`, for a worker that asked; else empty."""
+    settings: str
+    target: str
+    sum: Mapping[str, int]
+    """The numbers behind it: ready running rate (jobs that come in 1000 s) run (ms) wanted crew summoned owed."""
+
+
+class Elsewhere(NamedTuple):
+    """A queue that lives in another partition than the pools: what it has now, and what it has had since the beginning."""
+
+    queue: str
+    ready: int
+    running: int
+    finished: int
+    ended: int
+    took: int
+
+
+def pool(base: str, name: str, revision: int, settings: str, target: str) -> Call[str]:
+    """Put a pool, at the revision that was seen; without settings, remove it. `created`, `changed`, `removed`; raises Changed."""
+    return script("pool").call(
+        base, bytes.decode, pool=name, revision=revision, settings=settings, target=target
+    )
+
+
+def summon(
+    base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
+) -> Call[Summoning]:
+    """Ask for up to `n` (≤ 100) summonses; with 0, look at the sum. Raises NotFound."""
+
+    def read(reply: list[Any]) -> Summoning:
+        given, word, settings, target, *rest = reply
+        numbers = {rest[i].decode(): int(rest[i + 1]) for i in range(0, len(rest), 2)}
+        return Summoning(int(given), word.decode(), reads.shown(settings), reads.shown(target), numbers)
+
+    rest = [field for queue in elsewhere for field in queue]
+    return script("summon").call(base, read, rest, pool=name, summons=summons, n=n, leaver=leaver)
+
+
+def complain(base: str, name: str, *, summons: str, n: int, words: str) -> Call[str]:
+    """Say that `n` summoned workers could not be invoked, and why. `noted`."""
+    return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, words=words)
+
+
+# plans
+
+
+def known(bases: Sequence[str]) -> Plan[list[Pool]]:
+    """All pools by name, with what was counted of each. What somebody else has put there, and is no pool, is left out."""
+    stored: dict[str, str] = yield _stored(bases[0])
+    counted: list[dict[str, str]] = (yield _counted(bases[0], list(stored))) if stored else []
+    found = [
+        _pool(name, text, numbers) for (name, text), numbers in zip(stored.items(), counted, strict=True)
+    ]
+    return sorted((pool for pool in found if pool), key=lambda pool: pool.name)
+
+
+def get(bases: Sequence[str], name: str) -> Plan[Pool]:
+    """One pool. Raises NotFound."""
+    found = next((pool for pool in (yield from known(bases)) if pool.name == name), None)
+    if found is None:
+        raise NotFound(f"no pool {name[:130]}")
+    return found
+
+
+def put(bases: Sequence[str], wish: Pool, revision: int | None = None) -> Plan[str]:
+    """Have a pool be as it is wished: `created`, `changed` or `unchanged`. Raises Invalid, or Changed if a revision was given.
+
+    Without one, whatever the pool was before.
+    """
+    check(wish)
+    check_target(wish.invoker, wish.target)
+    for looks in range(1 if revision is not None else LOOKS, 0, -1):
+        seen = revision
+        if seen is None:
+            there: dict[str, str] = yield _stored(bases[0])
+            before = _pool(wish.name, there.get(wish.name, ""), {})
+            if before and (before.words, before.target) == (wish.words, wish.target):
+                return "unchanged"
+            seen = _revision(there.get(wish.name, ""))
+        try:
+            answer: str = yield pool(bases[0], wish.name, seen, wish.words, wish.target)
+            return answer
+        except Changed:
+            if looks == 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan[str]:
+    """Have nobody summoned for a pool any more: `removed`, also when it was not there. Raises Changed if a revision was given."""
+    if not is_name(name):
+        raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    for looks in range(1 if revision is not None else LOOKS, 0, -1):
+        there: dict[str, str] = yield _stored(bases[0])
+        if name not in there:
+            return "removed"
+        try:
+            answer: str = yield pool(
+                bases[0], name, _revision(there[name]) if revision is None else revision, "", ""
+            )
+            return answer
+        except Changed:
+            if looks == 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def look(bases: Sequence[str], pool: Pool) -> Plan[Pool]:
+    """The pool with its sum. Nothing is written. Raises NotFound."""
+    found = yield from ask(bases, pool.name, pool.queues, summons=new_summons(), n=0)
+    return pool.model_copy(update={"sum": sum_from(found.sum)})
+
+
+def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
+    """All pools, or the one of a name, each with its sum; at most a hundred have one. Nothing is written. Raises NotFound."""
+    found = [(yield from get(bases, name))] if name else (yield from known(bases))
+    looked: list[Pool] = []
+    for one in found:
+        try:
+            looked.append((yield from look(bases, one)) if len(looked) < MOST else one)
+        except NotFound:  # removed meanwhile
+            if name:
+                raise
+    return looked
+
+
+def ask(
+    bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
+) -> Plan[Summoning]:
+    """Ask for up to `n` summonses, or whether a worker may leave, with the numbers of queues in other partitions."""
+    elsewhere: list[Elsewhere] = []
+    for base in bases[1:]:
+        own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]
+        numbers: list[statistics.QueueNumbers] = (yield statistics.queues(base, own)) if own else []
+        elsewhere += [_elsewhere(each) for each in numbers]
+    found: Summoning = yield summon(bases[0], name, summons=summons, n=n, leaver=leaver, elsewhere=elsewhere)
+    return found
+
+
+def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]:
+    """Have the averages of a pool taken, for whoever scales it by other means. Raises NotFound."""
+    yield from ask(
+        bases, name, queues, summons=new_summons(), n=0, leaver=new_summons()
+    )  # a leaver that is not there
+
+
+def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
+    """May a worker of a pool go, which is idle? If so it counts no more from this moment on. Where there is no pool, it may."""
+    stored: dict[str, str] = yield _stored(bases[0])
+    there = _pool(name, stored.get(name, ""), {})
+    if there is None:
+        return True
+    found = yield from ask(bases, name, there.queues, summons=new_summons(), n=0, leaver=worker)
+    return found.word != "stay"
+
+
+def new_summons() -> str:
+    """What a caller's summonses are called."""
+    return secrets.token_hex(12)
+
+
+def _elsewhere(queue: statistics.QueueNumbers) -> Elsewhere:
+    ended = queue.completed.count + queue.failed.count
+    finished = queue.completed.count + queue.dead + queue.cancelled
+    took = queue.completed.total_ms + queue.failed.total_ms
+    return Elsewhere(queue.name, 0 if queue.paused else queue.queued, queue.running, finished, ended, took)
+
+
+def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:
+    try:
+        return pool_from(name, stored, counted)
+    except (*reads.SPOILED, OSError):  # of a moment in no year that there is
+        return None
+
+
+def _revision(stored: str) -> int:
+    """The revision that a change must name; what is no pool has none that could be named, and is refused as Changed."""
+    head = stored.partition(" ")[0]
+    return int(head) if head.isascii() and head.isdigit() else 0
+
+
+def _stored(base: str) -> Call[dict[str, str]]:
+    """What is stored of each pool, by name."""
+
+    def read(reply: Any) -> dict[str, str]:
+        return {name: reads.shown(said) for name, said in reads.pairs(reply).items()} if reply else {}
+
+    return Call((("HGETALL", keys.pools(base)),), read)
+
+
+def _counted(base: str, names: Sequence[str]) -> Call[list[dict[str, str]]]:
+    """What was counted of these pools."""
+
+    def read(reply: Sequence[Any]) -> list[dict[str, str]]:
+        texts = [[reads.shown(value) if value else "" for value in values] for values in reply]
+        return [dict(zip(COUNTED, values, strict=True)) for values in texts]
+
+    return reads.together([("HMGET", keys.pool(base, name), *COUNTED) for name in names], read)

@@ -1,0 +1,224 @@
+"""What is counted, as numbers, without I/O: what each queue has now, what became of its jobs, and how long that took.
+
+The scripts count; here it is read, in calls that are bounded however many queues and jobs there are.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sublet.protocol import keys
+from sublet.protocol.reads import TOTALS, number, pairs, shown, together
+from sublet.protocol.scripts import Call
+
+BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
+"""ms: up to which each class of a histogram goes; the scripts have the same. One class more has no bound."""
+MOST = 1000
+"""Queues that are looked at, at most."""
+SEEN = 60_000
+"""ms since which a worker must have been heard of to count as one that is here."""
+OTHERS = "*"
+"""Under this name the scripts count what they count by queue no more: there are too many."""
+
+_FINISHED = ("completed", "dead", "cancelled")
+_CLASSES = (*map(str, BOUNDS), "inf")
+_TIMED = ("wait", "completed", "failed")
+_FIELDS = (
+    *(f"{what} {last}" for what in _TIMED for last in (*_CLASSES, "ms")),
+    "dead jobs",
+    "cancelled jobs",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long something took: how often by class (not summed up), and the sum in ms."""
+
+    classes: tuple[int, ...] = (0,) * len(_CLASSES)
+    total_ms: int = 0
+
+    def __add__(self, other: "Times") -> "Times":
+        return Times(
+            tuple(map(sum, zip(self.classes, other.classes, strict=True))), self.total_ms + other.total_ms
+        )
+
+    @property
+    def count(self) -> int:
+        """How often."""
+        return sum(self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNumbers:
+    """One queue in numbers: what it has now, and what was counted since it was first used."""
+
+    name: str
+    scheduled: int
+    queued: int
+    running: int
+    paused: bool
+    head: str | None
+    """The id of the job that goes next."""
+    wait: Times
+    """From when each job was to run for the first time to its first claim."""
+    completed: Times
+    """The attempts that ended in a result."""
+    failed: Times
+    """The attempts that ended in a failure which their worker told."""
+    dead: int
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A partition as a whole, and which queues it has."""
+
+    now: int
+    """ms by the server's clock."""
+    sizes: dict[str, int]
+    """How many jobs are in each of the partition's own structures."""
+    totals: dict[str, int]
+    upkeep_at: int | None
+    upkeep_by: str
+    """Who saw to what was due then; empty if nobody ever had to."""
+    known: int
+    """How many queues there are."""
+    busy: dict[str, int]
+    """Queues where something waits or runs, and how much: all of them, if they are few."""
+    others: frozenset[str]
+    """More queues, likewise."""
+
+
+def survey(base: str) -> Call[Survey]:
+    """A partition as a whole: one round trip, which looks at some thousand queues at most."""
+
+    def read(reply: Sequence[Any]) -> Survey:
+        time, fields, lines, known, backlog, queues, *sizes = reply
+        totals, (_, scanned), (_, names) = pairs(fields) if fields else {}, backlog, queues
+        jobs = {name[:-5]: _whole(value) for name, value in pairs(scanned).items() if name.endswith(" jobs")}
+        upkeep, _, by = totals.get("upkeep", b"").partition(b" ")
+        return Survey(
+            now=int(time[0]) * 1000 + int(time[1]) // 1000,
+            sizes=dict(zip(keys.STRUCTURES, map(int, sizes), strict=True)),
+            totals={name: _whole(totals.get(name)) for name in TOTALS},
+            upkeep_at=max(0, number(upkeep)) or None,
+            upkeep_by=shown(by),
+            known=int(lines) - int(known),
+            busy={name: count for name, count in jobs.items() if count > 0},
+            others=frozenset(pairs(names)) - {OTHERS},
+        )
+
+    queues, backlog = keys.queues(base), keys.backlog(base)
+    commands: list[tuple[Any, ...]] = [
+        ("TIME",),
+        ("HGETALL", base),
+        ("HLEN", queues),
+        ("HEXISTS", queues, "*"),
+    ]
+    commands += [("HSCAN", backlog, 0, "COUNT", 3 * MOST), ("HSCAN", queues, 0, "COUNT", MOST)]
+    return together([*commands, *(("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES)], read)
+
+
+def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
+    """Base → the queues to look at: the busiest first, then the others by name; no more than `MOST` in all."""
+    places = [
+        (-survey.busy.get(name, 0), name, base)
+        for base, survey in found.items()
+        for name in survey.others | set(survey.busy)
+    ]
+    chosen: dict[str, list[str]] = {base: [] for base in found}
+    for _, name, base in sorted(places)[:MOST]:
+        chosen[base].append(name)
+    return chosen
+
+
+def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
+    """These queues in numbers, known or not. `*` is what was counted of all that have no numbers of their own."""
+
+    def read(reply: Sequence[Any]) -> list[QueueNumbers]:
+        settings, backlog, counted, *rest = reply
+        return [
+            _queue(
+                name,
+                settings[i],
+                backlog[2 * i : 2 * i + 2],
+                counted[i * len(_FIELDS) : (i + 1) * len(_FIELDS)],
+                *pair,
+            )
+            for i, (name, pair) in enumerate(zip(names, zip(rest[::2], rest[1::2], strict=True), strict=True))
+        ]
+
+    commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
+    commands.append(
+        ("HMGET", keys.backlog(base), *(f"{name} {what}" for name in names for what in ("jobs", "running")))
+    )
+    commands.append(("HMGET", keys.counts(base), *(f"{name} {field}" for name in names for field in _FIELDS)))
+    for name in names:
+        commands += [("ZCARD", keys.queue(base, name)), ("ZRANGE", keys.queue(base, name), 0, 0)]
+    return together(commands, read)
+
+
+def _queue(
+    name: str, settings: bytes | None, backlog: Sequence[Any], counted: Sequence[Any], queued: Any, head: Any
+) -> QueueNumbers:
+    """The reads are of one moment each, not of one for all: what is a difference may be a little off, and never below 0."""
+    jobs, running = max(0, _whole(backlog[0])), max(0, _whole(backlog[1]))
+    numbers = dict(zip(_FIELDS, map(_whole, counted), strict=True))
+    wait, completed, failed = _times(numbers)
+    return QueueNumbers(
+        name=name,
+        scheduled=max(0, jobs - int(queued) - running),
+        queued=int(queued),
+        running=running,
+        paused=name != OTHERS and b" paused=" in (settings or b""),
+        head=shown(head[0]) if head else None,
+        wait=wait,
+        completed=completed,
+        failed=failed,
+        dead=numbers["dead jobs"],
+        cancelled=numbers["cancelled jobs"],
+    )
+
+
+def _times(numbers: Mapping[str, int]) -> Iterator[Times]:
+    for what in _TIMED:
+        yield Times(tuple(numbers[f"{what} {last}"] for last in _CLASSES), numbers[f"{what} ms"])
+
+
+def _whole(value: bytes | None) -> int:
+    """A number as the scripts write it; 0 for what is missing, or was spoiled."""
+    try:
+        return int(value or 0)
+    except ValueError:
+        return 0
+
+
+def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
+    """Since when (ms) each of these jobs was to run; None for one that is gone by now.
+
+    That is the end of its last backoff or delay, and where there was none the moment it was to run for the first time.
+    """
+
+    def read(reply: Sequence[Any]) -> list[int | None]:
+        return [_due(spec, ended or b"") if spec else None for spec, ended in reply]
+
+    return together([("HMGET", keys.job(base, job_id), "spec", "ended") for job_id in job_ids], read)
+
+
+def _due(spec: bytes, ended: bytes) -> int | None:
+    _, _, again = ended.partition(b" scheduled ")
+    if again.isdigit():
+        return int(again)
+    words = shown(spec.partition(b"\n")[0]).split(" ")
+    if len(words) < 3 or not words[2].isdigit():
+        return None
+    rules = dict(word.partition("=")[::2] for word in words[3:])
+    at, delay, submitted_at = rules.get("at", ""), rules.get("delay", ""), int(words[2])
+    return max(
+        submitted_at, int(at) if at.isdigit() else submitted_at + (int(delay) if delay.isdigit() else 0)
+    )
+
+
+def here(base: str, now: int) -> Call[int]:
+    """How many workers on the register were heard of in the last minute."""
+    return Call((("ZCOUNT", keys.workers(base), now - SEEN, "+inf"),), int)

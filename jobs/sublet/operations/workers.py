@@ -1,0 +1,161 @@
+"""The register of workers: who is here, what each holds, and how the leases of those that are gone come back.
+
+Reads and plans, without I/O. The register itself is in partition 0; leases are wherever their jobs are.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sublet.connection.transport import Plan
+from sublet.errors import Invalid, NotFound
+from sublet.model import WorkerInfo
+from sublet.protocol import keys, verbs
+from sublet.protocol.reads import DIGITS, LAST, json_of, number, pairs, shown, together
+from sublet.protocol.scripts import Call
+
+MOST = 1000
+"""Workers that are shown at most, the latest heard of first."""
+SHOWN = 100
+"""Ids of a worker's jobs that are shown at most."""
+PAGE = 500
+"""Running jobs that are looked at in one round trip."""
+
+
+def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
+    """All workers on the register, the latest heard of first; with `jobs`, what each of them holds."""
+    seen = yield _seen(bases[0])
+    found: list[WorkerInfo] = (yield _cards(bases[0], seen)) if seen else []
+    held = (yield from _held(bases, {worker.name for worker in found})) if jobs and found else {}
+    return [
+        worker.model_copy(
+            update={
+                "leases": len(held.get(worker.name, ())),
+                "jobs": tuple(id for _, id, _ in held.get(worker.name, ())[:SHOWN]),
+            }
+        )
+        for worker in found
+    ]
+
+
+def drain(bases: Sequence[str], name: str) -> Plan[str]:
+    """Ask a worker to finish and go. `drain`. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
+    found = yield from worker(bases, name)
+    answer: str = yield verbs.drain(bases[0], name, found.life)
+    return answer
+
+
+def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
+    """One worker on the register, without what it holds. Raises Invalid for a name that cannot be, NotFound for one not there."""
+    if not keys.is_name(name):
+        raise Invalid(f"worker {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
+    if not found:
+        raise NotFound(f"no worker {name}")
+    return found[0]
+
+
+def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
+    """Strike off workers (name → life) that are gone for good, and end what leases they held. How many those were.
+
+    Workers enlist before they claim. So what the register still says of a life, after its leases were found, makes sure that
+    they are that life's: a worker that was started anew under the same name keeps what it has.
+    """
+    if not gone:
+        return 0
+    ended, now = 0, datetime.now(UTC)
+    held = yield from _held(bases, set(gone))
+    there: list[WorkerInfo] = yield _cards(bases[0], [(name, now) for name in gone])
+    for name, life in ((worker.name, worker.life) for worker in there if gone[worker.name] == worker.life):
+        for base in bases:
+            own = [(job_id, attempt) for of, job_id, attempt in held.get(name, ()) if of == base]
+            for i in range(0, len(own), verbs.SETTLE_MAX):
+                answers = yield verbs.reconcile(base, name, life, own[i : i + verbs.SETTLE_MAX])
+                ended += sum(answer not in ("LEASE_LOST", "NOT_FOUND") for answer in answers)
+        yield verbs.reconcile(bases[0], name, life, [])
+    return ended
+
+
+def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[str, str, int]]]]:
+    """The leases that these workers hold: for each, base, job and attempt."""
+    held: dict[str, list[tuple[str, str, int]]] = {}
+    for base in bases:
+        cursor, more = 0, True
+        while more:
+            cursor, ids = yield _running(base, cursor)
+            for job_id, worker, attempt in (yield _holders(base, ids)) if ids else ():
+                if worker in names:
+                    held.setdefault(worker, []).append((base, job_id, attempt))
+            more = cursor != 0
+    return held
+
+
+def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
+    """The names of enlisted workers, and when each was last heard of; the latest first, without what is no name or no moment."""
+
+    def read(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
+        flat = (
+            [part for pair in reply for part in pair]
+            if reply and isinstance(reply[0], list | tuple)
+            else reply
+        )
+        named = zip(map(shown, flat[::2]), flat[1::2], strict=True)
+        return [
+            (name, datetime.fromtimestamp(float(at) / 1000, UTC)) for name, at in named if keys.is_name(name)
+        ]
+
+    return Call(
+        (("ZRANGE", keys.workers(base), LAST, 0, "BYSCORE", "REV", "LIMIT", 0, MOST, "WITHSCORES"),), read
+    )
+
+
+def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerInfo]]:
+    """What these workers say of themselves; those that have left by then are left out, and what is only half a worker's."""
+
+    def read(reply: Sequence[Any]) -> list[WorkerInfo]:
+        found = zip(seen, (pairs(fields) if fields else {} for fields in reply), strict=True)
+        return [_worker(name, at, fields) for (name, at), fields in found if _is_whole(fields)]
+
+    return together([("HGETALL", keys.worker(base, name)) for name, _ in seen], read)
+
+
+def _is_whole(fields: dict[str, bytes]) -> bool:
+    """Is it a worker's card? Somebody may have spoiled it, or deleted a part."""
+    since = fields.get("enlisted_at", b"")
+    return fields.get("life", b"").isascii() and "life" in fields and since.isdigit() and len(since) <= DIGITS
+
+
+def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInfo:
+    about = json_of(fields.get("about"))
+    return WorkerInfo(
+        name=name,
+        life=fields["life"].decode(),
+        place=fields.get("place", b"").decode(errors="replace"),
+        enlisted_at=datetime.fromtimestamp(int(fields["enlisted_at"]) / 1000, UTC),
+        seen_at=seen_at,
+        draining="drain" in fields,
+        about=about if isinstance(about, dict) else {},
+    )
+
+
+def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
+    """The ids of some jobs that run, and the cursor of the next ones (0: that was all). None that stays is left out."""
+
+    def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
+        ids = reply[1][::2] if reply[1] and isinstance(reply[1][0], bytes) else [pair[0] for pair in reply[1]]
+        return int(reply[0]), [shown(job_id) for job_id in ids]
+
+    return Call((("ZSCAN", keys.structure(base, "running"), cursor, "COUNT", PAGE),), read)
+
+
+def _holders(base: str, job_ids: Sequence[str]) -> Call[list[tuple[str, str, int]]]:
+    """Of those of these jobs that run: id, worker, attempt; without those whose attempt somebody has spoiled."""
+
+    def read(reply: Sequence[Any]) -> list[tuple[str, str, int]]:
+        found = (
+            (job_id, worker, number(attempt))
+            for job_id, (worker, attempt) in zip(job_ids, reply, strict=True)
+        )
+        return [(job_id, shown(worker), attempt) for job_id, worker, attempt in found if worker and attempt]
+
+    return together([("HMGET", keys.job(base, job_id), "worker", "attempt") for job_id in job_ids], read)

@@ -1,0 +1,25 @@
+"""A payload: the arguments of a task by name, as the JSON object that travels."""
+
+import json
+from typing import Any
+
+from sublet.errors import Invalid
+
+
+def payload_of(value: Any) -> bytes:
+    """A payload from an object of arguments by name, or from its JSON. Raises Invalid for anything else."""
+    if isinstance(value, (bytes, str)):
+        try:
+            value = json.loads(value, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise Invalid(f"payload is not JSON: {error}") from None
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise Invalid("payload: use one JSON object, the task's arguments by name")
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"payload cannot be written as JSON: {error}") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")

@@ -1,0 +1,334 @@
+"""Plain reads, without I/O: what the structures say, made into models. Nothing here changes anything."""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from sublet.errors import NotFound, Unfit
+from sublet.model import FINISHED, Attempt, Job, Queue, State, Stats
+from sublet.protocol import keys
+from sublet.protocol.scripts import Call
+
+T = TypeVar("T")
+
+DIGITS = 14
+"""Of a number, or of a moment in ms, at most."""
+LAST = 10**DIGITS - 1
+"""The last moment, in ms: a score beyond it, or below 0, is none."""
+PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
+"""How many partitions there may be, as a base says it."""
+_NUMBER = re.compile(rb"-?[0-9]{1,14}")
+_LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
+_REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
+SPOILED = (ValueError, KeyError, OverflowError)
+"""What comes of reading a job that is gone, or whose fields none of our scripts has written."""
+
+TOTALS = (
+    "submitted",
+    "completed",
+    "failed",
+    "dead",
+    "cancelled",
+    "released",
+    "expired",
+    "lease_lost",
+    "queue_full",
+    "forgotten",
+)
+"""The counters kept in a base's hash since it was made."""
+
+
+def moment(milliseconds: bytes | str | float | None) -> datetime | None:
+    """A moment from milliseconds since 1970, as Redis keeps them. Raises ValueError for what is none."""
+    if milliseconds is None:
+        return None
+    at = float(milliseconds)
+    if not 0 <= at <= LAST:
+        raise ValueError(f"{at:g} is no moment")
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], T]) -> Call[T]:
+    """Several reads in one round trip; `read` gets their replies as a list, also where there is only one."""
+    return Call(tuple(commands), read if len(commands) > 1 else lambda reply: read([reply]))
+
+
+def get(base: str, job_id: str) -> Call[Job]:
+    """One job with its story. Raises NotFound for an unknown id."""
+
+    def read(reply: Sequence[Any]) -> Job:
+        fields, lease_end, due = reply
+        if not fields:
+            raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
+        try:
+            return job_from(job_id, pairs(fields), lease_end, due)
+        except SPOILED as error:
+            raise Unfit(
+                f"somebody else has written to job {job_id}: {type(error).__name__} in what is stored of it"
+            ) from None
+
+    hash_, running, scheduled = (
+        keys.job(base, job_id),
+        keys.structure(base, "running"),
+        keys.structure(base, "scheduled"),
+    )
+    return Call((("HGETALL", hash_), ("ZSCORE", running, job_id), ("ZSCORE", scheduled, job_id)), read)
+
+
+def digest(base: str, job_id: str) -> Call[str | None]:
+    """The rule `digest` of a job, which its submitter chose; None where it has none, or there is no such job."""
+
+    def read(reply: bytes | None) -> str | None:
+        words = shown((reply or b"").partition(b"\n")[0]).split(" ")[3:]
+        return next((word.removeprefix("digest=") for word in words if word.startswith("digest=")), None)
+
+    return Call((("HGET", keys.job(base, job_id), "spec"),), read)
+
+
+def pairs(reply: Any) -> dict[str, bytes]:
+    """What HGETALL answered, whichever shape the client gives it."""
+    if isinstance(reply, dict):
+        return {shown(name): value for name, value in reply.items()}
+    return {shown(reply[i]): reply[i + 1] for i in range(0, len(reply), 2)}
+
+
+def shown(raw: bytes) -> str:
+    """Text that is stored; with U+FFFD for bytes that are none, as somebody else has written them."""
+    return raw.decode("utf-8", "replace")
+
+
+def number(raw: bytes | None) -> int:
+    """A number that is stored; 0 for none, and for what is no number of up to 14 digits, as somebody else has written it."""
+    return int(raw) if raw and _NUMBER.fullmatch(raw) else 0
+
+
+def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: Any = None) -> Job:
+    """A job from its hash, and its scores in `running` and `scheduled`."""
+    header, _, inline = fields["spec"].partition(b"\n")
+    queue, task, submitted_at, *words = header.decode().split(" ")
+    rules = dict(word.split("=", 1) for word in words)
+    attempt, ops = int(fields.get("attempt", 0)), int(fields.get("ops", 0))
+    return Job(
+        id=job_id,
+        task=task,
+        queue=queue,
+        state=State(fields["state"].decode()),
+        priority=int(rules.get("priority", 0)),
+        key=rules.get("key"),
+        payload=json_of(inline or fields.get("payload")),
+        submitted_at=datetime.fromtimestamp(int(submitted_at) / 1000, UTC),
+        due_at=moment(due),
+        finished_at=moment(fields.get("finished_at")),
+        attempt=attempt,
+        max_attempts=int(rules.get("tries", 3)),
+        tries_left=int(fields["tries_left"]) if "tries_left" in fields else None,
+        worker=fields["worker"].decode() if "worker" in fields else None,
+        claimed_at=moment(fields.get("claimed_at")),
+        heartbeat_at=moment(fields.get("heartbeat_at")),
+        lease_expires_at=moment(lease_end),
+        progress=json_of(fields.get("progress")),
+        checkpoint=json_of(fields.get("checkpoint")),
+        log=_log(fields, attempt) if fields["state"] == b"running" else (),
+        trace=rules.get("trace"),
+        schedule=rules.get("schedule"),
+        run_at=moment(rules.get("at")),
+        cancel_requested_at=moment(fields.get("cancel_requested_at")),
+        attempts=tuple(_story(fields)),
+        result=json_of(fields.get("result")),
+        revision=attempt + ops,
+    )
+
+
+def json_of(raw: bytes | None) -> Any:
+    """The value, or the text itself where a foreign client wrote something that is not JSON."""
+    if not raw:
+        return None
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return raw.decode("utf-8", "replace")
+
+
+def _story(fields: dict[str, bytes]) -> Iterator[Attempt]:
+    for number in sorted(int(name[8:]) for name in fields if name.startswith("attempt:")):
+        yield attempt_from(
+            number, fields[f"attempt:{number}"].decode("utf-8", "replace"), _log(fields, number)
+        )
+
+
+def _log(fields: dict[str, bytes], number: int) -> tuple[str, ...]:
+    return tuple(fields.get(f"log:{number}", b"").decode("utf-8", "replace").splitlines())
+
+
+def attempt_from(number: int, text: str, log: tuple[str, ...] = ()) -> Attempt:
+    """One line of the story: `claimed_at worker ended_at code`, a line of message, then detail."""
+    line, _, rest = text.partition("\n")
+    claimed_at, worker, ended_at, code = line.split(" ", 3)
+    message, _, detail = rest.partition("\n")
+    return Attempt(
+        number=number,
+        worker=worker,
+        claimed_at=datetime.fromtimestamp(int(claimed_at) / 1000, UTC),
+        ended_at=datetime.fromtimestamp(int(ended_at) / 1000, UTC),
+        code=code,
+        message=message,
+        detail=detail,
+        log=log,
+    )
+
+
+SUMMARY = (
+    "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
+    "cancel_requested_at",
+)  # fmt: skip
+"""The fields that a list shows: no results, no large payloads, no story."""
+
+
+def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
+    """Several jobs, without those that are gone by then, and without results, stories and large payloads."""
+
+    def read(reply: Sequence[Any]) -> list[Job]:
+        found = []
+        for i, job_id in enumerate(job_ids):
+            values, lease_end, due = reply[3 * i : 3 * i + 3]
+            fields = {name: value for name, value in zip(SUMMARY, values, strict=True) if value is not None}
+            with contextlib.suppress(
+                *SPOILED
+            ):  # `get` says so of the one; it must not keep the others from being seen
+                found.append(job_from(job_id, fields, lease_end, due))
+        return found
+
+    running, scheduled = keys.structure(base, "running"), keys.structure(base, "scheduled")
+    commands: list[tuple[Any, ...]] = []
+    for job_id in job_ids:
+        commands += [
+            ("HMGET", keys.job(base, job_id), *SUMMARY),
+            ("ZSCORE", running, job_id),
+            ("ZSCORE", scheduled, job_id),
+        ]
+    return together(commands, read)
+
+
+def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
+    """`count` ids of one structure (a state, or `queue:<name>`) from position `start`; finished ones newest first."""
+    order = ("REV",) if structure in FINISHED else ()
+    command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
+    return Call((command,), lambda reply: [shown(i) for i in reply])
+
+
+def queues(base: str) -> Call[list[str]]:
+    """The names of all queues that ever had a job or a setting; without what can be none's."""
+    return Call(
+        (("HKEYS", keys.queues(base)),), lambda reply: sorted(filter(keys.is_name, map(shown, reply)))
+    )
+
+
+def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
+    """These queues, known or not: what is in them, and their settings. `*` has the settings of the whole partition."""
+
+    def read(reply: Sequence[Any]) -> list[Queue]:
+        settings, backlog, *lengths = reply
+        sizes = [
+            (max(0, number(backlog[i])), max(0, number(backlog[i + 1]))) for i in range(0, len(backlog), 2)
+        ]
+        return [
+            Queue(name=name, queued=int(length), jobs=size[0], bytes=size[1], **_settings(text or b""))
+            for name, text, size, length in zip(names, settings, sizes, lengths, strict=True)
+        ]
+
+    commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
+    commands.append(
+        ("HMGET", keys.backlog(base), *(f"{name} {what}" for name in names for what in ("jobs", "bytes")))
+    )
+    return together([*commands, *(("ZCARD", keys.queue(base, name)) for name in names)], read)
+
+
+def _settings(text: bytes) -> dict[str, Any]:
+    """`<revision> <verb> [name=value …]` as fields of a Queue; what is otherwise says nothing, and no script heeds it."""
+    revision, values = (
+        _REVISION.match(text),
+        {name.decode(): int(value) for name, value in _LIMIT.findall(text)},
+    )
+    paused_at = moment(values.pop("paused", None))
+    return {"revision": int(revision[1]) if revision else 0, "paused_at": paused_at, "limits": values}
+
+
+def stats(base: str, names: Sequence[str]) -> Call[Stats]:
+    """Jobs by state now, counted over `names` for the queued ones, and the totals since the beginning."""
+
+    def read(reply: Sequence[Any]) -> Stats:
+        fields, *sizes = reply
+        base_fields = pairs(fields) if fields else {}
+        states = {State(name): int(size) for name, size in zip(keys.STRUCTURES, sizes, strict=False)}
+        states[State.QUEUED] = sum(map(int, sizes[len(keys.STRUCTURES) :]))
+        at, _, by = base_fields.get("upkeep", b"").partition(b" ")
+        totals = {name: number(base_fields.get(name)) for name in TOTALS}
+        return Stats(
+            states=states,
+            totals=totals,
+            upkeep_at=moment(max(0, number(at)) or None),
+            upkeep_by=shown(by) or None,
+        )
+
+    commands: list[tuple[Any, ...]] = [("HGETALL", base)]
+    commands += [("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES]
+    commands += [("ZCARD", keys.queue(base, name)) for name in names]
+    return together(commands, read)
+
+
+def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
+    """Up to `count` moves of jobs after the event id `after` (`0` for the oldest kept): job, state, code."""
+
+    def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
+        return [
+            (entry[0].decode(), {k: shown(v) for k, v in pairs(entry[1]).items()}) for entry in reply or ()
+        ]
+
+    return Call((("XRANGE", keys.events(base), f"({after}", "+", "COUNT", count),), read)
+
+
+def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
+    """How many leases had ended, and jobs and slots of schedules come, by this moment, and nobody has seen to it; since when."""
+
+    def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
+        count = sum(map(int, reply[::2]))
+        return count, moment(
+            max(0.0, min(float(first[1]) for first in reply[1::2] if first))
+        ) if count else None
+
+    commands: list[tuple[Any, ...]] = []
+    for key in (keys.structure(base, "running"), keys.structure(base, "scheduled"), keys.schedules(base)):
+        commands += [("ZCOUNT", key, "-inf", until_ms), ("ZRANGE", key, 0, 0, "WITHSCORES")]
+    return together(commands, read)
+
+
+def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
+    """The keys of a partition, and of these queues, that are of a wrong type: whoever wrote them was not one of us."""
+    wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
+    wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
+    wanted |= {keys.schedules(base): "zset", keys.pools(base): "hash"}
+    wanted |= {keys.structure(base, name): "zset" for name in keys.STRUCTURES}
+    for name in names:
+        wanted |= {keys.queue(base, name): "zset", keys.wake(base, name): "list"}
+
+    def read(reply: Sequence[Any]) -> list[str]:
+        there = zip(wanted.items(), reply, strict=True)
+        return [key for (key, kind), found in there if found.decode() not in (kind, "none")]
+
+    return together([("TYPE", key) for key in wanted], read)
+
+
+def layout(base: str) -> Call[str]:
+    """The layout that a partition has; empty where there is none."""
+    return Call((("HGET", base, "layout"),), lambda reply: shown(reply) if reply else "")
+
+
+def partitions(base: str) -> Call[int]:
+    """How many partitions the namespace has, by one of its bases; 0 where there is none, or none that can be."""
+    return Call(
+        (("HGET", base, "partitions"),),
+        lambda reply: int(reply) if reply and PARTITIONS.fullmatch(reply) else 0,
+    )

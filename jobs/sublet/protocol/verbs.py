@@ -1,0 +1,291 @@
+"""The verbs, without I/O: one function per script makes the request, and says how the reply is read.
+
+What is sent and what comes back is spelled here once, for async and sync clients alike. All durations are seconds;
+Redis hears milliseconds.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sublet.model import (
+    Beat,
+    Card,
+    Claimed,
+    Completion,
+    Ending,
+    Failure,
+    Lease,
+    Note,
+    Reaped,
+    Release,
+    Standing,
+    State,
+    Submission,
+    Submitted,
+)
+from sublet.protocol.scripts import Call, script
+
+BATCH = 200
+"""Items that one script takes."""
+BYTES = 512 * 1024
+"""Bytes of payloads, results or details that one call carries, if it carries more than one: so that none holds Redis for long."""
+CLAIM_MAX = 100
+"""Jobs that one claim takes."""
+SETTLE_MAX = 100
+"""Jobs that one call has change their state: each is a handful of writes."""
+COMPLETE_MAX = 64
+"""Completions that one call takes: each has a job written anew, and up to two old ones forgotten."""
+FAIL_MAX = 50
+"""Failures that one call takes: each has a text to keep."""
+
+Item = TypeVar("Item")
+
+
+def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
+    """The items in calls of at most `most` items and 512 KiB, in their order; a heavier one goes alone."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        weight = weigh(item)
+        if batch and (len(batch) == most or size + weight > BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += weight
+    if batch:
+        yield batch
+
+
+def weight(item: Beat | Ending | Note) -> int:
+    """The bytes of an item that are its caller's own."""
+    if isinstance(item, Completion):
+        return len(item.result)
+    if isinstance(item, Note):
+        return len(item.checkpoint) + len(item.log)
+    return len(item.message) + len(item.detail) if isinstance(item, Failure) else 0
+
+
+def ms(seconds: float) -> int:
+    """Whole milliseconds, the unit of the scripts."""
+    return round(seconds * 1000)
+
+
+def init(base: str, partitions: int = 1) -> Call[str]:
+    """Make the base of one of so many partitions where there is none. Answers its layout."""
+    return script("init").call(base, bytes.decode, partitions=partitions)
+
+
+def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]:
+    """Store up to 200 jobs. Per job what became of it, or the words of its refusal (`INVALID …`)."""
+
+    def read(reply: list[bytes]) -> list[Submitted | str]:
+        return [_submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
+
+    return script("submit").call(base, read, [field for job in jobs for field in job[:5]])
+
+
+def _submitted(job: Submission, word: bytes) -> Submitted | str:
+    if word == b"created":
+        return Submitted(job.id, True)
+    if word.startswith(b"exists "):
+        return Submitted(word[7:].decode(), False)
+    return word.decode()
+
+
+def claim(
+    base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
+) -> Call[Claimed]:
+    """Do a share of the upkeep and take up to `n` (≤ 100) jobs. The same claim id within 10 s gives the same leases."""
+    return script("claim").call(
+        base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
+    )
+
+
+def _claimed(reply: list[Any]) -> Claimed:
+    token, wait = reply[0].decode(), int(reply[1]) / 1000
+    return Claimed([_lease(token, *reply[i : i + 6]) for i in range(3, len(reply), 6)], wait, bool(reply[2]))
+
+
+def _lease(
+    token: str, job_id: bytes, attempt: Any, expires: Any, spec: bytes, payload: bytes, before: bytes
+) -> Lease:
+    header, _, inline = spec.partition(b"\n")
+    queue, task, *rules = header.decode("utf-8", "replace").split(" ")
+    recovered, _, checkpoint = before.partition(b"\n")
+    timeout, trace, slot = _rules(rules)
+    return Lease(
+        job_id.decode(), token, int(attempt), int(expires), queue, task, timeout, inline or payload,
+        recovered.decode("utf-8", "replace"), trace, checkpoint, slot,
+    )  # fmt: skip
+
+
+def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
+    """The timeout in ms, the traceparent, and a schedule's slot in ms in a header; what is no number says nothing."""
+    timeout: int | None = 300_000
+    trace, at, scheduled = "", None, False
+    for rule in rules[1:]:
+        if rule == "timeout=none":
+            timeout = None
+        elif rule.startswith("timeout=") and rule[8:].isdecimal():
+            timeout = int(rule[8:])
+        elif rule.startswith("trace="):
+            trace = rule[6:]
+        elif rule.startswith("at=") and rule[3:].isdecimal():
+            at = int(rule[3:])
+        elif rule.startswith("schedule="):
+            scheduled = True
+    return timeout, trace, at if scheduled else None
+
+
+def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
+    """Extend up to 200 leases. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+    rest = [field for beat in beats for field in (beat.lease.id, beat.lease.token, beat.progress)]
+    return script("heartbeat").call(base, _beaten, rest, lease=ms(lease))
+
+
+def _beaten(reply: list[Any]) -> list[int | str]:
+    return [int(word) if isinstance(word, int) or word.isdigit() else word.decode() for word in reply]
+
+
+def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
+    """Have up to 100 results accepted. Per lease: `completed`, LEASE_LOST or NOT_FOUND."""
+    return script("complete").call(
+        base, _words, [f for e in endings for f in (e.lease.id, e.lease.token, e.result)]
+    )
+
+
+def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
+    """Record up to 50 failures. Per lease: `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    rest = [
+        field
+        for e in endings
+        for field in (
+            e.lease.id,
+            e.lease.token,
+            e.code,
+            _cut(e.message, 1024),
+            _cut(e.detail, 4096),
+            "yes" if e.again else "no",
+        )
+    ]
+    return script("fail").call(base, _words, rest)
+
+
+def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
+    """Give up to 100 jobs back. Per lease: `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    rest = [f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), _cut(e.reason, 1024))]
+    return script("release").call(base, _words, rest)
+
+
+def _cut(text: str, limit: int) -> bytes:
+    return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore").encode()
+
+
+def _words(reply: list[bytes]) -> list[str]:
+    return [word.decode() for word in reply]
+
+
+def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
+    """Keep up to 100 checkpoints and logs with their jobs. Per lease: `noted`, LEASE_LOST or NOT_FOUND."""
+    return script("note").call(
+        base, _words, [f for n in notes for f in (n.lease.id, n.lease.token, n.checkpoint, n.log)]
+    )
+
+
+def enlist(base: str, card: Card) -> Call[str]:
+    """A worker's sign of life. `work`, or `drain` when it was asked to finish and go."""
+    return script("enlist").call(base, bytes.decode, **card._asdict())
+
+
+def drain(base: str, worker: str, life: str) -> Call[str]:
+    """Ask a worker to finish and go. `drain`."""
+    return script("drain").call(base, bytes.decode, worker=worker, life=life)
+
+
+def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
+    """End up to 100 leases (job, attempt) of a worker that is gone; with none, strike it off. Per lease what became of it."""
+    return script("reconcile").call(
+        base, _words, [f for lease in leases for f in lease], worker=worker, life=life
+    )
+
+
+def cancel(base: str, job_id: str, revision: int) -> Call[str]:
+    """Call a job off. `cancelled`, or `requested` when it runs: its worker hears of it at the next heartbeat."""
+    return script("cancel").call(base, bytes.decode, id=job_id, revision=revision)
+
+
+def retry(base: str, job_id: str, revision: int) -> Call[str]:
+    """Revive a dead or cancelled job with all its tries. `queued`."""
+    return script("retry").call(base, bytes.decode, id=job_id, revision=revision)
+
+
+def promote(base: str, job_id: str, revision: int) -> Call[str]:
+    """Queue a scheduled job now. `queued`."""
+    return script("promote").call(base, bytes.decode, id=job_id, revision=revision)
+
+
+def pause(base: str, queue: str, revision: int) -> Call[str]:
+    """Hand out no more jobs of a queue. `paused`."""
+    return script("pause").call(base, bytes.decode, queue=queue, revision=revision)
+
+
+def resume(base: str, queue: str, revision: int) -> Call[str]:
+    """Hand out the jobs of a paused queue again. `resumed`."""
+    return script("resume").call(base, bytes.decode, queue=queue, revision=revision)
+
+
+def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
+    """Set all the limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). What is kept now."""
+    return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
+
+
+def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
+    """Do what time has decided, at most `limit` (≤ 100) moves."""
+
+    def read(reply: list[Any]) -> Reaped:
+        ended, queued, more, come, pools, partitions = map(int, reply)
+        return Reaped(ended, queued, bool(more), bool(come), pools, partitions)
+
+    return script("reap").call(base, read, limit=limit, by=by)
+
+
+def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
+    """Forget finished jobs that are past their time. Jobs forgotten, and whether there may be more."""
+    return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)
+
+
+def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[str]]:
+    """Look at up to 100 things (where seen, id or name); `how` is `look`, or `mend`. Per thing `sound`, or what was wrong."""
+    return script("repair").call(base, _words, [field for each in seen for field in each], how=how)
+
+
+def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
+    """Have up to 100 queues' backlogs say what was counted when `stamp` was the last event: queue, jobs, bytes, running.
+
+    Per queue `sound`, or `recounted` and what it said before. Raises Changed where something has moved since.
+    """
+    return script("recount").call(
+        base, _words, [field for each in queues for field in each], how=how, stamp=stamp
+    )
+
+
+def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
+    """Have every verb refuse in this partition: `dropped`. Or delete up to 1,000 keys of one that refuses: `deleted <n>`.
+
+    Raises Changed where the partition was made anew: nothing is marked then, or deleted.
+    """
+    return script("drop").call(base, bytes.decode, names, submitted=submitted)
+
+
+def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
+    """Ask to be told on the channel `keys.ended(base)` when up to 200 jobs end; subscribe first. Where they stand now."""
+
+    def read(reply: list[bytes]) -> list[Standing]:
+        return [_standing(*reply[i : i + 3]) for i in range(0, len(reply), 3)]
+
+    return script("watch").call(base, read, job_ids)
+
+
+def _standing(state: bytes, result: bytes, story: bytes) -> Standing:
+    known = None if state == b"NOT_FOUND" else State(state.decode())
+    return Standing(known, result, story.decode("utf-8", "replace"))

@@ -1,0 +1,275 @@
+"""The invoker `process`: workers as processes of this machine, one for each summons, that never outlive their invoker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import IO, NamedTuple
+
+from sublet.devtools.embedded_server import spawn_bound
+from sublet.scaling.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
+from sublet.source_tree import import_folders
+
+log = logging.getLogger(__name__)
+
+MOST = 32
+"""Workers that live at once."""
+SECONDS = 900.0
+"""How long a worker may live: it is told, and gone by then, as on a function platform."""
+MERCY = 5.0
+"""Seconds beyond that after which it is killed."""
+PATIENCE = 13.0
+"""Seconds that all have to go when the invoker is closed: as long as a worker's grace, its clean-up and its last words."""
+LINE_MAX = 8192
+"""Bytes of a line of output; the rest of a longer one is left out."""
+
+
+class Spawned(NamedTuple):
+    """A worker that was started here and has not ended."""
+
+    pid: int
+    pool: str
+    summons: str
+    since: datetime
+
+
+Ended = Callable[[str, int, int], None]
+"""Hears of a worker's end: its summons, its process, and its exit code (negative: the signal that killed it)."""
+Hear = Callable[[Spawned, str], None]
+"""Hears a line that a worker wrote."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    pool: str
+    summons: str
+    since: datetime
+    started: asyncio.Future[None]
+    process: subprocess.Popen[bytes] | None = None
+    timer: asyncio.TimerHandle | None = None
+    pipe: int = -1
+    rest: bytearray = field(default_factory=bytearray)
+
+    @property
+    def shown(self) -> Spawned:
+        return Spawned(self.process.pid if self.process else 0, self.pool, self.summons, self.since)
+
+
+class ProcessInvoker:
+    """Starts `sublet work APP --drain …` for each summons. A worker dies with this process, however that dies.
+
+    At most `most` live at once, each for at most `seconds`. `arguments` are further words for `sublet work`; their environment is
+    `environment` (this process's own, unless it is given). What they write goes to `output` as it is (None: where this process
+    writes), or line by line to `hear`. `ended` is called as soon as one has ended, for whatever reason; both are called on the
+    event loop, and must not raise.
+    """
+
+    kind = "process"
+
+    def __init__(
+        self,
+        app: str,
+        *,
+        most: int = MOST,
+        seconds: float = SECONDS,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        output: IO[bytes] | int | None = None,
+        hear: Hear | None = None,
+        ended: Ended = lambda summons, pid, code: None,
+    ) -> None:
+        self._app, self._most, self._seconds, self._arguments = app, most, seconds, tuple(arguments)
+        self._environment, self._output, self._hear, self._on_end = environment, output, hear, ended
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._workers: set[_Worker] = set()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def processes(self) -> tuple[Spawned, ...]:
+        """The workers that live, the oldest first."""
+        return tuple(
+            sorted(
+                (worker.shown for worker in self._workers if worker.process),
+                key=lambda one: (one.since, one.pid),
+            )
+        )
+
+    async def invoke(self, request: Invocation) -> None:
+        """Start one worker for each summons. Raises InvocationFailed for those that could not be started."""
+        if self._closed:
+            raise InvocationFailed(
+                "no more workers are started here: this process is about to end", request.summons
+            )
+        await call_each(request, lambda summons: self._start(request, summons), self._turns)
+
+    async def _start(self, request: Invocation, summons: str) -> None:
+        if len(self._workers) >= self._most:
+            raise InvocationFailed(f"{self._most} workers live here already, which is the most")
+        loop = asyncio.get_running_loop()
+        worker = _Worker(request.pool, summons, datetime.now(UTC), loop.create_future())
+        self._workers.add(worker)
+        command = self._command(request, summons)
+        threading.Thread(
+            target=self._keep, args=(loop, worker, command), name="sublet-spawn", daemon=True
+        ).start()
+        await asyncio.shield(worker.started)
+
+    def _command(self, request: Invocation, summons: str) -> list[str]:
+        words = [
+            f"--pool={request.pool}",
+            f"--summons={summons}",
+            f"--slots={request.slots}",
+            f"--linger={_said(request.linger)}",
+        ]
+        words += [f"--queues={','.join(request.queues)}"] if request.queues else []
+        words += [f"--for={_said(self._seconds)}", *self._arguments]
+        return [sys.executable, "-P", "-m", "sublet", "work", self._app, "--drain", *words]
+
+    def _keep(self, loop: asyncio.AbstractEventLoop, worker: _Worker, command: list[str]) -> None:
+        """Start a worker and wait for its end: the life of a thread."""
+
+        def tell(what: Callable[..., None], *words: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+                loop.call_soon_threadsafe(what, worker, *words)
+
+        try:
+            process, pipe = self._spawn(command)
+        except OSError as error:
+            tell(self._not_started, error)
+            return
+        tell(self._started, process, pipe)
+        code = process.wait()
+        if process.stdin:
+            process.stdin.close()
+        tell(self._ended, code)
+
+    def _spawn(self, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+        """Start a process; where its lines are heard, with a pipe to read them from."""
+        mine, theirs = os.pipe() if self._hear else (-1, -1)
+        out = theirs if self._hear else self._output
+        try:
+            return spawn_bound(command, stdout=out, stderr=out, env=self._surroundings()), mine
+        except BaseException:
+            if mine >= 0:
+                os.close(mine)
+            raise
+        finally:
+            if theirs >= 0:
+                os.close(theirs)
+
+    def _surroundings(self) -> dict[str, str]:
+        """The environment: it must find this very package, and take its jobs from Redis."""
+        found = dict(os.environ if self._environment is None else self._environment)
+        path = os.pathsep.join(filter(None, [*import_folders(), found.get("PYTHONPATH")]))
+        return found | {"PYTHONPATH": path, "SUBLET_SOURCE": ""}
+
+    def _started(self, worker: _Worker, process: subprocess.Popen[bytes], pipe: int) -> None:
+        worker.process, worker.pipe = process, pipe
+        loop = asyncio.get_running_loop()
+        if pipe >= 0:
+            os.set_blocking(pipe, False)
+            loop.add_reader(pipe, self._read, worker)
+        worker.timer = loop.call_later(self._seconds + MERCY, self._overdue, worker)
+        if self._closed:
+            process.terminate()
+        if not worker.started.done():
+            worker.started.set_result(None)
+
+    def _not_started(self, worker: _Worker, error: OSError) -> None:
+        self._forget(worker)
+        if not worker.started.done():
+            worker.started.set_exception(
+                InvocationFailed(f"no process could be started: {error.strerror or error}")
+            )
+
+    def _ended(self, worker: _Worker, code: int) -> None:
+        process = worker.process
+        assert process is not None
+        self._read(worker)
+        self._hang_up(worker)
+        self._forget(worker)
+        self._on_end(worker.summons, process.pid, code)
+
+    def _forget(self, worker: _Worker) -> None:
+        if worker.timer:
+            worker.timer.cancel()
+        self._workers.discard(worker)
+        self._changed.set()
+
+    def _overdue(self, worker: _Worker) -> None:
+        if worker.process:
+            log.warning(
+                "worker %d of pool %s is killed: it did not end in %g s",
+                worker.process.pid,
+                worker.pool,
+                self._seconds,
+            )
+            worker.process.kill()
+
+    def _read(self, worker: _Worker) -> None:
+        """Hear what a worker has written since."""
+        for _ in range(16):  # others want to be heard, too
+            try:
+                piece = os.read(worker.pipe, 65536) if worker.pipe >= 0 else b""
+            except BlockingIOError:
+                return
+            if not piece:
+                self._hang_up(worker)
+                return
+            worker.rest += piece
+            *lines, rest = worker.rest.split(b"\n")
+            worker.rest = rest[:LINE_MAX]
+            for line in lines:
+                self._tell(worker, line)
+
+    def _hang_up(self, worker: _Worker) -> None:
+        if worker.pipe >= 0:
+            asyncio.get_running_loop().remove_reader(worker.pipe)
+            os.close(worker.pipe)
+            worker.pipe = -1
+        if worker.rest:
+            self._tell(worker, worker.rest)
+            worker.rest = bytearray()
+
+    def _tell(self, worker: _Worker, line: bytes | bytearray) -> None:
+        if self._hear:
+            self._hear(worker.shown, line[:LINE_MAX].decode("utf-8", "replace").rstrip("\r"))
+
+    async def aclose(self, patience: float = PATIENCE) -> None:
+        """Have all workers give back what they hold and go; after so many seconds, kill them. Starts no more."""
+        self._closed = True
+        self._signal(signal.SIGTERM)
+        try:
+            await self._gone(patience)
+        finally:
+            if self._workers:
+                log.warning("workers are killed that would not end: %d", len(self._workers))
+                self._signal(signal.SIGKILL)
+                await self._gone(PATIENCE)
+
+    def _signal(self, number: int) -> None:
+        for worker in self._workers:
+            if worker.process:
+                worker.process.send_signal(number)
+
+    async def _gone(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._workers:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+
+def _said(seconds: float) -> str:
+    """A duration as the command line takes it."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"

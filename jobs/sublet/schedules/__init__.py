@@ -1,0 +1,1 @@
+"""Recurring jobs: definitions, recurrences, occurrences, firing."""

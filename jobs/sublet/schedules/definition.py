@@ -1,0 +1,304 @@
+"""What a schedule is: one to be (`NewSchedule`), and one as people read it (`Schedule`), with the reads that bring it."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sublet.errors import Invalid
+from sublet.options import PAYLOAD_MAX, Options
+from sublet.protocol import keys
+from sublet.protocol.reads import json_of, moment, pairs, shown, together
+from sublet.protocol.scripts import Call
+from sublet.schedules.recurrence import Recurrence, upcoming, words
+
+NAME_MAX = 40
+"""Characters of a schedule's name: with a partition and a moment it becomes a job's id."""
+PLAN_MAX = 4096
+"""Bytes of what says when it fires, and whose it is."""
+SHOWN = 5
+"""Runs to come that are told."""
+
+Standing = Literal["active", "held", "paused", "ended", "broken"]
+"""How a schedule stands: it fires; its next job waits; an operator stopped it; no slot is to come; its plan cannot be read."""
+
+
+class NewSchedule(NamedTuple):
+    """A schedule to be: what `put` takes. `rules` are the words of its jobs that differ from the defaults."""
+
+    name: str
+    queue: str
+    task: str
+    rules: str
+    payload: bytes
+    recurrence: Recurrence
+    source: str = ""
+    """Whose code has it, as `sync` was told; empty for one that somebody put by hand."""
+
+    @property
+    def plan(self) -> bytes:
+        """What is stored of when it fires, and of whose it is: JSON that Python alone reads."""
+        said: dict[str, Any] = {"when": self.recurrence.model_dump(mode="json", exclude_defaults=True)}
+        said |= {"from": self.source} if self.source else {}
+        return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def new_schedule(
+    name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
+) -> NewSchedule:
+    """A schedule to be, checked. Raises Invalid for a name that cannot be, and for options that only a single job can have."""
+    check_name(name)
+    if not keys.is_name(task):
+        raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    for option in ("delay", "run_at", "key", "window"):
+        if getattr(options, option):
+            raise Invalid(
+                f"schedule {name}: {option} is for single jobs; a schedule's are told apart, and start, by their slots"
+            )
+    if len(payload) > PAYLOAD_MAX:
+        raise Invalid(
+            f"payload of {len(payload):,} bytes: at most {PAYLOAD_MAX:,}; keep the data elsewhere and send its place"
+        )
+    made = NewSchedule(name, options.queue, task, options.rules(), payload, when, source)
+    if len(made.plan) > PLAN_MAX:
+        raise Invalid(
+            f"schedule {name}: what says when it fires has {len(made.plan):,} bytes, at most {PLAN_MAX:,}"
+        )
+    return made
+
+
+class Stored(NamedTuple):
+    """What Redis has of a schedule, as text, and in which partition."""
+
+    base: str
+    name: str
+    fields: dict[str, bytes]
+    score: bytes | float | None
+
+    def text(self, field: str) -> str:
+        """One field; empty where there is none."""
+        return self.fields.get(field, b"").decode("utf-8", "replace")
+
+    @property
+    def revision(self) -> int:
+        """How often it was put."""
+        return int(self.text("revision") or 0)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """When it fires and where it comes from; empty where that cannot be read."""
+        said = json_of(self.fields.get("plan"))
+        return said if isinstance(said, dict) else {}
+
+    @property
+    def source(self) -> str:
+        """Whose code has it; empty for one that somebody put by hand."""
+        return str(self.plan.get("from", ""))
+
+    @property
+    def recurrence(self) -> Recurrence:
+        """When it fires. Raises Invalid where that cannot be read here."""
+        return recurrence(self.plan.get("when"))
+
+    @property
+    def paused(self) -> bool:
+        """Has an operator stopped it?"""
+        return self.text("paused") == "1"
+
+
+class Schedule(BaseModel):
+    """One schedule as it stands: what it runs, when it does, and what became of its slots."""
+
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
+
+    name: str
+    task: str
+    queue: str
+    payload: Any = None
+    """The arguments of its jobs by name; lists leave it out."""
+    state: Standing
+    words: str
+    """When it fires, in words."""
+    cron: str | None = None
+    every: float | None = None
+    tz: str = "UTC"
+    start: datetime | None = None
+    end: datetime | None = None
+    jitter: float = 0.0
+    missed: str = "latest"
+    late: float = 300.0
+    most: int = 24
+    overlap: str = "allow"
+    priority: int = 0
+    max_attempts: int = 3
+    timeout: float | None = 300.0
+    retention: float = 86_400.0
+    backoff: dict[str, float] | None = None
+    source: str = ""
+    """Whose code has it, as `sync` was told; empty for one that somebody put by hand."""
+    next_at: datetime | None = None
+    """The next slot; None while it is paused, or when none is to come."""
+    due_at: datetime | None = None
+    """When that will be fired: the slot and its jitter, or when a slot that is held is looked at again."""
+    upcoming: tuple[datetime, ...] = ()
+    """The next runs in its zone, where a single schedule is asked for; also of one that is paused, as if it were not."""
+    last_at: datetime | None = None
+    """The latest slot that got a job."""
+    last_job: str | None = None
+    fired_at: datetime | None = None
+    """When that was, and by whom."""
+    fired_by: str | None = None
+    fired: int = 0
+    """Slots that got a job, since it was made."""
+    slots_missed: int = 0
+    """Slots that came while nobody looked, and were left out as `missed` says."""
+    slots_skipped: int = 0
+    """Slots that were left out because the job before was not over (`overlap`)."""
+    held: str | None = None
+    """Why its next job waits: the job before is not over, or its queue is full."""
+    made_at: datetime | None = None
+    changed_at: datetime | None = None
+    revision: int = 0
+    """How often it was put, changed, paused or resumed."""
+
+
+def recurrence(said: Any) -> Recurrence:
+    """A recurrence from its fields. Raises Invalid, with the field and the reason."""
+    try:
+        return Recurrence.model_validate(said)
+    except ValidationError as error:
+        raise Invalid(reason(error)) from None
+
+
+def reason(error: ValidationError) -> str:
+    """The first thing that is wrong with a recurrence, with its field."""
+    fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(map(str, fault["loc"]))
+    return f"{where}: {fault['msg']}" if where and not fault["msg"].startswith(where) else fault["msg"]
+
+
+def check_name(name: str) -> str:
+    """The name. Raises Invalid for one that no schedule can have."""
+    if not keys.is_name(name) or len(name) > NAME_MAX:
+        raise Invalid(f"name {name[:80]!r}: a schedule has 1 to {NAME_MAX} of A-Z a-z 0-9 _ . : -")
+    return name
+
+
+SUMMARY = (
+    "revision", "plan", "queue", "task", "rules", "overlap", "paused", "slot", "held", "made_at", "changed_at", "last_id",
+    "fired_at", "fired_by", "fired", "skipped", "missed",
+)  # fmt: skip
+"""The fields that a list shows: no payloads."""
+
+
+def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
+    """All of these schedules that are in this partition, with their payloads."""
+
+    def read(reply: Sequence[Any]) -> list[Stored]:
+        found = [(pairs(reply[i]) if reply[i] else {}, reply[i + 1]) for i in range(0, len(reply), 2)]
+        return [
+            Stored(base, name, *one) for name, one in zip(names, found, strict=True) if "revision" in one[0]
+        ]
+
+    return together(
+        [c for name in names for c in (("HGETALL", keys.schedule(base, name)), _score(base, name))], read
+    )
+
+
+def summaries(base: str, names: Sequence[str]) -> Call[list[Stored]]:
+    """The same without payloads, which may be large."""
+
+    def read(reply: Sequence[Any]) -> list[Stored]:
+        found = []
+        for i, name in enumerate(names):
+            values, score = reply[2 * i], reply[2 * i + 1]
+            fields = {field: value for field, value in zip(SUMMARY, values, strict=True) if value is not None}
+            found += [Stored(base, name, fields, score)] if "revision" in fields else []
+        return found
+
+    commands = [
+        c for name in names for c in (("HMGET", keys.schedule(base, name), *SUMMARY), _score(base, name))
+    ]
+    return together(commands, read)
+
+
+def _score(base: str, name: str) -> tuple[Any, ...]:
+    return ("ZSCORE", keys.schedules(base), name)
+
+
+def names(base: str) -> Call[list[str]]:
+    """The names of all schedules of a partition, sorted; without what is no name."""
+    return Call(
+        (("ZRANGE", keys.schedules(base), 0, -1),),
+        lambda reply: sorted(n for n in map(shown, reply) if keys.is_name(n)),
+    )
+
+
+def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
+    """A schedule as people read it; with the moment, also its next runs. One whose plan cannot be read here says so."""
+    slot, held, last = one.text("slot"), one.text("held"), one.text("last_id")
+    last_slot = last.rpartition(":")[2]
+    runs: list[datetime] = []
+    try:
+        plan, said = one.recurrence, words(one.recurrence)
+        runs = upcoming(plan, now_ms, SHOWN) if now_ms is not None else []
+        state: Standing = "paused" if one.paused else "ended" if not slot else "held" if held else "active"
+    except Invalid as error:
+        plan, said, state = Recurrence.model_construct(), f"its plan cannot be read here: {error}", "broken"
+    return Schedule(
+        name=one.name,
+        task=one.text("task"),
+        queue=one.text("queue"),
+        payload=json_of(one.fields.get("payload")),
+        state=state,
+        words=said,
+        **dict(plan),
+        **_rules(one.text("rules")),
+        source=one.source,
+        next_at=moment(slot) if slot and not one.paused else None,
+        due_at=moment(one.score) if slot and not one.paused else None,
+        upcoming=tuple(runs),
+        last_at=moment(last_slot) if last_slot.isdigit() else None,
+        last_job=last or None,
+        fired_at=moment(one.text("fired_at") or None),
+        fired_by=one.text("fired_by") or None,
+        fired=int(one.text("fired") or 0),
+        slots_missed=int(one.text("missed") or 0),
+        slots_skipped=int(one.text("skipped") or 0),
+        held=_why(held),
+        made_at=moment(one.text("made_at") or None),
+        changed_at=moment(one.text("changed_at") or None),
+        revision=one.revision,
+    )
+
+
+def _why(held: str) -> str | None:
+    """What the script noted of why a slot waits, in words."""
+    if not held:
+        return None
+    code, _, rest = held.partition(" ")
+    words = {"QUEUE_FULL": f"its queue is full: {rest}", "INVALID": rest}
+    return words.get(code, f"job {held} is not over")
+
+
+def _rules(text: str) -> dict[str, Any]:
+    """The options that the rules speak of."""
+    said: dict[str, Any] = {}
+    for name, _, value in (word.partition("=") for word in text.split()):
+        if name == "priority":
+            said["priority"] = int(value)
+        elif name == "tries":
+            said["max_attempts"] = int(value)
+        elif name in ("timeout", "retention"):
+            said[name] = None if value == "none" else int(value) / 1000
+        elif name == "backoff":
+            first, factor, cap = value.split(":")
+            said[name] = {"first": int(first) / 1000, "factor": float(factor), "cap": int(cap) / 1000}
+    return said
+
+
+def in_ms(at: datetime) -> int:
+    """Whole milliseconds since 1970."""
+    return round(at.astimezone(UTC).timestamp() * 1000)

@@ -1,0 +1,63 @@
+"""Moments and durations: as people write them, as they are kept (ms since 1970), and as they are told."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MS = timedelta(milliseconds=1)
+LATEST_MS = 10**14
+"""The end of time for the scripts: in the year 5138."""
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def _seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _is_moment(value: Any) -> Any:
+    """Let pass moments, and text that RFC 3339 calls one; not numbers, whose unit nobody has named."""
+    if not (
+        value is None
+        or isinstance(value, datetime)
+        or (isinstance(value, str) and _RFC_3339.fullmatch(value))
+    ):
+        raise PydanticCustomError(
+            "moment", "use a moment with a time zone, as RFC 3339 has it, e.g. 2026-01-31T12:00:00Z"
+        )
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """A number as JSON has it: 3.0 is 3, and some languages know no other way to write it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number."""
+Duration = Annotated[float, Field(strict=True, allow_inf_nan=False), BeforeValidator(_seconds)]
+"""Seconds; a program may give a timedelta."""
+Moment = Annotated[Annotated[AwareDatetime, Field(strict=False)] | None, BeforeValidator(_is_moment)]
+"""A moment with a time zone, or none."""
+
+
+def floor_ms(moment: datetime) -> int:
+    """The last whole ms that is not after a moment."""
+    return (moment - EPOCH) // MS
+
+
+def ceil_ms(moment: datetime) -> int:
+    """The first whole ms that is not before a moment."""
+    return -((EPOCH - moment) // MS)
+
+
+def spell(seconds: float) -> str:
+    """A duration in one unit: `90 seconds`, `1 hour`."""
+    for size, unit in _UNITS:
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f} {unit}{'s' * (seconds != size)}"
+    return f"{seconds:g} seconds"

@@ -1,0 +1,214 @@
+"""Schedules as they are kept in Redis, without I/O: the calls of their scripts, and the plan that fires what has come."""
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sublet.connection.transport import Plan
+from sublet.errors import OutOfMemory
+from sublet.protocol.scripts import Call, script
+from sublet.schedules.recurrence import Recurrence, firing
+from sublet.submission.admission import FIRING_BYTES, Admission
+
+log = logging.getLogger(__name__)
+
+PICKED = 50
+"""Schedules that one call picks, or fires."""
+SLOTS = 100
+"""Slots that one call gives jobs."""
+ROUNDS = 200
+"""Calls that one firing makes at most; whoever comes next goes on."""
+
+
+ARRIVES = b',"arrives":true}'
+"""How the plan of a schedule ends that is moving here from another partition: nobody fires it before its move is finished."""
+AGAIN = 60.0
+"""Seconds between two words about a schedule that is left alone."""
+
+_told: dict[str, float] = {}
+
+
+def _leave(name: str, why: str) -> None:
+    """Say of a schedule that it is left alone: once a minute at most, and what is stored of it not at all."""
+    now = time.monotonic()
+    if now - _told.get(name, -AGAIN) < AGAIN:
+        return
+    if len(_told) >= 1000:
+        _told.clear()
+    _told[name] = now
+    log.warning("schedule %s %s, and is left alone", name, why)
+
+
+class Pick(NamedTuple):
+    """A schedule whose slot has come, and which is this caller's for 2 s."""
+
+    name: str
+    revision: str
+    slot: int
+    plan: bytes
+    overlap: str
+
+
+class Picked(NamedTuple):
+    """What was picked, the moment (ms) by the server's clock, and whether there may be more."""
+
+    now: int
+    more: bool
+    picks: list[Pick]
+
+
+class Shot(NamedTuple):
+    """What to do about a schedule that was picked."""
+
+    pick: Pick
+    slots: Sequence[int]
+    """The slots that get a job, oldest first."""
+    missed: int
+    """How many slots are left out."""
+    next: int | None
+    """The slot after these."""
+    due: int | None
+    """When that is to be fired."""
+
+
+class Fired(NamedTuple):
+    """What a firing did: jobs that are there now, and slots that wait, as their queue is full or an earlier job is not over."""
+
+    jobs: int
+    waiting: int
+    moving: tuple[str, ...] = ()
+    """Schedules whose slot has come, and whose move here is to be finished first."""
+
+
+def schedule(
+    base: str, name: str, revision: int, *, elsewhere: int = 0, was: str = "", plan: bytes, queue: str, task: str, rules: str,
+    overlap: str, paused: bool, slot: int | None, due: int | None, payload: bytes,
+) -> Call[str]:  # fmt: skip
+    """Put a schedule, at the revision, and with the next slot, that was seen. `created` or `changed`; raises Changed.
+
+    One that moves here goes on from its revision `elsewhere`.
+    """
+    known_as = f"0+{elsewhere}" if elsewhere else revision
+    return script("schedule").call(
+        base, bytes.decode, name=name, revision=known_as, was=was, plan=plan, queue=queue, task=task, rules=rules,
+        overlap=overlap, paused=int(paused), slot=_said(slot), due=_said(due), payload=payload,
+    )  # fmt: skip
+
+
+def unschedule(base: str, name: str, revision: int, slot: str = "") -> Call[str]:
+    """Remove a schedule, at the revision, and with the next slot, that was seen. `removed`; raises Changed or NotFound."""
+    return script("schedule").call(
+        base, bytes.decode, name=name, revision=revision, was=slot, plan="", queue="", task="", rules="", overlap="", paused="",
+        slot="", due="", payload="",
+    )  # fmt: skip
+
+
+def pick(base: str, limit: int = PICKED) -> Call[Picked]:
+    """Take up to `limit` (≤ 50) schedules whose slot has come; nobody else is given them for 2 s."""
+
+    def read(reply: list[Any]) -> Picked:
+        rows = [_row(reply[i : i + 5]) for i in range(2, len(reply), 5)]
+        return Picked(int(reply[0]), bool(reply[1]), [one for one in rows if one])
+
+    return script("pick").call(base, read, limit=limit)
+
+
+def _row(row: Sequence[Any]) -> Pick | None:
+    """What was picked; None for one that somebody has spoiled: the others do not wait for it."""
+    name, revision, slot, plan, overlap = row
+    try:
+        return Pick(name.decode(), revision.decode(), int(slot), plan, overlap.decode())
+    except ValueError:
+        _leave(
+            name[:80].decode("utf-8", "backslashreplace"),
+            "is spoiled: its name, revision, slot or overlap is none",
+        )
+        return None
+
+
+def fire(base: str, by: str, shots: Sequence[Shot]) -> Call[list[str]]:
+    """Give slots their jobs, for up to 50 schedules and 100 slots. Per schedule what became of it."""
+    rest: list[Any] = []
+    for (name, revision, slot, _, _), slots, missed, after, due in shots:
+        rest += [name, revision, slot, " ".join(map(str, slots)), missed, _said(after), _said(due)]
+    return script("fire").call(
+        base, lambda reply: [word.decode("utf-8", "backslashreplace") for word in reply], rest, by=by
+    )
+
+
+def _said(moment: int | None) -> str:
+    return "" if moment is None else str(moment)
+
+
+def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[Fired]:
+    """Fire what has come, in every partition. Any number may do so at once.
+
+    Raises OutOfMemory, after the others had their turn, for a server that has no room: its slots wait, and come again in 2 s.
+    """
+    done, full = Fired(0, 0), None
+    for base in bases:
+        try:
+            some = yield from _fire_in(base, by, admission)
+        except OutOfMemory as error:
+            full = full or error
+        else:
+            done = Fired(done.jobs + some.jobs, done.waiting + some.waiting, done.moving + some.moving)
+    if full:
+        raise full
+    return done
+
+
+def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
+    jobs = waiting = 0
+    moving: list[str] = []
+    for _ in range(ROUNDS):
+        picked: Picked = yield pick(base)
+        moving += [one.name for one in picked.picks if one.plan.endswith(ARRIVES)]
+        shots = [
+            shot
+            for one in picked.picks
+            if not one.plan.endswith(ARRIVES) and (shot := _shot(one, picked.now))
+        ]
+        waiting += len(picked.picks) - len(shots)
+        more = picked.more
+        for some in _calls(shots):
+            if admission and (full := (yield from admission.refuse(base, FIRING_BYTES))):
+                raise full
+            answers: list[str] = yield fire(base, by, some)
+            words = [answer.partition(" ") for answer in answers]
+            for shot, answer in zip(some, answers, strict=True):
+                if answer.startswith("INVALID"):
+                    _leave(shot.pick.name, f"cannot be fired ({answer.partition(' ')[2]})")
+            jobs += sum(int(n) for word, _, n in words if word in ("fired", "skipped"))
+            waiting += sum(word in ("held", "QUEUE_FULL", "INVALID") for word, _, _ in words)
+            more = more or any(word == "later" for word, _, _ in words)
+        if not more:
+            break
+    return Fired(jobs, waiting, tuple(moving))
+
+
+def _shot(pick: Pick, now: int) -> Shot | None:
+    """What the plan of a schedule says to a slot that has come. None where this code cannot read it: newer code may."""
+    try:
+        recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
+        found = firing(recurrence, pick.name, pick.slot, now)
+    except Exception as error:  # noqa: BLE001  # whatever it is: one that somebody has spoiled must not stop the others
+        _leave(pick.name, f"cannot be read by this version of the code ({type(error).__name__})")
+        return None
+    after = found.next
+    return Shot(pick, found.slots, found.missed, after.slot if after else None, after.due if after else None)
+
+
+def _calls(shots: Sequence[Shot]) -> list[list[Shot]]:
+    """The shots in calls of at most 100 slots."""
+    calls: list[list[Shot]] = []
+    room = 0
+    for shot in shots:
+        if not calls or len(shot.slots) > room:
+            calls.append([])
+            room = SLOTS
+        calls[-1].append(shot)
+        room -= len(shot.slots)
+    return calls

@@ -1,0 +1,273 @@
+"""When a schedule's jobs are due: pure arithmetic, without a clock and without I/O.
+
+A *slot* is a moment that a schedule names, in ms since 1970. It gives its job the id, so a slot is fired once, whoever
+tries. It is *due* a little later where there is jitter, and always before the next slot. What has happened since the last
+look is counted, not walked: the answer comes as fast when nobody has looked for a year.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from sublet.schedules.cron import zone
+from sublet.schedules.cron_times import line
+from sublet.schedules.durations import EPOCH, LATEST_MS, MS, Duration, Moment, Whole, ceil_ms, floor_ms, spell
+
+COUNTED = 100
+"""How many slots of a cron line are counted, beside those that are fired: as many missed ones may be more."""
+UPCOMING_MAX = 1000
+_OVERLAP = {"allow": "", "skip": ", not while the job before is not over", "queue": ", one after the other"}
+_YEARS_10 = 315_576_000.0
+
+
+class Slot(NamedTuple):
+    """A moment that the schedule names, and the moment at which its job is due: later by the jitter. Both in ms."""
+
+    slot: int
+    due: int
+
+
+class Firing(NamedTuple):
+    """What is to be done with the slots that have come due."""
+
+    slots: tuple[int, ...]
+    """To fire now, oldest first (ms)."""
+    missed: int
+    """Slots that came due and are not fired. Exact for intervals; for a cron line, `COUNTED` or more are a lower bound."""
+    next: Slot | None
+    """The slot to look at next, which may be due already; None when there is none any more."""
+
+
+def _wrong(why: str) -> PydanticCustomError:
+    return PydanticCustomError("recurrence", "{why}", {"why": why})
+
+
+class Recurrence(BaseModel):
+    """What a schedule's slots are, and which of them are fired: by a cron line, or at an interval."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    cron: str | None = Field(
+        default=None,
+        description="Minute, hour, day-of-month, month, day-of-week; with seconds in front or not.",
+    )
+    every: Annotated[Duration, Field(ge=1, le=_YEARS_10)] | None = Field(
+        default=None, validate_default=True, description="Seconds from slot to slot, instead of cron."
+    )
+    tz: str = Field(default="UTC", description="The IANA time zone of the cron line.")
+    start: Moment = Field(
+        default=None, description="The first slot is here or later; intervals count from here, or from 1970."
+    )
+    end: Moment = Field(default=None, description="The last slot is here or earlier.")
+    jitter: Annotated[Duration, Field(ge=0, le=86_400)] = Field(
+        default=0,
+        description="Each slot is due up to this many seconds later, and always before the next one.",
+    )
+    missed: Literal["latest", "skip", "all"] = Field(
+        default="latest", description="Which of the slots are fired that nobody saw to."
+    )
+    late: Annotated[Duration, Field(ge=0, le=_YEARS_10)] = Field(
+        default=300, description="With missed=skip: how many seconds late a slot may be fired."
+    )
+    most: Annotated[Whole, Field(ge=1, le=100)] = Field(
+        default=24, description="With missed=all: how many slots are made up for at once."
+    )
+    overlap: Literal["allow", "skip", "queue"] = Field(
+        default="allow", description="What happens to a slot while the job of the one before is not over."
+    )
+
+    @field_validator("cron")
+    @classmethod
+    def _fires(cls, cron: str | None) -> str | None:
+        if cron is None:
+            return None
+        try:
+            read = line(cron)
+        except ValueError as error:
+            raise _wrong(str(error)) from None
+        if read.after(0, zone("UTC")) is None:
+            raise _wrong(
+                f"cron {read.text!r} never fires: no day fits both its day-of-month and its day-of-week"
+            )
+        return read.text
+
+    @field_validator("every")
+    @classmethod
+    def _one_of_both(cls, every: float | None, info: ValidationInfo) -> float | None:
+        if "cron" in info.data and (every is None) == (info.data["cron"] is None):
+            raise _wrong(
+                "use cron, a line like '0 9 * * MON-FRI', or every, in seconds"
+                + (", not both" if every else "")
+            )
+        return every
+
+    @field_validator("tz")
+    @classmethod
+    def _is_known(cls, tz: str) -> str:
+        try:
+            zone(tz)
+        except ValueError as error:
+            raise _wrong(str(error)) from None
+        return tz
+
+    @field_validator("start", "end")
+    @classmethod
+    def _is_in_time(cls, moment: datetime | None) -> datetime | None:
+        """The same in UTC, so that the same schedule is written the same."""
+        if moment is not None and not 1970 < moment.year < 5000:
+            raise _wrong("use a moment in the years 1971 to 4999")
+        return moment and moment.astimezone(UTC)
+
+    @field_validator("end")
+    @classmethod
+    def _comes_after_a_slot(cls, end: datetime | None, info: ValidationInfo) -> datetime | None:
+        start, cron, tz = (info.data.get(name) for name in ("start", "cron", "tz"))
+        if end is not None and start is not None and end < start:
+            raise _wrong(f"end is before start, {start.isoformat()}")
+        if end is not None and cron is not None and tz is not None:
+            last = line(cron).until(floor_ms(end) // 1000, zone(tz))
+            if last is None or (start is not None and last * 1000 < ceil_ms(start)):
+                raise _wrong(
+                    f"cron {cron!r} has no slot {'between start and end' if start else 'before end'}"
+                )
+        return end
+
+    @field_validator("jitter")
+    @classmethod
+    def _is_less_than_the_interval(cls, jitter: float, info: ValidationInfo) -> float:
+        every = info.data.get("every")
+        if every is not None and jitter >= every:
+            raise _wrong(f"jitter must be less than every, {every:g} s")
+        return jitter
+
+
+def first(recurrence: Recurrence, name: str, after_ms: int) -> Slot | None:
+    """The first slot strictly after a moment; None if there is none. `name` is the schedule's, for the jitter."""
+    slot = _next(recurrence, after_ms)
+    return None if slot is None else Slot(slot, _due(recurrence, name, slot))
+
+
+def firing(recurrence: Recurrence, name: str, slot_ms: int, now_ms: int) -> Firing:
+    """What to do now about the slot that is to be looked at, and all that have come due since.
+
+    `latest` fires the last of them, `skip` that one if it is at most `late` seconds late, `all` the last `most`; with
+    overlap=queue at most one, and the others stay due. If each call gets the `next` of the one before, no slot is fired twice.
+    """
+    due = _due(recurrence, name, slot_ms)
+    if due > now_ms:
+        return Firing((), 0, Slot(slot_ms, due))
+    last = _last_due(recurrence, name, slot_ms, now_ms)
+    wanted = recurrence.most if recurrence.missed == "all" else 1
+    back = list(islice(_back(recurrence, slot_ms, last), wanted + COUNTED))
+    fired = back[:wanted][::-1]
+    if recurrence.missed == "skip" and now_ms - _due(recurrence, name, last) > recurrence.late * 1000:
+        fired = []
+    missed = _count(recurrence, slot_ms, last, len(back)) - len(fired)
+    if recurrence.overlap == "queue" and len(fired) > 1:
+        return Firing((fired[0],), missed, Slot(fired[1], _due(recurrence, name, fired[1])))
+    return Firing(tuple(fired), missed, first(recurrence, name, last))
+
+
+def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
+    """The next slots after a moment, at most a thousand, in the schedule's zone and without jitter."""
+    found: list[datetime] = []
+    slot = _next(recurrence, after_ms)
+    while slot is not None and len(found) < min(n, UPCOMING_MAX):
+        found.append((EPOCH + slot * MS).astimezone(zone(recurrence.tz)))
+        slot = _next(recurrence, slot)
+    return found
+
+
+def words(recurrence: Recurrence) -> str:
+    """What the schedule does, as a person would say it."""
+    tz, extras = f" ({recurrence.tz})", ""
+    if recurrence.cron is not None:
+        said = line(recurrence.cron).words()
+    else:
+        every = spell(recurrence.every or 0)
+        said = f"Every {every.removeprefix('1 ')}"
+    for word, moment in (("from", recurrence.start), ("until", recurrence.end)):
+        if moment is not None:
+            said += f", {word} {moment.astimezone(zone(recurrence.tz)):%Y-%m-%d %H:%M:%S}"
+    if recurrence.cron is not None or recurrence.start or recurrence.end:
+        said += tz
+    if recurrence.jitter:
+        extras += f", up to {spell(recurrence.jitter)} later"
+    if recurrence.missed == "skip":
+        extras += f", not if more than {spell(recurrence.late)} late"
+    if recurrence.missed == "all":
+        extras += f", up to {recurrence.most} missed slots made up for"
+    return said + extras + _OVERLAP[recurrence.overlap]
+
+
+def _next(recurrence: Recurrence, after_ms: int) -> int | None:
+    """The first slot strictly after a moment."""
+    begin = 0 if recurrence.start is None else ceil_ms(recurrence.start)
+    after = max(after_ms, begin - 1)
+    if after >= LATEST_MS:
+        return None
+    if recurrence.cron is not None:
+        found = line(recurrence.cron).after(after // 1000, zone(recurrence.tz))
+        slot = None if found is None else found * 1000
+    else:
+        every = _every(recurrence)
+        slot = begin + ((after - begin) // every + 1) * every
+    return None if slot is None or (recurrence.end is not None and slot > floor_ms(recurrence.end)) else slot
+
+
+def _last(recurrence: Recurrence, until_ms: int) -> int | None:
+    """The last slot that is not after a moment."""
+    begin = 0 if recurrence.start is None else ceil_ms(recurrence.start)
+    until = min(until_ms, LATEST_MS if recurrence.end is None else floor_ms(recurrence.end))
+    if until < begin:
+        return None
+    if recurrence.cron is None:
+        return until - (until - begin) % _every(recurrence)
+    found = line(recurrence.cron).until(until // 1000, zone(recurrence.tz))
+    return None if found is None or found * 1000 < begin else found * 1000
+
+
+def _last_due(recurrence: Recurrence, name: str, slot: int, now: int) -> int:
+    """The last slot that is due, which is this one or later. A slot is due before the next, so at most one is not due yet."""
+    last = max(slot, _last(recurrence, now) or 0)
+    if last > slot and _due(recurrence, name, last) > now:
+        last = max(slot, _last(recurrence, last - 1) or 0)
+    return last
+
+
+def _back(recurrence: Recurrence, slot: int, last: int) -> Iterator[int]:
+    """The slots from the last one back to the first, which is taken as one whatever the recurrence says of it today."""
+    while last > slot:
+        yield last
+        last = _last(recurrence, last - 1) or 0
+    yield slot
+
+
+def _count(recurrence: Recurrence, slot: int, last: int, seen: int) -> int:
+    """How many slots there are from one to another, both included; no more than were seen for a cron line."""
+    if recurrence.cron is not None:
+        return seen
+    begin, every = 0 if recurrence.start is None else ceil_ms(recurrence.start), _every(recurrence)
+    return 1 + (last - begin) // every - (slot - begin) // every
+
+
+def _due(recurrence: Recurrence, name: str, slot: int) -> int:
+    """The slot plus its jitter: the same everywhere, for it is made of the schedule's name and the slot alone."""
+    span = round(recurrence.jitter * 1000)
+    if span == 0:
+        return slot
+    following = _next(recurrence, slot)
+    if following is not None:
+        span = min(span, following - slot)
+    return slot + (
+        int.from_bytes(hashlib.blake2b(f"{name} {slot}".encode(), digest_size=8).digest(), "big") * span >> 64
+    )
+
+
+def _every(recurrence: Recurrence) -> int:
+    return round((recurrence.every or 0) * 1000)

@@ -1,0 +1,211 @@
+"""Tasks that run a program: what `App.command` declares, and the built-in task `command`.
+
+No argument of a job can become code, a second word or another program. As argv, the template is split into words first, and
+each is filled in afterwards. For a shell, the program text holds only the names of variables, and the values are in the
+environment: nothing to quote, so nothing that breaks out of quotes. Only an option it may become, where nothing (such as `--`)
+stands before it to say otherwise.
+"""
+
+import inspect
+import keyword
+import math
+import os
+import re
+import shlex
+import string
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+from sublet.context import Context, Discard
+from sublet.errors import Invalid
+from sublet.tasks.program import PATIENCE, SHELL, Order, Output, run
+
+NAME = "command"
+"""The built-in task's name."""
+CONTEXT = "_context"
+HASTE = {"lost": 0.0, "stopping": PATIENCE / 2}
+"""Seconds that a program has to clean up, by why it is ended: a ghost has none, for another works on the job; a worker that
+stops waits for its tasks no longer than a second."""
+
+Word = list[tuple[str, str | None]]
+"""A word of a template: pieces of text, each with the field that follows it, if any."""
+
+
+def function(
+    template: str, *, shell: bool = False, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
+) -> Callable[..., Awaitable[Output]]:
+    """The function of a task that runs this template; its parameters are the template's fields, its name the program's.
+
+    Raises Invalid for a template that cannot be split, has no program, or fields that are not plain names.
+    """
+    words = [_pieces(template, template)] if shell else _words(template)
+    name = _program(template, words)
+    script = _script(template, words[0]) if shell else ""
+    given = _given(template, env or {})
+    fields = list(dict.fromkeys(field for word in words for _, field in word if field))
+    signature = _signature(fields)
+
+    async def call(context: Context, /, *args: Any, **kwargs: Any) -> Output:
+        bound = signature.bind(context, *args, **kwargs).arguments
+        values = {field: _text(bound[field]) for field in fields}
+        own = {f"sublet_{field}": value for field, value in values.items()} if shell else {}
+        argv = [SHELL, "-c", script] if shell else ["".join(_fill(word, values)) for word in words]
+        return await run(_order(context, argv, given | own, str(cwd) if cwd else None))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Run: {template}"
+    call.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` looks at first
+    call.__annotations__ = {CONTEXT: Context, **dict.fromkeys(fields, Value), "return": Output}
+    return call
+
+
+def _order(
+    context: Context, argv: list[str], env: Mapping[str, str], cwd: str | None, text: str = ""
+) -> Order:
+    return Order(argv, environment(context, env), cwd, text, lambda: HASTE.get(context.ending, PATIENCE))
+
+
+def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
+    """What a program finds in its environment: ours without our secrets, what it was given, and which job it works on."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("SUBLET_") and name != "REDIS_URL"
+    }
+    about = {
+        "SUBLET_JOB_ID": context.id,
+        "SUBLET_ATTEMPT": str(context.attempt),
+        "SUBLET_FENCE": str(context.fence),
+        "SUBLET_TASK": context.task,
+    }
+    return inherited | dict(given) | about
+
+
+def _value(value: Any) -> Any:
+    """Check one argument of a job."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(value, str | int | float):
+        raise PydanticCustomError("argument", "an argument of a command is text, a number, true or false")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise PydanticCustomError("argument", "an argument of a command is a finite number")
+    if isinstance(value, str) and "\0" in value:
+        raise PydanticCustomError("argument", "a NUL byte cannot be passed to a program")
+    if isinstance(value, str):
+        value.encode()  # a lone surrogate is no text; what is raised is a ValueError
+    return value
+
+
+def _name(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise PydanticCustomError("argument", "a variable's name is not empty and has no '=' in it")
+    return name
+
+
+Value = Annotated[Any, AfterValidator(_value)]
+Text = Annotated[str, AfterValidator(_value)]
+Variable = Annotated[str, AfterValidator(_name)]
+
+
+async def any_program(
+    context: Context,
+    *,
+    argv: list[Text] | None = None,
+    shell: Text | None = None,
+    cwd: Text | None = None,
+    env: dict[Variable, Text] | None = None,
+    input: Text = "",
+) -> Output:
+    """The built-in task: run whatever a job says, for who trusts all who may submit. Only with `Worker(commands=True)`."""
+    if bool(argv) is bool(shell):
+        raise Discard('give either "argv", a list of words, or "shell", a script')
+    return await run(_order(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))
+
+
+def _text(value: Any) -> str:
+    checked = _value(value)
+    return str(checked).lower() if isinstance(checked, bool) else str(checked)
+
+
+def _fill(word: Word, values: Mapping[str, str]) -> list[str]:
+    return [text + (values[field] if field else "") for text, field in word]
+
+
+def _signature(fields: list[str]) -> inspect.Signature:
+    first = inspect.Parameter(CONTEXT, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Signature(
+        [first, *(inspect.Parameter(field, inspect.Parameter.POSITIONAL_OR_KEYWORD) for field in fields)]
+    )
+
+
+def _words(template: str) -> list[Word]:
+    """The words of a template as a shell would split them, each in pieces."""
+    try:
+        words = [_pieces(template, word) for word in shlex.split(template)]
+    except ValueError as error:
+        raise Invalid(f"command {template!r}: {error}") from None
+    if words and any(field for _, field in words[0]):
+        raise Invalid(f"command {template!r}: which program is run is not for a job's arguments to say")
+    return words
+
+
+def _program(template: str, words: list[Word]) -> str:
+    """The name of the program that a template begins with."""
+    first = words[0][0][0].split() if words and words[0] else []
+    if not first or "\0" in template:
+        raise Invalid(f"command {template!r}: it must begin with the name of a program, and have no NUL byte")
+    return Path(first[0]).name
+
+
+def _given(template: str, env: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return {_name(name): _text(value) for name, value in env.items()}
+    except ValueError as error:
+        raise Invalid(f"command {template!r}: env: {error}") from None
+
+
+def _pieces(template: str, text: str) -> Word:
+    word: Word = []
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise Invalid(f"command {template!r}: {error}; write {{{{ and }}}} for braces") from None
+    for literal, field, form, conversion in parsed:
+        if field is not None and (form or conversion or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", field)):
+            raise Invalid(
+                f"command {template!r}: a field is a plain name such as {{path}}; write {{{{ and }}}} for braces"
+            )
+        if field is not None and keyword.iskeyword(field):
+            raise Invalid(f"command {template!r}: {field!r} is a word of Python and cannot name an argument")
+        word.append((literal, field))
+    return word
+
+
+def _script(template: str, pieces: Word) -> str:
+    """The template with a quoted variable in the place of each field, which must not stand in quotes already."""
+    script, quote = "", ""
+    for literal, field in pieces:
+        script, quote = script + literal, _quote_after(literal, quote)
+        if field and quote:
+            raise Invalid(
+                f"command {template!r}: write {{{field}}} without quotes or a backslash: it is one word as it is"
+            )
+        script += f'"${{sublet_{field}}}"' if field else ""
+    return script
+
+
+def _quote_after(literal: str, quote: str) -> str:
+    """Which quote is open after this text, if one was open before it."""
+    for char in literal:
+        if quote.endswith("\\"):
+            quote = quote[:-1]
+        elif char == "\\" and quote != "'":
+            quote += char
+        elif not quote and char in "'\"":
+            quote = char
+        elif char == quote:
+            quote = ""
+    return quote

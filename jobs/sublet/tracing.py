@@ -1,0 +1,171 @@
+"""OpenTelemetry: a span around each submit and one around each attempt, by the conventions for messaging.
+
+https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (their status: development; names may change with them).
+A job carries the submitter's context as one W3C `traceparent`; `tracestate` and baggage stay behind. Payloads and results are
+never recorded; a failure's message and stack are, as exceptions always are.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from sublet.connection.url import servers
+from sublet.context import Context, Discard, Snooze
+from sublet.errors import Invalid
+from sublet.model import Submission
+
+try:
+    from opentelemetry import context as otel
+    from opentelemetry import trace
+    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as error:
+    words = (
+        "sublet.tracing needs OpenTelemetry's API: pip install 'sublet[otel]' (from a checkout: '.[otel]')"
+    )
+    raise ImportError(words) from error
+
+if TYPE_CHECKING:
+    from sublet.app import App, Producing
+
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
+"""The release of the conventions whose names are used here."""
+CARRIED: Final = TraceContextTextMapPropagator()
+
+
+class OpenTelemetry:
+    """Traces an app: `OpenTelemetry().instrument(app)`, in the module that declares it, so that child processes do so too.
+
+    Spans go to `tracer_provider`, or else to the global one. An attempt's span is linked to the span that submitted its job
+    and begins a trace of its own, or is a child of a span that its worker runs in. With `parent` it is the submitter's child:
+    one trace from the request to the last retry, for jobs that follow soon.
+    """
+
+    def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
+        self._tracer = trace.get_tracer("sublet", tracer_provider=tracer_provider, schema_url=SCHEMA)
+        self._parent = parent
+
+    def instrument(self, app: "App") -> None:
+        """Trace what is submitted through this app's tasks, and every attempt at them. Raises Invalid the second time."""
+        if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
+            raise Invalid("this app is traced already: instrument an app once")
+        app.producing = partial(self._produce, app, app.producing)
+        app.middleware(self._consume)
+
+    @contextmanager
+    def _produce(
+        self, app: "App", inner: "Producing", job: Submission, operation: str
+    ) -> Iterator[Submission]:
+        """Span a submit ("send"), or the making of a job that is sent with others ("create"), and let the job carry it."""
+        attributes = _messaging(operation, job.queue, job.id, job.task)
+        attributes["messaging.message.body.size"] = len(job.payload)
+        if operation == "send":
+            attributes |= _server(app.settings.redis_url)
+        with _current(
+            self._tracer.start_span(f"{operation} {job.queue}", None, SpanKind.PRODUCER, attributes)
+        ) as span:
+            try:
+                with inner(_carrying(job), operation) as sent:
+                    yield sent
+            except BaseException as error:
+                _record(span, error)
+                raise
+
+    @contextmanager
+    def _consume(self, ctx: Context) -> Iterator[None]:
+        """Span an attempt, and say how it ended."""
+        attributes = {
+            **_messaging("process", ctx.queue, ctx.id, ctx.task),
+            "messaging.sublet.attempt": ctx.attempt,
+        }
+        if ctx.recovered:
+            attributes["messaging.sublet.recovered"] = ctx.recovered
+        submitter, around = _submitter(ctx.trace), trace.get_current_span().get_span_context()
+        linked, context = [submitter] if submitter else [], None
+        if self._parent and submitter:
+            context = trace.set_span_in_context(trace.NonRecordingSpan(submitter))
+            linked += [around] if around.is_valid else []
+        links = [Link(each) for each in linked]
+        name = f"process {ctx.queue}"
+        with _current(self._tracer.start_span(name, context, SpanKind.CONSUMER, attributes, links)) as span:
+            outcome = "completed"
+            try:
+                yield
+            except BaseException as error:
+                outcome = _outcome(ctx, error)
+                if outcome == "failed":
+                    _record(span, error)
+                elif outcome == "timed_out":
+                    span.set_attribute("error.type", outcome)
+                    span.set_status(StatusCode.ERROR, "the task was ended at its timeout")
+                raise
+            finally:
+                span.set_attribute("messaging.sublet.outcome", outcome)
+
+
+def _messaging(operation: str, queue: str, job_id: str, task: str) -> dict[str, str | int]:
+    return {
+        "messaging.system": "sublet",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": queue,
+        "messaging.message.id": job_id,
+        "messaging.sublet.task": task,
+    }
+
+
+def _carrying(job: Submission) -> Submission:
+    """The job with the current span's context, if there is one."""
+    carried: dict[str, str] = {}
+    CARRIED.inject(carried)
+    return job._replace(rules=f"{job.rules} trace={carried['traceparent']}".lstrip()) if carried else job
+
+
+def _server(url: str) -> dict[str, str | int]:
+    """Where the jobs go: host and port, or a socket's path; never the password."""
+    parts = urlsplit(next(servers(url)))  # of several, the one that is asked first
+    if parts.scheme == "unix":
+        return {"server.address": parts.path}
+    return {"server.address": parts.hostname or "localhost", "server.port": parts.port or 6379}
+
+
+def _submitter(traceparent: str) -> SpanContext | None:
+    """The span that submitted a job; None for a job without one, or with what is no traceparent."""
+    found = trace.get_current_span(
+        CARRIED.extract({"traceparent": traceparent}, otel.Context())
+    ).get_span_context()
+    return found if found.is_valid else None
+
+
+def _current(span: Span) -> AbstractContextManager[Span]:
+    """Make this the current span, and end it at the end; what is an error and what is not, we say ourselves."""
+    if (
+        not span.get_span_context().is_valid
+    ):  # there is no SDK, and older APIs' spans of nothing would hide the one around
+        return nullcontext(span)
+    return trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
+
+
+def _outcome(ctx: Context, error: BaseException) -> str:
+    """How an attempt ended that gave no result, in a word."""
+    if isinstance(error, asyncio.CancelledError) and ctx.ending:
+        return ctx.ending
+    if isinstance(error, Snooze):
+        return "snoozed"
+    return "discarded" if isinstance(error, Discard) else "failed"
+
+
+def _record(span: Span, error: BaseException) -> None:
+    """Record an error. One whose own words cannot be read is recorded by its type alone: tracing changes no outcome."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    span.set_attribute("error.type", name)
+    try:
+        span.record_exception(error)
+        words = f"{name}: {error}"
+    except Exception:  # noqa: BLE001  # a user's __str__ may raise anything
+        words = name
+    span.set_status(StatusCode.ERROR, words[:1024])

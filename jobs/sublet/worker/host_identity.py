@@ -1,0 +1,92 @@
+"""Which machine this is, and whether a worker that said it was here is certainly gone.
+
+Certain means: it ran under the same kernel (boot id) and in the same pid namespace, and its pid is free, or now belongs to a
+process that started at another time. Where that cannot be known (no /proc, clones of one snapshot, or another user's process that
+is hidden from us), nobody is gone.
+"""
+
+import os
+import platform
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+_PLATFORMS = (
+    ("AWS_LAMBDA_FUNCTION_NAME", "lambda"),
+    ("K_SERVICE", "knative"),
+    ("CLOUD_RUN_JOB", "cloud run job"),
+    ("KUBERNETES_SERVICE_HOST", "kubernetes"),
+    ("INVOCATION_ID", "systemd"),
+)
+"""Variables by which platforms are known; the first one that is set names it. Cloud Run services say K_SERVICE, too."""
+
+
+def identity() -> dict[str, Any]:
+    """Who this process is, to be told when it enlists."""
+    where = next((name for variable, name in _PLATFORMS if os.environ.get(variable)), "process")
+    boot, pidns = (
+        ("", "") if where == "lambda" else (_boot(), _pid_namespace())
+    )  # clones of a snapshot have these in common
+    return {
+        "host": socket.gethostname()[:128],
+        "pid": os.getpid(),
+        "boot": boot,
+        "pidns": pidns,
+        "started": started(os.getpid()),
+        "platform": where,
+        "system": sys.platform,
+        "python": platform.python_version(),
+    }
+
+
+def started(pid: int) -> int | None:
+    """When a process of this machine started, in ticks since the boot; None if there is none (or only its remains)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if state in "ZX" else int(rest[18])
+
+
+def is_here(about: dict[str, Any], me: dict[str, Any]) -> bool:
+    """Did the worker that said this of itself run where we can see its process?"""
+    if not (me["boot"] and me["pidns"]):
+        return False
+    return all(about.get(word) == me[word] for word in ("host", "boot", "pidns"))
+
+
+def is_gone(about: dict[str, Any], me: dict[str, Any]) -> bool:
+    """Is the worker that said this of itself certainly gone?"""
+    pid, began = about.get("pid"), about.get("started")
+    if not is_here(about, me) or not isinstance(pid, int) or not isinstance(began, int):
+        return False
+    return started(pid) != began and not _is_hidden(pid)
+
+
+def _is_hidden(pid: int) -> bool:
+    """Is there a process of another user that /proc keeps from us (mounted with hidepid, or by systemd's ProtectProc=)?"""
+    if os.path.lexists(f"/proc/{pid}"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""

@@ -1,0 +1,732 @@
+"""Redis's own users: each role of `sublet acl` does all its work on real servers, with no right too many, and nothing else."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+import stat
+import urllib.request
+import uuid
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from redis.exceptions import NoPermissionError
+
+from sublet.cli.acl import VERBS, commands, rights
+from sublet.cli.doctor import _gather
+from sublet.client.client import SyncClient
+from sublet.connection.settings import Settings
+from sublet.connection.transport import Transport
+from sublet.devtools.embedded_server import find_binary, spawn_bound
+from sublet.errors import Forbidden, Unconfirmed
+from sublet.model import Card, Submission
+from sublet.operations import pools, statistics
+from sublet.operations.drop import drop
+from sublet.operations.recount import recount
+from sublet.operations.repair import repair
+from sublet.protocol import keys, verbs
+from sublet.protocol.scripts import NAMES, Call, script
+from sublet.schedules import operations
+from sublet.store.events import Tail
+from sublet.store.store import Store
+from sublet.worker.worker import Worker
+from tests.support import tasks
+from tests.support.processes import until
+from tests.support.programs import soon
+from tests.support.serving import serve_process
+from tests.support.shell import Shell
+from tests.support.stages import stage
+
+pytest_plugins = ["tests.support.shell"]
+pytestmark = pytest.mark.real_server
+QUEUES = 12_000
+EVERY = b'{"when":{"every":60}}'
+
+
+@pytest.fixture(scope="module")
+def server_url(new_server):
+    """Servers of this file's own: it makes users there."""
+    urls = {}
+    return lambda name: urls.setdefault(name, new_server(name).url)
+
+
+def as_user(settings, name, password):
+    """The settings, for this user."""
+    return replace(settings, redis_url=settings.redis_url.replace("://", f"://{name}:{password}@", 1))
+
+
+@pytest.fixture
+def user(place, raw):
+    """Makes a user of some roles; gives the settings with which to connect as it."""
+    made = []
+
+    def make(*roles, **changes):
+        name = f"u{uuid.uuid4().hex[:8]}"
+        raw.execute_command(
+            "ACL",
+            "SETUSER",
+            name,
+            "on",
+            ">secret",
+            *rights(replace(place.settings, **changes), roles).split(),
+        )
+        made.append(name)
+        return as_user(place.settings, name, "secret")
+
+    yield make
+    for name in made:
+        raw.execute_command("ACL", "DELUSER", name)
+
+
+class Watched:
+    """Which commands a server ran, scripts' own among them, and which it denied, while something was done."""
+
+    def __init__(self, raw):
+        self.raw, self.used = raw, set()
+
+    @contextlib.contextmanager
+    def looking(self, told=()):
+        """What is in `told` may be denied: whoever asks for it does without."""
+        self.raw.execute_command("ACL", "LOG", "RESET")
+        before = self.counts()
+        yield
+        after = self.counts()
+        self.used |= {name for name in after if after[name] > before.get(name, 0) + (name == "info")}
+        denied = [self.entry(entry) for entry in self.raw.execute_command("ACL", "LOG")]
+        assert not [entry for entry in denied if not entry["object"].startswith(tuple(told) or "?")], denied
+
+    @staticmethod
+    def entry(said):
+        return said if isinstance(said, dict) else dict(zip(said[::2], said[1::2], strict=True))
+
+    def counts(self):
+        told = self.raw.execute_command("INFO", "commandstats")
+        return {name.removeprefix("cmdstat_"): said["calls"] for name, said in told.items()}
+
+
+def granted(settings, *roles):
+    """The commands of a role's rules; `info|memory` counts as `info`."""
+    words = rights(settings, roles).partition("-@all ")[2].split()
+    assert all(re.fullmatch(r"\+[a-z|]+", word) for word in words), words
+    return {word[1:].replace("info|memory", "info") for word in words}
+
+
+# what each role does besides the stages of its verbs
+
+
+async def leave_in_a_hurry(settings):
+    """Let go of a connection on which an answer is owed."""
+    transport = Transport(settings)
+    asked = asyncio.create_task(transport.run(verbs.init(keys.base(settings.namespace))))
+    while not transport._line._owed:
+        await asyncio.sleep(0)
+    await transport.aclose()
+    assert await asked == "1"
+
+
+async def submits(store, desk):
+    """Submit, with a key that outlives its job; wait; look at the one job; have workers summoned."""
+    desk.raw.hset(keys.backlog(desk.base), "q jobs", -9)
+    desk.raw.set(keys.lock(desk.base, "q", "k"), "gone", px=60_000)
+    assert (await store.submit([Submission("0-a", "q", "t", "key=k window=60000", b"{}")]))[0].id == "gone"
+    await store.submit([Submission("0-b", "q", "t", "", b"{}")])
+    assert (await store.watch("0-b", 0.1)).state == "queued"
+    assert (await store.follow(store.layout.get("0-b"))).id == "0-b"
+    await desk.pool("p", 0, "queues=q invoker=none max=1 linger=0")
+    await desk.join("w")
+    await desk.join("v")
+    await store.follow(pools.look_at_all(store.layout.bases))
+    await store.run(pools.summon(desk.base, "p", summons="s" * 22, n=0, leaver="w"))
+
+
+async def works(store, desk):
+    """Be a worker that is idle, is asked again, finds jobs of a predecessor, and has more than one queue."""
+    await desk.pool("p", 0, "queues=q,r invoker=none max=9")
+    about = b'{"queues": ["q", "r"]}'
+    desk.raw.zadd(keys.summons(desk.base, "p"), {"s" * 22 + ".1": desk.now() + 10_000})
+    desk.raw.hset(keys.pool(desk.base, "p"), "wanted", 5)
+    await store.enlist(
+        Card("w", "1", "", about, "p", "s" * 22 + ".2")
+    )  # it came by another summons than the one that is out
+    waiting = [
+        asyncio.create_task(store.claim(worker="w", queues=[queue], n=1, lease=30, wait=2.5))
+        for queue in ("q", "r", "s")
+    ]
+    await asyncio.gather(*waiting)
+    await desk.submit("a")
+    ask = {"worker": "w", "queues": ["q"], "n": 1, "lease": 30.0, "claim_id": "c" * 22}
+    assert (await store.claim(**ask)).leases[0].id == (await store.claim(**ask)).leases[0].id
+    assert await store.reconcile({"w": "1"}) == 1
+    await new(desk)
+    await ticks(store, desk)
+
+
+async def ticks(store, desk):
+    """Do the upkeep, with all that can be due: what is watched, locked, scheduled, and owed to pools."""
+    await desk.running("lost", "tries=1 key=k", lease=0.001)
+    await desk.watch("lost")
+    desk.raw.zadd(keys.structure(desk.base, "running"), {"lost": 1})
+    await desk.put("s", plan=EVERY, payload=b"x" * 2000)
+    await desk.put("z", plan=EVERY, payload=b"x" * 2000)
+    await desk.pool("o", 0, "queues=q invoker=none")
+    desk.raw.hset(
+        keys.queues(desk.base), mapping={f"old{i}": "" for i in range(QUEUES)}
+    )  # so many that some are forgotten
+    desk.raw.script_flush()
+    done = await store.follow(store.layout.reap("tick"))
+    assert done.ended
+    assert await store.follow(store.layout.fire("tick")) >= 1
+    await store.follow(store.layout.see_to("tick"))
+    await store.follow(store.layout.prune())
+    await store.follow(pools.look_at_all(store.layout.bases))
+    await store.follow(pools.may_leave(store.layout.bases, "p", "w"))
+
+
+async def until_blocked(raw):
+    """Wait until somebody waits in a blocking read."""
+    async with asyncio.timeout(30):
+        while not raw.info("clients")["blocked_clients"]:
+            await asyncio.sleep(0.005)
+
+
+async def looks(store, desk):
+    """Read all there is, and follow the events; `tend` makes no namespace."""
+    layout, run = store.layout, store._transport.run
+    await desk.fail(await desk.running("a", "retention=60000"))
+    await desk.submit("b", "c", payload=b"x" * 2000)
+    await desk.put("s")
+    await desk.pool()
+    await desk.join("w")
+    for plan in (layout.get("a"), layout.list_jobs(), layout.queues(), layout.stats(), layout.workers(), layout.queue("q"),
+                 pools.known(layout.bases), operations.page(layout), operations.get(layout, "s")):  # fmt: skip
+        await store.tend(plan)
+    survey = await run(statistics.survey(desk.base))
+    assert survey
+    await run(statistics.queues(desk.base, ["q"]))
+    tail = Tail(store.settings, run)
+    assert (await tail.read(tail.cursor("0-0"))).moves
+    assert await tail.wait(tail.heard, 20)
+    waiting = asyncio.create_task(tail.wait(tail.heard, 20))
+    await until_blocked(desk.raw)
+    await desk.submit("d")
+    assert await waiting
+    await tail.aclose()
+    with SyncClient(store.settings) as client:
+        facts = await asyncio.to_thread(_gather, client)
+    unknown = [name for name in ("loaded", "foreign", "overdue", "workers") if getattr(facts, name) is None]
+    assert not unknown
+    assert facts.info["maxmemory_policy"]
+    assert facts.config == {"save": None, "appendfsync": None, "maxclients": None}, (
+        "passwords stand there, too"
+    )
+
+
+async def directs(store, desk):
+    """Everything."""
+    for flow in (looks, submits, works):
+        await new(desk)
+        await flow(store, desk)
+    await store.follow(pools.look_at_all(store.layout.bases))
+    await store.run(Call((("SCRIPT", "LOAD", script("init").text),), bytes.decode))
+    await new(desk)
+    await desk.running("held", "key=k")
+    desk.raw.zrem(keys.structure(desk.base, "running"), "held")
+    assert [fault.words.split()[0] for fault in (await store.tend(repair(store.layout.bases)))[1]] == [
+        "placed"
+    ]
+    await store.tend(recount(desk.base))
+    assert await store.tend(drop(store.settings.namespace)) > 5
+    assert not desk.raw.exists(desk.base)
+
+
+FLOWS = {"submit": submits, "work": works, "read": looks, "admin": directs, "tick": ticks}
+
+
+@pytest.mark.parametrize("role", VERBS)
+async def test_a_role_does_all_its_work_and_has_no_right_too_many(role, user, desk, raw, base):
+    """Whatever is denied fails here; whatever is granted and was not used by then fails, too."""
+    settings = user(role)
+    transport, watched = Transport(settings), Watched(raw)
+    for verb in VERBS[role]:
+        await new(desk)
+        call = (await stage(verb, desk)).call
+        with watched.looking():
+            await transport.run(call)
+    await transport.aclose()
+    await new(desk)
+    store = Store(settings)
+    with watched.looking(told=("config", "evalsha", "scan") if role == "read" else ("config",)):
+        await FLOWS[role](store, desk)
+        await store.aclose()
+        if VERBS[role]:
+            await leave_in_a_hurry(settings)
+    assert granted(settings, role) - watched.used == set(), "these can be taken away"
+
+
+async def new(desk):
+    """A namespace with nothing in it."""
+    desk.raw.delete("nothing", *desk.raw.scan_iter(f"{desk.base}*", count=1000))
+    await desk.run(verbs.init(desk.base))
+
+
+# what a role may not do
+
+
+def dumps(settings):
+    """All that is stored of a namespace, byte by byte, seen by another."""
+    with redis.Redis.from_url(settings.redis_url, protocol=2) as own:
+        return {key: own.dump(key) for key in own.scan_iter(match=f"{{{settings.namespace}:*", count=1000)}
+
+
+@pytest.mark.parametrize("role", [role for role in VERBS if role != "admin"])
+async def test_a_verb_of_another_role_changes_nothing_before_it_is_denied(role, user, desk, place):
+    """No command is denied between two writes. Some verbs need no more than a role has: no wall is between roles that write."""
+    settings, own, done = user(role), granted(place.settings, role), set()
+    transport = Transport(settings)
+    for verb in sorted(set(NAMES) - set(VERBS[role])):
+        await new(desk)
+        call = (await stage(verb, desk)).call
+        before = dumps(place.settings)
+        try:
+            await transport.run(call)
+        except Forbidden:
+            assert dumps(place.settings) == before, verb
+        else:
+            done.add(verb)
+    await transport.aclose()
+    reach = {verb for verb in NAMES if commands(verb) <= own} if role != "read" else set()
+    assert done >= reach - set(VERBS[role])
+
+
+@pytest.mark.parametrize("role", ["submit", "tick"])
+async def test_a_worker_without_the_rights_leaves_no_trace(role, user, store, desk, place):
+    """Neither one that comes, nor one that takes the name of another; and who is there is shown all the same."""
+    await desk.enlist("w", "1")
+    stranger = Store(user(role))
+    before = dumps(place.settings)
+    for card in (Card("stranger", "1", "", b"{}"), Card("w", "2", "", b"{}"), Card("w", "1", "", b"new")):
+        with pytest.raises(Forbidden, match="see to its rights"):
+            await stranger.enlist(card)
+    assert dumps(place.settings) == before
+    assert [worker.name for worker in await store.workers()] == ["w"]
+    await stranger.aclose()
+
+
+@pytest.mark.parametrize(
+    ("denied", "asked"),
+    [("command", "redis.call('FLUSHALL')"), ("key", "redis.call('HGET', 'another', 'f')"),
+     ("channel", "redis.call('PUBLISH', 'another', 'x')")],
+)  # fmt: skip
+@pytest.mark.parametrize("caught", [False, True])
+async def test_what_is_denied_within_a_script_is_forbidden(denied, asked, caught, user, base):
+    """Redis has other words there, and no code. A command, a key and a channel are each denied in their own."""
+    transport = Transport(user("work"))
+    text = "return " + (asked.replace("call", "pcall") if caught else asked)
+    with pytest.raises(
+        Forbidden, match=r"Redis does not let this user do that \(.+\): see to its rights"
+    ) as told:
+        await transport.run(Call((("EVAL", text, 1, base),), bytes.decode))
+    assert "user_script" not in str(told.value), denied
+    await transport.aclose()
+
+
+@pytest.mark.parametrize("role", ["submit", "tick", "read"])
+def test_a_worker_that_comes_as_the_wrong_user_is_told_so(role, user, shell, place):
+    """Exit 3, in words; and the register is as it was."""
+    env = {"SUBLET_REDIS_URL": user(role).redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
+    shell.ok("submit", "add", '{"a": 1}', **env | {"SUBLET_REDIS_URL": place.settings.redis_url})
+    told = shell.run("work", "tasks:app", "--drain", **env)
+    assert told.returncode == 3, told.stderr
+    assert "Redis does not let this user do that" in told.stderr
+    assert "bug" not in told.stderr
+    assert shell.json("workers", **env | {"SUBLET_REDIS_URL": place.settings.redis_url}) == []
+
+
+def test_a_worker_that_may_come_but_not_claim_is_told_so(user, shell, place, raw):
+    """It would ask for ever: exit 3, in words, and it has left the register."""
+    settings = user("work")
+    env = {"SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
+    job_id = shell.ok("submit", "add", '{"a": 1}', **env)
+    raw.execute_command(
+        "ACL", "SETUSER", urlsplit(settings.redis_url).username, "-set"
+    )  # which a claim needs, and no enlisting
+    told = shell.run("work", "tasks:app", "--for", "10s", **env | {"SUBLET_REDIS_URL": settings.redis_url})
+    assert told.returncode == 3, told.stderr
+    assert told.stderr.splitlines()[-1].startswith("sublet: Redis does not let this user do that")
+    assert shell.json("workers", **env) == []
+    assert shell.json("get", job_id, **env)["state"] == "queued"
+
+
+@pytest.mark.parametrize("back", [True, False])
+async def test_a_worker_that_loses_its_rights_for_a_while_waits_for_them(
+    back, user, desk, place, raw, caplog
+):
+    settings, store = user("work"), Store(place.settings)
+    own, name = Store(settings), urlsplit(settings.redis_url).username
+    worker = Worker(tasks.app, own)
+    running = asyncio.create_task(worker.run())
+    await store.submit([Submission("0-a", "default", "add", "", b'{"a":1}')])
+    await soon(lambda: desk.counter("completed") == 1)
+    raw.execute_command("ACL", "SETUSER", name, "-set")
+    await store.submit([Submission("0-b", "default", "add", "", b'{"a":1}')])
+    await soon(lambda: "cannot claim: Redis does not let this user do that" in caplog.text)
+    assert not running.done()
+    if back:
+        raw.execute_command("ACL", "SETUSER", name, "+set")
+        await soon(lambda: desk.counter("completed") == 2)
+    worker.stop()
+    await running
+    assert await store.workers() == [], "a refusal is no outage: it can leave, and does"
+    await own.aclose()
+    await store.aclose()
+
+
+# what no role may do
+
+
+FORBIDDEN = (
+    "FLUSHALL", "FLUSHDB", "CONFIG GET requirepass", "CONFIG SET save x", "KEYS *", "SCAN 0", "RANDOMKEY", "DBSIZE",
+    "DEBUG SLEEP 0", "SCRIPT FLUSH", "SCRIPT KILL", "FUNCTION LOAD x", "FUNCTION FLUSH", "FCALL x 0", "MONITOR",
+    "SHUTDOWN NOSAVE", "ACL LIST", "ACL SETUSER x", "CLIENT LIST", "CLIENT KILL ID 1", "CLIENT PAUSE 1", "REPLICAOF NO ONE",
+    "MODULE LIST", "SAVE", "BGREWRITEAOF", "SLOWLOG GET", "SWAPDB 0 1", "SELECT 1", "MIGRATE h 1 k 0 1", "RESTORE k 0 x",
+    "DUMP {mine}", "COPY {mine} {mine}:x", "RENAME {mine} {mine}:x", "UNLINK {mine}", "GET other", "SET other x",
+    "HGETALL {other}", "HSET {other} f x", "DEL {other}:events", "HGET {beside} layout", "HGET {mine}x layout",
+    "XRANGE {beside}:events - +", "SUBSCRIBE {other}:ended", "SUBSCRIBE {mine}", "PSUBSCRIBE *", "PUBLISH {other}:ended x",
+    "SPUBLISH {other}:ended x",
+)  # fmt: skip
+"""Words of commands; {mine} is the role's own base, {beside} that of a namespace whose name begins like its own."""
+
+
+@pytest.mark.parametrize("role", VERBS)
+def test_what_no_role_may_do_is_denied(role, user, place, base, raw):
+    names = {"mine": base, "other": "{another:0}", "beside": keys.base(place.settings.namespace + ":0")}
+    with client(user(role)) as own:
+        for words in [
+            words for words in FORBIDDEN if role != "admin" or words not in ("SCAN 0", "UNLINK {mine}")
+        ]:
+            command = [re.sub(r"\{(\w+)\}", lambda found: names[found[1]], word) for word in words.split()]
+            with pytest.raises(
+                (NoPermissionError, redis.ResponseError), match=r"permission|NOPERM|DEBUG command not allowed"
+            ):
+                own.execute_command(*command)
+        for reach in ("other", names["other"], names["beside"]):
+            text = "return redis.call('HSET', ARGV[1], 'f', 'x')"
+            with pytest.raises(redis.ResponseError, match=r"permission|NOPERM|can't access"):
+                own.eval(text, 1, base, reach)
+        assert not raw.exists("other", names["other"], names["beside"])
+
+
+def test_who_reads_writes_nothing(user, base, raw):
+    with client(user("read")) as own:
+        for command in (["HSET", base, "f", "x"], ["DEL", base], ["LPUSH", f"{base}:wake:q", "1"], ["EVAL", "return 1", 1, base],
+                        ["EVALSHA_RO", "0" * 40, 1, base], ["SUBSCRIBE", keys.ended(base)]):  # fmt: skip
+            with pytest.raises(NoPermissionError):
+                own.execute_command(*command)
+    assert not raw.exists(base)
+    places = [word for word in rights(Settings(), ["read"]).split() if "~" in word]
+    assert places
+    assert all(place.startswith("%R~") for place in places), (
+        "and Redis would not let it write, had it a command for that"
+    )
+
+
+@pytest.mark.parametrize("role", ["submit", "work"])
+def test_a_role_may_run_its_scripts_commands_raw(role, user, base, raw):
+    """The limit that `docs/acl.md` tells of, so that it is told as it is: between roles that write, HTTP is the wall."""
+    with client(user(role)) as own:
+        assert own.hset(base, "layout", "spoiled") == 1
+        assert own.eval("return redis.call('DEL', KEYS[1])", 1, base) == 1
+    assert not raw.exists(base)
+
+
+def test_nobody_has_a_command_for_administrators(raw, place):
+    """INFO is the one dangerous command that is granted: in full to who reads, its memory to others."""
+    admins, dangerous = (set(raw.execute_command("ACL", "CAT", kind)) for kind in ("admin", "dangerous"))
+    known = {
+        word for kind in raw.execute_command("ACL", "CAT") for word in raw.execute_command("ACL", "CAT", kind)
+    }
+    for role in VERBS:
+        own = granted(place.settings, role)
+        assert own <= known, "the server would not load the file"
+        assert not own & admins
+        assert own & dangerous <= {"info"}
+        assert ("+info " in rights(place.settings, [role])) is (role in ("read", "admin"))
+
+
+NAME = st.text("ab01.:-_", min_size=1, max_size=4)
+
+
+@examples(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mine=NAME, other=NAME, partition=st.integers(0, 12), partitions=st.integers(1, 3))
+def test_no_namespace_reaches_into_another(user, raw, place, mine, other, partition, partitions):
+    """Also where the names are such as `a`, `a:0`, `a:0:0` or `a.b`: the server itself says what the patterns let through."""
+    raw.execute_command(
+        "ACL",
+        "SETUSER",
+        "trial",
+        "reset",
+        "on",
+        *rights(Settings(namespace=mine, partitions=partitions), ["admin"]).split(),
+    )
+    base = keys.base(other, partition)
+    is_own = mine == other and partition < partitions
+    for key in (base, f"{base}:queue:q", f"{base}:"):
+        told = raw.execute_command("ACL", "DRYRUN", "trial", "HSET", key, "f", "x")
+        assert (told == "OK") is is_own, (mine, key, told)
+    raw.execute_command("ACL", "DELUSER", "trial")
+
+
+def test_every_verb_is_some_role_s_and_its_commands_are_found():
+    assert set(VERBS["admin"]) == set(NAMES)
+    assert {verb for verbs_of in VERBS.values() for verb in verbs_of} == set(NAMES)
+    assert commands("heartbeat") >= {"zadd", "hset", "hmget", "del", "time"}
+    assert not commands("heartbeat") & {"xadd", "publish", "lpush"}, "it reaches no function that runs these"
+    for verb in NAMES:
+        assert commands(verb) <= {word.lower() for word in re.findall(r"'([A-Z]+)'", script(verb).text)}
+
+
+def test_a_database_and_a_durability_have_their_commands():
+    assert "+select|3" in rights(Settings(redis_url="redis://h/3"), ["submit"])
+    assert "+select|4" in rights(Settings(redis_url="unix:///s?db=4"), ["submit"])
+    assert "select" not in rights(Settings(redis_url="redis://h/0"), ["admin"])
+    assert "+waitaof" in rights(Settings(durability="fsync"), ["submit"])
+    assert "+waitaof" not in rights(Settings(durability="fsync"), ["work"])
+    assert rights(Settings(durability="replicated"), ["submit"]).split().count("+wait") == 1
+    assert "+cluster|slots" in rights(Settings(redis_url="redis+cluster://h"), ["work"])
+    assert "+role" in rights(Settings(redis_url="rediss+sentinel://h/main"), ["work"]).split()
+    assert "+role" not in rights(Settings(), ["admin"]).split()
+
+
+async def test_who_submits_may_wait_for_replicas_if_the_file_was_made_so(user, desk):
+    """Who may not is told so when the job is there: its id is named, and what would help."""
+    lacks = (
+        r"may not wait .*NOPERM: WAIT.*sublet acl.*SUBLET_DURABILITY=replicated.* under the same id 0-none$"
+    )
+    for durability, words in (("replicated", "only 0 of 1 replicas"), ("none", lacks)):
+        store = Store(replace(user("submit", durability=durability), durability="replicated", timeout=0.5))
+        with pytest.raises(Unconfirmed, match=words):
+            await store.submit([Submission(f"0-{durability}", "q", "t", "", b"{}")])
+        await store.aclose()
+    assert desk.raw.zscore(keys.queue(desk.base, "q"), "0-none") is not None
+
+
+# the file
+
+
+def client(settings):
+    return redis.Redis.from_url(settings.redis_url, protocol=2, decode_responses=True)
+
+
+@pytest.fixture
+def guarded(backend, tmp_path, tmp_path_factory):
+    """A server that was started with the file that `acl` wrote, and the passwords."""
+    shell = Shell(tmp_path, "redis://127.0.0.1:1")
+    passwords = {name: f"{name}/secret+word:{uuid.uuid4().hex}" for name in ("default", *VERBS)}
+    given_file = tmp_path / "passwords"
+    given_file.write_text(
+        "# for the test\n" + "".join(f"{name}:{word}\n" for name, word in passwords.items())
+    )
+    assert shell.ok("acl", "--to", "users.acl", "--password-file", "passwords") == "wrote users.acl"
+    path = tmp_path_factory.mktemp("s") / "s"
+    words = [
+        "--port",
+        "0",
+        "--unixsocket",
+        str(path),
+        "--aclfile",
+        str(tmp_path / "users.acl"),
+        "--save",
+        "",
+        "--dir",
+        str(tmp_path),
+    ]
+    with open(tmp_path / "log", "wb") as log:
+        server = spawn_bound(
+            [find_binary("redis-server" if backend == "redis" else None), *words],
+            cwd=tmp_path,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until(lambda: listens(path) or server.poll() is not None, lambda: (tmp_path / "log").read_text())
+        assert server.poll() is None, (tmp_path / "log").read_text()
+        yield shell, path, passwords
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+def listens(path):
+    """Whether one may connect: the file is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def url_of(path, name, word):
+    return f"unix://{urllib.request.quote(name, safe='')}:{urllib.request.quote(word, safe='')}@{path}"
+
+
+def test_a_deployment_lives_on_the_file_that_was_written(guarded):
+    """Each process is its own user: a producer, a worker, the API, a cron and an onlooker; nobody comes in without a name."""
+    shell, path, passwords = guarded
+    namespace = shell.env["SUBLET_NAMESPACE"]
+    for nobody in (f"unix://{path}", url_of(path, f"{namespace}-admin", "wrong")):
+        with redis.Redis.from_url(nobody) as anyone, pytest.raises(redis.AuthenticationError):
+            anyone.ping()
+    as_role = {role: url_of(path, f"{namespace}-{role}", passwords[role]) for role in VERBS}
+    job_id = shell.ok("submit", "add", '{"a": 1}', SUBLET_REDIS_URL=as_role["submit"])
+    shell.ok("submit", "add", '{"a": 5}', "--delay", "1ms", SUBLET_REDIS_URL=as_role["submit"])
+    shell.ok("tick", SUBLET_REDIS_URL=as_role["tick"])
+    shell.ok("work", "tasks:app", "--drain", "--queues", "default", SUBLET_REDIS_URL=as_role["work"])
+    found = shell.json("get", job_id, SUBLET_REDIS_URL=as_role["read"])
+    assert (found["state"], found["result"]) == ("completed", 2)
+    for words in (("list",), ("queues",), ("stats",), ("workers",), ("schedules",), ("scripts",)):
+        assert shell.run(*words, SUBLET_REDIS_URL=as_role["read"]).returncode == 0, words
+    for role in ("read", "admin"):
+        told = shell.json("doctor", SUBLET_REDIS_URL=as_role[role])
+        levels = {check["what"]: check["level"] for check in told["checks"]}
+        hidden = {"pools", "structures"} if role == "read" else set()
+        assert {what for what, level in levels.items() if level == "unknown"} <= hidden, told
+    line = shell.no(3, "submit", "add", '{"a": 1}', SUBLET_REDIS_URL=as_role["read"])
+    assert line.endswith("(`sublet acl` writes them for each role), or use another in SUBLET_REDIS_URL"), (
+        "and nobody is in doubt"
+    )
+    assert "secret" not in line
+    api = Settings(redis_url=as_role["admin"], namespace=namespace)
+    with serve_process(api) as server:
+        assert ask(server.url, "POST", "/jobs", {"task": "add", "payload": {"a": 2}})[0] == 201
+        leased = ask(server.url, "POST", "/jobs/claim", {"worker": "w", "queues": ["default"]})[1]["jobs"][0]
+        done = ask(
+            server.url, "POST", f"/jobs/{leased['id']}/complete", {"token": leased["token"], "result": 3}
+        )
+        assert done[0] == 200, done
+        for way in ("/jobs", "/queues", "/workers", "/pools", "/schedules", "/stats", "/metrics", "/readyz"):
+            assert ask(server.url, "GET", way)[0] == 200, way
+        assert ask(server.url, "POST", "/tick")[0] == 200
+
+
+def test_an_admin_mends_a_namespace_and_drops_it(guarded):
+    """With all that these look at: a lost place, a queue's numbers, a key that is held for nobody."""
+    shell, path, passwords = guarded
+    namespace = shell.env["SUBLET_NAMESPACE"]
+    shell.env["SUBLET_REDIS_URL"] = url_of(path, f"{namespace}-admin", passwords["admin"])
+    job_id = shell.ok("submit", "add", '{"a": 1}', "--key", "k")
+    base = keys.base(namespace)
+    with redis.Redis.from_url(url_of(path, "default", passwords["default"])) as owner:
+        assert owner.delete(keys.queue(base, "default")) == 1
+        owner.hset(keys.backlog(base), "default jobs", 7)
+        owner.set(keys.lock(base, "default", "nobody"), "0-gone")
+        told = shell.json("doctor", "--repair")
+        assert {each["kind"] for each in told["mended"]} == {"placed", "recounted", "unlocked"}
+        assert told["left"] == []
+        assert shell.json("get", job_id)["state"] == "queued"
+        assert shell.run("drop", namespace, "--yes").returncode == 0
+        assert owner.keys(f"{base}*") == []
+
+
+@pytest.mark.parametrize("role", ["submit", "work", "tick"])
+def test_a_doctor_with_few_rights_still_sees_that_jobs_would_be_thrown_away(guarded, role):
+    """They may ask for INFO memory alone, as a submit does that is refused there."""
+    shell, path, passwords = guarded
+    shell.env["SUBLET_REDIS_URL"] = url_of(path, f"{shell.env['SUBLET_NAMESPACE']}-{role}", passwords[role])
+    with redis.Redis.from_url(url_of(path, "default", passwords["default"])) as owner:
+        for policy, level, code in ("noeviction", "ok", 0), ("allkeys-lru", "bad", 1):
+            owner.config_set("maxmemory-policy", policy)
+            done = shell.run("doctor", "--json", SUBLET_DURABILITY="replicated")
+            levels = {check["what"]: check["level"] for check in json.loads(done.stdout)["checks"]}
+            assert (done.returncode, levels["eviction"], levels["memory"]) == (code, level, "ok"), done.stdout
+            assert (levels["server"], levels["durability"]) == ("unknown", "unknown")
+
+
+def test_an_api_without_orders_is_a_user_of_several_roles(user, place, desk):
+    settings = user("submit", "work", "read", "tick")
+    with serve_process(settings) as server:
+        assert ask(server.url, "POST", "/jobs", {"task": "t", "payload": {}})[0] == 201
+        leased = ask(server.url, "POST", "/jobs/claim", {"worker": "w", "queues": ["default"]})[1]["jobs"][0]
+        assert ask(server.url, "POST", f"/jobs/{leased['id']}/release", {"token": leased["token"]})[0] == 200
+        for way in ("/jobs", "/queues", "/workers", "/pools", "/stats", "/readyz"):
+            assert ask(server.url, "GET", way)[0] == 200, way
+
+
+def test_the_file_is_for_one_reader_and_never_written_over(shell):
+    done = shell.run("acl", "--to", "users.acl")
+    path = shell.folder / "users.acl"
+    assert (done.returncode, done.stdout) == (0, "wrote users.acl\n")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    lines = path.read_text().splitlines()
+    namespace = shell.env["SUBLET_NAMESPACE"]
+    assert [line.split()[1] for line in lines] == ["default", *(f"{namespace}-{role}" for role in VERBS)]
+    told = dict(re.findall(r"^(\S+): \S+://[^:]+:(\w+)@", done.stderr, re.MULTILINE))
+    for line in lines:
+        _, name, on, digest, *_ = line.split()
+        assert (on, digest) == ("on", "#" + hashlib.sha256(told[name].encode()).hexdigest())
+        assert len(told[name]) == 48
+        assert told[name] not in path.read_text()
+    assert len(set(told.values())) == len(lines), "each has its own"
+    assert "is there already" in shell.no(1, "acl", "--to", "users.acl")
+    os.symlink("elsewhere", shell.folder / "link")
+    assert "is there already" in shell.no(1, "acl", "--to", "link")
+    assert path.read_text().splitlines() == lines
+    assert not (shell.folder / "elsewhere").exists()
+
+
+def test_one_user_of_some_roles_is_one_line(shell):
+    namespace = shell.env["SUBLET_NAMESPACE"]
+    done = shell.run("acl", "--role", "work,submit", "--json")
+    told = json.loads(done.stdout)
+    (line,) = told["lines"]
+    assert line.startswith(f"user {namespace}-submit+work on #")
+    assert [*told["passwords"]] == [f"{namespace}-submit+work"]
+    assert done.stderr == ""
+    (shell.folder / "p").write_text("tick:0123456789abcdef\n")
+    done = shell.run("acl", "--role", "tick", "--password-file", "p")
+    assert hashlib.sha256(b"0123456789abcdef").hexdigest() in done.stdout
+    assert done.stderr.startswith("default: not in this line."), "it stays as open as it is"
+    assert done.stderr.count("\n") == 1
+    assert "default: not" not in shell.run("acl").stderr
+    assert "`sublet-submit`" in shell.ok("acl", "--help")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tick:short", "line 1 of p is none"),
+        ("# a\n\ntick 0123456789abcdef", "line 3 of p is none"),
+        ("tick:0123456789abcdeé", "line 1 of p is none"),
+        ("tick:0123456789abcdef\ntick:0123456789abcdef", "line 2 of p is none"),
+        ("boss:0123456789abcdef", "has a password for 'boss', which is no user of this file"),
+    ],
+)
+def test_a_password_that_cannot_be_is_refused_and_not_shown(shell, text, words):
+    (shell.folder / "p").write_text(text)
+    line = shell.no(2, "acl", "--role", "tick", "--password-file", "p", "--to", "f")
+    assert words in line
+    assert "0123456789" not in line
+    assert "short" not in line
+    assert not (shell.folder / "f").exists()
+
+
+def test_a_role_that_is_none_is_told_which_there_are(shell):
+    assert "there is no role 'boss'; there are submit, work, read, admin, tick; see" in shell.no(
+        2, "acl", "--role", "boss"
+    )
+    assert "no such file" in shell.no(2, "acl", "--password-file", "none").lower()
+
+
+def ask(url, method, path, body=None):
+    """Status and answer of one request."""
+    sent = urllib.request.Request(
+        url + path, method=method, data=json.dumps(body or {}).encode() if method == "POST" else None
+    )
+    sent.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(sent, timeout=30) as answer:
+        text = answer.read()
+    return answer.status, json.loads(text) if text[:1] in (b"{", b"[") else text

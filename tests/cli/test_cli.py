@@ -1,0 +1,411 @@
+"""The command line as a person and a script use it: each command, in words and as JSON."""
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from sublet.protocol.scripts import NAMES, script
+
+pytest_plugins = ["tests.support.shell"]
+
+ID = r"0-[0-9A-Z]{26}"
+
+
+# ── submit ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_submit_prints_the_id_and_nothing_else(shell):
+    job_id = shell.ok("submit", "add", '{"a": 1}')
+    assert re.fullmatch(ID, job_id)
+    job = shell.json("get", job_id)
+    assert (job["task"], job["state"], job["payload"], job["queue"]) == ("add", "queued", {"a": 1}, "default")
+
+
+def test_submit_takes_its_options(shell):
+    words = "--queue images --priority 5 --delay 1h --key a.png --window 5m --max-attempts 7 --retention 2d --timeout none"
+    job = shell.json("get", shell.ok("submit", "add", *words.split()))
+    assert (job["queue"], job["priority"], job["key"], job["max_attempts"]) == ("images", 5, "a.png", 7)
+    assert job["state"] == "scheduled"
+    assert (
+        shell.json("get", shell.ok("submit", "add", "--at", "2100-01-31T09:00:00+01:00"))["due_at"]
+        == "2100-01-31T08:00:00Z"
+    )
+
+
+def test_submit_reads_arguments_from_stdin_and_from_a_file(shell):
+    (shell.folder / "arguments.json").write_text('{\n  "a": 2\n}\n')
+    for words, stdin in ((["-"], '{"a": 2}'), (["@arguments.json"], "")):
+        assert shell.json("get", shell.ok("submit", "add", *words, stdin=stdin))["payload"] == {"a": 2}
+
+
+def test_the_same_id_or_key_answers_with_the_job_that_is_there(shell):
+    assert shell.json("submit", "add", "--id", "order-7") == {"id": "0-order-7", "created": True}
+    again = shell.run("submit", "add", "--id", "order-7", "--json")
+    assert json.loads(again.stdout) == {"id": "0-order-7", "created": False}
+    first = shell.ok("submit", "add", "--key", "k")
+    again = shell.run("submit", "add", "--key", "k")
+    assert (again.stdout, again.stderr) == (f"{first}\n", f"there already: {first} holds this key\n")
+
+
+def test_submit_waits_for_the_result(shell):
+    worker = shell.start("work", "tasks:app")
+    try:
+        assert shell.ok("submit", "--wait", "add", '{"a": 1, "b": 4}') == "5"
+        found = shell.json("submit", "add", '{"a": 1}', "--wait", "20s")
+        assert found == {"id": found["id"], "created": True, "state": "completed", "result": 2}
+        words = ["submit", "fail", '{"words": "no paper"}', "--max-attempts", "1", "--wait"]
+        failed = shell.run(*words)
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert re.match(rf"sublet: job {ID} is dead \(ValueError\): no paper", failed.stderr)
+        error = json.loads(shell.no(1, *words, "--json"))
+        assert (error["error"], error["code"]) == ("JOB_FAILED", "ValueError")
+        assert shell.json("get", error["id"])["state"] == "dead"
+    finally:
+        worker.terminate()
+        assert worker.wait(20) == 0
+
+
+def test_submit_does_not_wait_for_ever(shell):
+    error = json.loads(shell.no(1, "submit", "add", "--wait", "50ms", "--json"))
+    assert error["error"] == "TIMEOUT"
+    assert "is still queued after 0.05 s" in error["message"]
+    assert shell.json("get", error["id"])["state"] == "queued"
+
+
+def test_an_app_lends_its_options_and_its_eye_for_arguments(shell):
+    job = shell.json("get", shell.ok("submit", "fail", '{"words": "x"}', "--app", "tasks:app"))
+    assert (job["queue"], job["max_attempts"]) == ("mail", 1)
+    job = shell.json(
+        "get", shell.ok("submit", "fail", '{"words": "x"}', "--queue", "other", SUBLET_APP="tasks:app")
+    )
+    assert (job["queue"], job["max_attempts"]) == ("other", 1)
+
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_get_tells_the_story_of_a_job(shell):
+    job_id = shell.ok(
+        "submit",
+        "fail",
+        '{"words": "no \\u001b[31mpaper"}',
+        "--queue",
+        "mail",
+        "--max-attempts",
+        "1",
+        "--key",
+        "k",
+    )
+    shell.work()
+    told = shell.ok("get", job_id)
+    assert re.match(
+        rf"{job_id}   dead\n  task        fail\n  queue       mail\n  submitted   \S+ \S+Z   .+ ago\n", told
+    )
+    assert re.search(r"  1  \S+ \S+Z  \S+  .+ m?s  ValueError  no  \[31mpaper\n", told), (
+        "control characters are taken out"
+    )
+    assert "tries       claimed once, 1 tries at most" in told
+    assert "raise ValueError(words)" not in told
+    assert "raise ValueError(words)" in shell.ok("get", job_id, "--detail")
+
+
+def test_get_says_who_owns_a_job_and_when_it_was_last_heard_of(shell):
+    job_id = shell.ok("submit", "forever")
+    worker = shell.start("work", "tasks:app", "--name", "w1", "--lease", "1500ms")
+    try:
+        for line in worker.stdout:
+            if '"started"' in line:
+                break
+        while not (job := shell.json("get", job_id))["progress"]:
+            assert job["state"] == "running"
+        told = shell.ok("get", job_id)
+        assert re.search(
+            r"  owner       w1, attempt 1, for .+\n  last heard  .+ ago\n  lease ends  .+ in .+\n", told
+        )
+        assert "  progress    50%   half\n" in told
+        assert re.search(
+            r"running +forever +default +1 +heard of .+ ago, w1$", shell.ok("list", "--state", "running")
+        )
+        assert shell.json("cancel", job_id) == [{"id": job_id, "answer": "requested"}]
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(20) == 0
+
+
+def test_what_is_nested_deeply_is_shown_too(shell):
+    payload = '{"a": ' + "[" * 300 + "]" * 300 + "}"
+    job_id = shell.ok("submit", "add", payload)
+    assert shell.json("get", job_id)["payload"] == json.loads(payload)
+    assert "  arguments   {" in shell.ok("get", job_id)
+
+
+def test_list_pages_through_jobs(shell):
+    ids = {shell.ok("submit", "add", "--delay", f"{n}h") for n in (1, 2, 3)}
+    page = shell.json("list", "--limit", "2")
+    rest = shell.json("list", "--cursor", page["cursor"])
+    assert {job["id"] for job in page["jobs"] + rest["jobs"]} == ids
+    assert len(page["jobs"]) == 2
+    assert "payload" not in page["jobs"][0], "a list does not read everything, and does not pretend to"
+    shown = shell.run("list", "--limit", "2")
+    assert re.search(
+        r"^ID +STATE +TASK +QUEUE +ATTEMPT +WHEN\n(0-\w+ +scheduled +add +default +0 +due in 60 min\n)",
+        shown.stdout,
+    )
+    assert f"list --limit 2 --cursor '{page['cursor']}'" in shown.stderr
+    assert (
+        len(shell.ok("list", "--state", "scheduled", "--task", "add", "--queue", "default").splitlines()) == 4
+    )
+    assert shell.ok("list", "--state", "dead") == "no jobs"
+
+
+def test_queues_and_stats_count(shell):
+    for queue in ("images", "images", "mail"):
+        shell.ok("submit", "add", "--queue", queue)
+    heads, images, mail = shell.ok("queues").splitlines()
+    assert (heads.split(), images.split(), mail.split()) == (
+        ["QUEUE", "WAITING", "IN", "ALL", "BYTES", "LIMITS", "PAUSED"],
+        ["images", "2", "2", "4"],
+        ["mail", "1", "1", "2"],
+    )
+    said = {"bytes": 2, "limits": {}, "paused_at": None, "revision": 0}
+    assert shell.json("queues")[1] == {"name": "mail", "queued": 1, "jobs": 1, **said}
+    assert re.search(r"^queued +3$", shell.ok("stats"), re.MULTILINE)
+    stats = shell.json("stats")
+    assert (stats["states"]["queued"], stats["totals"]["submitted"]) == (3, 3)
+
+
+def test_looking_makes_no_namespace(shell):
+    assert shell.ok("queues", said=shell.none_yet) == "no queues: nothing was ever submitted here"
+    assert shell.ok("list", said=shell.none_yet) == "no jobs"
+    shell.ok("stats", said=shell.none_yet)
+    assert shell.json("list") == {"jobs": [], "cursor": None}
+    shell.no(1, "get", "0-nobody")
+    assert "is not there yet" in shell.run("doctor").stdout
+
+
+# ── steering ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_operator_cancels_revives_and_promotes_jobs(shell):
+    now, later = shell.ok("submit", "add"), shell.ok("submit", "add", "--delay", "1h")
+    assert shell.ok("promote", later).splitlines()[1] == f"{later}  queued"
+    assert shell.json("cancel", now, later) == [
+        {"id": now, "answer": "cancelled"},
+        {"id": later, "answer": "cancelled"},
+    ]
+    assert shell.ok("retry", now) == f"{'ID':<28}  ANSWER\n{now}  queued"
+
+
+def test_an_operator_pauses_a_queue_and_resumes_it(shell):
+    shell.ok("submit", "add", "--queue", "mail")
+    assert shell.ok("pause", "mail", "mial") == "QUEUE  ANSWER\nmail   paused\nmial   " + (
+        "paused; no job was ever in this queue, did you mean mail?"
+    )
+    assert shell.json("pause", "mali") == [{"queue": "mali", "answer": "paused", "new": True}]
+    assert re.search(r"^mail +1 +1 +2 +for \d+ ms$|^mail .* for [\d.]+ s$", shell.ok("queues"), re.MULTILINE)
+    assert shell.json("resume", "mail") == [{"queue": "mail", "answer": "resumed"}]
+    assert [queue["paused_at"] for queue in shell.json("queues") if queue["name"] == "mail"] == [None]
+    assert "use 1 to 128 of" in shell.no(2, "pause", "mail", "no good")
+
+
+def test_an_operator_limits_a_queue_and_the_namespace(shell):
+    assert shell.ok("configure", "mail") == "mail: no limits"
+    assert (
+        shell.ok("configure", "mail", "--jobs", "1", "--bytes", "10MiB") == "mail: 1 jobs, 10,485,760 bytes"
+    )
+    shell.ok("submit", "add", "--queue", "mail")
+    words = shell.no(1, "submit", "add", "--queue", "mail")
+    assert "queue mail may hold 1 jobs and has 1" in words
+    assert "add workers, or raise the limit (sublet configure)" in words
+    assert shell.json("configure", "mail", "--jobs", "none") == {
+        "queue": "mail",
+        "limits": {"bytes": 10485760},
+    }
+    assert "1 jobs" not in shell.ok("queues")
+    assert shell.ok("configure", "--completed", "500") == "the namespace: 500 completed"
+    assert shell.json("configure") == {"queue": "*", "limits": {"completed": 500}}
+    assert "--completed is of the namespace: leave the queue out" in shell.no(
+        2, "configure", "mail", "--completed", "5"
+    )
+    assert "--jobs is of a queue: name it" in shell.no(2, "configure", "--jobs", "5")
+    assert "'1TB' is no size; write 500000, 64KiB" in shell.no(2, "configure", "mail", "--bytes", "1TB")
+
+
+def test_a_refusal_among_several_ids_is_said_and_the_others_are_done(shell):
+    job_id = shell.ok("submit", "add")
+    done = shell.run("cancel", "0-nobody", job_id)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1].startswith("0-nobody ")
+    assert "refused: no job 0-nobody" in done.stdout
+    assert done.stdout.splitlines()[2] == f"{job_id}  cancelled"
+    done = shell.run("promote", job_id, "--json")
+    (answer,) = json.loads(done.stdout)
+    assert (done.returncode, answer["error"]) == (1, "WRONG_STATE")
+
+
+# ── upkeep, scripts, and the program itself ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_tick_says_what_it_did(shell):
+    shell.ok("submit", "add", "--delay", "1ms")
+    assert shell.ok("tick") == "reaped 0 · promoted 1 · pruned 0 · fired 0"
+    assert shell.json("tick") == {
+        "reaped": 0,
+        "promoted": 0,
+        "pruned": 0,
+        "fired": 0,
+        "summoned": 0,
+        "unreached": 0,
+        "rounds": 1,
+    }
+    assert shell.ok("tick", "--for", "500ms", "--every", "10ms").endswith(" rounds")
+    assert re.search(r"^last upkeep .+ ago, by tick-", shell.ok("stats"), re.MULTILINE)
+
+
+def test_scripts_are_named_by_their_sha_and_can_be_loaded(shell):
+    shown = shell.run("scripts", "--load").stdout
+    assert all(re.search(rf"^{name} +{script(name).sha}  yes$", shown, re.MULTILINE) for name in NAMES)
+    assert shell.json("scripts")[0] == {"name": "init", "sha": script("init").sha, "loaded": True}
+
+
+def test_scripts_are_shown_without_a_server(shell):
+    away = ("--redis-url", "unix:///nowhere/redis.sock")
+    assert shell.json("scripts", *away)[0]["loaded"] is None
+    assert "server away" in shell.run("scripts", *away).stdout
+    assert "no answer from Redis" in shell.no(3, "scripts", "--load", *away)
+
+
+def test_versions(shell):
+    assert re.match(r"sublet \d+\.\d+", shell.ok("version"))
+    assert set(shell.json("--version")) == {"sublet", "python", "redis-py"}
+
+
+def test_the_tests_run_from_anywhere_and_take_pytests_arguments(shell):
+    words = ("test", "tests/client/test_options.py", "--collect-only", "-p", "no:cacheprovider")
+    assert "test_options.py" in shell.ok(*words, SUBLET_NAMESPACE="not for them")
+
+
+# ── terminals and pipes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def on_a_terminal(shell, *words, **env):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([*shell.command, *words], cwd=shell.folder, env=shell.env | {"TERM": "xterm"} | env, stdout=theirs,
+                               stderr=theirs)  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    os.close(ours)
+    assert process.wait(30) == 0
+    return shown.decode()
+
+
+def test_colours_are_for_terminals_and_for_those_who_want_them(shell):
+    shell.ok("submit", "add", "--delay", "1h")
+    assert "\x1b[36mscheduled\x1b[0m" in on_a_terminal(shell, "list")
+    assert "\x1b" not in on_a_terminal(shell, "list", NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal(shell, "list", TERM="dumb")
+    assert "\x1b" not in shell.ok("list")
+
+
+def test_a_terminal_gets_events_in_words_and_no_line_too_long(shell):
+    job_id = shell.ok(
+        "submit", "fail", json.dumps({"words": "no paper " * 20}), "--max-attempts", "1", "--queue", "mail"
+    )
+    shown = on_a_terminal(shell, "work", "tasks:app", "--drain", COLUMNS="100", NO_COLOR="1").splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  ready       \S+ slots=\d+ queues=default,mail", shown[0])
+    assert re.fullmatch(
+        rf"\S+  failed      fail              …{job_id[-11:]}  ValueError: no paper .*… · dead", shown[2]
+    )
+    assert re.fullmatch(r"0 completed · 1 failed in .+", shown[-1])
+    assert max(map(len, shown)) <= 100
+
+
+def test_a_reader_who_leaves_is_no_error(shell):
+    for n in range(3):
+        shell.ok("submit", "add", "--id", f"{n}{'x' * 60}")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*shell.command, "list"],
+        cwd=shell.folder,
+        env=shell.env,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("words", ["get 2-x", "list", "stats", "queues", "cancel 2-x"])
+def test_who_was_told_another_number_of_partitions_hears_so_and_sees_nothing_wrong(shell, words):
+    """What lies in the others would seem not to be there."""
+    assert shell.ok("submit", "add", SUBLET_PARTITIONS="4")
+    line = shell.no(3, *words.split())
+    assert line.endswith("has 4 partitions, and SUBLET_PARTITIONS says 1: set it as everywhere else")
+
+
+def test_ctrl_c_before_the_answer_names_the_id_under_which_the_same_is_safe(shell):
+    """Nobody can say then whether the job was stored."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = shell.start("submit", "add", "--redis-url", f"redis://127.0.0.1:{silent.getsockname()[1]}")
+        silent.settimeout(20)
+        asked, _ = silent.accept()
+        with asked:
+            asked.settimeout(20)
+            assert asked.recv(100)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+    said = process.stderr.read()
+    assert re.search(
+        rf"interrupted; if in doubt whether the job was stored: the same with --id {ID} is safe\n$", said
+    ), said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("submit", "add", "--wait", "30"), ("tick", "--for", "30s", "--every", "10ms")],
+    ids=lambda w: w[0],
+)
+def test_ctrl_c_is_quiet(shell, words):
+    if words[0] == "tick":
+        shell.ok("pause", "q")  # a tick makes no namespace
+    process = shell.start(*words)
+    while not shell.json("stats")["totals"]["submitted"] and not shell.json("stats")["upkeep_at"]:
+        pass
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    said = process.stderr.read()
+    if words[0] == "tick":
+        assert said == ""
+    else:
+        (job,) = shell.json("list")["jobs"]
+        assert (
+            said
+            == f"sublet: interrupted; {job['id']} is submitted, and goes on; see sublet get {job['id']}\n"
+        )
+
+
+def test_sigterm_does_not_lose_the_id_of_a_job_that_is_waited_for_as_json(shell):
+    waiting = shell.start("submit", "add", "--wait", "60", "--json")
+    while not (jobs := shell.json("list")["jobs"]):
+        pass
+    waiting.terminate()
+    said = json.loads(waiting.communicate(timeout=20)[1])
+    assert (waiting.returncode, said["error"], said["id"]) == (
+        128 + signal.SIGTERM,
+        "INTERRUPTED",
+        jobs[0]["id"],
+    )

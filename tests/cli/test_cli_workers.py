@@ -1,0 +1,220 @@
+"""`workers`: who is on the register, as people and programs see it, and how a worker is asked to go."""
+
+import json
+import re
+import signal
+import time
+
+import pytest
+import redis
+
+from sublet.client.client import SyncClient
+from sublet.connection.settings import Settings
+from sublet.model import Card
+from sublet.protocol import keys
+from sublet.protocol.verbs import enlist
+from tests.cli.test_cli import on_a_terminal
+
+pytest_plugins = ["tests.support.shell"]
+
+DEEP = json.loads("[" * 400 + "]" * 400)
+
+
+@pytest.fixture
+def register(shell):
+    """Puts a worker in any language on the register; `ago` seconds back, if that is asked for."""
+    settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
+    base = keys.base(settings.namespace)
+
+    def put(name, about=None, ago=0.0):
+        said = about if isinstance(about, bytes) else json.dumps(about or {}).encode()
+        client.follow(plan(enlist(base, Card(name, "life-1", "", said))))
+        if ago:
+            raw.zincrby(keys.workers(base), -1000 * ago, name)
+
+    with SyncClient(settings) as client, redis.Redis.from_url(settings.redis_url) as raw:
+        yield put
+
+
+def plan(call):
+    return (yield call)
+
+
+def until(look):
+    """What is looked for, once it is there."""
+    end = time.monotonic() + 20
+    while not (found := look()):
+        assert time.monotonic() < end
+    return found
+
+
+def events_until(worker, event):
+    """The events of a worker up to one of a kind."""
+    for line in worker.stdout:
+        if json.loads(line)["event"] == event:
+            return
+    raise AssertionError(worker.stderr.read())
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_worker_is_shown_while_it_is_there(shell):
+    assert (
+        shell.ok("workers", said=shell.none_yet)
+        == "no workers: none is on the register; sublet work MODULE:APP starts one"
+    )
+    assert shell.json("workers") == []
+    job_id = shell.ok("submit", "forever")
+    worker = shell.start("work", "tasks:app", "--name", "w1", "--slots", "12", "--processes", "3")
+    try:
+        events_until(worker, "started")
+        (found,) = shell.json("workers")
+        assert (found["name"], found["leases"], found["jobs"], found["draining"]) == (
+            "w1",
+            1,
+            [job_id],
+            False,
+        )
+        assert (found["about"]["pid"], found["about"]["slots"], found["about"]["processes"]) == (
+            worker.pid,
+            12,
+            3,
+        )
+        heads, line = shell.ok("workers").splitlines()
+        assert heads.split()[:5] == ["NAME", "HOST", "PID", "PLATFORM", "SLOTS"]
+        assert re.match(rf"w1 +\S+ +{worker.pid} +\S.+ +12 \+ 3 proc\. +1 +0 +.+ ago +…{job_id[-11:]}$", line)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(20) == 0
+    assert shell.json("workers") == []
+
+
+def test_a_worker_that_is_silent_is_marked(shell, register):
+    register("fresh")
+    register("late", ago=30)
+    register("gone", ago=600)
+    shown = on_a_terminal(shell, "workers").splitlines()
+    assert [line.split()[0] for line in shown[1:]] == ["fresh", "late", "gone"]
+    assert "\x1b[33m" not in shown[1]
+    assert re.search(r"\x1b\[33msilent for [34]\d s\x1b\[0m", shown[2])
+    assert "\x1b[33msilent for 10 min\x1b[0m" in shown[3]
+
+
+def test_a_worker_in_another_language_may_say_anything(shell, register):
+    said = [["a list"], "words", 7, {"host": {"a": [1]}, "pid": -1, "platform": None, "slots": "many", "completed": [1]},
+            {"host": "a\x1b[31m\nb" * 20, "pid": 10**3000, "slots": True, "processes": 1e308, "completed": float("nan")},
+            {"host": DEEP, "x": "\ud800"}, b"\xff{", b"[" * 2000 + b"]" * 2000]  # fmt: skip
+    for n, about in enumerate(said):
+        register(f"odd-{n}", about)
+    lines = shell.ok("workers").splitlines()
+    assert len(lines) == 1 + len(said)
+    assert "\x1b" not in "".join(lines)
+    found = {worker["name"]: worker for worker in shell.json("workers")}
+    assert shell.work()[-1]["event"] == "summary", "others start beside it"
+    assert (found["odd-0"]["about"], found["odd-4"]["about"]["completed"]) == ({}, None), "NaN is no JSON"
+
+
+def test_a_narrow_terminal_is_spared_what_the_name_says_too(shell, register):
+    about = {
+        "host": "ip-10-0-3-17",
+        "pid": 48211,
+        "platform": "kubernetes",
+        "slots": 100,
+        "processes": 8,
+        "completed": 1234567,
+    }
+    register("ip-10-0-3-17.eu-central-1.compute.internal-48211-a3f9c1", about, ago=700)
+    narrow = on_a_terminal(shell, "workers", COLUMNS="80", NO_COLOR="1").splitlines()
+    assert narrow[1].startswith("…ternal-48211-a3f9c1  100 + 8 proc.")
+    wide = on_a_terminal(shell, "workers", COLUMNS="160", NO_COLOR="1").splitlines()
+    assert re.search(r"internal-48211-a3f9c1  ip-10-0-3-17  48211  kubernetes  100 \+ 8 proc\. ", wide[1])
+    assert (max(map(len, narrow)) <= 80, max(map(len, wide)) <= 160) == (True, True)
+    assert (
+        shell.ok("workers")
+        .splitlines()[1]
+        .startswith("ip-10-0-3-17.eu-central-1.compute.internal-48211-a3f9c1 ")
+    )
+
+
+# ── drain ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_worker_that_is_drained_finishes_and_goes(shell):
+    worker = shell.start("work", "tasks:app", "--name", "web-a3f9c1", "--lease", "1500ms")
+    events_until(worker, "ready")
+    until(lambda: shell.json("workers"))
+    assert re.search(
+        r"web-a3f9c1 +asked: it holds nothing, takes nothing more, and goes",
+        shell.ok("workers", "drain", "a3f9c1"),
+    )
+    out, err = worker.communicate(timeout=30)
+    said = [json.loads(line)["event"] for line in out.splitlines()]
+    assert (worker.returncode, err, said) == (0, "", ["draining", "summary"])
+    assert shell.json("workers") == []
+
+
+def test_a_drained_worker_is_marked_and_a_silent_one_may_be_gone(shell, register):
+    register("w1")
+    register("w2", ago=120)
+    assert shell.json("workers", "drain", "w1", "w2") == [
+        {"worker": name, "answer": "drain"} for name in ("w1", "w2")
+    ]
+    assert [worker["draining"] for worker in shell.json("workers")] == [True, True]
+    assert shell.ok("workers").splitlines()[1].endswith("  draining")
+    assert (
+        shell.ok("workers", "drain", "w2").splitlines()[1]
+        == "w2      asked, but it may be gone: silent for 2 min"
+    )
+
+
+def test_a_name_may_be_a_part_that_only_one_worker_has(shell, register):
+    for name in ("web", "web-1-aa", "mail-1-ab", "mail-2-bb"):
+        register(name)
+    (answer,) = shell.json("workers", "drain", "web")
+    assert answer["worker"] == "web", "a whole name comes before parts of names"
+    answers = shell.json("workers", "drain", "web-", "mail-1", "bb", "mail-2-bb")
+    assert [answer["worker"] for answer in answers] == ["web-1-aa", "mail-1-ab", "mail-2-bb"]
+    assert shell.no(2, "workers", "drain", "mail").startswith("mail may be any of 2 workers: mail-")
+
+
+def test_who_is_not_there_is_said_and_the_others_are_asked(shell, register):
+    register("worker-1")
+    done = shell.run("workers", "drain", "wroker-1", "worker-1", "x")
+    assert done.returncode == 1
+    assert "wroker-1  refused: no worker wroker-1, did you mean worker-1?\n" in done.stdout
+    assert "worker-1  asked: " in done.stdout
+    assert "x         refused: no worker x; there are: worker-1\n" in done.stdout
+    (answer,) = json.loads(shell.run("workers", "drain", "x", "--json").stdout)
+    assert (answer["error"], answer["message"]) == ("NOT_FOUND", "no worker x; there are: worker-1")
+
+
+def test_nothing_is_asked_when_one_of_the_names_is_not_clear(shell, register):
+    for name in ("one", "two-1", "two-2"):
+        register(name)
+    shell.no(2, "workers", "drain", "one", "two")
+    shell.no(2, "workers", "drain", "one", "a/b")
+    assert not any(worker["draining"] for worker in shell.json("workers"))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("drane web", "'drane': write sublet workers, or sublet workers drain NAME…"),
+        ("drain", "NAME is missing: which worker is to finish and go? sublet workers shows them"),
+        ("drain a/b", "worker 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
+        ("drain w --now", "there is no option --now; see sublet workers --help"),
+    ],
+)
+def test_a_mistake_is_one_line(shell, words, line):
+    assert shell.no(2, "workers", *words.split()) == line
+
+
+def test_asking_makes_no_namespace(shell):
+    done = shell.run("workers", "drain", "nobody")
+    assert (done.returncode, done.stdout.splitlines()[1]) == (
+        1,
+        "nobody  refused: no worker nobody: none is on the register",
+    )
+    assert "is not there yet" in shell.run("doctor").stdout

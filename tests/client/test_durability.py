@@ -1,0 +1,647 @@
+"""What a submit waits for: replicas whose stream is cut, a primary that dies, a disk that is not written."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from dataclasses import replace
+from textwrap import indent
+from types import SimpleNamespace
+
+import pytest
+
+from sublet import App
+from sublet.chaos.proxy import Fault, Proxy
+from sublet.client.client import SyncClient
+from sublet.connection.settings import DURABILITIES, Settings
+from sublet.errors import Demoted, Forbidden, Invalid, NotDurable, OutOfMemory, QueueFull, Unconfirmed, Unfit
+from sublet.model import Submission
+from sublet.options import Options, check_durability
+from sublet.protocol import keys
+from sublet.protocol.server_info import Memory
+from sublet.store.store import Store
+from sublet.submission.admission import Admission
+from sublet.submission.durability import waits
+from tests.conftest import REAL
+from tests.support.pages import blocks
+from tests.support.paths import ROOT
+from tests.support.replicas import pair
+
+BOUND = 3.0
+"""Seconds in which an answer must come, where the server waits for 0.75: two of these, and what a busy machine adds."""
+
+
+@pytest.fixture(scope="module", params=REAL)
+def both(request, tmp_path_factory):
+    """A primary and its replica."""
+    with pair(tmp_path_factory.mktemp(request.param), request.param) as found:
+        found.name = request.param
+        yield found
+
+
+@pytest.fixture
+def here(both):
+    """The settings of a fresh namespace there, with `replicated`. The stream is whole again afterwards."""
+    yield replace(both.settings, namespace=uuid.uuid4().hex[:12], durability="replicated")
+    both.heal()
+    assert both.in_step(10_000)
+
+
+@pytest.fixture(params=["async", "sync"])
+def submit(request, here):
+    """Submits over a fresh connection, from an event loop and without one."""
+
+    async def send(jobs, settings=here):
+        if request.param == "sync":
+            with SyncClient(settings) as client:
+                return await asyncio.to_thread(client.submit_all, jobs)
+        store = Store(settings)
+        try:
+            return await store.submit(jobs)
+        finally:
+            await store.aclose()
+
+    return send
+
+
+def job(name, queue="q", durability="", rules=""):
+    return Submission(f"0-{name}", queue, "t", rules, b"{}", durability)
+
+
+def stored(server, settings, name):
+    return server.exists(keys.job(keys.base(settings.namespace), f"0-{name}"))
+
+
+# ── replicas ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_replicated_is_acknowledged_when_a_replica_has_it(both, here, submit):
+    for name in ("a", "b", "c"):
+        assert (await submit([job(name)]))[0].created
+        assert stored(both.replica, here, name)
+
+
+async def test_a_cut_stream_is_unconfirmed_in_bounded_time_and_the_same_again_is_acknowledged_once(
+    both, here, submit
+):
+    await submit([job("before")])
+    both.cut()
+    for _ in range(2):  # the second one writes nothing itself
+        begin = time.monotonic()
+        with pytest.raises(
+            Unconfirmed, match=r"only 0 of 1 replicas have it after 0\.75 s: .* again, under the same id 0-a$"
+        ):
+            await submit([job("a")])
+        assert time.monotonic() - begin < BOUND
+    assert stored(both.primary, here, "a")
+    assert not stored(both.replica, here, "a")
+    both.heal()
+    assert await submit([job("a")]) == [("0-a", False)]
+    assert stored(both.replica, here, "a")
+    assert both.primary.zrange(keys.queue(keys.base(here.namespace), "q"), 0, -1) == ["0-before", "0-a"]
+
+
+async def test_the_id_that_is_told_is_there_where_another_job_has_the_key(both, here, submit):
+    """Under that id, the same again is that job, whether its key still holds or not."""
+    await submit([job("first", rules="key=k")])
+    both.cut()
+    for jobs, words in (
+        ([job("b", rules="key=k")], r"under its key's id 0-first$"),
+        ([job("c", rules="key=k"), job("d")], r"under the same ids: 0-d and 1 more$"),
+        ([job("first", rules="key=k")], r"under the same id 0-first$"),
+    ):
+        with pytest.raises(Unconfirmed, match=words):
+            await submit(jobs)
+    both.heal()
+    for rules in ("key=k", ""):
+        assert await submit([job("first", rules=rules)]) == [("0-first", False)]
+    assert both.primary.zrange(keys.queue(keys.base(here.namespace), "q"), 0, -1) == ["0-first", "0-d"]
+
+
+async def test_more_replicas_than_there_are_is_unconfirmed(here, submit):
+    with pytest.raises(Unconfirmed, match="only 1 of 2 replicas"):
+        await submit([job("a")], replace(here, replicas=2))
+
+
+@pytest.mark.parametrize("name", REAL)
+async def test_a_failover_loses_no_replicated_job(name, tmp_path):
+    """The stream is cut in the midst of it, and a moment later the primary is gone; the replica takes over."""
+    with pair(tmp_path, name) as both:
+        store = Store(replace(both.settings, namespace="n", durability="replicated"))
+        acknowledged, unknown, plain = [], [], []
+
+        async def produce(producer):
+            for number in range(40):
+                one = job(f"{producer}.{number}")
+                while one.id not in acknowledged:
+                    try:
+                        await store.submit([one])
+                        acknowledged.append(one.id)
+                    except Unconfirmed:
+                        if len(acknowledged) >= 100:
+                            unknown.append(one.id)
+                            return
+                if len(acknowledged) == 100:
+                    both.cut()
+
+        await asyncio.gather(*map(produce, range(10)))
+        for number in range(50):
+            plain.append(job(f"plain.{number}", durability="none"))
+            await store.submit([plain[-1]])
+        both.lose_primary()
+        base = keys.base("n")
+        there = set(both.replica.zrange(keys.queue(base, "q"), 0, -1))
+        assert len(acknowledged) >= 100
+        assert len(unknown) == 10
+        assert set(acknowledged) <= there
+        assert (
+            not {one.id for one in plain} & there
+        )  # all fifty were acknowledged, and are lost: the test can fail
+        await store.aclose()
+
+
+@pytest.mark.parametrize("name", REAL)
+async def test_a_primary_that_is_one_no_more_acknowledges_nothing(name, tmp_path):
+    """A repeated submit needs no write, so that its script would run on a replica, too."""
+    with pair(tmp_path, name) as both:
+        settings = replace(both.settings, namespace="n", durability="replicated")
+        store, client = Store(settings), SyncClient(settings)
+        await store.submit([job("a")])
+        await asyncio.to_thread(client.submit_all, [job("a")])
+        both.primary.execute_command("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(Demoted):
+            await store.submit([job("a")])
+        with pytest.raises(Demoted):
+            await asyncio.to_thread(client.submit_all, [job("a")])
+        await store.aclose()
+        client.close()
+
+
+async def test_an_ordinary_submit_does_not_stand_behind_a_wait(both, here):
+    store = Store(here)
+    await store.submit([job("first")])
+    both.cut()
+    waiting = asyncio.create_task(store.submit([job("sure")]))
+    while not stored(both.primary, here, "sure"):
+        await asyncio.sleep(0)
+    for number in range(20):
+        await store.submit([job(f"plain.{number}", durability="none")])
+    assert not waiting.done()
+    with pytest.raises(Unconfirmed):
+        await waiting
+    await store.aclose()
+
+
+async def test_submits_of_one_turn_share_a_wait_and_what_comes_meanwhile_shares_the_next(both, here):
+    store = Store(here)
+    await store.submit([job("first")])
+    before = both.waits()
+    await asyncio.gather(*(store.submit([job(f"a{n}")]) for n in range(100)))
+    assert both.waits() - before == 1
+    both.cut()
+    first = [asyncio.create_task(store.submit([job(f"b{n}")])) for n in range(10)]
+    while not stored(both.primary, here, "b9"):
+        await asyncio.sleep(0)
+    later = [asyncio.create_task(store.submit([job(f"c{n}")])) for n in range(10)]
+    await asyncio.wait(first)
+    both.heal()
+    ends = await asyncio.gather(*first, *later, return_exceptions=True)
+    assert [type(end) for end in ends[:10]] == [Unconfirmed] * 10
+    assert [end[0].created for end in ends[10:]] == [True] * 10
+    assert both.waits() - before == 3
+    await store.aclose()
+
+
+async def test_many_jobs_share_few_waits(both, here, submit):
+    await submit([job("first")])
+    before = both.waits()
+    answers = await submit([job(f"{n}") for n in range(7000)])
+    assert [answer.id for answer in answers] == [f"0-{n}" for n in range(7000)]
+    assert both.waits() - before == 2
+    assert stored(both.replica, here, "6999")
+
+
+async def test_each_partition_is_confirmed(both, here, submit):
+    wide = replace(here, partitions=4)
+    queues = ["one", "two", "three", "four", "five"]
+    bases = {keys.partition_of_queue(queue, 4) for queue in queues}
+    assert len(bases) > 1
+    jobs = [job(f"{n}", queue) for n, queue in enumerate(queues)]
+    assert [answer.created for answer in await submit(jobs, wide)] == [True] * 5
+    for one in jobs:
+        base = keys.base(wide.namespace, keys.partition_of_queue(one.queue, 4))
+        assert both.replica.exists(keys.job(base, one.id))
+    both.cut()
+    with pytest.raises(Unconfirmed):
+        await submit(jobs, wide)
+
+
+async def test_a_partition_that_is_gone_does_not_confirm_for_another(both, here):
+    """What waits behind a write to nothing waits for nothing."""
+    wide = replace(here, partitions=2)
+    queues = {keys.partition_of_queue(name, 2): name for name in "abcdefgh"}
+    store = Store(wide)
+    both.cut()
+    await store.submit([job("a", queues[0], durability="none"), job("b", queues[1], durability="none")])
+    both.primary.delete(keys.base(here.namespace, 1))
+    ways = (store.submit([job("a", queues[0])]), store.submit([job("c", queues[1])]))
+    assert [type(end) for end in await asyncio.gather(*ways, return_exceptions=True)] == [Unconfirmed] * 2
+    await store.aclose()
+
+
+async def test_a_full_server_still_confirms_what_it_has(both, here, submit):
+    """A repeated submit needs no memory, and nor does its wait."""
+    settings = replace(here, memory=1.0)
+    await submit([job("a")], settings)
+    both.primary.config_set("maxmemory", "1")
+    try:
+        assert await submit([job("a")], settings) == [("0-a", False)]
+        both.cut()
+        with pytest.raises(Unconfirmed):
+            await submit([job("a")], settings)
+    finally:
+        both.primary.config_set("maxmemory", "0")
+
+
+@pytest.mark.parametrize("way", ["async", "sync"])
+async def test_of_many_scripts_a_full_server_refuses_those_that_take_room(both, here, way):
+    settings = replace(here, memory=1.0)
+    store, client = Store(settings), SyncClient(settings)
+    old, new = [job(f"a{n}") for n in range(200)], [job(f"b{n}") for n in range(200)]
+
+    async def each(jobs):
+        plan = store.layout.submit_each(jobs)
+        return await (store.follow(plan) if way == "async" else asyncio.to_thread(client.follow, plan))
+
+    await each(old)
+    both.primary.config_set("maxmemory", "1")
+    try:
+        answers = await each([*old, *new])
+    finally:
+        both.primary.config_set("maxmemory", "0")
+    assert answers[:200] == [(one.id, False) for one in old]
+    assert [type(answer) for answer in answers[200:]] == [OutOfMemory] * 200
+    await store.aclose()
+    client.close()
+
+
+async def test_many_scripts_that_share_a_wait_stop_at_the_mark(both, here, monkeypatch):
+    """There is room for the first few; the server itself would have to refuse the last."""
+    store = Store(here)
+    await store.submit([job("first")])
+    run, queue = store._transport.run, keys.queue(keys.base(here.namespace), "q")
+
+    async def answer(call):
+        if ("INFO", "memory") not in call.commands:
+            return await run(call)
+        return Memory("noeviction", 89_000_000 + 251_000 * both.primary.zcard(queue), 100_000_000)
+
+    monkeypatch.setattr(store._transport, "run", answer)
+    store.layout.admission = Admission(0.9)
+    jobs = [Submission(f"0-{n}", "q", "t", "", b"x" * 250_000, "") for n in range(60)]
+    answers = await store.follow(store.layout.submit_each(jobs))
+    assert [isinstance(answer, OutOfMemory) for answer in answers] == [False] * 4 + [True] * 56
+    assert both.primary.zcard(queue) == 5
+    await store.aclose()
+
+
+async def test_what_is_refused_is_refused_whoever_has_it(both, here, submit):
+    with SyncClient(here) as client:
+        await asyncio.to_thread(client.configure, "q", jobs=1)
+    await submit([job("a")])
+    both.cut()
+    with pytest.raises(QueueFull):
+        await submit([job("b")])
+
+
+async def test_a_wait_makes_no_namespace(both, here):
+    """Where there is none, and none can be made, the wait's own write must not leave half of one."""
+    with SyncClient(here) as client:
+        await asyncio.to_thread(client.submit_all, [job("a")])
+        both.primary.flushall()
+        both.primary.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            with pytest.raises(Unfit):
+                await asyncio.to_thread(client.submit_all, [job("b")])
+            assert not both.primary.exists(keys.base(here.namespace))
+        finally:
+            both.primary.config_set("maxmemory-policy", "noeviction")
+        assert (await asyncio.to_thread(client.submit_all, [job("b")]))[0].created
+    assert stored(both.replica, here, "b")
+
+
+async def test_a_server_that_forgot_the_script_is_told_it_again(both, here):
+    store = Store(here)
+    await store.submit([job("a")])
+    both.primary.script_flush()
+    assert all(answer.created for answer in await store.submit([job(f"b{n}") for n in range(450)]))
+    both.primary.script_flush()
+    with SyncClient(here) as client:
+        assert all(
+            answer.created
+            for answer in await asyncio.to_thread(client.submit_all, [job(f"c{n}") for n in range(450)])
+        )
+    await store.aclose()
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_REPLY, Fault.SILENCE, Fault.CUT])
+@pytest.mark.parametrize("command", [b"EVALSHA", b"WAIT"])
+async def test_a_lost_answer_is_asked_for_again(both, here, submit, fault, command):
+    await submit([job("first")])
+    with Proxy(here) as proxy:
+        proxy.next(fault, lambda request: request.words[0].upper() == command)
+        (answer,) = await submit([job("a")], replace(here, redis_url=proxy.settings.redis_url))
+        assert answer.id == "0-a"
+        assert proxy.sent(lambda request: request.words[0].upper() == b"WAIT") >= (
+            2 if command == b"WAIT" else 1
+        )
+    assert stored(both.replica, here, "a")
+
+
+async def test_a_wait_may_take_its_time_on_top_of_a_calls(both, here, submit):
+    """The server waits for 0.75 s, and a call may take 1 s beside: 1.25 s of silence is no lost connection."""
+    await submit([job("first")])
+    with Proxy(here) as proxy:
+        proxy.next(Fault.HOLD, lambda request: request.words[0].upper() == b"WAIT")
+        waiting = asyncio.create_task(submit([job("a")], replace(here, redis_url=proxy.settings.redis_url)))
+        await asyncio.wait([waiting], timeout=1.25)
+        proxy.let_go()
+        assert (await waiting)[0].created
+        assert proxy.sent(lambda request: request.words[0].upper() == b"WAIT") == 1
+
+
+async def test_who_leaves_takes_nobody_along(both, here):
+    store = Store(here)
+    await store.submit([job("first")])
+    both.cut()
+    ways = [asyncio.create_task(store.submit([job(f"{n}")])) for n in range(3)]
+    while not stored(both.primary, here, "2"):
+        await asyncio.sleep(0)
+    ways.append(asyncio.create_task(store.submit([job("later")])))
+    await asyncio.sleep(0)
+    ways[0].cancel()
+    ways[3].cancel()
+    both.heal()
+    assert all(answers[0].created for answers in await asyncio.gather(*ways[1:3]))
+    await store.aclose()
+    assert ways[0].cancelled()
+    assert ways[3].cancelled()
+    assert not stored(both.primary, here, "later")  # nobody wants it any more, and it was not yet sent
+
+
+async def test_closing_lets_a_wait_end(both, here):
+    store = Store(here)
+    await store.submit([job("first")])
+    both.cut()
+    ways = [asyncio.create_task(store.submit([job("a")]))]
+    while not stored(both.primary, here, "a"):
+        await asyncio.sleep(0)
+    ways.append(asyncio.create_task(store.submit([job("b")])))
+    await asyncio.sleep(0)
+    await store.aclose()
+    before = both.waits()
+    assert [type(end) for end in await asyncio.gather(*ways, return_exceptions=True)] == [Unconfirmed] * 2
+    assert both.waits() == before  # nothing was sent after the end
+
+
+# ── the disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A Valkey and its replica with append-only files."""
+    if "valkey" not in REAL:
+        pytest.skip("no Valkey here")
+    with pair(tmp_path_factory.mktemp("kept"), "valkey", persistent=True) as found:
+        yield found
+
+
+@pytest.fixture
+def writing(kept):
+    """A way to have the disk lag: a new append-only file is begun, and does not count before all that is there is in it."""
+
+    def hold(held):
+        if held:
+            kept.primary.config_set("rdb-key-save-delay", 10_000_000)
+            kept.primary.config_set("appendonly", "no")
+            kept.primary.config_set("appendonly", "yes")
+            return
+        kept.primary.config_set("rdb-key-save-delay", 0)
+        kept.primary.config_set("appendonly", "no")
+        kept.primary.config_set("appendonly", "yes")
+
+    kept.primary.config_set("appendfsync", "always")
+    yield hold
+    hold(False)
+
+
+@pytest.mark.parametrize("way", ["async", "sync"])
+async def test_fsync_is_acknowledged_when_the_file_has_it_and_else_unconfirmed(kept, writing, way):
+    """The server says how far its file is, and that is what is tried; what a disk does then is not."""
+    settings = replace(kept.settings, namespace=f"disk-{way}", durability="fsync")
+    store, client = Store(settings), SyncClient(settings)
+
+    async def submit(name):
+        return await (
+            store.submit([job(name)]) if way == "async" else asyncio.to_thread(client.submit_all, [job(name)])
+        )
+
+    assert (await submit("first"))[0].created
+    writing(True)
+    for _ in range(2):
+        begin = time.monotonic()
+        with pytest.raises(Unconfirmed, match=r"its disk does not have it after 0\.75 s"):
+            await submit("a")
+        assert time.monotonic() - begin < BOUND
+    writing(False)
+    for _ in range(20):  # until the new file is whole
+        with contextlib.suppress(Unconfirmed):
+            assert await submit("a") == [("0-a", False)]
+            break
+    else:
+        raise AssertionError("never confirmed")
+    await store.aclose()
+    client.close()
+
+
+@pytest.mark.parametrize("how", ["everysec", "no"])
+async def test_a_server_that_writes_its_file_now_and_then_is_unfit_for_fsync(kept, submit, writing, how):
+    """Valkey 9.1 counts under `everysec` what its disk has not got."""
+    kept.primary.config_set("appendfsync", how)
+    settings = replace(kept.settings, namespace="unfit", durability="fsync")
+    with pytest.raises(
+        NotDurable, match=r"durability fsync needs appendfsync always: .* run CONFIG SET appendfsync always$"
+    ):
+        await submit([job(f"a-{how}")], settings)
+    assert not stored(kept.primary, settings, f"a-{how}")
+
+
+async def test_a_server_is_asked_now_and_then_and_again_once_it_does_not_do_what_it_could(kept, writing):
+    def asked():
+        return kept.primary.info("commandstats").get("cmdstat_command|info", {"calls": 0})["calls"]
+
+    async def sure(name):
+        with contextlib.suppress(Unconfirmed):  # the file of the test before may not be whole yet
+            await store.submit([job(name)])
+
+    settings = replace(kept.settings, namespace=uuid.uuid4().hex[:12], durability="fsync")
+    store, before = Store(settings), asked()
+    for name in "abc":
+        await sure(name)
+    assert asked() == before + 1
+    kept.primary.config_set("appendfsync", "everysec")
+    with pytest.raises(NotDurable, match=r"\. Redis has taken it in all the same: .* under the same id 0-d$"):
+        await sure("d")
+    with pytest.raises(NotDurable):
+        await sure("e")
+    assert (stored(kept.primary, settings, "d"), stored(kept.primary, settings, "e")) == (1, 0)
+    kept.primary.config_set("appendfsync", "always")
+    await sure("e")
+    assert stored(kept.primary, settings, "e")
+    await store.aclose()
+
+
+async def test_who_may_not_ask_how_the_file_is_written_stores_nothing(kept, writing, submit):
+    kept.primary.execute_command("ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-config")
+    url = kept.settings.redis_url.replace("unix://", "unix://blind:secret@")
+    settings = replace(kept.settings, redis_url=url, namespace=uuid.uuid4().hex[:12], durability="fsync")
+    for name in "ab":
+        with pytest.raises(Forbidden):
+            await submit([job(name)], settings)
+        assert not stored(kept.primary, settings, name)
+    kept.primary.execute_command("ACL", "SETUSER", "blind", "+config", "-command")
+    with contextlib.suppress(Unconfirmed):
+        await submit([job("c")], settings)  # whether it knows WAITAOF, it says itself
+    assert stored(kept.primary, settings, "c")
+
+
+@pytest.mark.parametrize("denied", ["WAITAOF", "CONFIG GET"])
+async def test_who_is_not_let_wait_for_the_disk_is_told_the_id_of_what_is_there(kept, writing, denied):
+    """The right goes when the server was already seen to be fit: the job is there, and nobody says how surely."""
+    kept.primary.execute_command("ACL", "SETUSER", "hasty", "reset", "on", ">secret", "~*", "&*", "+@all")
+    url = kept.settings.redis_url.replace("unix://", "unix://hasty:secret@")
+    settings = replace(kept.settings, redis_url=url, namespace=uuid.uuid4().hex[:12], durability="fsync")
+    store = Store(settings)
+    with contextlib.suppress(Unconfirmed):  # the file of the test before may not be whole yet
+        await store.submit([job("a")])
+    kept.primary.execute_command("ACL", "SETUSER", "hasty", f"-{denied.split()[0].lower()}")
+    with pytest.raises(
+        Unconfirmed, match=rf"NOPERM: {denied}\).*SUBLET_DURABILITY=fsync.* under the same id 0-b$"
+    ):
+        await store.submit([job("b")])
+    assert stored(kept.primary, settings, "b")
+    await store.aclose()
+
+
+async def test_a_batch_waits_for_all_that_any_of_it_asks_for(kept, writing):
+    store = Store(replace(kept.settings, namespace="both"))
+    mixed = [job("a", durability="fsync"), job("b", durability="replicated"), job("c")]
+    while True:  # until the file of the test before is whole
+        before = kept.waits()
+        with contextlib.suppress(Unconfirmed):
+            await store.submit(mixed)
+            break
+    assert kept.waits() - before == 2
+    kept.cut()
+    with pytest.raises(Unconfirmed, match="replicas"):
+        await store.submit(mixed)
+    kept.heal()
+    writing(True)
+    with pytest.raises(Unconfirmed, match="disk"):
+        await store.submit(mixed)
+    await store.aclose()
+
+
+async def test_a_server_without_a_file_or_without_waitaof_is_unfit_in_words(both, submit, here):
+    both.primary.config_set("appendfsync", "everysec")
+    words = (
+        "needs appendonly yes and appendfsync always: "
+        if both.name == "valkey"
+        else "needs Redis 7.2 or Valkey"
+    )
+    with pytest.raises(
+        NotDurable, match=f"{words}.*; run CONFIG SET appendonly yes, CONFIG SET appendfsync always$"
+    ):
+        await submit([job("a", durability="fsync")])
+    assert not stored(both.primary, here, "a")
+
+
+# ── who asks for it ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_task_asks_for_itself_or_for_one_submit(both, here):
+    app = App(settings=replace(here, durability="none"))
+
+    @app.task(durability="replicated")
+    async def sure(n: int) -> None: ...
+
+    @app.task
+    async def plain(n: int) -> None: ...
+
+    await plain.submit(n=0)
+    both.cut()
+    await plain.submit(n=1)
+    await sure.options(durability="none").submit(n=1)
+    for task in (sure, plain.options(durability="replicated")):
+        with pytest.raises(Unconfirmed):
+            await task.submit(n=2)
+        with pytest.raises(Unconfirmed):
+            await asyncio.to_thread(task.submit_sync, n=3)
+    again = sure.job(n=4)
+    with pytest.raises(Unconfirmed):
+        await app.client.submit_all([again])
+    both.heal()
+    assert (await app.client.submit_all([again]))[0] == (again.id, False)
+    await app.aclose()
+
+
+def test_what_is_none_of_the_three_is_refused_with_words():
+    for word in DURABILITIES:
+        check_durability(word)
+    assert not Options(durability="fsync").rules()  # the scripts hear nothing of it
+    with pytest.raises(Invalid, match="durability 'disk': use none, replicated, fsync"):
+        Options(durability="disk").rules()
+    with pytest.raises(Invalid, match="durability 'disk'"):
+        App(settings=Settings()).task(name="t", run="thread", durability="disk")(lambda: None)
+    with pytest.raises(Invalid, match="replicas=0: durability replicated takes at least one"):
+        waits(Settings(durability="replicated", replicas=0), [job("a")])
+    assert waits(Settings(durability="replicated", timeout=0.0001), [job("a")]) == (
+        ("WAIT", 1, 1),
+    )  # 0 would have no end
+    assert waits(Settings(replicas=0), [job("a")]) == ()
+
+
+@pytest.mark.parametrize("vain", [0, 2, 3])
+async def test_the_pages_snippet_sends_again_and_says_when_it_was_in_vain(vain, monkeypatch):
+    (_, text), *_ = blocks("python", (ROOT / "docs" / "durability.md").read_text())
+    loop = text[text.index("for pause in") :]
+    told, pauses = [], []
+
+    async def submit_all(jobs):
+        told.append(jobs)
+        if len(told) <= vain:
+            raise Unconfirmed("too few")
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    names = {"asyncio": asyncio, "Unconfirmed": Unconfirmed, "job": "it"}
+    names["app"] = SimpleNamespace(client=SimpleNamespace(submit_all=submit_all))
+    exec(f"async def go():\n{indent(loop, '    ')}", names)  # noqa: S102  # the page's own snippet
+    with pytest.raises(Unconfirmed) if vain == 3 else contextlib.nullcontext():
+        await names["go"]()
+    assert (told, pauses) == ([["it"]] * min(vain + 1, 3), [1, 5][:vain])
+
+
+async def test_a_sandbox_has_neither_replicas_nor_a_disk():
+    from sublet.testing import Sandbox
+
+    app = App()
+
+    @app.task(durability="fsync")
+    async def sure() -> str:
+        return "done"
+
+    async with Sandbox(app):
+        assert await sure.submit()

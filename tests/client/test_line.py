@@ -1,0 +1,260 @@
+"""The line to Redis: replies find those who asked, and whatever breaks is heard by all who wait."""
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import threading
+
+import pytest
+from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
+
+from sublet.chaos.proxy import Fault, Proxy
+from sublet.client.client import Client
+from sublet.connection.pipeline import POOL_EMPTY, Lent, Line, SyncLines
+from sublet.connection.settings import Settings, connect, connect_sync
+from sublet.protocol import keys
+from sublet.store.store import Store
+
+pytestmark = pytest.mark.real_server
+
+
+@pytest.fixture
+def proxy(place):
+    with Proxy(place.settings) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def make():
+    """Makes lines; they are closed with the test."""
+    made = []
+
+    def line(settings, kind=Line):
+        client = connect(settings)
+        made.append((kind(client.connection_pool if kind is Line else client), client))
+        return made[-1][0]
+
+    yield line
+    for each, client in made:
+        await each.aclose(at_once=True)
+        await client.aclose()
+
+
+def ask(line, *commands):
+    """Send commands in one go; a future for each reply."""
+    futures = [asyncio.get_running_loop().create_future() for _ in commands]
+    line.send([(command, future.set_result) for command, future in zip(commands, futures, strict=True)])
+    return futures
+
+
+async def answers(*futures):
+    async with asyncio.timeout(20):
+        return list(await asyncio.gather(*futures))
+
+
+def is_echo(request):
+    return request.words[0] == b"ECHO"
+
+
+@pytest.mark.parametrize("kind", [Line, Lent])
+async def test_each_reply_finds_the_one_who_asked(place, make, kind):
+    """A thousand, in batches of all sizes, before and after there is a connection; an error among them is one's own."""
+    line, futures, wanted = make(place.settings, kind), [], []
+    for size in range(1, 45):
+        batch = [("ECHO", f"{size}-{i}") for i in range(size)]
+        futures += ask(line, *batch, ("ECHO",))
+        wanted += [words[1].encode() for words in batch] + [ResponseError]
+        if size % 10 == 0:
+            await asyncio.sleep(0.001)
+    found = await answers(*futures)
+    assert [type(reply) if isinstance(reply, ResponseError) else reply for reply in found] == wanted
+
+
+async def test_a_word_that_cannot_be_sent_is_nobody_elses_trouble(place, make):
+    line = make(place.settings)
+    await answers(*ask(line, ("PING",)))
+    one, other, third = await answers(*ask(line, ("ECHO", "a"), ("ECHO", object()), ("ECHO", "c")))
+    assert (one, type(other), third) == (b"a", TypeError, b"c")
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.LOSE_REPLY, Fault.LOSE_REQUEST])
+async def test_a_line_that_breaks_tells_all_who_wait_and_is_made_anew(proxy, make, fault):
+    line = make(proxy.settings)
+    for _ in range(3):
+        proxy.next(fault, is_echo)
+        first, second = ask(line, ("ECHO", "a"), ("ECHO", "b"))
+        third = ask(line, ("ECHO", "c"))
+        lost = await answers(first, second, *third)
+        assert [type(reply) for reply in lost[:2]] == [ConnectionError] * 2
+        assert await answers(*ask(line, ("ECHO", "d"))) == [b"d"], "its late end does not break the new one"
+
+
+async def test_silence_is_not_waited_out(proxy, make):
+    line = make(Settings(redis_url=proxy.settings.redis_url, timeout=0.2))
+    await answers(*ask(line, ("PING",)))
+    proxy.next(Fault.SILENCE, is_echo)
+    assert [type(reply) for reply in await answers(*ask(line, ("ECHO", "a"), ("PING",)))] == [
+        TimeoutError
+    ] * 2
+    assert await answers(*ask(line, ("ECHO", "b"))) == [b"b"]
+
+
+async def test_a_line_at_rest_may_be_silent(place, make):
+    line = make(Settings(redis_url=place.settings.redis_url, timeout=0.05))
+    for _ in range(3):
+        assert await answers(*ask(line, ("ECHO", "a"))) == [b"a"]
+        await asyncio.sleep(0.12)
+    assert line._transport is not None, "it was kept"
+
+
+async def test_a_reply_that_nobody_asked_for_ends_the_line(make):
+    """Whoever reads on would give each the answer of another."""
+
+    def serve(listener):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client:
+                    while b"ECHO" not in client.recv(4096):
+                        client.sendall(b"+OK\r\n+OK\r\n")
+                    client.sendall(b"$1\r\na\r\n$1\r\nb\r\n")
+                    client.recv(4096)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        line = make(Settings(redis_url=f"redis://127.0.0.1:{listener.getsockname()[1]}"))
+        (reply,) = await answers(*ask(line, ("ECHO", "a")))
+        assert reply in (b"a", b"OK") or isinstance(reply, InvalidResponse)
+        assert line._transport is None
+
+
+async def test_a_line_is_closed_when_all_that_is_owed_has_come(proxy, make):
+    line = make(proxy.settings)
+    proxy.next(Fault.HOLD, is_echo)
+    (reply,) = ask(line, ("ECHO", "a"))
+    closing = asyncio.create_task(line.aclose())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    proxy.let_go()
+    assert await answers(reply, closing) == [b"a", None]
+
+
+@pytest.mark.parametrize("kind", [Line, Lent])
+async def test_a_line_is_closed_at_once_if_so_asked(place, make, kind):
+    line = make(place.settings, kind)
+    (reply,) = ask(line, ("BLPOP", f"{{{place.settings.namespace}:0}}:none", 10))
+    async with asyncio.timeout(5):
+        await line.aclose(at_once=True)
+    assert not reply.done() or isinstance(reply.result(), ConnectionError)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 4, 5, 6, 8, 12])
+@pytest.mark.parametrize("given", [True, False])
+async def test_a_claim_that_is_left_at_any_moment_gives_its_jobs_back(place, raw, base, turns, given):
+    store = Store(place.settings, client=connect(place.settings) if given else None)
+    client = Client(store=store)
+    await store.claim(
+        worker="w", queues=["default"], n=1, lease=1
+    )  # the server knows the script: the next claim takes effect
+    handles = [await client.submit("t") for _ in range(3)]
+    claiming = asyncio.create_task(store.claim(worker="w", queues=["default"], n=2, lease=600))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    claiming.cancel()
+    await asyncio.wait([claiming], timeout=10)
+    await store.aclose()  # which waits until they are back
+    jobs = [raw.hmget(keys.job(base, handle.id), "state", "tries_left") for handle in handles]
+    taken = 0 if claiming.cancelled() else 2
+    assert [state for state, _ in jobs] == ["running"] * taken + ["queued"] * (3 - taken)
+    assert all(tries in (None, "3") for state, tries in jobs if state == "queued"), "no try is burnt"
+
+
+# without an event loop
+
+
+@pytest.fixture
+def lines(place):
+    client = connect_sync(place.settings)
+    yield SyncLines(client.connection_pool)
+    client.close()
+
+
+def test_a_connection_that_the_server_has_closed_is_made_anew_before_it_is_used(lines, raw):
+    assert lines.ask(("ECHO", "a")) == b"a"
+    (first,) = lines._idle
+    peer = int(lines.ask(("CLIENT", "ID")))
+    raw.client_kill_filter(_id=peer)
+    assert select.select([first._sock], [], [], 10)[0], "its end has come"
+    assert lines.ask(("ECHO", "b")) == b"b"
+    assert lines._idle == [first]
+
+
+def test_a_reply_that_was_not_waited_for_is_not_given_to_the_next_who_asks(lines, monkeypatch):
+    """An interrupt may come between a command and its reply."""
+    assert lines.ask(("ECHO", "a")) == b"a"
+    (connection,) = lines._idle
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "read_response", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lines.ask(("BLPOP", "nobody-pushes", 1))  # its reply is still to come when the next one asks
+    assert lines.ask(("ECHO", "b")) == b"b"
+    assert lines.ask(("ECHO", "c")) == b"c"
+
+
+def test_who_is_interrupted_while_a_connection_is_looked_at_leaves_none_behind(lines, monkeypatch):
+    assert lines.ask(("ECHO", "a")) == b"a"
+    (connection,) = lines._idle
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "can_read", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lines.ask(("ECHO", "b"))
+    assert lines._idle == [connection]
+    assert lines.ask(("ECHO", "c")) == b"c"
+    assert lines._room._value == lines._pool.max_connections
+
+
+def test_other_threads_see_a_fork_until_all_is_made_anew(lines, monkeypatch):
+    seen = []
+    make = threading.Semaphore
+    lines._process = -1
+    monkeypatch.setattr(
+        "sublet.connection.pipeline.threading.Semaphore",
+        lambda n: seen.append((lines._process, lines._idle)) or make(n),
+    )
+    assert lines.ask(("ECHO", "a")) == b"a"
+    assert [process for process, _ in seen] == [-1]
+    assert lines._process == os.getpid()
+
+
+def test_a_process_that_was_forked_leaves_its_parents_connections_alone(lines):
+    assert lines.ask(("ECHO", "a")) == b"a"
+    (parents,), lines._process = lines._idle, -1
+    assert lines.ask(("ECHO", "b")) == b"b"
+    assert len(lines._idle) == 1
+    assert lines._idle[0] is not parents
+
+
+def test_each_thread_has_its_own_answers_and_there_are_no_more_connections_than_room(lines, raw):
+    """Twice as many threads as there may be connections."""
+    most = lines._pool.max_connections
+    start, found = threading.Barrier(2 * most), {}
+
+    def work(number):
+        start.wait(10)
+        found[number] = [lines.ask(("ECHO", f"{number}-{i}")).decode() for i in range(20)]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2 * most)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert found == {number: [f"{number}-{i}" for i in range(20)] for number in range(2 * most)}
+    assert 0 < len(lines._idle) <= most
+
+
+def test_who_finds_no_connection_free_for_too_long_is_told_so(lines):
+    lines._room, lines._pool.timeout = threading.Semaphore(0), 0.01
+    with pytest.raises(ConnectionError, match=POOL_EMPTY):
+        lines.ask(("ECHO", "a"))

@@ -1,0 +1,69 @@
+"""What a submitter may ask for: spelled as the protocol's rules, refused in words where it makes no sense."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sublet import Backoff, Invalid, Options
+
+
+def test_the_defaults_cost_nothing():
+    assert Options().rules() == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "rules"),
+    [
+        (Options(priority=-5), "priority=-5"),
+        (Options(delay=1.5), "delay=1500"),
+        (Options(delay=timedelta(minutes=2)), "delay=120000"),
+        (Options(run_at=datetime(2026, 1, 2, tzinfo=UTC)), "at=1767312000000"),
+        (Options(run_at=datetime(1, 1, 1, tzinfo=UTC)), "at=0"),
+        (Options(run_at=datetime(9999, 1, 1, tzinfo=UTC)), "at=99999999999999"),
+        (Options(key="a b".replace(" ", "_")), "key=a_b"),
+        (Options(key="k", window=60), "key=k window=60000"),
+        (Options(max_attempts=1), "tries=1"),
+        (Options(timeout=0.25), "timeout=250"),
+        (Options(timeout=None), "timeout=none"),
+        (Options(retention=timedelta(hours=1)), "retention=3600000"),
+        (Options(backoff=5), "backoff=5000:1:5000"),
+        (Options(backoff=Backoff(0.5, 1.5, 60)), "backoff=500:1.5:60000"),
+        (Options(queue="other"), ""),
+    ],
+)
+def test_what_differs_is_a_word(options, rules):
+    assert options.rules() == rules
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"queue": "no spaces"}, "queue 'no spaces': use 1 to 128 of"),
+        ({"queue": "{slot}"}, "queue"),
+        ({"queue": ""}, "queue"),
+        ({"priority": 101}, "priority 101: use a whole number from -100 to 100"),
+        ({"priority": 1.5}, "priority"),
+        ({"delay": -1}, "delay -1 s: use 0 s or more"),
+        ({"delay": float("nan")}, "delay nan: use a number of seconds"),
+        ({"delay": "10"}, "delay '10': use a number of seconds"),
+        ({"run_at": datetime(2026, 1, 1)}, "a moment with a time zone"),
+        ({"run_at": datetime(2026, 1, 1, tzinfo=UTC), "delay": 5}, "no delay beside it"),
+        ({"key": "two words"}, "key"),
+        ({"key": "k" * 129}, "key"),
+        ({"window": 60}, "window without a key"),
+        ({"key": "k", "window": 0}, "window 0 s: use 0.001 s or more"),
+        ({"max_attempts": 0}, "max_attempts 0: use a whole number from 1"),
+        ({"timeout": 0}, "timeout 0 s"),
+        ({"retention": 59}, "retention 59 s: use 60 s or more"),
+        ({"backoff": -1}, "backoff -1 s"),
+        ({"backoff": Backoff(factor=0.5)}, "backoff factor 0.5"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(changes, words):
+    with pytest.raises(Invalid, match=words.replace("(", r"\(")):
+        Options(**changes).rules()
+
+
+def test_an_unknown_option_is_refused_with_those_there_are():
+    with pytest.raises(Invalid, match="unknown option prio: there are queue, priority, "):
+        Options().but(prio=1)

@@ -1,0 +1,52 @@
+"""A long outage must not fill a log."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sublet.errors import Unavailable
+from sublet.store import outage_log
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(outage_log.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def test_an_outage_is_said_once_then_each_minute_then_that_it_is_over(clock, caplog):
+    seen = outage_log.Outage()
+    for _ in range(200):
+        seen.failed("claim", Unavailable("no answer"))
+        clock.now += 0.5
+        assert seen.ongoing
+        seen.over()  # one that was answered among those that were not
+        assert not seen.ongoing
+    clock.now += 0.5
+    seen.over()
+    seen.over()
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot claim: no answer",
+        "still cannot claim, since 60 s (119 more failures): no answer",
+        "the source answers again, after 100.5 s",
+    ]
+
+
+def test_the_next_outage_is_said_at_once_again(clock, caplog):
+    seen = outage_log.Outage()
+    for _ in range(2):
+        seen.failed("claim", Unavailable("no answer"))
+        clock.now += 1
+        seen.over()
+    assert len(caplog.records) == 4
+
+
+def test_a_process_without_room_is_no_outage_and_said_once_a_minute(clock, caplog):
+    seen = outage_log.Outage()
+    for _ in range(122):
+        seen.hindered("answer everything", Unavailable("no room"))
+        assert not seen.ongoing
+        seen.over()
+        clock.now += 0.5
+    assert [record.getMessage() for record in caplog.records] == ["cannot answer everything: no room"] * 2

@@ -1,0 +1,188 @@
+"""Tasks: a name, a function, its arguments as JSON and back, checked against its own annotations."""
+
+from dataclasses import dataclass
+from datetime import date
+
+import pytest
+from pydantic import BaseModel
+
+from sublet import App, Context, Invalid, Settings
+
+
+class Image(BaseModel):
+    path: str
+    width: int = 128
+
+
+@dataclass
+class Thumb:
+    path: str
+    on: date
+
+
+@pytest.fixture
+def app():
+    return App(settings=Settings())
+
+
+def test_a_task_is_still_the_function(app):
+    @app.task
+    def double(a: int) -> int:
+        return 2 * a
+
+    assert double(4) == 8
+    assert app.tasks["double"] is double
+
+
+def test_arguments_go_by_name_however_they_are_given(app):
+    @app.task
+    async def f(a: int, b: str = "x", *, c: float = 1.0) -> None: ...
+
+    assert f.job(1).payload == b'{"a":1}'
+    assert f.job(1, "y", c=2).payload == b'{"a":1,"b":"y","c":2.0}'
+    assert f.arguments.load(b'{"c":3,"a":"7"}') == {"a": 7, "c": 3.0}
+
+
+def test_models_and_dates_travel(app):
+    @app.task
+    async def f(image: Image, day: date) -> Thumb: ...
+
+    payload = f.job(Image(path="a.png"), date(2026, 1, 2)).payload
+    assert payload == b'{"image":{"path":"a.png","width":128},"day":"2026-01-02"}'
+    assert f.arguments.load(payload) == {"image": Image(path="a.png"), "day": date(2026, 1, 2)}
+    result = f.arguments.dump_result(Thumb("t.png", date(2026, 1, 3)))
+    assert f.arguments.load_result(result) == Thumb("t.png", date(2026, 1, 3))
+
+
+def test_names_that_a_model_would_stumble_over_are_fine(app):
+    @app.task
+    async def f(_under: int, model_config: int, json: str, schema: str, self: int) -> None: ...
+
+    assert f.arguments.load(f.job(1, 2, "j", "s", 3).payload)["model_config"] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("no number",), "task f: a: Input should be a valid integer"),
+        ((), "task f: missing a required argument: 'a'"),
+        ((1, 2), "task f: too many positional arguments"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_at_submit(app, args, words):
+    @app.task
+    async def f(a: int) -> None: ...
+
+    with pytest.raises(Invalid, match=words):
+        f.job(*args)
+
+
+def test_arguments_by_name_are_written_in_the_order_of_the_signature(app):
+    @app.task
+    async def f(a: int, b: int = 0, *, c: int) -> None: ...
+
+    assert f.job(1, c=3).payload == b'{"a":1,"c":3}'
+    assert f.job(c=3, b=2, a=1).payload == f.job(1, 2, c=3).payload == b'{"a":1,"b":2,"c":3}'
+    for args, named, words in [
+        ((1,), {"a": 1, "c": 3}, "multiple values for argument 'a'"),
+        ((1, 2, 3), {}, "too many positional"),
+    ]:
+        with pytest.raises(Invalid, match=f"task f: {words}"):
+            f.job(*args, **named)
+
+
+def test_a_payload_of_another_version_is_refused(app):
+    @app.task
+    async def f(a: int) -> None: ...
+
+    for payload, words in [
+        (b'{"a":1,"b":2}', "b: Extra inputs"),
+        (b"{}", "a: Field required"),
+        (b"[1]", "should be an object"),
+    ]:
+        with pytest.raises(Invalid, match=words):
+            f.arguments.load(payload)
+
+
+def test_values_stay_out_of_the_words(app):
+    @app.task
+    async def f(a: int) -> None: ...
+
+    with pytest.raises(Invalid) as refused:
+        f.job("a secret")
+    assert "secret" not in str(refused.value)
+
+
+def test_what_is_too_large_is_refused(app):
+    @app.task
+    async def f(text: str) -> str: ...
+
+    with pytest.raises(Invalid, match="payload of 300,011 bytes: at most 262,144; keep the data elsewhere"):
+        f.job("x" * 300_000)
+    with pytest.raises(Invalid, match="returned 300,002 bytes: at most 262,144"):
+        f.arguments.dump_result("x" * 300_000)
+
+
+def test_a_context_is_no_argument(app):
+    @app.task
+    async def f(ctx: Context, a: int) -> None: ...
+
+    assert f.arguments.takes_context
+    assert f.job(1).payload == b'{"a":1}'
+
+
+@pytest.mark.parametrize(
+    ("declare", "words"),
+    [
+        (lambda app: app.task(lambda *args: None), "use A-Z a-z 0-9"),
+        (lambda app: app.task(name="f")(lambda *args: None), "parameter 'args' has no name of its own"),
+        (lambda app: app.task(name="f")(lambda a, /: None), "parameter 'a' has no name of its own"),
+        (
+            lambda app: [app.task(name="f")(lambda a: None), app.task(name="f")(lambda a: None)],
+            "there is one already",
+        ),
+        (
+            lambda app: app.task(name="f", run="loop")(lambda a: None),
+            "a plain one in a process or a thread, not 'loop'",
+        ),
+        (lambda app: app.task(name="f", color="red")(lambda a: None), "unknown option color"),
+        (lambda app: app.task(name="f", queue="no spaces")(lambda a: None), "queue 'no spaces'"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused_at_once(app, declare, words):
+    with pytest.raises(Invalid, match=words):
+        declare(app)
+
+
+def test_options_make_another_task_and_leave_the_first(app):
+    @app.task(queue="a", max_attempts=5)
+    async def f() -> None: ...
+
+    other = f.options(queue="b", delay=10)
+    assert (other.job().queue, other.job().rules) == ("b", "delay=10000 tries=5")
+    assert (f.job().queue, f.job().rules) == ("a", "tries=5")
+    assert app.queues() == ["a"]
+
+
+class Order(BaseModel):
+    lines: "list[Line]"
+
+
+async def _ship(order: Order) -> Order:
+    return order
+
+
+_EARLY = App()
+_EARLY.task(name="ship")(_ship)  # at this moment there is no Line yet
+
+
+class Line(BaseModel):
+    sku: str
+
+
+def test_a_task_may_name_a_class_that_comes_later_in_its_module():
+    arguments = _EARLY.tasks["ship"].arguments
+    payload = arguments.dump((Order(lines=[Line(sku="a")]),), {})
+    assert payload == b'{"order":{"lines":[{"sku":"a"}]}}'
+    assert arguments.load(payload) == {"order": Order(lines=[Line(sku="a")])}
+    assert arguments.dump_result(Order(lines=[])) == b'{"lines":[]}'

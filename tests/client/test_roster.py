@@ -1,0 +1,311 @@
+"""The register of workers, as plans see it: who is here, what each holds, how the leases of those that are gone come back."""
+
+import itertools
+import json
+
+import pytest
+import redis
+
+from sublet.connection.settings import Settings
+from sublet.connection.transport import SyncTransport, follow_sync
+from sublet.errors import NotFound
+from sublet.model import Card, Release, Submission
+from sublet.operations import workers
+from sublet.operations.operations import Layout
+from sublet.protocol import keys, verbs
+from sublet.store.store import Store
+
+GONE = {"gone": "1"}
+
+
+def card(worker, life="1", **about):
+    return Card(worker, life, "", json.dumps(about).encode())
+
+
+async def put(store, n, queue="q"):
+    await store.submit([store.layout.submission("t", b"{}", queue, "") for _ in range(n)])
+
+
+async def hold(store, worker, n, queue="q"):
+    """Let a worker hold n leases."""
+    await put(store, n, queue)
+    leases = []
+    while len(leases) < n:
+        leases += (
+            await store.claim(worker=worker, queues=[queue], n=min(100, n - len(leases)), lease=60)
+        ).leases
+    return leases
+
+
+async def test_workers_are_shown_with_what_they_hold_the_latest_first(store, desk):
+    await store.enlist(Card("one", "1", "slot-0", b'{"host": "h", "pid": 7, "slots": 2}'))
+    await store.enlist(card("two"))
+    held = await hold(store, "one", 2)
+    desk.elapse(60)
+    await store.enlist(card("two", completed=3))
+    await desk.drain("one")
+    two, one = await store.follow(store.layout.workers())
+    assert (one.name, one.life, one.place, one.draining, two.draining) == ("one", "1", "slot-0", True, False)
+    assert (one.about, two.about) == ({"host": "h", "pid": 7, "slots": 2}, {"completed": 3})
+    assert (one.leases, sorted(one.jobs)) == (2, sorted(lease.id for lease in held))
+    assert (two.leases, two.jobs) == (0, ())
+    assert 59 < (two.seen_at - one.seen_at).total_seconds() < 65
+    assert one.enlisted_at == one.seen_at
+    assert [(w.name, w.leases) for w in await store.workers()] == [("two", 0), ("one", 0)], (
+        "without looking at jobs"
+    )
+
+
+@pytest.mark.parametrize("score", ["inf", "-inf", "1e17"])
+async def test_what_somebody_spoiled_on_the_register_hides_nobody(store, desk, score):
+    """A moment that is none, a name that is no text, a job whose attempt is no number: they are passed over."""
+    for name in ("w", "spoiled"):
+        await store.enlist(card(name))
+    (held, _) = await hold(store, "w", 2)
+    desk.raw.zadd(keys.workers(desk.base), {"spoiled": float(score), b"\xff": desk.now()})
+    desk.raw.zadd(keys.workers(desk.base), {f"many{n}": float(score) for n in range(workers.MOST)})
+    desk.raw.zadd(keys.workers(desk.base), {"a b": desk.now()})
+    desk.raw.hset(keys.worker(desk.base, "a b"), mapping=desk.card("w"))
+    desk.raw.hset(keys.worker(desk.base, "w"), b"\xff", "")
+    desk.raw.hset(keys.job(desk.base, held.id), "attempt", "spoiled")
+    desk.raw.zadd(keys.structure(desk.base, "running"), {b"\xff": desk.now()})
+    assert [(worker.name, worker.leases) for worker in await store.follow(store.layout.workers())] == [
+        ("w", 1)
+    ]
+
+
+async def test_a_worker_in_another_language_may_say_what_it_likes(store):
+    await store.enlist(Card("text", "1", "", b"not JSON, \xff"))
+    await store.enlist(Card("list", "1", "", b"[1]"))
+    await store.enlist(Card("none", "1", "", b""))
+    assert {worker.name: worker.about for worker in await store.workers()} == {
+        "text": {},
+        "list": {},
+        "none": {},
+    }
+
+
+async def test_nobody_is_nobody(store):
+    await store.prepare()
+    assert await store.follow(store.layout.workers()) == []
+    assert await store.reconcile({}) == 0
+    assert await store.reconcile(GONE) == 0
+
+
+async def test_a_worker_that_leaves_between_two_looks_is_left_out(store, raw, base):
+    await store.enlist(card("w"))
+    raw.zadd(keys.workers(base), {"gone": raw.zscore(keys.workers(base), "w")})
+    assert [worker.name for worker in await store.follow(store.layout.workers())] == ["w"]
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"enlisted_at": None},
+        {"enlisted_at": "soon"},
+        {"enlisted_at": "9" * 15},
+        {"enlisted_at": ""},
+        {"life": None},
+        {"life": b"\xff"},
+    ],
+)
+async def test_half_a_card_is_no_worker_and_hides_no_other(store, desk, raw, base, spoiled):
+    """It is the rest of a call that was denied in the middle, or of somebody's DEL: `doctor` tells of it."""
+    for name in ("half", "whole"):
+        await store.enlist(card(name))
+    for field, value in spoiled.items():
+        raw.hdel(keys.worker(base, "half"), field)
+        if value is not None:
+            raw.hset(keys.worker(base, "half"), field, value)
+    assert [worker.name for worker in await store.workers()] == ["whole"]
+    assert [worker.name for worker in await store.follow(store.layout.workers())] == ["whole"]
+    with pytest.raises(NotFound):
+        await store.follow(store.layout.drain("half"))
+    assert await store.reconcile({"half": "1"}) == 0
+    await store.enlist(card("half", "2"))
+    assert sorted(worker.name for worker in await store.workers()) == ["half", "whole"]
+
+
+async def test_no_more_than_a_hundred_jobs_of_a_worker_are_named(store):
+    await store.enlist(card("w"))
+    await hold(store, "w", 130)
+    (worker,) = await store.follow(store.layout.workers())
+    assert (worker.leases, len(worker.jobs)) == (130, 100)
+
+
+async def test_the_leases_of_one_that_is_gone_come_back_and_those_of_others_stay(store, desk):
+    await store.enlist(card("gone"))
+    await store.enlist(card("alive"))
+    await hold(store, "gone", 3)
+    kept = await hold(store, "alive", 3)
+    assert await store.reconcile(GONE) == 3
+    assert sorted(desk.members("running")) == sorted(lease.id for lease in kept)
+    assert desk.enlisted() == ["alive"]
+    assert await store.reconcile(GONE) == 0
+
+
+async def test_two_dead_workers_come_back_in_one_go(store, desk):
+    for name in ("one", "two", "alive"):
+        await store.enlist(card(name, life=name))
+        await hold(store, name, 4)
+    assert await store.reconcile({"one": "one", "two": "two"}) == 8
+    assert (desk.enlisted(), len(desk.members("running")), len(desk.members("queue:q"))) == (["alive"], 4, 8)
+
+
+class Watched:
+    """Carries a plan out with a word between every two of its calls."""
+
+    def __init__(self, store, between):
+        self.store, self.between, self.calls = store, between, 0
+
+    async def follow(self, plan):
+        answer = None
+        while True:
+            try:
+                call = plan.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = await self.store.run(call)
+            self.calls += 1
+            await self.between(self.calls)
+
+
+async def test_none_is_missed_among_many_that_come_and_go(store, desk):
+    """More than one page of running jobs, and in every pause some of the others' end and new ones begin."""
+    await store.enlist(card("gone"))
+    await store.enlist(card("alive"))
+    others = await hold(store, "alive", 700)
+    lost = await hold(store, "gone", 250)
+    others += await hold(store, "alive", 700)
+
+    async def between(calls):
+        await store.settle([Release(lease) for lease in others[:40]])
+        del others[:40]
+        others.extend((await store.claim(worker="alive", queues=["q"], n=60, lease=60)).leases)
+
+    watched = Watched(store, between)
+    assert await watched.follow(workers.reconcile(store.layout.bases, GONE)) == 250
+    assert watched.calls > 6
+    holders = {desk.raw.hget(keys.job(desk.base, job_id), "worker") for job_id in desk.members("running")}
+    assert holders == {"alive"}
+    moved = {job_id for jobs, _, code in desk.events() if code == "crashed" for job_id in jobs.split()}
+    assert moved == {lease.id for lease in lost}
+
+
+async def test_a_new_life_of_the_name_keeps_what_it_claims_meanwhile(two_partitions, raw):
+    """Whenever it comes, between any two calls of those who reconcile its earlier life, and wherever its jobs are."""
+    store = two_partitions
+    one, two = store.layout.bases
+    for moment in itertools.count(1):
+        await store.enlist(card("gone", "1"))
+        await hold(store, "gone", 2, queue_in(store, one))
+        await hold(store, "gone", 2, queue_in(store, two))
+        taken = []
+
+        async def between(calls, moment=moment, taken=taken):
+            if calls == moment:
+                await store.enlist(card("gone", "2"))
+                for base in (one, two):
+                    taken += [
+                        keys.job(base, lease.id)
+                        for lease in await hold(store, "gone", 2, queue_in(store, base, moment))
+                    ]
+
+        watched = Watched(store, between)
+        ended = await watched.follow(workers.reconcile(store.layout.bases, GONE))
+        if watched.calls < moment:
+            assert ended == 4
+            break
+        assert {raw.hget(job, "state") for job in taken} == {"running"}, f"it came after call {moment}"
+        assert raw.hget(keys.worker(one, "gone"), "life") == "2"
+        raw.delete(*raw.scan_iter(match=f"{one[:-2]}*", count=1000))
+        await store.follow(store.layout.prepare())
+    assert moment > 6
+
+
+async def test_one_that_was_started_anew_before_is_left_alone(store, desk):
+    await store.enlist(card("gone", "2"))
+    held = await hold(store, "gone", 2)
+    assert await store.reconcile(GONE) == 0
+    assert sorted(desk.members("running")) == sorted(lease.id for lease in held)
+    assert desk.enlisted() == ["gone"]
+
+
+@pytest.fixture
+async def two_partitions(place, raw):
+    settings = Settings(redis_url=place.settings.redis_url, namespace=place.settings.namespace, partitions=2)
+    store = Store(settings, client=place.client(), blocking=place.client())
+    await store.prepare()
+    yield store
+    await store.aclose()
+
+
+def queue_in(store, base, n=0):
+    """A queue that lives there."""
+    return next(name for name in (f"q{n}-{i}" for i in range(100)) if store.layout.of_queue(name) == base)
+
+
+async def test_leases_in_every_partition_come_back(place, raw):
+    settings = Settings(redis_url=place.settings.redis_url, namespace=place.settings.namespace, partitions=4)
+    store = Store(settings, client=place.client(), blocking=place.client())
+    await store.prepare()
+    await store.enlist(card("gone"))
+    queues = [f"q{n}" for n in range(12)]
+    assert {store.layout.of_queue(queue) for queue in queues} == set(store.layout.bases)
+    for queue in queues:
+        await hold(store, "gone", 2, queue)
+        await hold(store, "alive", 1, queue)
+    (worker,) = await store.follow(store.layout.workers())
+    assert (worker.name, worker.leases) == ("gone", 24)
+    assert await store.reconcile(GONE) == 24
+    assert sum(raw.zcard(keys.structure(base, "running")) for base in store.layout.bases) == 12
+    assert await store.workers() == []
+    assert [raw.exists(keys.workers(base)) for base in store.layout.bases] == [0, 0, 0, 0], (
+        "the register is in partition 0"
+    )
+    await store.aclose()
+
+
+async def test_who_reconciles_may_die_over_it_and_the_next_one_finds_the_rest(store, desk):
+    await store.enlist(card("gone"))
+    await hold(store, "gone", 250)
+
+    class Died(Exception):
+        pass
+
+    async def between(calls):
+        if len(desk.members("running")) == 50:
+            raise Died
+
+    with pytest.raises(Died):
+        await Watched(store, between).follow(workers.reconcile(store.layout.bases, GONE))
+    assert desk.enlisted() == ["gone"]
+    assert await store.reconcile(GONE) == 50
+    assert (desk.enlisted(), desk.members("running")) == ([], [])
+
+
+async def test_a_worker_that_leaves_is_gone_from_the_register_and_another_life_of_it_stays(store, desk):
+    await store.enlist(card("w", "2"))
+    await store.leave(card("w", "1"))
+    assert desk.enlisted() == ["w"]
+    await store.leave(card("w", "2"))
+    assert (desk.enlisted(), desk.card("w")) == ([], {})
+
+
+@pytest.mark.real_server
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_both_protocols_say_the_same(place, raw, protocol):
+    client = redis.Redis.from_url(place.settings.redis_url, protocol=protocol)
+    transport, layout = SyncTransport(place.settings, client), Layout(place.settings)
+    base = layout.bases[0]
+    transport.run(verbs.init(base))
+    transport.run(verbs.submit(base, [Submission(f"0-{n}", "q", "t", "", b"{}") for n in range(150)]))
+    for n in range(2):
+        transport.run(verbs.claim(base, claim_id=f"{n:022}", worker=f"w{n}", lease=30, n=75, queues=["q"]))
+        transport.run(verbs.enlist(base, card(f"w{n}", pid=n)))
+    found = follow_sync(transport.run, layout.workers())
+    assert sorted((worker.name, worker.leases, worker.about["pid"]) for worker in found) == [
+        ("w0", 75, 0),
+        ("w1", 75, 1),
+    ]
+    transport.close()

@@ -1,0 +1,440 @@
+"""What happens between a call and its answer: lost replies, servers that are away, that are wrong, or that say no."""
+
+import asyncio
+import contextlib
+import re
+import socket
+import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from urllib.parse import quote
+
+import pytest
+import redis
+from redis.connection import parse_url
+
+from sublet.connection import settings as config
+from sublet.connection import transport as transports
+from sublet.connection.settings import BLOCK_SECONDS, Settings
+from sublet.connection.transport import SyncTransport, Transport
+from sublet.errors import Demoted, Forbidden, Invalid, Unavailable, Unfit
+from sublet.model import Completion, Failure, Submission, Submitted
+from sublet.protocol import verbs
+from sublet.protocol.scripts import source
+from sublet.store.store import Store
+
+pytestmark = pytest.mark.real_server
+SECRET = "hunter2-S3cret"
+
+
+class Proxy:
+    """Stands between a client and a server on loopback; loses the replies to the next `lose` scripts, and their connections."""
+
+    def __init__(self, url):
+        self.target, self.lose, self.scripts, self.connections = parse_url(url), 0, [], 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        port = self.listener.getsockname()[1]
+        who = ":".join(quote(self.target.get(name, "")) for name in ("username", "password"))
+        self.settings = Settings(redis_url=f"redis://{who}@127.0.0.1:{port}/{self.target.get('db', 0)}")
+        self.sockets = [self.listener]
+        self.arrived, self.let_reply = threading.Event(), threading.Event()
+        self.let_reply.set()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                self.connections += 1
+                server = socket.socket(socket.AF_UNIX if "path" in self.target else socket.AF_INET)
+                server.connect(
+                    self.target.get("path") or (self.target["host"], self.target.get("port", 6379))
+                )
+                self.sockets += [client, server]
+                threading.Thread(target=self.serve, args=(client, server), daemon=True).start()
+
+    def serve(self, client, server):
+        """One request, one reply: enough for a client that waits for each."""
+        with contextlib.suppress(OSError), client, server:
+            while request := client.recv(1 << 20):
+                is_script = b"EVAL" in request
+                server.sendall(request)
+                reply = server.recv(1 << 20)
+                if is_script:
+                    self.scripts.append(request)
+                    self.arrived.set()
+                    self.let_reply.wait(5)
+                    if self.lose:
+                        self.lose -= 1
+                        return
+                client.sendall(reply)
+
+    def close(self):
+        for each in self.sockets:
+            with contextlib.suppress(OSError):
+                each.close()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(transports, "PAUSES", (0.001, 0.001))
+
+
+@pytest.fixture
+def proxy(place):
+    proxy = Proxy(place.settings.redis_url)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture(params=["async", "sync"])
+async def connect(request):
+    """Makes `run` functions over either transport."""
+    made = []
+
+    def make(settings):
+        made.append(Transport(settings) if request.param == "async" else SyncTransport(settings))
+        if request.param == "async":
+            return made[-1].run
+        return lambda call, run=made[-1].run: asyncio.to_thread(run, call)
+
+    yield make
+    for each in made:
+        await each.aclose() if isinstance(each, Transport) else each.close()
+
+
+def settings(port, **more):
+    return Settings(redis_url=f"redis://127.0.0.1:{port}", **more)
+
+
+async def complaint(run, call, kind=Unavailable):
+    """The words of the error, which are one line and came in bounded time."""
+    begin = time.monotonic()
+    with pytest.raises(kind) as caught:
+        await run(call)
+    assert time.monotonic() - begin < 1.5
+    assert type(caught.value) is kind
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# lost replies
+
+
+async def test_a_lost_reply_is_asked_for_again_with_the_same_bytes(desk, proxy, connect):
+    run = connect(proxy.settings)
+    await desk.submit("a", "b", "c")
+    await desk.claim(1)
+    proxy.lose = 1
+    claimed = await run(verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=30, n=1, queues=["q"]))
+    assert len(proxy.scripts) == 2
+    assert proxy.scripts[0] == proxy.scripts[1]
+    assert [(lease.id, lease.attempt) for lease in claimed.leases] == [("b", 1)]
+    assert desk.members("running") == ["a", "b"]
+    assert desk.members("queue:q") == ["c"]
+
+
+async def test_a_submit_whose_reply_was_lost_is_one_job(desk, proxy, connect):
+    run = connect(proxy.settings)
+    await desk.submit("known")
+    proxy.lose = 2
+    answer = await run(verbs.submit(desk.base, [Submission("a", "q", "t", "", b"{}")]))
+    assert [submitted.id for submitted in answer] == ["a"]
+    assert desk.counter("submitted") == 2
+    assert len(set(proxy.scripts)) == 1
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail"])
+async def test_an_ending_whose_reply_was_lost_gets_its_first_answer(desk, proxy, connect, verb):
+    run = connect(proxy.settings)
+    one, two = await desk.running("a"), await desk.running("b")
+    make = {
+        "complete": lambda lease: Completion(lease, b"1"),
+        "fail": lambda lease: Failure(lease, "Boom", again=False),
+    }[verb]
+    await desk.run(getattr(verbs, verb)(desk.base, [make(two)]))
+    proxy.lose = 1
+    assert await run(getattr(verbs, verb)(desk.base, [make(one)])) == [
+        "completed" if verb == "complete" else "dead"
+    ]
+    assert len(proxy.scripts) == 2
+    assert desk.counter({"complete": "completed", "fail": "failed"}[verb]) == 2
+
+
+async def test_nobody_asks_more_often_than_we_do(desk, proxy, connect):
+    """redis-py would send a script eleven times if it were let."""
+    run = connect(proxy.settings)
+    await desk.submit("a")
+    proxy.lose = 99
+    await complaint(run, verbs.reap(desk.base, limit=1, by="w"))
+    assert len(proxy.scripts) == len(transports.PAUSES) + 1
+
+
+async def test_a_call_is_not_sent_again_when_redis_may_have_forgotten_its_claim(desk, proxy, connect):
+    remembered = int(re.search(r"\bMEMO\b[^=]*= \d+, (\d+)", source("claim"))[1]) / 1000
+    assert Settings().patience + max(transports.PAUSES) < remembered
+    run = connect(replace(proxy.settings, patience=-1))
+    proxy.lose = 99
+    await complaint(run, verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=30, n=1, queues=["q"]))
+    assert len(proxy.scripts) == 1
+
+
+async def test_calls_of_one_turn_share_a_round_trip(desk, proxy):
+    await desk.submit("a")
+    transport = Transport(proxy.settings)
+    await asyncio.gather(
+        *(transport.run(verbs.submit(desk.base, [Submission(f"j{i}", "q", "t", "", b"")])) for i in range(50))
+    )
+    assert (len(proxy.scripts), proxy.connections) == (1, 1)
+    await transport.aclose()
+
+
+async def test_the_first_call_of_a_turn_goes_at_once_where_nothing_is_under_way(place, base, monkeypatch):
+    transport, sent = Transport(place.settings), []
+    await transport.run(verbs.init(base))
+    send = transport._line.send
+    monkeypatch.setattr(transport._line, "send", lambda asks: (sent.append(len(asks)), send(asks)))
+    await asyncio.gather(*(transport.run(verbs.init(base)) for _ in range(5)))
+    assert sent == [1, 4]
+    await transport.aclose()
+
+
+async def test_no_call_overtakes_those_that_wait_for_the_turn_to_end(place, monkeypatch):
+    transport, sent = Transport(place.settings), []
+    line = SimpleNamespace(idle=False, send=lambda asks: sent.append([command for command, _ in asks]))
+    with monkeypatch.context() as patch:
+        patch.setattr(transport, "_line", line)
+        transport._ask(("FIRST",))
+        line.idle = True  # all replies have come, in the same turn
+        transport._ask(("SECOND",))
+        await asyncio.sleep(0)
+    assert sent == [[("FIRST",), ("SECOND",)]]
+    await transport.aclose()
+
+
+async def test_whatever_goes_wrong_on_the_way_is_heard_by_those_who_wait(desk, proxy, monkeypatch):
+    """An error that is not Redis's, nor the network's, must not leave them waiting for ever."""
+    transport = Transport(proxy.settings)
+
+    def broken(*_, **__):
+        raise TypeError("a reply that cannot be read")
+
+    monkeypatch.setattr(transport.client.connection_pool, "make_connection", broken)
+    async with asyncio.timeout(10):
+        with pytest.raises(TypeError, match="cannot be read"):
+            await transport.run(verbs.prune(desk.base, limit=1))
+    await transport.aclose()
+
+
+async def test_what_is_under_way_is_finished_before_the_connections_are_closed(desk, proxy):
+    await desk.submit("known")
+    transport = Transport(proxy.settings)
+    proxy.let_reply.clear()
+    sending = asyncio.create_task(
+        transport.run(verbs.submit(desk.base, [Submission("a", "q", "t", "", b"")]))
+    )
+    await asyncio.to_thread(proxy.arrived.wait, 5)
+    closing = asyncio.create_task(transport.aclose())
+    await asyncio.sleep(0.01)
+    proxy.let_reply.set()
+    await closing
+    assert await sending == [Submitted("a", True)]
+    assert (len(proxy.scripts), proxy.connections) == (1, 1)
+
+
+# servers that are away or wrong
+
+
+async def test_a_server_that_is_away_is_a_line_of_words(connect):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    words = await complaint(connect(settings(port)), verbs.init("{x:0}"))
+    assert f"no answer from Redis at redis://127.0.0.1:{port}" in words
+    assert "SUBLET_REDIS_URL" in words
+
+
+async def test_a_server_that_never_answers_is_given_up(connect):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = await complaint(connect(settings(silent.getsockname()[1], timeout=0.1)), verbs.init("{x:0}"))
+    assert "no answer from Redis" in words
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"220 mail.example.com ESMTP\r\n"]
+)
+async def test_something_else_that_answers_is_unfit(connect, answer):
+    def serve(listener):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client:
+                    client.recv(4096)
+                    client.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        port = listener.getsockname()[1]
+        words = await complaint(connect(settings(port, timeout=0.2)), verbs.init("{x:0}"), Unfit)
+    assert f"what answers at redis://127.0.0.1:{port} does not speak Redis's protocol" in words
+
+
+# servers that say no
+
+
+@pytest.fixture(scope="session")
+def own_servers():
+    return {}
+
+
+@pytest.fixture
+def own(new_server, own_servers, backend):
+    """A server of these tests' own, whose settings they may change; a client that looks after it, and its URL."""
+    if backend not in own_servers:
+        own_servers[backend] = new_server(backend)
+    url = own_servers[backend].url
+    client = redis.Redis.from_url(url)
+    yield client, url
+    client.config_set("requirepass", "")
+    client.config_set("maxmemory-policy", "noeviction")
+    client.execute_command("REPLICAOF", "NO", "ONE")
+    client.close()
+
+
+@pytest.mark.parametrize("form", ["unix://:{}@{}", "unix://somebody:{}@{}", "unix://{1}?password={0}"])
+async def test_a_wrong_password_is_a_line_of_words_without_it(own, connect, form):
+    client, url = own
+    client.config_set("requirepass", "another")
+    wrong = Settings(redis_url=form.format(SECRET, url.removeprefix("unix://")))
+    words = await complaint(connect(wrong), verbs.init("{x:0}"))
+    assert "refused this client" in words
+    assert "password" in words
+    assert SECRET not in words
+    assert SECRET not in wrong.shown_url
+
+
+async def test_a_missing_password_is_a_line_of_words(own, connect):
+    client, url = own
+    client.config_set("requirepass", SECRET)
+    assert "check user and password" in await complaint(connect(Settings(redis_url=url)), verbs.init("{x:0}"))
+
+
+async def test_a_user_without_the_right_is_a_line_of_words(own, connect):
+    client, url = own
+    client.acl_setuser(
+        "reader", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@read", "+@connection"]
+    )
+    reader = Settings(redis_url=url.replace("unix://", f"unix://reader:{SECRET}@"))
+    words = await complaint(connect(reader), verbs.init("{x:0}"), Forbidden)
+    assert "see to its rights" in words
+    assert SECRET not in words
+
+
+async def test_a_replica_cannot_serve(own, connect):
+    client, url = own
+    run = connect(Settings(redis_url=url))
+    assert await run(verbs.init("{x:0}")) == "1"
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    assert "cannot serve now (READONLY" in await complaint(run, verbs.reap("{x:0}", limit=1, by="w"), Demoted)
+
+
+async def test_a_server_set_to_evict_jobs_is_unfit_unless_asked_for_in_words(own):
+    client, url = own
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    store = Store(Settings(redis_url=url, namespace="evicting"))
+    words = await complaint(store.submit, [Submission("a", "q", "t", "", b"{}")], Unfit)
+    assert "maxmemory-policy allkeys-lru" in words
+    assert "CONFIG SET maxmemory-policy noeviction" in words
+    assert client.keys("*evicting*") == []
+    await store.aclose()
+    risky = Store(Settings(redis_url=url, namespace="evicting", allow_eviction=True))
+    assert (await risky.submit([Submission("a", "q", "t", "", b"{}")]))[0].created
+    await risky.aclose()
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "volatile-lru", "volatile-ttl"])
+async def test_a_server_that_evicts_only_what_expires_is_fit(own, policy):
+    client, url = own
+    client.config_set("maxmemory-policy", policy)
+    store = Store(Settings(redis_url=url, namespace="fit"))
+    await store.prepare()
+    await store.aclose()
+
+
+# the settings
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "http://127.0.0.1",
+            "127.0.0.1:6379",
+            "",
+            "redis://host:99999",
+            "redis://host:port",
+            "redis://a..b",
+        ),
+        *(
+            "redis://h:1/abc",
+            "rediss://h:1/1x",
+            "redis://h:1/1/2",
+            "redis://h:1?db=x",
+            "redis://h:1?db=",
+            "unix:///a/b?db=-1",
+        ),
+        *("redis://h:1/1?db=2", "redis+cluster://h:1/abc", "redis+sentinel://h:1/main/abc"),
+    ],
+)
+def test_a_url_that_cannot_be_is_invalid(url, monkeypatch):
+    monkeypatch.setenv("REDIS_URL", url or "nonsense")
+    with pytest.raises(Invalid, match="SUBLET_REDIS_URL"):
+        Settings.read(redis_url=url)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h", "redis://h/", "redis://h:1/15", "redis://h?db=3", "redis://h/3?db=3", "unix:///a/b", "unix:///a/b?db=2",
+            "redis+cluster://h:1/0", "redis+sentinel://h:1/main/4"]
+)  # fmt: skip
+def test_a_url_that_can_be_is_taken_as_it_is(url):
+    assert Settings.read(redis_url=url).redis_url == url
+
+
+@pytest.mark.parametrize(
+    "url", [f"redis://:12?db={SECRET}@host", f"redis://:12?{SECRET}=x@host", "redis://:12?hunters=x@host"]
+)
+def test_what_is_not_known_in_a_url_may_be_a_password_and_is_not_shown(url):
+    with pytest.raises(Invalid) as caught:
+        config.check(Settings(redis_url=url))
+    assert not re.search(f"{re.escape(SECRET)}|hunters", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}@host:1/0",
+        f"rediss://me:{SECRET}@host",
+        f"unix://me:{SECRET}@/a/b?db=1",
+        f"unix:///a/b?password={SECRET}",
+    ],
+)
+def test_a_url_is_shown_without_its_password(url):
+    assert SECRET not in Settings(redis_url=url).shown_url
+    with pytest.raises(Invalid) as caught:
+        Settings.read(redis_url=url.replace("redis", "radish").replace("unix", "unixx"))
+    assert SECRET not in str(caught.value)
+
+
+def test_a_database_that_is_not_there_is_told_in_words(server_url):
+    url = server_url("valkey")
+    wrong = (
+        url + ("&" if "?" in url else "?") + "db=99" if url.startswith("unix") else url.rstrip("/") + "/99"
+    )
+    with pytest.raises(Unfit, match="check the number at the end of SUBLET_REDIS_URL"):
+        SyncTransport(Settings(redis_url=wrong)).run(verbs.init("{x:0}"))
+
+
+async def test_a_blocking_read_is_not_cut_short_by_its_own_client():
+    client = config.connect(Settings(timeout=0.5), blocking=True)
+    assert client.connection_pool.connection_kwargs["socket_timeout"] > BLOCK_SECONDS
+    await client.aclose()

@@ -1,0 +1,249 @@
+"""Waking: one submit wakes one idle worker, fifty wake fifty, and what falls due is one worker's appointment.
+
+Real workers, each with connections of its own, on real servers; what they ask of a server is read there, with MONITOR.
+"""
+
+import asyncio
+import json
+import signal
+import time
+import uuid
+from collections import Counter
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytest
+
+from sublet import App, State
+from sublet.client.client import Client
+from sublet.protocol import keys, verbs
+from sublet.protocol.scripts import script
+from sublet.store.store import Store
+from sublet.worker import claim_loop
+from sublet.worker.worker import Worker
+
+pytest_plugins = ["tests.support.shell"]
+pytestmark = pytest.mark.real_server
+NEVER = 600.0
+"""Seconds until a worker looks of itself, in tests where it must not."""
+CREW = 50
+
+app = App()
+GATE: dict[str, asyncio.Event] = {}
+
+
+@app.task
+async def add(a: int) -> int:
+    return a + 1
+
+
+@app.task
+async def stay() -> None:
+    await GATE["open"].wait()
+
+
+class Answer(NamedTuple):
+    """What a claim was answered, and when it was asked for and answered."""
+
+    asked_at: float
+    at: float
+    ids: list[str]
+    next_in: float
+
+
+class Watched(Store):
+    """A store that keeps its answers. With `only_woken`, its worker never looks of itself: only a marker makes it claim."""
+
+    only_woken = False
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.answers: list[Answer] = []
+        self._once, self._claims._claim_once = self._claims._claim_once, self._claim_once
+
+    async def _claim_once(self, *request):
+        asked_at = time.monotonic()
+        claimed = await self._once(*request)
+        self.answers.append(
+            Answer(asked_at, time.monotonic(), [lease.id for lease in claimed.leases], claimed.next_in)
+        )
+        return claimed._replace(next_in=NEVER) if self.only_woken else claimed
+
+
+@pytest.fixture
+def client(store):
+    return Client(store=store)
+
+
+@pytest.fixture
+async def hire(place, raw, monkeypatch):
+    """Have so many workers run; they have claimed in vain when this returns, and wait for a marker. They end with the test."""
+    GATE["open"] = asyncio.Event()
+    crew, running, before = [], [], blocked(raw)
+
+    async def start(count, *, slots=1, only_woken=False):
+        if only_woken:
+            monkeypatch.setattr(claim_loop, "IDLE", NEVER)
+        for _ in range(count):
+            source = Watched(place.settings)
+            source.only_woken = only_woken
+            crew.append(Worker(app, source, queues=["default"], slots=slots, name=f"w{len(crew)}", grace=0.0))
+            running.append(asyncio.create_task(crew[-1].run()))
+        await until(lambda: blocked(raw) >= before + len(crew))
+        return crew[-count:]
+
+    yield start
+    GATE["open"].set()
+    for one in crew:
+        one.stop()
+    await asyncio.wait_for(asyncio.gather(*running), 30)
+    for one in crew:
+        await one.source.aclose()
+
+
+def blocked(raw):
+    """How many clients wait for markers."""
+    return sum(one["cmd"] == "blpop" and "b" in one["flags"] for one in raw.client_list())
+
+
+async def until(condition, seconds=20.0):
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not true in time"
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def overheard(raw, base):
+    """What clients have sent about this namespace since the last time it was asked, as lists of words."""
+    with raw.monitor() as monitor:
+
+        def read():
+            mark, heard = uuid.uuid4().hex, []
+            raw.echo(mark)
+            while mark not in (said := monitor.next_command())["command"]:
+                if said["client_type"] != "lua" and base in said["command"]:
+                    heard.append(said["command"].split(" "))
+            return heard
+
+        yield read
+
+
+def claimers(heard):
+    """How often each worker has claimed."""
+    return Counter(words[5] for words in heard if words[:2] == ["EVALSHA", script("claim").sha])
+
+
+async def running(client):
+    """The jobs that run now."""
+    return (await client.list_jobs(state=State.RUNNING, limit=200)).jobs
+
+
+async def test_one_submit_wakes_one_idle_worker_of_fifty(hire, client, overheard):
+    """Ten jobs, one after another. Nobody claims but who gets one, and once more from each of its loops when that is done."""
+    await hire(CREW, only_woken=True)
+    overheard()
+    done_by = Counter()
+    for number in range(10):
+        job_id = (await client.submit("add", {"a": number})).id
+        assert await client.result(job_id, 20) == number + 1
+        done_by[(await client.get(job_id)).attempts[0].worker] += 1
+    claims = claimers(overheard())
+    assert claims.keys() == done_by.keys(), "somebody was woken in vain"
+    assert all(claims[name] <= (1 + claim_loop.LOOPS) * jobs for name, jobs in done_by.items()), (
+        claims,
+        done_by,
+    )
+
+
+@pytest.mark.parametrize("how", ["one by one", "in one batch"])
+async def test_fifty_submits_wake_fifty_workers_and_all_run_at_once(hire, client, how):
+    crew = await hire(CREW, only_woken=True)
+    if how == "one by one":
+        for _ in range(CREW):
+            await client.submit("stay")
+    else:
+        await client.submit_all([stay.job() for _ in range(CREW)])
+    await until(lambda: all(one._room.busy for one in crew))
+    assert sorted(job.worker for job in await running(client)) == sorted(one.name for one in crew)
+
+
+async def test_a_marker_that_was_lost_or_went_to_a_busy_worker_costs_a_look_and_no_job(
+    hire, client, raw, base
+):
+    """The first job's marker is lost: a worker looks of itself within 2 s. Now it is busy, but its blocked read still stands,
+    and has stood for longer, so the server gives it the second job's marker first: it must leave that to the other one."""
+    (busy,) = await hire(1)
+    submit_without_a_marker(raw, base, stay.job())
+    await until(lambda: busy._room.busy)
+    (idle,) = await hire(1, only_woken=True)
+    await client.submit("stay")
+    await until(lambda: idle._room.busy)
+    assert len(await running(client)) == 2
+
+
+def submit_without_a_marker(raw, base, job):
+    """Submit a job, and take the marker away before anybody hears of it."""
+    with raw.pipeline(transaction=True) as both:
+        both.execute_command(*verbs.submit(base, [job]).with_text())
+        both.delete(keys.wake(base, "default"))
+        assert both.execute() == [["created"], 1]
+
+
+async def test_a_job_starts_when_it_is_due_by_one_workers_appointment(hire, client):
+    """Ten idle workers, nobody else. All but the one that has the appointment leave: no chance look can explain the start."""
+    crew = await hire(10)
+    handle = await client.submit_all([add.options(delay=2.5).job(1)])
+    due_at = (await client.get(handle[0].id)).due_at
+    await until(lambda: any(one.source.answers[-1].next_in < 2 for one in crew))
+    (owner,) = [one for one in crew if one.source.answers[-1].next_in < 2]
+    for one in crew:
+        if one is not owner:
+            one.stop()
+    assert await client.result(handle[0].id, 20) == 2
+    (attempt,) = (await client.get(handle[0].id)).attempts
+    assert attempt.worker == owner.name
+    assert attempt.claimed_at >= due_at, "not before its time"
+    brought = next(i for i, answer in enumerate(owner.source.answers) if answer.ids)
+    told, got = owner.source.answers[brought - 1 : brought + 1]
+    assert got.asked_at - told.at >= told.next_in - 0.01, "it slept until then"
+    assert attempt.claimed_at - due_at < timedelta(seconds=2 - told.next_in), (
+        "sooner than a look 2 s later would have been"
+    )
+    assert all(answer.next_in == 2 for one in crew if one is not owner for answer in one.source.answers)
+
+
+async def test_an_idle_worker_asks_at_most_once_a_second_whatever_its_slots(hire, overheard, monkeypatch):
+    monkeypatch.setattr(
+        "sublet.worker.heartbeat.SEEN", NEVER
+    )  # on the register it is seen every 5 s, and ten start slowly on a busy machine
+    await hire(5, slots=1)
+    await hire(5, slots=100)
+    overheard()
+    began = time.monotonic()
+    heard = []
+    while time.monotonic() - began < 4.2:
+        await asyncio.sleep(0.1)
+        heard += overheard()
+    asked = Counter(words[0] for words in heard)
+    assert set(asked) <= {"EVALSHA", "BLPOP"}
+    seconds = time.monotonic() - began
+    assert asked.total() <= 10 * seconds, asked
+    assert len(claimers(heard)) == 10, "all of them look all the same"
+    assert max(claimers(heard).values()) <= seconds / 2 + 1, "each every 2 s"
+
+
+def test_idle_processes_are_woken_as_well(shell):
+    """Three real workers of one slot, idle; three jobs that stay: each gets one."""
+    workers = [shell.start("work", "tasks:app", "--slots", "1", "--name", f"p{i}") for i in range(3)]
+    try:
+        ready = [json.loads(one.stdout.readline()) for one in workers]
+        assert [event["event"] for event in ready] == ["ready"] * 3
+        ids = {shell.ok("submit", "forever") for _ in workers}
+        assert {json.loads(one.stdout.readline())["id"] for one in workers} == ids
+    finally:
+        for one in workers:
+            one.send_signal(signal.SIGTERM)
+            one.send_signal(signal.SIGINT)
+            one.communicate(timeout=20)

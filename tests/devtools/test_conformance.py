@@ -1,0 +1,221 @@
+"""The conformance run: a client that keeps the rules passes, and one that breaks a rule is found to break it and no other."""
+
+import asyncio
+import json
+import sys
+import uuid
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from sublet.cli.conformance import conformance
+from sublet.connection.settings import Settings
+from sublet.devtools.conformance import stage
+from sublet.devtools.conformance.resp import ErrorReply, read_command, read_reply
+from sublet.devtools.conformance.rules import BY_NAME
+from sublet.devtools.conformance.run import TRIALS, examine
+from sublet.errors import Invalid, JobsError
+from tests.support.chance import one_in
+from tests.support.paths import ROOT
+
+pytest_plugins = ["tests.support.shell"]
+
+CARELESS = [sys.executable, str(ROOT / "tests" / "support" / "careless.py")]
+AT_ONCE = 10
+BREAKS = {
+    "prints-no-id": {"prints-id"},
+    "prints-ids-of-the-refused": {"prints-id"},
+    "mangles-payload": {"keeps-payload"},
+    "forgets-its-id": {"repeats-submit"},
+    "makes-no-namespace": {"makes-namespace"},
+    "repeats-claim-ids": {"claim-ids"},
+    "counts-claims": {"claim-ids"},
+    "forgets-its-claim": {"repeats-claim"},
+    "changes-its-name": {"own-name"},
+    "turns-queues-round": {"names-queues"},
+    "takes-too-many": {"free-slots"},
+    "sends-its-clock": {"durations"},
+    "mangles-result": {"keeps-result"},
+    "makes-codes-of-words": {"tells-failure"},
+    "hides-failures": {"tells-failure"},
+    "completes-the-unknown": {"unknown-task"},
+    "knows-no-timeout": {"timeout"},
+    "no-heartbeat": {"heartbeat"},
+    "beats-for-one-job": {"heartbeat"},
+    "waits-for-ever": {"lost-heartbeat"},
+    "waits-for-ever-for-a-claim": {"repeats-claim"},
+    "gives-up-heartbeat": {"lost-heartbeat"},
+    "ignores-cancel": {"hears-cancel"},
+    "ignores-loss": {"hears-loss"},
+    "stops-all-on-a-loss": {"hears-loss"},
+    "keeps-the-slot-of-the-lost": {"hears-loss"},
+    "completes-after-loss": {"hears-loss"},
+    "dies-on-noscript": {"reloads-scripts"},
+    "gives-up-complete": {"repeats-ending"},
+    "dies-without-server": {"server-away"},
+    "dies-when-refused": {"server-away"},
+    "drops-endings": {"server-away"},
+    "hammers-when-full": {"idle-rate"},
+    "hammers-on-errors": {"idle-rate"},
+    "polls": {"idle-rate", "wakes"},
+    "knows-no-markers": {"wakes"},
+    "keeps-no-appointment": {"appointment"},
+    "writes-keys": {"scripts-only"},
+    "ignores-sigterm": {"sigterm"},
+    "leaves-a-child": {"sigterm"},
+}
+"""What the careless client can be told to do wrong, and the rules that it breaks then."""
+
+TRIED = one_in(3, [*BREAKS])
+"""All of them take a minute."""
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def settings(new_server):
+    return Settings(redis_url=new_server("valkey").url)
+
+
+@pytest.fixture(scope="module")
+def found(settings):
+    """Each careless client's verdicts, of the trial that shows its rules; a few clients at a time, for they mostly wait."""
+
+    async def look(turn, defect, rules):
+        shown = set(next(trial.rules for trial in reversed(TRIALS) if rules <= set(trial.rules)))
+        async with turn:
+            return await examine(["env", f"DEFECT={defect}", *CARELESS], settings, shown)
+
+    async def look_at_all():
+        turn = asyncio.Semaphore(AT_ONCE)
+        return await asyncio.gather(*(look(turn, defect, BREAKS[defect]) for defect in TRIED))
+
+    return dict(zip(TRIED, asyncio.run(look_at_all()), strict=True))
+
+
+@pytest.mark.parametrize("defect", TRIED)
+def test_a_client_that_breaks_a_rule_is_found_to_break_it_and_no_other(found, defect):
+    assert {
+        verdict.rule.name: verdict.seen for verdict in found[defect] if not verdict.kept
+    }.keys() == BREAKS[defect]
+
+
+def test_our_own_worker_keeps_every_rule(settings, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    verdicts = asyncio.run(
+        examine([sys.executable, str(ROOT / "tests" / "support" / "conforming.py")], settings)
+    )
+    assert {verdict.rule.name: verdict.seen for verdict in verdicts if not verdict.kept} == {}
+    assert len(verdicts) == len(BY_NAME)
+
+
+def test_every_rule_has_a_trial_that_shows_it_and_a_client_that_breaks_it():
+    assert {name for trial in TRIALS for name in trial.rules} == set(BY_NAME)
+    assert {name for rules in BREAKS.values() for name in rules} == set(BY_NAME)
+
+
+def test_a_client_that_is_not_there_is_refused(settings):
+    with pytest.raises(Invalid, match="there is no program 'no-such-client'"):
+        asyncio.run(examine(["no-such-client"], settings))
+
+
+def test_a_client_that_ends_at_once_is_told_with_its_last_words(settings):
+    with pytest.raises(JobsError, match="ended by itself with exit code 1: no luck today"):
+        asyncio.run(examine([sys.executable, "-c", "import sys; sys.exit('no luck today')"], settings))
+
+
+def test_a_client_that_never_claims_is_told_so_and_ended_with_its_children(settings, monkeypatch):
+    monkeypatch.setattr(stage, "PATIENCE", 1.0)
+    mark = uuid.uuid4().hex
+    with pytest.raises(JobsError, match="has sent no claim within 1 s; it did not connect to redis://"):
+        asyncio.run(examine(["bash", "-c", f"exec -a {mark} sleep 300 & exec -a {mark} sleep 300"], settings))
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes())
+        except OSError:
+            continue
+    assert not any(line.startswith(mark.encode()) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("defect", "words"),
+    [
+        ("has-no-sleep", "the worker has no task `sleep`. It is run as `CMD submit"),
+        ("sleeps-no-time", "its task `sleep` was over"),
+    ],
+)
+def test_a_client_without_the_three_tasks_is_told_so_in_one_sentence(settings, defect, words):
+    with pytest.raises(JobsError, match=words):
+        asyncio.run(examine(["env", f"DEFECT={defect}", *CARELESS], settings, {"sigterm", "heartbeat"}))
+
+
+def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path):
+    monkeypatch.setattr(stage, "PATIENCE", 3.0)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "lua").mkdir()
+    for path in (ROOT / "lua").glob("*.lua"):
+        (tmp_path / "lua" / path.name).write_text(path.read_text() + "-- another version\n")
+    (tmp_path / "tests" / "careless.py").write_text((ROOT / "tests" / "support" / "careless.py").read_text())
+    with pytest.raises(JobsError, match="none of this version's lua/"):
+        asyncio.run(examine([sys.executable, str(tmp_path / "tests" / "careless.py")], settings))
+
+
+def test_the_verdict_is_told_in_words_and_in_the_exit_code(settings, capsys, monkeypatch):
+    def run(defect, rule, as_json=False):
+        monkeypatch.setenv("DEFECT", defect)
+        args = Namespace(only=[rule], command=CARELESS, json=as_json, redis_url=settings.redis_url)
+        return conformance(args), capsys.readouterr().out
+
+    code, out = run("", "own-name")
+    assert code == 0
+    assert out.splitlines()[-1] == "1 of 1 rules kept"
+    code, out = run("changes-its-name", "own-name")
+    assert code == 1
+    assert "seen: one process used" in out
+    assert "→ make a name of host" in out
+    assert out.splitlines()[-1] == "0 of 1 rules kept: 1 MUST broken"
+    code, out = run("changes-its-name", "own-name", as_json=True)
+    (row,) = json.loads(out)["rules"]
+    assert (code, row["name"], row["level"], row["kept"]) == (1, "own-name", "MUST", False)
+    with pytest.raises(Invalid, match="there is no rule 'own-names', did you mean own-name"):
+        run("", "own-names")
+
+
+def test_the_command_examines_a_client_on_a_server_of_its_own(shell):
+    words = ("--only", "durations,tells-failure", "--json", "--", *CARELESS)
+    done = shell.run("conformance", *words, SUBLET_REDIS_URL="redis://nowhere")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["kept"] for row in json.loads(done.stdout)["rules"]] == [True, True]
+    assert shell.run("conformance").stderr.startswith("sublet: CMD… is missing; see")
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b"+OK\r\n", b"OK"),
+        (b"-LEASE_LOST gone\r\n", ErrorReply("LEASE_LOST gone")),
+        (b"!4\r\nERR!\r\n", ErrorReply("ERR!")),
+        (b":7\r\n", 7),
+        (b"_\r\n", None),
+        (b"$-1\r\n", None),
+        (b"*-1\r\n", None),
+        (b"$4\r\na\r\nb\r\n", b"a\r\nb"),
+        (b"*2\r\n$1\r\na\r\n*1\r\n:1\r\n", [b"a", [1]]),
+        (b"%1\r\n+a\r\n:1\r\n", [b"a", 1]),
+        (b"|1\r\n+ttl\r\n:1\r\n~1\r\n#t\r\n", [b"t"]),
+    ],
+)
+async def test_replies_are_read_frame_by_frame(raw, value):
+    reader = asyncio.StreamReader()
+    reader.feed_data(raw + b"+next\r\n")
+    assert await read_reply(reader) == (raw, value)
+    assert await read_reply(reader) == (b"+next\r\n", b"next")
+
+
+async def test_commands_are_read_as_arrays_and_as_lines():
+    reader = asyncio.StreamReader()
+    reader.feed_data(b"*2\r\n$4\r\nECHO\r\n$4\r\n\r\n\r\n\r\nPING now\r\n")
+    assert (await read_command(reader))[1] == [b"ECHO", b"\r\n\r\n"]
+    assert (await read_command(reader))[1] == [b"PING", b"now"]

@@ -1,0 +1,196 @@
+"""The demo: it shows what it promises, measures it truly, and leaves nothing behind, however it ends."""
+
+import ast
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytest.importorskip("rich")
+
+MARK = "DEMO_TEST_MARK"
+"""An environment variable by which everything that a demo starts can be found."""
+SMALL = """
+import sys
+from sublet.devtools.demo import show
+from sublet.devtools.platform import api
+from sublet.devtools.demo.corpus import Corpus
+found = Corpus.find()
+show.Corpus.find = lambda: Corpus(found.files[:400], 400, found.roots)
+api.FIRST_PORT = PORT
+sys.exit(show.run(once=False, json=False, call="python3 -m jobs"))
+"""
+
+
+class Demo:
+    """A demo in a process of its own, and all that it has started."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.mark = uuid.uuid4().hex
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "PYTHON"))
+        }
+        self.env = {**env, "PYTHONPATH": str(ROOT), MARK: self.mark}
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, *words],
+            cwd=folder,
+            env=self.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def until(self, words: str) -> str:
+        """Read the story up to a line that has these words."""
+        assert self.process.stdout is not None
+        read = ""
+        for line in self.process.stdout:
+            read += line
+            if words in line:
+                return read
+        raise AssertionError(
+            f"it ended before it said {words!r}:\n{read}{self.process.stderr and self.process.stderr.read()}"
+        )
+
+    def family(self) -> list[int]:
+        """The processes that it has started, itself included, that are still there."""
+        mark, found = f"{MARK}={self.mark}".encode(), []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark in path.read_bytes():
+                    found.append(int(path.parent.name))
+            except OSError:
+                continue
+        return found
+
+    def is_gone(self) -> bool:
+        """Has all of it ended, within a few seconds?"""
+        deadline = time.monotonic() + 5
+        while self.family() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.family()
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux tells which processes belong to a demo")
+    demos: list[Demo] = []
+
+    def start(*words: str) -> Demo:
+        demos.append(Demo(tmp_path, *words))
+        return demos[-1]
+
+    yield start
+    for each in demos:
+        for pid in each.family():
+            os.kill(pid, signal.SIGKILL)
+        each.process.communicate()
+
+
+def test_a_worker_dies_a_ghost_is_refused_and_nothing_is_lost(demo: Callable[..., Demo]) -> None:
+    run = demo("-m", "jobs", "demo", "--once", "--json")
+    out, story = run.process.communicate(timeout=100)
+    assert (run.process.returncode, run.is_gone()) == (0, True), story
+    found = json.loads(out)
+    assert list(found) == [
+        "submitted",
+        "completed",
+        "dead",
+        "lost",
+        "recovered",
+        "refused",
+        "completed_twice",
+        "seconds",
+    ]
+    assert found["submitted"] == found["completed"] + found["dead"] >= 600
+    assert (found["lost"], found["completed_twice"]) == (0, 0)
+    assert min(found["recovered"], found["refused"]) >= 1
+    assert "\x1b" not in story
+    assert "worker 4 is here: it was summoned" in story  # in the place of the one that was killed
+    for words in (
+        "SIGKILL",
+        "SIGSTOP",
+        "attempt 2",
+        "SIGCONT",
+        "LEASE_LOST",
+        "rm -r .sublet/demo",
+        "lines of code",
+    ):
+        assert words in story
+
+
+def lines_to_paste(story: str, after: str, before: str) -> str:
+    """What the demo says to paste between two of its lines; they are in a shell's words, set in by four."""
+    part = story.partition(after)[2].partition(before)[0]
+    return "".join(line[4:] + "\n" for line in part.splitlines() if line.startswith("    "))
+
+
+def paste(run: Demo, lines: str) -> str:
+    """What a shell prints that runs them, as a person's would."""
+    script = f"set -e\n{lines}".replace("python3 ", f"{shlex.quote(sys.executable)} ")
+    env = {name: value for name, value in run.env.items() if name != MARK}
+    pasted = subprocess.run(
+        ["bash", "-c", script], cwd=run.folder, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert pasted.returncode == 0, pasted.stderr
+    return pasted.stdout
+
+
+def test_one_may_play_with_it_until_ctrl_c(demo: Callable[..., Demo]) -> None:
+    with socket.create_server(("", 0)) as taken:
+        run = demo("-c", SMALL.replace("PORT", str(taken.getsockname()[1])))
+        story = run.until("Ctrl-C stops everything")
+    by_http = lines_to_paste(story, "Try, in another terminal", "The same with the command")
+    by_command = lines_to_paste(story, "The same with the command", "Ctrl-C")
+    assert len(by_command.splitlines()) == 5
+    assert '"classes":' in paste(run, by_command).replace(" ", "")
+    run.until("completed analyse")
+    if shutil.which("curl"):
+        job, stats, listed = map(json.loads, paste(run, by_http).splitlines())
+        assert (job["state"], job["result"]["path"], job["worker"]) == ("completed", ast.__file__, None)
+        assert (stats["ready"], stats["running"]) == (0, 0)
+        assert {one["state"] for one in listed["jobs"]} == {"completed"}
+        run.until("completed analyse")
+    (api,) = [pid for pid in run.family() if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(api, signal.SIGKILL)
+    assert "the HTTP API died (-9)" in run.until("another one starts")
+    run.process.send_signal(signal.SIGINT)
+    out, err = run.process.communicate(timeout=20)
+    assert (run.process.returncode, err, run.is_gone()) == (0, "", True)
+    assert "the data stay" in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_tidily(demo: Callable[..., Demo], number: signal.Signals) -> None:
+    run = demo("-m", "jobs", "demo", "--once")
+    run.until("submitted")
+    run.process.send_signal(number)
+    _, err = run.process.communicate(timeout=20)
+    assert (run.process.returncode, err, run.is_gone()) == (128 + number, "", True)
+
+
+def test_a_kill_leaves_nothing_behind_and_two_in_a_folder_are_refused(demo: Callable[..., Demo]) -> None:
+    run = demo("-m", "jobs", "demo")
+    run.until("killed worker")
+    assert len(run.family()) >= 1 + 1 + 2 + 2  # itself, the server, workers, their children
+    second = demo("-m", "jobs", "demo", "--once")
+    _, err = second.process.communicate(timeout=20)
+    assert (second.process.returncode, len(err.splitlines())) == (3, 1)
+    assert "already runs" in err
+    run.process.kill()
+    assert run.process.wait() == -signal.SIGKILL
+    assert run.is_gone()

@@ -1,0 +1,252 @@
+"""The parts of the demo: what it counts, in which files, how it sums up, and how it looks."""
+
+import io
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rich")
+
+from sublet.cli import dev
+from sublet.devtools.bootstrap import missing
+from sublet.devtools.demo import corpus, tally
+from sublet.devtools.demo.cast import Ledger
+from sublet.devtools.demo.corpus import Corpus
+from sublet.devtools.demo.screen import Member, Numbers, Screen
+from sublet.devtools.demo.tasks import Report, analyse
+from sublet.devtools.demo.workers import Said
+from sublet.errors import Invalid
+from sublet.model import Attempt, Job, State
+from tests.support.paths import ROOT
+
+# ── the task ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SOURCE = '''\
+"""A text
+# which is no comment
+
+over four lines."""
+
+# a comment
+class Thing:
+
+    async def deed(self):
+        if self:
+            pass
+        elif not self:  # one level deeper in the tree, not on the page
+            for x in (
+                1,
+            ):
+                print(f"""{x}
+
+                """)
+
+try:
+    import a; import b
+except ImportError:
+    def deed(): ...
+'''
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Callable[[bytes], Report]:
+    """Analyse a file that has this content."""
+
+    def report(content: bytes) -> Report:
+        (tmp_path / "it.py").write_bytes(content)
+        found: Report = analyse(str(tmp_path / "it.py"))
+        return found
+
+    return report
+
+
+def test_lines_blocks_functions_and_classes_are_counted(report: Callable[[bytes], Report]) -> None:
+    found = report(SOURCE.encode())
+    assert (found.lines, found.functions, found.classes, found.problem) == (3 + 10 + 4, 2, 1, None)
+    assert (found.depth, found.deepest) == (4, 13)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"print 'two'", "SyntaxError"),
+        (b"\xff = 1", "SyntaxError"),
+        (b"# coding: nothing\n", "SyntaxError"),
+        (b"# coding: utf-8\nx = '\xff'", "UnicodeDecodeError"),
+        (b"x = '\x00'", "(ValueError|SyntaxError)"),
+        (b"if 1:\nx", "IndentationError"),
+        (b"(" * 5000, "(SyntaxError|MemoryError|RecursionError)"),
+        (b"-" * 100_000 + b"1", "(SyntaxError|MemoryError|RecursionError)"),
+    ],
+)
+def test_what_is_not_python_is_reported_and_no_failure(
+    report: Callable[[bytes], Report], content: bytes, problem: str
+) -> None:
+    found = report(content)
+    assert found.problem is not None
+    assert re.match(problem, found.problem)
+    assert found.lines == found.functions == 0
+
+
+def test_a_file_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        analyse(str(tmp_path / "none.py"))
+
+
+# ── the files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_standard_library_is_enough_where_it_is_large() -> None:
+    found = Corpus.find(enough=100)
+    assert len(found.files) == found.standard > 300
+    assert not any({"site-packages", "dist-packages"} & set(path.parts) for path in found.files)
+    assert found.name(json.__file__) == "json/__init__.py"
+    assert "packages" not in found.words
+
+
+def test_packages_are_added_where_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    standard = Corpus.find(enough=0).standard
+    found = Corpus.find(enough=100_000, at_most=standard + 50)
+    assert (found.standard, len(found.files)) == (standard, standard + 50)
+    assert f"and {50} of the packages beside it" in found.words
+    assert found.name(str(found.files[-1])).count("/") < len(found.files[-1].parts) - 2
+    monkeypatch.setattr(corpus, "_packages", list)
+    assert len(Corpus.find(enough=100_000).files) == standard
+
+
+# ── the sums ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Someone:
+    """As much of a worker as the ledger looks at."""
+
+    number = 1
+
+
+class Redis:
+    """As much of a client as the sums look at."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.jobs = {job.id: job for job in jobs}
+
+    def get(self, job_id: str) -> Job:
+        if job_id not in self.jobs:
+            raise tally.NotFound(job_id)
+        return self.jobs[job_id]
+
+
+def job(job_id: str, state: State, *codes: str) -> Job:
+    moment = "2026-01-01T00:00:00Z"
+    story = [
+        Attempt(number=n, worker="w", claimed_at=moment, ended_at=moment, code=code)
+        for n, code in enumerate(codes, 1)
+    ]
+    result = {"path": job_id} if state is State.COMPLETED else None
+    return Job(
+        id=job_id, task="t", queue="q", state=state, submitted_at=moment, attempts=story, result=result
+    )
+
+
+def told(*events: tuple[str, str, str]) -> Ledger:
+    ledger: Any = Ledger()
+    for event, job_id, words in events:
+        ledger.note(Someone(), Said(event, job_id, "t", 1, words))
+    return ledger
+
+
+def counted(redis: Any, ids: str, ledger: Ledger) -> tally.Tally:
+    return tally.count(redis, ids.split(), ledger, 1.0)[0]
+
+
+def test_the_sums_of_a_good_run() -> None:
+    redis = Redis(
+        job("a", State.COMPLETED, "completed"), job("b", State.COMPLETED, "lease_expired", "completed")
+    )
+    ledger = told(("started", "a", ""), ("completed", "a", "completed"), ("completed", "b", "completed"),
+                  ("refused", "b", "LEASE_LOST"), ("refused", "b", "NOT_FOUND"), ("failed", "b", "Boom: queued"))  # fmt: skip
+    found = counted(redis, "a b", ledger)
+    assert found == tally.Tally(2, completed=2, recovered=1, refused=1, seconds=1.0)
+    assert found.complaints() == []
+
+
+def test_a_job_that_redis_does_not_know_is_lost() -> None:
+    found = counted(
+        Redis(job("a", State.COMPLETED, "lease_expired", "completed")), "a b", told(("lost", "a", ""))
+    )
+    assert (found.lost, found.refused) == (1, 1)
+    assert found.complaints() == ["1 jobs were lost", "1 jobs have not ended"]
+
+
+def test_an_accepted_completion_that_redis_has_not_kept_is_lost() -> None:
+    assert counted(Redis(job("a", State.QUEUED)), "a", told(("completed", "a", "completed"))).lost == 1
+
+
+def test_two_accepted_completions_are_seen() -> None:
+    ledger = told(("completed", "a", "completed"), ("completed", "a", "completed"))
+    found = counted(Redis(job("a", State.COMPLETED, "completed")), "a", ledger)
+    assert found.completed_twice == 1
+    assert "1 jobs were completed twice" in found.complaints()
+
+
+def test_a_show_that_did_not_show_says_so() -> None:
+    found = counted(Redis(job("a", State.DEAD, "Boom")), "a", told())
+    assert found.dead == 1
+    assert [words.partition(":")[0] for words in found.complaints()] == ["not shown", "not shown"]
+
+
+# ── the screen ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(stream: io.StringIO) -> str:
+    screen = Screen(stream)
+    screen.point("data", "[kept] in a folder")
+    screen.happen(1.0, "✗", "killed [one]")
+    screen.parts(["submitted 1", "completed twice 0"])
+    screen.table(("name", "lines"), [("[a].py", "1")])
+    screen.show(Numbers(3, 3, 0, 9.0, 2.0), [Member("worker 1", "●", "3 done")], last=True)
+    return stream.getvalue()
+
+
+def test_a_terminal_gets_colours_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    words = shown(Terminal())
+    assert "\x1b[" in words
+    assert "━" in words
+    assert words.endswith("\x1b[?25h")  # the cursor is back
+
+
+@pytest.mark.parametrize("way", ["piped", "NO_COLOR", "dumb"])
+def test_elsewhere_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb" if way == "dumb" else "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1" if way == "NO_COLOR" else "")
+    words = shown(io.StringIO() if way == "piped" else Terminal())
+    assert "\x1b" not in words
+    assert "\r" not in words
+    for expected in (
+        "[kept] in a folder",
+        "killed [one]",
+        "submitted 1 · completed twice 0",
+        "[a].py",
+        "3 of 3 done",
+    ):
+        assert expected in words
+
+
+def test_an_installed_package_that_lacks_what_the_demo_takes_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(dev, "missing", lambda needed: missing(needed, path=[]))
+    with pytest.raises(Invalid, match=r"the demo takes rich>=13 .*: pip install 'sublet\[demo\]'"):
+        dev.demo(None)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(dev.NEEDED) <= {*extras["demo"], *extras["http"]}

@@ -1,0 +1,313 @@
+"""`sublet dev`: one terminal plays the function platform. Its processes are killed and frozen for real."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from sublet.protocol.scripts import script
+from tests.conftest import REAL
+from tests.support.developing import IMPATIENT, NO_TICK, TASKS, Dev
+from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, steps
+from tests.support.pages import run as run_steps
+from tests.support.paths import ROOT
+from tests.support.processes import is_alive, on_linux, until
+
+pytest.importorskip("aiohttp")
+pytestmark = on_linux
+SCHEDULE = """
+@app.schedule(every=3600)
+@app.task
+async def beat() -> None: ...
+"""
+PAGE = (ROOT / "docs" / "dev.md").read_text()
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
+    started: list[Dev] = []
+
+    def start(*words: str, folder: Path = tmp_path, **how: Any) -> Dev:
+        started.append(Dev(folder, *words, **how))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def ask(url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"} if data else {})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def done(run: Dev, task: str = "add", nth: int = 1) -> dict[str, Any]:
+    return run.until("job", "completed", nth, task=task)
+
+
+def paste(run: Dev, *lines: str) -> str:
+    """What a shell prints that runs these lines, as somebody's would who has pasted them."""
+    script = "\n".join(["set -e", *lines]).replace("python3 ", f"{shlex.quote(sys.executable)} ")
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=run.folder, env=run.outside(), capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_whoever_submits_a_worker_comes_and_goes_again(dev: Callable[..., Dev]) -> None:
+    run = dev("--linger", "1s", patch=NO_TICK)
+    here = run.up()
+    client = redis.Redis.from_url(here["redis_url"])  # a plain one, that knows nothing of pools
+    client.eval(script("submit").text, 1, "{sublet:0}", "0-plain", "default", "add", "", '{"a": 5}')
+    client.close()
+    assert done(run)["id"] == "0-plain"
+    job = ask(f"{here['url']}/jobs", {"task": "add", "payload": {"a": 1}})["id"]
+    assert ask(f"{here['url']}/jobs/{job}?wait=20")["result"] == 2
+    for worker in run.said("worker", "ready"):
+        run.until("worker", "gone", pid=worker["pid"])
+    run.until("pool", "load", workers=0)
+    curl, export, submit = (line["words"] for line in run.said("dev", "try"))
+    assert paste(run, export, submit) == "2"
+    if shutil.which("curl"):
+        assert json.loads(paste(run, curl))["id"]
+        done(run, nth=4)
+    data = Path(here["redis_url"].removeprefix("unix://")).parent
+    assert data.is_dir()
+    assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
+    assert not data.exists()
+
+
+def test_what_is_killed_is_there_again_and_nothing_is_lost(dev: Callable[..., Dev], tmp_path: Path) -> None:
+    run = dev(
+        "--data", "kept", "--linger", "1s", "--port", free_port()
+    )  # the next that is free is whoever's comes first
+    here, go = run.up(), tmp_path / "go"
+    run.sublet("submit", "hold", json.dumps({"path": str(go)}), "--id", "held")
+    (holder,) = [line["pid"] for line in [run.until("job", "started", task="hold")]]
+    os.kill(holder, signal.SIGKILL)
+    run.until("worker", "died", pid=holder, exit=-9)
+    assert (
+        run.until("job", "started", 2, task="hold")["attempt"] == 2
+    )  # at once, not when the lease ends, 30 s later
+    os.kill(run.pid_of("api"), signal.SIGKILL)
+    os.kill(run.pid_of("server"), signal.SIGKILL)
+    assert run.until("server", "ready", 2)
+    assert run.until("api", "ready", 2)["words"] == here["url"]
+    job = ask(f"{here['url']}/jobs", {"task": "add", "payload": {"a": 1}})["id"]
+    assert ask(f"{here['url']}/jobs/{job}?wait=20")["result"] == 2
+    go.touch()
+    assert done(run, "hold")["id"] == "0-held"
+    run.sublet("submit", "hold", json.dumps({"path": str(tmp_path / "never")}), "--id", "left")
+    run.until("job", "started", id="0-left")
+    assert len(run.family()) >= 4
+    run.process.kill()
+    assert (run.wait(), run.is_gone()) == (-signal.SIGKILL, True)
+    (tmp_path / "never").touch()
+    again = dev("--data", "kept")
+    assert done(again, "hold")["attempt"] == 2
+    assert json.loads(again.sublet("get", "0-held", "--json"))["state"] == "completed"
+    second = dev("--data", "kept", "--port", "0")
+    assert (second.wait(), len(second.errors)) == (3, 1)
+    assert "already runs" in second.errors[0]
+    assert "--data DIR" in second.errors[0]
+    assert (again.end(signal.SIGTERM), again.errors, again.is_gone()) == (0, [], True)
+
+
+def test_what_is_frozen_is_replaced(dev: Callable[..., Dev], tmp_path: Path) -> None:
+    run = dev("--lease", "1s", "--port", free_port(), patch=IMPATIENT)
+    here, go = run.up(), tmp_path / "go"
+    run.sublet("submit", "hold", json.dumps({"path": str(go)}))
+    frozen = run.until("job", "started", task="hold")["pid"]
+    api = run.pid_of("api")
+    for pid in (api, frozen):
+        os.kill(pid, signal.SIGSTOP)
+    run.until("api", "died")
+    assert run.until("api", "ready", 2)["words"] == here["url"]
+    run.until("worker", "died", pid=frozen)
+    go.touch()
+    assert done(run, "hold")["attempt"] > 1
+    server = run.pid_of("server")
+    os.kill(server, signal.SIGSTOP)
+    run.until("server", "ready", 2)
+    job = ask(f"{here['url']}/jobs", {"task": "add", "payload": {"a": 1}})["id"]
+    assert ask(f"{here['url']}/jobs/{job}?wait=20")["result"] == 2
+    assert not any(map(is_alive, (api, frozen, server)))
+    assert (run.end(), run.is_gone()) == (0, True)
+
+
+def test_an_edit_replaces_the_workers_and_a_broken_one_does_not(
+    dev: Callable[..., Dev], tmp_path: Path
+) -> None:
+    pytest.importorskip("watchfiles")
+    run = dev("--linger", "1s")
+    run.up()
+    tasks, go = tmp_path / "tasks.py", tmp_path / "go"
+    payload = json.dumps({"path": str(go)})
+    run.sublet("submit", "hold", payload)
+    old = run.until("job", "started", task="hold")["pid"]
+    tasks.write_text(TASKS + "oh no\n")
+    assert "SyntaxError" in run.until("app", "broken")["words"]
+    assert is_alive(old)
+    run.sublet("submit", "add", '{"a": 1}')
+    assert done(run)["pid"] == old
+    tasks.write_text(TASKS.replace('"one"', '"two"') + SCHEDULE)
+    run.until("app", "reloaded")
+    go.touch()
+    until(lambda: "beat" in run.sublet("schedules", "--json"), run.story)
+    result = json.loads(run.sublet("submit", "hold", payload, "--wait"))
+    assert result == "two"
+    assert run.until("worker", "gone", pid=old)
+    new = run.until("job", "completed", 2, task="hold")["pid"]
+    assert new != old
+    run.until("worker", "gone", pid=new)
+    tasks.write_text("import nothing_there\n")
+    run.until("app", "broken", 2)
+    run.sublet("submit", "add", '{"a": 2}', "--id", "waits")
+    assert run.until("pool", "load", waiting=1, broken=True)["summoned"] == 0
+    tasks.write_text(TASKS.replace("queue", "queue"))
+    run.until("job", "completed", id="0-waits")
+    assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
+
+
+def test_a_second_signal_ends_it_at_once(dev: Callable[..., Dev], tmp_path: Path) -> None:
+    run = dev("--no-reload")
+    run.up()
+    run.sublet("submit", "hold", json.dumps({"path": str(tmp_path / "never")}))
+    run.until("job", "started", task="hold")
+    run.process.send_signal(signal.SIGINT)
+    run.until("dev", "stopping")
+    assert (run.end(), run.errors, run.is_gone()) == (130, [], True)
+
+
+def test_the_users_own_redis_gets_no_second_server(
+    dev: Callable[..., Dev], server_url: Callable[[str], str]
+) -> None:
+    url = server_url("valkey" if "valkey" in REAL else "redis")
+    run = dev("--redis-url", url, "--namespace", "test-dev-own")
+    assert run.up()["redis_url"] == url
+    run.until("dev", "try", words="export SUBLET_NAMESPACE=test-dev-own")
+    run.sublet("submit", "add", '{"a": 1}', "--namespace", "test-dev-own")
+    done(run)
+    assert run.said("server", "ready") == []
+    assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
+    with redis.Redis.from_url(url) as client:
+        assert (
+            client.hlen("{test-dev-own:0}:pools") == 0
+        )  # nobody else is to start workers that this machine has started
+
+
+def test_two_apps_on_one_redis_have_workers_each_of_its_own(
+    dev: Callable[..., Dev], server_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    url = server_url("valkey" if "valkey" in REAL else "redis")
+    where = ("--redis-url", url, "--namespace", "test-dev-two", "--linger", "1s")
+    runs = []
+    for queue in ("default", "other"):
+        (tmp_path / queue).mkdir()
+        tasks = TASKS.replace("@app.task", f'@app.task(queue="{queue}")')
+        runs.append(dev(*where, folder=tmp_path / queue, tasks=tasks))
+        runs[-1].up()
+    with redis.Redis.from_url(url) as client:
+        pools = sorted(name.decode() for name in client.hkeys("{test-dev-two:0}:pools"))
+    assert [name.rpartition(":")[0] for name in pools] == ["dev:tasks:app", "dev:tasks:app"]
+    for run, queue in zip(runs, ("default", "other"), strict=True):
+        run.sublet(
+            "submit",
+            "add",
+            '{"a": 1}',
+            "--queue",
+            queue,
+            "--id",
+            queue,
+            "--namespace",
+            "test-dev-two",
+            url=url,
+        )
+        assert done(run)["queue"] == queue
+        run.until("worker", "gone")
+    for run in runs:
+        assert {line["queue"] for line in run.said("job", "started")} == {run.folder.name}
+        assert (run.end(), run.errors, run.is_gone()) == (0, [], True)
+
+
+def test_a_port_that_is_taken_is_said(dev: Callable[..., Dev]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        run = dev("--port", str(taken.getsockname()[1]))
+        assert (run.wait(), len(run.errors), run.is_gone()) == (1, 1, True)
+    assert "is taken: end what listens there, or leave --port out" in run.errors[0]
+    assert run.said("api", "error") == []
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words", "complaint"),
+    [
+        ("app = 1", (), "tasks:app is no App"),
+        ("import nothing_there", (), "No module named 'nothing_there'"),
+        (TASKS, ("--redis-url", "redis://127.0.0.1:1", "--data", "x"), "leave one of them out"),
+        (TASKS, ("--workers", "0"), "from 1 to 100"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(
+    dev: Callable[..., Dev], tasks: str, words: tuple[str, ...], complaint: str
+) -> None:
+    run = dev(*words, tasks=tasks)
+    assert (run.wait(), len(run.errors)) == (2, 1)
+    assert complaint in run.errors[0]
+    assert run.is_gone()
+
+
+def test_the_page_on_it_is_true(tmp_path: Path) -> None:
+    """Its two terminals: what the first one prints, and what the second one is shown to do."""
+    need_curl()
+    for name, text in blocks("python", PAGE):
+        (tmp_path / name).write_text(text)
+    (command, *_), others = ([*steps(console)] for _, console in blocks("console", PAGE))
+    port = free_port()
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SUBLET_", "REDIS_", "NO_COLOR"))
+    }
+    env |= {"PATH": command_on_path(tmp_path), "PYTHONPATH": str(ROOT)}
+    words = [*command.command.split(), "--port", port]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    ) as platform:
+        try:
+            assert platform.stdout
+            shown = re.sub(r"\d\d:\d\d:\d\d", "…", command.shown).replace("8377", port).strip().splitlines()
+            printed = []
+            for expected in shown:
+                printed.append(platform.stdout.readline().rstrip())
+                pattern = re.escape(expected.strip()).replace("…", ".*")
+                assert re.fullmatch(pattern, printed[-1].strip().replace("python3 -m jobs", "sublet")), (
+                    printed
+                )
+            threading.Thread(target=list, args=(platform.stdout,), daemon=True).start()
+            url = next(line.split("=", 1)[1] for line in printed if "export" in line)
+            here = [
+                s._replace(command=re.sub(r"unix:///\S+", url, s.command).replace("8377", port))
+                for s in others
+            ]
+            for step, answer in zip(here, run_steps(here, tmp_path, env), strict=True):
+                check(step, *answer)
+        finally:
+            platform.send_signal(signal.SIGINT)
+            assert platform.wait(30) == 0

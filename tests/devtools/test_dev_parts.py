@@ -1,0 +1,322 @@
+"""The parts of `sublet dev`: what it finds in an app, how its lines look, how it keeps a process, and what it says of a flood."""
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import io
+import json
+import os
+import sys
+import tomllib
+import types
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from sublet import App, Context
+from sublet.cli import platform
+from sublet.cli.events import as_json
+from sublet.devtools.bootstrap import missing
+from sublet.devtools.platform import checking, keeping, reload, sources
+from sublet.devtools.platform.checking import check
+from sublet.devtools.platform.keeping import Keeper
+from sublet.devtools.platform.pool import OwnPool, name_of
+from sublet.devtools.platform.reload import Reload
+from sublet.devtools.platform.saying import Said, Says
+from sublet.devtools.platform.server import LOCKS, PREFIX, sweep
+from sublet.devtools.platform.sources import AppLook
+from sublet.devtools.platform.talk import AT_ONCE, Talk
+from sublet.errors import JobsError
+from sublet.operations.pool import Pool
+from sublet.protocol.keys import is_name
+from sublet.store.store import Store
+from tests.support.paths import ROOT
+
+
+class Ear:
+    """Hears all that is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[Said] = []
+        self.says = Says(self.lines.append)
+
+    def events(self) -> list[tuple[str, str]]:
+        return [(line.who, line.event) for line in self.lines]
+
+
+def test_an_app_is_looked_over_and_a_simple_task_is_the_one_to_try() -> None:
+    app = App()
+
+    @app.task
+    async def strange(what: Path) -> None: ...
+
+    @app.task(queue="mail")
+    async def send(ctx: Context, to: str, times: int, tags: list[str], loud: bool = False) -> None: ...
+
+    found = check("tasks:app", app)
+    assert (found.queues, found.tasks) == (["default", "mail"], ["send", "strange"])
+    assert found.example == {
+        "task": "send",
+        "queue": "mail",
+        "payload": {"to": "hello", "times": 1, "tags": []},
+    }
+    assert str(Path(__file__).parent) in found.folders  # this module is a person's own
+    assert not any(
+        "site-packages" in folder or folder.startswith(str(ROOT / "jobs")) for folder in found.folders
+    )
+
+
+def test_a_link_from_the_standard_library_to_elsewhere_is_not_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, elsewhere = tmp_path / "lib", tmp_path / "etc"
+    for folder in (library, elsewhere):
+        folder.mkdir()
+    (elsewhere / "sitecustomize.py").touch()
+    (library / "sitecustomize.py").symlink_to(elsewhere / "sitecustomize.py")
+    monkeypatch.setattr(checking.sysconfig, "get_paths", lambda: {"stdlib": str(library)})
+    custom = types.ModuleType("sitecustomize")
+    custom.__file__ = str(library / "sitecustomize.py")
+    monkeypatch.setitem(sys.modules, "sitecustomize", custom)
+    assert str(elsewhere) not in check("tasks:app", App()).folders
+
+
+def test_each_app_has_a_pool_of_its_own_in_each_folder(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    names = [
+        name_of("tasks:app", tmp_path),
+        name_of("tasks:app", tmp_path / "other"),
+        name_of("täsks:app" * 30, tmp_path),
+    ]
+    assert len(set(names)) == 3
+    assert all(map(is_name, names))
+    assert names[0] == name_of("tasks:app", tmp_path / "other" / "..")
+
+
+def test_folders_of_platforms_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
+    folders = {name: tmp_path / f"{PREFIX}{name}" for name in ("dead", "alive", "restarts", "fresh", "odd")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        for lock in LOCKS if name != "odd" else ():
+            (folder / lock).touch()
+            os.utime(folder / lock, (1, 1) if name != "fresh" else None)
+    with contextlib.ExitStack() as files:
+        for name, lock in (
+            ("alive", LOCKS[0]),
+            ("alive", LOCKS[1]),
+            ("restarts", LOCKS[0]),
+        ):  # the latter's server has died
+            fcntl.flock(files.enter_context(open(folders[name] / lock, "rb")), fcntl.LOCK_EX)
+        sweep(tmp_path)
+    assert {name for name, folder in folders.items() if folder.exists()} == {
+        "alive",
+        "restarts",
+        "fresh",
+        "odd",
+    }
+
+
+def test_a_platform_starts_no_workers_for_the_pool_of_another(tmp_path: Path) -> None:
+    own = Pool(name=name_of("tasks:app", tmp_path), queues=("q",), invoker="process")
+    calls = OwnPool(cast(Store, None), own).calls
+    assert [
+        calls(own.model_copy(update={"name": name})) for name in (own.name, "dev:other:app:1", "by-hand")
+    ] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_a_check_says_which_schedules_there_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App()
+
+    @app.schedule(every=3600)
+    @app.task
+    async def beat() -> None: ...
+
+    monkeypatch.setattr(platform, "load_app", lambda place: app)
+    assert platform.dev(argparse.Namespace(app="tasks:app", check=True, json=False)) == 0
+    assert capsys.readouterr().out == "tasks:app: tasks beat · queues default · schedules beat\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
+    stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = stream()
+    monkeypatch.setattr(sys, "stdout", out)
+    lines = platform.Lines(as_json=False)
+    lines(Said("server", "died", "it \x1b[31mdied", {"pid": 3}))
+    lines(Said("job", "started", "for programs alone", {}))
+    lines(Said("dev", "try", "curl -s http://127.0.0.1", {}))
+    died, again = out.getvalue().splitlines()
+    assert ("\x1b[31m" in died) is out.isatty()
+    assert again.replace("\x1b[1m", "").replace("\x1b[0m", "").strip() == "curl -s http://127.0.0.1"
+
+
+def test_programs_get_one_document_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    platform.Lines(as_json=True)(Said("job", "started", "started  add", {"id": "0-1"}))
+    said = json.loads(out.getvalue())
+    assert (said["who"], said["event"], said["id"], said["at"][-1]) == ("job", "started", "0-1", "Z")
+
+
+class Sleeper:
+    """A piece that dies when it is told, and whose starts fail as often as one likes."""
+
+    name, pid = "piece", 1
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.starts, self.code, self.deaf = failures, 0, None, False
+
+    def start(self) -> str:
+        self.starts += 1
+        if self.starts > 1 and self.failures > 0:
+            self.failures -= 1
+            raise JobsError("no room")
+        self.code, self.deaf = None, False
+        return "here"
+
+    @property
+    def exit(self) -> int | None:
+        return self.code
+
+    async def answers(self) -> bool:
+        return not self.deaf
+
+    def stop(self, at_once: bool = False) -> None:
+        self.code = -9 if at_once else 0
+
+    def close(self) -> None: ...
+
+
+async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeping, "ASK", 0.0)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def short(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(keeping.asyncio, "sleep", short)
+    ear, piece = Ear(), Sleeper(failures=3)
+    keeper = Keeper(piece, ear.says)
+    await keeper.start()
+    task = asyncio.ensure_future(keeper.run())
+    async with asyncio.timeout(30):
+        piece.code = 1
+        while piece.starts < 5:
+            await sleep(0.001)
+        piece.deaf = True
+        while piece.starts < 6:
+            await sleep(0.001)
+    task.cancel()
+    assert [pause for pause in pauses if pause >= keeping.PAUSE] == [0.2, 0.4, 0.8, 1.6]
+    words = [line.words for line in ear.lines if line.event == "died"]
+    assert words == [
+        "died (exit 1); it is started anew",
+        "did not answer any more and was killed; it is started anew",
+    ]
+    assert [event for _, event in ear.events()] == [
+        "ready",
+        "died",
+        "failed",
+        "failed",
+        "failed",
+        "ready",
+        "died",
+        "ready",
+    ]
+
+
+class Someone:
+    pid = 7
+
+
+def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
+    ear = Ear()
+    talk: Any = Talk(ear.says)
+    for i in range(1000):
+        for event in ("started", "completed"):
+            said = {
+                "event": event,
+                "at": "",
+                "id": f"0-{i}",
+                "task": "t",
+                "queue": "q",
+                "attempt": 1,
+                "words": "",
+            }
+            talk.hear(Someone, as_json(said))
+    assert [line.event for line in ear.lines].count("completed") == AT_ONCE
+    assert len(ear.lines) <= 2 * AT_ONCE + 1
+    talk = Talk(ear.says)
+    talk.hear(
+        Someone,
+        as_json(
+            {
+                "event": "failed",
+                "id": "0-1",
+                "task": "t",
+                "queue": "q",
+                "attempt": 2,
+                "words": "Boom: x",
+                "state": "dead",
+            }
+        ),
+    )
+    again = {
+        "event": "failed",
+        "id": "0-2",
+        "task": "t",
+        "queue": "q",
+        "attempt": 1,
+        "words": "Boom",
+        "state": "scheduled",
+    }
+    talk.hear(Someone, as_json(again | {"due_at": (datetime.now(UTC) + timedelta(minutes=5)).isoformat()}))
+    talk.hear(Someone, "what a task prints")
+    talk.hear(Someone, '{"event":"completed"} or so it says')
+    failed, hint, second, printed, odd = ear.lines[-5:]
+    assert (hint.event, hint.words) == ("hint", "  → sublet get 0-1 --detail shows where")
+    assert second.words == "failed  t  0-2  Boom · again in 5 min"
+    assert failed.words == "failed  t  0-1  attempt 2  Boom: x · dead"
+    assert (printed.who, printed.words) == ("worker", "7 │ what a task prints")
+    assert odd.event == "log"
+
+
+async def test_without_watchfiles_it_says_that_reload_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "missing", lambda needed: missing(needed, path=[]))
+    monkeypatch.setattr(reload, "can_watch", sources.can_watch)
+    ear, over = Ear(), asyncio.Event()
+    seen = AppLook(app="tasks:app", queues=["q"], tasks=[], folders=[])
+    task = asyncio.ensure_future(Reload("tasks:app", {}, seen, ear.says, take=None).run(over))  # type: ignore[arg-type]  # unused
+    async with asyncio.timeout(30):
+        while not ear.lines:
+            await asyncio.sleep(0.001)
+    over.set()
+    await task
+    assert "pip install 'sublet[dev]'" in ear.lines[0].words
+
+
+def test_an_installed_package_that_lacks_what_it_takes_says_what_to_install() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(platform.NEEDED) <= set(extras["http"])
+    assert set(sources.NEEDED) <= set(extras["dev"])

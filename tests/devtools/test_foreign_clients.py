@@ -1,0 +1,82 @@
+"""The clients in other languages: each runs for real, keeps every rule of the protocol, and understands the others."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sublet.connection.settings import Settings
+from sublet.devtools.conformance.rules import BY_NAME
+from sublet.devtools.conformance.run import examine
+from tests.support.paths import ROOT
+
+EXAMPLES = ROOT / "examples"
+NPM_SECONDS = 180
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="session")
+def sh():
+    """The command line of the shell's client."""
+    if not shutil.which("redis-cli"):
+        pytest.skip("no redis-cli on PATH: worker.sh needs it")
+    return ["bash", str(EXAMPLES / "worker.sh")]
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory):
+    """The command line of Node's client, beside the `redis` package: that of NODE_PATH, or else fresh from npm."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("no node and npm on PATH: worker.mjs needs them")
+    folder = tmp_path_factory.mktemp("node")
+    given = [
+        Path(path)
+        for path in os.environ.get("NODE_PATH", "").split(os.pathsep)
+        if path and (Path(path) / "redis").is_dir()
+    ]
+    if given:
+        (folder / "node_modules").symlink_to(given[0].resolve())
+    else:
+        words = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "redis"]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=NPM_SECONDS)
+        assert done.returncode == 0, done.stderr
+    shutil.copy(EXAMPLES / "worker.mjs", folder)
+    return ["node", str(folder / "worker.mjs")]
+
+
+@pytest.fixture(params=["sh", "node"])
+def client(request, monkeypatch):
+    monkeypatch.setenv("SUBLET_LUA", str(ROOT / "lua"))
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def settings(new_server, client):
+    """The shell's client meets Redis, Node's meets Valkey."""
+    return Settings(
+        redis_url=new_server(
+            "redis" if client[0] == "bash" and shutil.which("redis-server") else "valkey"
+        ).url
+    )
+
+
+def test_a_client_in_another_language_keeps_every_rule(client, settings):
+    verdicts = asyncio.run(examine(client, settings))
+    assert {verdict.rule.name: verdict.seen for verdict in verdicts if not verdict.kept} == {}
+    assert len(verdicts) == len(BY_NAME)
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["submit"]])
+def test_a_client_that_is_called_wrongly_says_how_to_call_it(client, words):
+    environment = {**os.environ, "SUBLET_REDIS_URL": "redis://127.0.0.1:1"}
+    done = subprocess.run([*client, *words], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "submit TASK JSON" in done.stderr
+
+
+def test_the_clients_are_short_enough_to_be_read():
+    assert len((EXAMPLES / "worker.sh").read_text().splitlines()) < 80
+    assert len((EXAMPLES / "worker.mjs").read_text().splitlines()) <= 165

@@ -1,0 +1,274 @@
+"""Plain functions in child processes: what kills them, what they survive, and what is left of them. All for real."""
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+
+import pytest
+
+from sublet import Invalid
+from sublet.execution import child_main as program
+from sublet.execution import process_pool
+from sublet.execution.attempt import Crashed, UnknownTask, Why
+from sublet.execution.runner import Limits, Runner
+from sublet.model import Failure, Lease, News, Release
+from tests.support import plain_stage
+from tests.support import plain_tasks as tasks
+from tests.support.plain_stage import eventually, failure, result, start, written
+from tests.support.processes import is_alive, on_linux
+
+pytestmark = [on_linux]
+hire = plain_stage.hire
+
+
+async def test_an_idle_child_is_used_again(hire):
+    runner = hire()
+    assert len({await result(runner, tasks.pid) for _ in range(20)}) == 1
+
+
+async def test_jobs_at_one_time_run_in_several_children_but_no_more_than_asked_for(hire):
+    runner = hire(processes=2)
+    runs = [start(runner, tasks.pid).running for _ in range(50)]
+    async with asyncio.timeout(60):
+        pids = {(await run).result for run in runs}
+    assert 1 <= len(pids) <= 2
+    assert b"%d" % os.getpid() not in pids
+
+
+async def test_a_child_leads_a_group_and_a_session_of_its_own(hire):
+    pid, group, session = eval_numbers(await result(hire(), tasks.session))
+    assert pid == group == session != os.getpid()
+
+
+def eval_numbers(words):
+    return [int(word) for word in words.strip(b"[]").split(b",")]
+
+
+@pytest.mark.parametrize(("how", "words"), [
+    ("segfault", "died of SIGSEGV"), ("exit", "exited with code 3"),
+    ("SIGKILL", "died of SIGKILL"), ("SIGABRT", "died of SIGABRT"),
+])  # fmt: skip
+async def test_a_crash_is_that_jobs_failure_and_says_why(hire, how, words):
+    runner = hire(processes=1)
+    with pytest.raises(Crashed, match=words):
+        await result(runner, tasks.ends, f'{{"how": "{how}"}}')
+    assert await result(runner, tasks.pid), "another child takes its place"
+
+
+async def test_a_crash_is_nobody_elses_failure(hire, monkeypatch):
+    monkeypatch.setattr(process_pool, "PATIENCE", 60.0)  # a busy machine may take longer to bury the first
+    runner = hire(processes=1)
+    crash, other = start(runner, tasks.ends, '{"how": "segfault"}').running, start(runner, tasks.pid).running
+    async with asyncio.timeout(60):
+        await asyncio.wait([crash, other])
+    assert isinstance(crash.exception(), Crashed)
+    assert other.result().result
+
+
+async def test_a_child_that_was_killed_while_it_was_idle_is_replaced(hire):
+    runner = hire(processes=1)
+    first = int(await result(runner, tasks.pid))
+    os.kill(first, signal.SIGKILL)
+    assert await eventually(lambda: not is_alive(first))
+    pids = []
+    for _ in range(20):  # a job may be given to it before its pipe is heard
+        try:
+            pids.append(int(await result(runner, tasks.pid)))
+        except Crashed:
+            continue
+    assert first not in pids
+    assert len(pids) >= 19
+
+
+@pytest.mark.parametrize("task", [tasks.turns, tasks.hogs, tasks.locks], ids=lambda task: task.name)
+async def test_whoever_cancels_the_future_kills_the_child(hire, tmp_path, task):
+    runner = hire(processes=1)
+    attempt = start(runner, task, f'{{"file": "{tmp_path}/pid"}}')
+    (pid,) = await written(tmp_path / "pid")
+    attempt.end(Why.TIMED_OUT)
+    assert attempt.running.cancelled()
+    assert await eventually(lambda: not is_alive(pid))
+    assert int(await result(runner, tasks.pid)) != pid
+
+
+@pytest.mark.parametrize("then", ["dies", "waits"])
+async def test_what_a_task_has_started_goes_with_its_child(hire, tmp_path, then):
+    runner = hire()
+    attempt = start(runner, tasks.starts_a_program, f'{{"file": "{tmp_path}/pid", "then": "{then}"}}')
+    pids = await written(tmp_path / "pid")
+    attempt.end(Why.CANCELLED)
+    assert await eventually(lambda: not any(map(is_alive, pids)))
+
+
+async def test_what_a_task_has_forked_does_not_hide_its_death(hire, tmp_path):
+    with pytest.raises(Crashed, match="SIGKILL"):
+        await result(hire(), tasks.forks_and_dies, f'{{"file": "{tmp_path}/pid"}}')
+    (forked,) = await written(tmp_path / "pid")
+    assert await eventually(lambda: not is_alive(forked))
+
+
+async def test_a_job_that_waits_for_a_child_can_be_called_off_and_never_runs(hire, tmp_path):
+    runner = hire(processes=1)
+    first = start(runner, tasks.turns, f'{{"file": "{tmp_path}/first"}}')
+    await written(tmp_path / "first")
+    second = start(runner, tasks.turns, f'{{"file": "{tmp_path}/second"}}')
+    second.end(Why.CANCELLED)
+    first.end(Why.CANCELLED)
+    assert await result(runner, tasks.pid)
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize(("where", "words"), [("garbage", "cannot read"), ("half", "exited with code 0")])
+async def test_what_is_no_frame_is_a_crash_in_words(hire, where, words):
+    runner = hire(processes=1)
+    with pytest.raises(Crashed, match=words):
+        await result(runner, tasks.writes, f'{{"where": "{where}"}}')
+    assert await result(runner, tasks.pid)
+
+
+async def test_a_child_that_closes_its_pipe_is_killed_in_words(hire, tmp_path):
+    with pytest.raises(Crashed, match="closed its pipe"):
+        await result(hire(), tasks.closes_its_files, f'{{"file": "{tmp_path}/pid"}}')
+    (pid,) = await written(tmp_path / "pid")
+    assert await eventually(lambda: not is_alive(pid))
+
+
+async def test_large_payloads_and_results_pass(hire):
+    runner = hire(processes=1)
+    text = "x" * (250 * 1024)
+    runs = [start(runner, tasks.sizes, f'{{"text": "{text}"}}').running for _ in range(8)]
+    async with asyncio.timeout(60):
+        for run in runs:
+            assert len((await run).result) == len(text) + 2
+
+
+async def test_a_result_that_is_too_large_is_refused_and_the_child_lives_on(hire):
+    runner = hire(processes=1)
+    pid = await result(runner, tasks.pid)
+    refused = await failure(runner, tasks.returns, '{"size": 307200}')
+    assert (refused.code, refused.again) == ("invalid_result", False)
+    assert await result(runner, tasks.pid) == pid
+
+
+async def test_a_task_without_memory_fails_in_words_and_its_child_is_replaced(hire):
+    runner = hire(processes=1, limits=Limits(memory=256 << 20))
+    pid = await result(runner, tasks.pid)
+    ended = await failure(runner, tasks.fills_memory)
+    assert (ended.code, ended.message) == (
+        "MemoryError",
+        "the task needed more memory than its child process may use (256 MiB)",
+    )
+    assert "fills_memory" in ended.detail
+    assert await result(runner, tasks.pid) != pid
+
+
+async def test_a_child_is_replaced_after_so_many_jobs(hire):
+    runner = hire(processes=1, limits=Limits(jobs=3))
+    pids = [await result(runner, tasks.pid) for _ in range(9)]
+    assert [len(list(group)) for _, group in itertools.groupby(pids)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"), [(Limits(memory=1 << 20), "64 MiB"), (Limits(jobs=0), "1 or more")]
+)
+def test_limits_that_cannot_be_are_refused_at_the_start(limits, words):
+    with pytest.raises(Invalid, match=words):
+        Runner(tasks.app.tasks, slots=1, processes=1, limits=limits)
+
+
+def test_a_memory_limit_that_this_platform_cannot_keep_is_refused_at_the_start(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(Invalid, match="needs Linux"):
+        Runner(tasks.app.tasks, slots=1, processes=1, limits=Limits(memory=1 << 30))
+
+
+async def test_news_reaches_the_attempt(hire):
+    attempt = start(hire(), tasks.tells, trace="00-trace", checkpoint=b'{"at":6}', recovered="crashed")
+    async with asyncio.timeout(60):
+        said = (await attempt.running).result
+    assert attempt.lease.id.encode() in said
+    assert b"default" in said
+    assert b"00-trace" in said
+    assert b"'at': 6" in said
+    assert b"half" in attempt.said.progress
+    assert attempt.said.checkpoint == b'{"at":7}'
+    assert b"a line" in attempt.said.log
+    assert b"a warning" in attempt.said.log
+
+
+async def test_news_that_came_too_fast_is_sent_while_the_task_still_runs(hire):
+    attempt = start(hire(), tasks.tells_once_and_waits)
+    assert await eventually(lambda: b"0.2" in attempt.said.progress)
+    attempt.end(Why.CANCELLED)
+
+
+@pytest.mark.parametrize(("what", "kind", "words"), [
+    ("exit", Failure, "SystemExit"), ("stop", Failure, "StopIteration"),
+    ("snooze", Release, "later"), ("discard", Failure, "no use"),
+])  # fmt: skip
+async def test_what_a_task_raises_is_its_ending_and_the_child_lives_on(hire, what, kind, words):
+    runner = hire(processes=1)
+    pid = await result(runner, tasks.pid)
+    ended = await failure(runner, tasks.raises, f'{{"what": "{what}"}}')
+    assert isinstance(ended, kind)
+    assert any(words in str(word) for word in ended[1:])
+    assert await result(runner, tasks.pid) == pid
+
+
+async def test_the_programs_of_a_task_hear_a_polite_signal(hire):
+    assert await result(hire(), tasks.ends_a_program_politely) == b"-15"
+
+
+async def test_a_payload_that_does_not_fit_and_a_task_that_is_not_there_are_unknown(hire):
+    runner = hire()
+    ended = await failure(runner, tasks.returns, '{"size": "many"}')
+    assert isinstance(ended, Release)
+    assert ended.reason.startswith("unknown_task: its arguments do not fit the task here: size:")
+    with pytest.raises(UnknownTask, match="no task nonsense"):
+        await result(runner, "nonsense")
+
+
+async def test_hooks_are_entered_where_the_task_runs(hire):
+    runner = hire(tasks.hooked, processes=1)
+    assert await result(runner, tasks.hooked_plain) == b'["before hooked_plain"]'
+    assert b'"after hooked_plain"' in await result(runner, tasks.hooked_seen)
+    tasks.SEEN.clear()
+    assert await result(runner, tasks.hooked_thread) == b'["before hooked_thread"]'
+    assert b'"after hooked_thread","before hooked_async"' in await result(runner, tasks.hooked_async)
+    assert tasks.SEEN[-1] == "after hooked_async"
+    tasks.SEEN.clear()
+
+
+async def test_closing_ends_what_runs(hire, tmp_path):
+    runner = hire()
+    attempt = start(runner, tasks.turns, f'{{"file": "{tmp_path}/pid"}}')
+    (pid,) = await written(tmp_path / "pid")
+    await runner.aclose()
+    assert attempt.running.cancelled()
+    assert not is_alive(pid)
+
+
+async def test_a_child_that_is_dead_when_it_is_given_a_job_has_begun_none(hire):
+    """Nobody has noticed its end yet: the loop does not turn between its death and the next job."""
+    runner = hire(processes=1)
+    await result(runner, tasks.naps, '{"seconds": 0}')
+    (child,) = runner._children._children
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222  # the loop must not turn meanwhile
+    assert await result(runner, tasks.naps, '{"seconds": 0}') == b"null"
+
+
+def test_a_thread_that_outlived_its_job_is_not_heard_in_the_next_one():
+    source, out = os.pipe()
+    child = program.Child(source, out, {})
+    before, now = (Lease(name, "1.", 1, 0, "q", "t", None, b"", "") for name in "ab")
+    child._lease = now
+    child._tell(before, News.LOG, b"late")
+    child._tell(now, News.LOG, b"in time")
+    said = os.read(source, 1000)
+    for handle in (source, out, child.heard, child._wake):
+        os.close(handle)
+    assert b"in time" in said
+    assert b"late" not in said

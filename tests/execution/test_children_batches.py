@@ -1,0 +1,112 @@
+"""Short jobs: several are handed to a child at once, more are taken than there are children, and none suffers by it."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from sublet.execution import process_pool
+from sublet.execution.attempt import Crashed, Why
+from sublet.execution.child_process import Running
+from sublet.execution.runner import Limits
+from tests.support import plain_stage
+from tests.support import plain_tasks as tasks
+from tests.support.plain_stage import attempt_of, eventually, failure, result, start, written
+from tests.support.processes import on_linux
+
+pytestmark = [on_linux]
+hire = plain_stage.hire
+
+
+async def test_jobs_taken_ahead_are_given_back_when_every_child_is_stuck(hire, tmp_path):
+    runner = hire(processes=1)
+    assert runner.ahead == 0
+    async with asyncio.timeout(60):
+        while not runner.ahead:
+            await result(runner, tasks.pid)
+    stuck = start(runner, tasks.turns, f'{{"file": "{tmp_path}/pid"}}')
+    ended = await failure(runner, tasks.pid)
+    assert ended[1:] == (0, "every child process is busy")
+    assert runner.ahead == 0
+    stuck.end(Why.CANCELLED)
+
+
+async def handed_together(runner, *jobs):
+    """Hand one child several jobs at once, as is done with short ones."""
+    await result(runner, tasks.pid)
+    attempts = [attempt_of(task, payload) for task, payload in jobs]
+    for attempt in attempts:
+        number = runner._children._numbers[attempt.lease.task]
+        attempt.running = Running(attempt, number, asyncio.get_running_loop())
+    runner._children._idle.pop().take([attempt.running for attempt in attempts])
+    runner._children._recall()
+    return attempts
+
+
+async def test_jobs_behind_one_that_takes_longer_than_was_thought_go_to_another_child(hire, tmp_path):
+    runner = hire(processes=2)
+    stuck, *others = await handed_together(
+        runner, (tasks.turns, f'{{"file": "{tmp_path}/pid"}}'), *[(tasks.pid, "{}")] * 3
+    )
+    await written(tmp_path / "pid")
+    async with asyncio.timeout(60):
+        await asyncio.wait([attempt.running for attempt in others])
+    assert not stuck.running.done()
+    for attempt in others:
+        error = attempt.running.exception()  # or nobody had a child for it in time: then it is given back
+        assert error is None or error.ending[1:] == (0, "every child process is busy")
+    stuck.end(Why.CANCELLED)
+
+
+@pytest.mark.parametrize("how", ["crash", "cancel"])
+async def test_jobs_behind_one_that_is_killed_run_in_another_child_and_none_runs_twice(hire, tmp_path, how):
+    runner = hire(processes=1)
+    task = (tasks.turns, f'{{"file": "{tmp_path}/pid"}}')
+    notes = [(tasks.notes_its_run, f'{{"file": "{tmp_path}/{number}"}}') for number in range(5)]
+    killed, *others = await handed_together(runner, task, *notes)
+    (pid,) = await written(tmp_path / "pid")
+    if how == "crash":
+        os.kill(pid, signal.SIGKILL)
+    else:
+        killed.end(Why.TIMED_OUT)
+    async with asyncio.timeout(60):
+        await asyncio.wait([attempt.running for attempt in (killed, *others)])
+    assert killed.running.cancelled() if how == "cancel" else isinstance(killed.running.exception(), Crashed)
+    for number, attempt in enumerate(others):
+        assert attempt.running.result().result == b"null"
+        assert (tmp_path / str(number)).read_text() == "x"
+
+
+async def test_a_job_that_is_called_off_behind_another_never_runs(hire, tmp_path):
+    runner = hire(processes=1)
+    waits = (tasks.waits_for, f'{{"file": "{tmp_path}/go"}}')
+    notes = [(tasks.notes_its_run, f'{{"file": "{tmp_path}/{number}"}}') for number in range(2)]
+    first, off, last = await handed_together(runner, waits, *notes)
+    off.end(Why.LOST)
+    assert await eventually(lambda: len(first.running.child.jobs) == 1)
+    (tmp_path / "go").write_text("")
+    async with asyncio.timeout(60):
+        await first.running
+        await asyncio.wait([last.running])
+    assert off.running.cancelled()
+    assert not (tmp_path / "0").exists()
+
+
+async def test_many_jobs_of_any_length_all_end_well(hire, monkeypatch):
+    monkeypatch.setattr(
+        process_pool, "PATIENCE", 60.0
+    )  # else a busy machine has some given back, which is no harm
+    runner = hire(processes=2, limits=Limits(jobs=50))
+    lengths = [0.05 if number % 97 == 0 else 0.0 for number in range(2000)]
+    ends = []
+    for at in range(
+        0, len(lengths), 50
+    ):  # as a worker does, which never takes many more than it has room for
+        runs = [
+            start(runner, tasks.naps, f'{{"seconds": {seconds}}}').running
+            for seconds in lengths[at : at + 50]
+        ]
+        async with asyncio.timeout(100):
+            ends += await asyncio.gather(*runs)
+    assert [end.result for end in ends] == [b"null"] * 2000

@@ -1,0 +1,81 @@
+"""Plain functions in threads, which cannot be killed: that is said, counted, and keeps nobody from leaving."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from sublet.execution.attempt import Why
+from tests.support import plain_stage
+from tests.support import plain_tasks as tasks
+from tests.support.paths import ROOT
+from tests.support.plain_stage import eventually, failure, start
+from tests.support.processes import on_linux
+
+pytestmark = [on_linux]
+hire = plain_stage.hire
+
+
+async def test_a_thread_that_cannot_be_killed_is_said_and_counted(hire, tmp_path, caplog):
+    runner = hire(slots=3)
+    attempt = start(runner, tasks.thread_waits, f'{{"file": "{tmp_path}/go"}}')
+    assert await eventually(lambda: attempt.running.begun)
+    attempt.end(Why.TIMED_OUT)
+    assert attempt.running.cancelled()
+    assert attempt.context.cancelled
+    assert runner.stuck == 1
+    assert (
+        "runs in a thread, which cannot be killed: it keeps one of 3 threads until it returns" in caplog.text
+    )
+    (tmp_path / "go").write_text("")
+    assert await eventually(lambda: runner.stuck == 0)
+
+
+async def test_a_thread_job_that_was_called_off_before_it_began_never_runs(hire, tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    runner = hire(slots=1)
+    first = start(runner, tasks.thread_waits, f'{{"file": "{tmp_path}/go"}}')
+    assert await eventually(lambda: first.running.begun)
+    second = start(runner, tasks.thread_knows)
+    second.end(Why.CANCELLED)
+    assert (runner.stuck, caplog.text) == (0, "")
+    (tmp_path / "go").write_text("")
+    async with asyncio.timeout(60):
+        assert (await first.running).result == b'"at last"'
+
+
+@pytest.mark.parametrize(
+    ("what", "code"), [("exit", "SystemExit"), ("stop", "StopIteration"), ("interrupt", "KeyboardInterrupt")]
+)
+async def test_what_a_thread_raises_never_ends_the_worker(hire, what, code):
+    assert (await failure(hire(), tasks.thread_raises, f'{{"what": "{what}"}}')).code == code
+
+
+async def test_a_thread_knows_its_context(hire):
+    runner = hire()
+    attempt = start(runner, tasks.thread_knows)
+    assert (await attempt.running).result == f'"{attempt.lease.id}"'.encode()
+
+
+def test_a_stuck_thread_does_not_keep_the_process(tmp_path):
+    program = f"""
+        import asyncio
+        from sublet.execution.attempt import Why
+        from tests.support.plain_stage import Runner, eventually, start, tasks
+
+        async def main():
+            runner = Runner(tasks.app.tasks, slots=1, processes=1)
+            attempt = start(runner, tasks.thread_waits, '{{"file": "{tmp_path}/never"}}')
+            assert await eventually(lambda: attempt.running.begun)
+            attempt.end(Why.CANCELLED)
+            await runner.aclose()
+
+        asyncio.run(main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

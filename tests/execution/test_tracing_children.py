@@ -1,0 +1,83 @@
+"""OpenTelemetry where a plain function runs: each child process traces with a provider of its own."""
+
+import asyncio
+import json
+import os
+from contextlib import suppress
+
+import pytest
+
+from sublet import JobFailed
+from sublet.worker.worker import Worker
+from tests.support import traced
+
+pytestmark = pytest.mark.real_server
+
+
+@pytest.fixture
+def child_spans(tmp_path, monkeypatch, place):
+    """The spans that were written to a file, with the process that wrote each."""
+    path = tmp_path / "spans"
+    monkeypatch.setenv("SUBLET_TEST_SPANS", str(path))
+    for app in (traced.app, traced.batched):
+        app.settings = place.settings
+        app._layout = None
+
+    def read():
+        lines = [line.partition(" ") for line in path.read_text().splitlines()] if path.exists() else []
+        return [(int(pid), json.loads(text)) for pid, _, text in lines]
+
+    return read
+
+
+@pytest.fixture
+async def run(store, raw):
+    """Have a worker run some handles' jobs to their end, and give them as they are then."""
+
+    async def run(app, *handles):
+        worker = Worker(app, store, slots=2, grace=0.0)
+        working = asyncio.create_task(worker.run())
+        try:
+            for handle in handles:
+                with suppress(JobFailed):
+                    await handle.result(30)
+        finally:
+            worker.stop()
+            await working
+        return [await handle.get() for handle in handles]
+
+    yield run
+    for app in (traced.app, traced.batched):
+        await app.aclose()
+        app._client = None
+
+
+async def test_a_task_in_a_child_is_traced_there(child_spans, run, place):
+    handle = await traced.submits_from_a_child.submit(place.settings.redis_url, place.settings.namespace)
+    (job,) = await run(traced.app, handle)
+    spans = [(pid, span) for pid, span in child_spans() if "messaging.system" in span["attributes"]]
+    found = {(span["name"], span["attributes"]["messaging.message.id"]): (pid, span) for pid, span in spans}
+    own, send = found["send default", handle.id]
+    pid, process = found["process default", handle.id]
+    again, nested = found["send default", job.result]
+    assert (own, pid == again, pid != own) == (os.getpid(), True, True)
+    assert [link["context"]["span_id"] for link in process["links"]] == [send["context"]["span_id"]]
+    assert nested["context"]["trace_id"] == process["context"]["trace_id"]
+
+
+async def test_a_failure_in_a_child_is_recorded_and_a_killed_child_records_nothing(child_spans, run):
+    failing, stuck = await traced.fails_in_a_child.submit(), await traced.stuck_in_a_child.submit()
+    await run(traced.app, failing, stuck)
+    ends = {
+        span["attributes"]["messaging.message.id"]: span
+        for _, span in child_spans()
+        if span["name"] == "process default"
+    }
+    assert list(ends) == [failing.id]
+    assert ends[failing.id]["attributes"]["error.type"] == "LookupError"
+    assert ends[failing.id]["events"][0]["attributes"]["exception.message"] == "not there"
+
+
+async def test_an_idle_child_sends_its_last_spans_when_the_worker_stops(child_spans, run):
+    (job,) = await run(traced.batched, await traced.in_a_batch.submit())
+    assert [pid for pid, span in child_spans() if span["name"] == "process default"] == [job.result]

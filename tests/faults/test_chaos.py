@@ -1,0 +1,427 @@
+"""The chaos suite itself: what it judges, that it fails when a promise is broken, and that it leaves nothing behind."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import redis
+
+from sublet.chaos.holds import Hold, longest_hold
+from sublet.chaos.judge import judge, percentile
+from sublet.chaos.ledger import Ledger, Line
+from sublet.chaos.run import Run
+from sublet.chaos.scenario import HELD, PROMISES, Finding, Scenario, faults_of, scenarios
+from sublet.chaos.servers import Server
+from sublet.cli.verdicts import document_of, show
+from sublet.errors import Unavailable
+from sublet.model import State
+from sublet.protocol.scripts import script
+from tests.support.chance import one_in
+from tests.support.paths import ROOT
+from tests.support.processes import children_of, is_alive, until
+
+PAGE = (ROOT / "docs" / "chaos.md").read_text()
+SECONDS = 120.0
+
+
+def job(attempt=1, state=State.COMPLETED, result=None):
+    return SimpleNamespace(attempt=attempt, state=state, result=attempt if result is None else result)
+
+
+def lines(*told):
+    """Lines from words: moment, event, id, attempt."""
+    return sorted(Line(at, event, "somebody", job_id, attempt) for at, event, job_id, attempt in told)
+
+
+def test_all_is_well_where_each_job_was_acknowledged_and_done_once():
+    verdict = judge(
+        lines((1, "acked", "a", 0), (2, "started", "a", 1), (3, "completed", "a", 1)), {"a": job()}
+    )
+    assert verdict._replace(acked=0) == (0,) * 11 + ((),)
+    assert verdict.acked == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "jobs", "field"),
+    [
+        (((1, "acked", "a", 0),), {}, "lost"),
+        (((1, "acked", "a", 0),), {"a": job(0, State.QUEUED)}, "unfinished"),
+        (((1, "completed", "a", 1), (2, "completed", "a", 2)), {"a": job(2)}, "twice"),
+        (((1, "completed", "a", 1),), {"a": job(2)}, "stale"),
+        (((1, "acked", "a", 0),), {"a": job(3, State.DEAD)}, "unfinished"),
+        (((1, "sent", "a", 0), (2, "unknown", "a", 0)), {}, "unanswered"),
+        (((1, "unknown", "a", 0), (2, "unknown", "a", 0), (3, "acked", "a", 0)), {"a": job()}, "unconfirmed"),
+        (((1, "sent", "a", 0), (2, "refused-at-the-door", "a", 0)), {"a": job()}, "denied"),
+        (((1, "completed", "a", 2),), {"a": job(2, result=1)}, "stale"),
+        (((1, "started", "a", 1), (2, "started", "a", 2)), {"a": job(2)}, "rerun"),
+        (((1, "refused", "a", 1),), {"a": job(2)}, "turned_away"),
+        (((1, "lost", "a", 1),), {"a": job(2)}, "turned_away"),
+        (
+            ((1, "fault", "", 0), (2, "healed", "", 0), (3, "sent", "a", 0), (4, "acked", "a", 0)),
+            {},
+            "lost_after",
+        ),
+    ],
+)
+def test_what_is_not_well_is_counted(told, jobs, field):
+    assert getattr(judge(lines(*told), jobs), field) == 1
+
+
+def test_what_was_sent_before_the_trouble_was_over_is_not_counted_as_lost_after_it():
+    told = lines((1, "fault", "", 0), (2, "sent", "a", 0), (3, "healed", "", 0), (4, "acked", "a", 0))
+    assert judge(told, {}).lost_after == 0
+
+
+def test_an_attempt_that_failed_is_no_second_run_of_another():
+    told = lines(
+        (1, "started", "a", 1), (2, "failed", "a", 1), (3, "started", "a", 2), (4, "completed", "a", 2)
+    )
+    assert judge(told, {"a": job(2)}).rerun == 0
+
+
+def test_the_server_must_have_counted_as_many_as_are_there():
+    told = lines((1, "acked", "a", 0), (2, "completed", "a", 1))
+    assert [judge(told, {"a": job()}, counted).twice for counted in (None, 1, 2)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("told", "waits"),
+    [
+        (((1, "fault", "a", 1), (3, "started", "a", 2)), (2,)),
+        (((1, "fault", "a", 1), (3, "started", "b", 2)), ()),  # another job
+        (
+            ((1, "fault", "a", 1), (3, "started", "a", 3)),
+            (),
+        ),  # a worker died before it could say that it had started
+        (
+            ((1, "fault", "a", 1), (3, "started", "a", 2), (4, "fault", "a", 2), (9, "started", "a", 3)),
+            (2,),
+        ),  # waits on purpose
+        (((1, "fault", "", 0), (2, "healed", "", 0), (2.5, "completed", "b", 1)), (0.5,)),
+        (
+            ((1, "healed", "", 0), (2, "fault", "", 0), (3, "completed", "b", 1)),
+            (),
+        ),  # the next trouble came before
+    ],
+)
+def test_recovery_is_from_the_trouble_to_the_next_sign_of_work(told, waits):
+    assert judge(lines(*told), {}).recovery == waits
+
+
+def test_percentiles():
+    assert [percentile(range(1, 101), share) for share in (0.5, 0.99, 1)] == [51, 100, 100]
+    assert percentile((), 0.5) == 0
+
+
+def a_scenario(**more):
+    return Scenario("s", "words", lambda stage: None, 3.0, (1, 1), **more)
+
+
+@pytest.mark.parametrize("field", ["lost", "twice", "stale"])
+def test_a_scenario_falls_by_what_it_promises_and_by_nothing_else(field):
+    verdict = judge([], {})._replace(acked=1, recovery=(0.1,), **{field: 1})
+    assert len(faults_of(a_scenario(), verdict, Hold())) == 1
+    assert faults_of(a_scenario(promises=tuple(set(PROMISES) - {field})), verdict, Hold()) == ()
+
+
+def test_a_scenario_falls_by_its_bounds_and_if_it_proves_nothing():
+    good = judge([], {})._replace(acked=1, recovery=(0.1,))
+    assert faults_of(a_scenario(), good, Hold(0.005, "claim")) == faults_of(a_scenario(), good, None) == ()
+    assert "nothing was seen" in faults_of(a_scenario(), good._replace(recovery=()), Hold())[0]
+    assert "claim held the server for 5.10 ms" in faults_of(a_scenario(), good, Hold(0.0051, "claim"))[0]
+    assert "recovery" in faults_of(a_scenario(), good._replace(recovery=(3.1,)), Hold())[0]
+    assert "not completed" in faults_of(a_scenario(), good._replace(unfinished=1), Hold())[0]
+    assert "when all was well" in faults_of(a_scenario(promises=()), good._replace(lost_after=1), Hold())[0]
+    assert "proves nothing" in faults_of(a_scenario(), good._replace(acked=0), Hold())[0]
+    assert "rerun: none" in faults_of(a_scenario(shows=("rerun",)), good, Hold())[0]
+
+
+def test_a_ledger_reads_whole_lines_alone(tmp_path):
+    ledger = Ledger(tmp_path)
+    pen = ledger.pen("p")
+    pen.write("acked", "a")
+    pen.close()
+    with ledger.path("p").open("a") as file:
+        file.write('{"event": "acked", "at": 1, "id": "b"')  # its writer was killed
+    ledger.path("w").write_text(
+        '{"event":"completed","at":"2026-01-01T00:00:00.000Z","id":"a","attempt":2,"state":"x","words":""}\n'
+    )
+    assert [(line.event, line.id, line.attempt, line.who) for line in ledger.lines()] == [
+        ("completed", "a", 2, "w"),
+        ("acked", "a", 0, "p"),
+    ]
+
+
+def test_the_page_tells_of_every_scenario_and_names_tests_that_exist():
+    told = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE, re.MULTILINE)
+    assert told == [(each.name, each.words) for each in scenarios().values()]
+    assert [each.name for each in scenarios().values() if each.loses or each.repeats] == re.findall(
+        r"^- `([a-z-]+)`:", PAGE, re.MULTILINE
+    )
+    for path in set(re.findall(r"`(tests/\w+\.py)`", PAGE)):
+        assert (ROOT / path).exists(), path
+    rows = PAGE.partition("## Which failure")[2]
+    assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", rows)) <= {*scenarios(), "everything"}
+
+
+def test_no_scenario_that_must_lose_no_job_is_said_to_lose_some(capsys):
+    for each in scenarios().values():
+        assert not each.loses or "lost" not in each.promises
+        assert bool(each.repeats) == ("lost" in each.promises and "twice" not in each.promises)
+    verdict = judge([], {})._replace(acked=9, twice=2, stale=1)
+    show(
+        [
+            Finding(scenarios()[name], verdict, None, 1, ())
+            for name in ("primary-lost-replicated", "primary-lost")
+        ]
+    )
+    said = capsys.readouterr().out
+    assert re.findall("^may lose +([a-z-]+):.* lost here: 0$", said, re.MULTILINE) == ["primary-lost"]
+    assert re.findall(
+        r"^may repeat +([a-z-]+): no job may be lost; .*\(here twice: 2, ghosts: 1\)$", said, re.MULTILINE
+    ) == ["primary-lost-replicated"]
+
+
+@pytest.mark.parametrize(
+    ("ran", "fell", "words"),
+    [
+        (1, 0, "the scenario held"),
+        (1, 1, "the scenario fell"),
+        (2, 0, "all 2 scenarios held"),
+        (2, 1, "1 of 2 scenarios fell"),
+        (0, 0, "nothing was run"),
+    ],
+)
+def test_the_last_line_counts_as_people_do(ran, fell, words, capsys):
+    skipped = Finding(a_scenario(), None, None, 0, (), "no such thing here")
+    show([Finding(a_scenario(), None, None, 0, ("it broke",) * (n < fell)) for n in range(ran)] or [skipped])
+    assert capsys.readouterr().out.splitlines()[-1] == f"{words}: 0 jobs acknowledged"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_row_fits_a_narrow_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    verdict = judge([], {})._replace(acked=12_345, recovery=(1.0,))
+    show([Finding(each, verdict, Hold(0.001, "claim"), 1, ()) for each in scenarios().values()])
+    head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert len(rows) == len(scenarios())
+    assert max(map(len, rows)) <= columns
+    assert [word in head for word in ("lost", "verdict", "hold")] == [True, True, columns == 200]
+
+
+def test_what_breaks_is_a_finding_and_the_document_has_them_all():
+    found = [Finding(each, None, None, 1, ("it broke",)) for each in scenarios().values()]
+    said = document_of(found, 7)
+    assert (said["ok"], said["seed"], len(said["scenarios"])) == (False, 7, len(found))
+
+
+def chaos(*words, cwd=ROOT, **env):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "sublet", "chaos", *words],
+        cwd=cwd, env=clean | {"PYTHONPATH": str(cwd)} | env, capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+
+
+def test_a_scenario_that_is_not_there_is_told_with_the_nearest_name():
+    done = chaos("--only", "worker-killed")
+    assert done.returncode == 2
+    assert "workers-killed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("holds", "runs", "ok"), [([9], 2, True), ([9, 9], 3, True), ([9, 9, 9], 3, False), ([], 1, True)]
+)
+def test_a_long_hold_is_a_fault_when_it_is_there_each_time(monkeypatch, holds, runs, ok):
+    found = [Finding(a_scenario(), None, None, 0, (f"complete {HELD} {ms} ms",)) for ms in holds]
+    seen = []
+
+    def one(_, scenario):
+        seen.append(scenario)
+        return found.pop(0) if found else Finding(scenario, None, None, 0, ())
+
+    monkeypatch.setattr(Run, "one", one)
+    assert [finding.ok for finding in Run(quick=True, seed=1).all([a_scenario()])] == [ok]
+    assert len(seen) == runs
+
+
+def test_time_for_which_a_server_stood_still_is_no_hold(tmp_path):
+    """Its own log counts it, where it fell into a script: what was noted until it went on is read before, or forgotten."""
+    server = Server(tmp_path / "server", **{"slowlog-log-slower-than": 0})
+    try:
+        server.client.eval(script("init").text, 1, "{x:0}", "1")
+        server.freeze()
+        held = server.longest_hold()
+        server.thaw()
+        assert held.seconds > 0
+        assert held.script
+        assert longest_hold(server.client) == Hold()
+        assert server.longest_hold() == held
+    finally:
+        server.close()
+
+
+def test_a_seed_that_was_printed_may_be_given_back():
+    assert chaos("--list", "--seed", "1795331103").returncode == 0
+    assert chaos("--list", "--seed", "many").returncode == 2
+
+
+def test_what_kills_servers_does_not_run_against_a_server_of_yours():
+    for names in ("server-killed", "workers-killed,server-killed"):
+        done = chaos("--only", names, "--redis-url", "redis://127.0.0.1:1")
+        assert done.returncode == 2
+        assert "against a server of yours: server-killed " in done.stderr
+
+
+def test_a_server_that_is_away_or_none_is_no_broken_promise():
+    assert chaos("--redis-url", "redis://127.0.0.1:1").returncode == 3
+    assert chaos("--binary", "/nonexistent").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 0", "ended with exit code 0, and said nothing: is it a Redis or Valkey?"),
+        ("echo one; echo no such option; exit 4", "ended with exit code 4: no such option"),
+        ("kill -9 $$", "ended by signal 9, and said nothing: is it a Redis or Valkey?"),
+    ],
+)
+def test_a_program_that_is_no_server_is_told_with_how_it_ended(script, words, tmp_path):
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(Unavailable) as told:
+        Server(tmp_path / "server", binary=str(program))
+    assert str(told.value).endswith(f"{program} {words}")
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="it takes a server that is no Valkey 9")
+def test_what_was_asked_for_by_name_and_cannot_be_run_here_is_told_before_anything_starts():
+    done = chaos("--binary", "redis-server", "--only", "workers-killed,cluster-slot-moved")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "sublet: cluster-slot-moved cannot be run here: it takes Valkey 9.0 or newer"
+    )
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_nobody_named_and_cannot_be_run_is_no_error(monkeypatch):
+    monkeypatch.setattr(
+        Run, "_stage", lambda *_: pytest.fail("nothing is to be started for one that any server will do for")
+    )
+    assert Run(quick=True, seed=1).lacks(scenarios()["workers-killed"]) == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_it_ends_all_of_it(tmp_path, number):
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sublet", "chaos", "--only", "server-killed,workers-killed"],
+        cwd=ROOT, env=env | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    until(lambda: len(list(tmp_path.glob("chaos-*/ledger/worker-*.jsonl"))) >= 3, "workers are hired")
+    pids = [child for child in children_of(process.pid)]
+    process.send_signal(number)
+    assert process.wait(SECONDS) == 130
+    assert not [pid for pid in pids if is_alive(pid)]
+    assert list(tmp_path.glob("chaos-*")) == []
+
+
+def test_real_workers_are_killed_and_the_promises_hold():
+    done = chaos("--quick", "--only", "workers-killed,requests-lost-and-doubled", "--json")
+    said = json.loads(done.stdout)
+    assert done.returncode == 0, said
+    for each in said["scenarios"]:
+        assert (each["lost"], each["accepted_twice"], each["stale_accepted"], each["unfinished"]) == (
+            0,
+            0,
+            0,
+            0,
+        )
+        assert each["acknowledged"] > 100
+    assert said["scenarios"][1]["rerun"] > 0
+
+
+UNHELD = "local answer = unheld(job, ARGV[i + 1], 'complete')"
+AGAIN = " if answer == 'completed' then answer, job.claimed_at, job.worker = nil, job.claimed_at or stamp, job.worker or 'w' end"
+FAILED = "  if delay == 0 then return conclude(job, ending, 'queued', job.rank or rank(job.rules.priority, next_seq(1))) end\n"
+GONE = "  if ending.verb == 'fail' then call('DEL', job.hash) call('ZREM', key('running'), job.id) return 'scheduled 0' end\n"
+SEEN = "  local where = look_at(queue)\n"
+BROKEN = {
+    "ghosts are let in": (
+        "lua/lib.lua",
+        "if job.token ~= token then return 'LEASE_LOST' end",
+        "",
+        "server-frozen,half-open",
+        "accepted from a ghost",
+    ),
+    "a job is stored twice": (
+        "lua/submit.lua",
+        "or call('EXISTS', key('job:', id)) == 1 then",
+        "then",
+        "requests-lost-and-doubled",
+        "accepted twice",
+    ),
+    "a job is acknowledged and not stored": (
+        "lua/submit.lua",
+        SEEN,
+        "  if string.find(id, '7$') then return 'created' end\n" + SEEN,
+        "slow-connections",
+        "lost",
+    ),
+    "an outcome counts twice": (
+        "lua/complete.lua",
+        UNHELD,
+        UNHELD + AGAIN,
+        "requests-lost-and-doubled",
+        "accepted twice",
+    ),
+    "who fails is forgotten": ("lua/life.lua", FAILED, GONE + FAILED, "slow-connections", "lost"),
+    "nobody looks how many replicas have it": (
+        "jobs/sublet/submission/durability.py",
+        "    if got < wait[1]:",
+        "    if got < 0:",
+        "primary-lost-replicated",
+        "lost",
+    ),
+}
+"""Defects: the file, its text, what it becomes, the scenarios that must fall, and by which words."""
+
+
+@pytest.mark.parametrize("defect", one_in(3, [*BROKEN]))
+def test_a_broken_promise_is_found(defect, tmp_path):
+    file, whole, broken, names, word = BROKEN[defect]
+    for folder in ("jobs", "functions", "lua"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (tmp_path / file).read_text()
+    assert text.count(whole) == 1
+    (tmp_path / file).write_text(text.replace(whole, broken))
+    done = chaos("--quick", "--only", names, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert re.search(rf"^fell .*\d+ {word}", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_nothing_is_left_on_a_server_of_yours(server_url):
+    url = server_url("redis")
+    client = redis.Redis.from_url(url, decode_responses=True)
+    client.set("yours", "1")
+    before = set(client.scan_iter()), client.config_get("slowlog*")
+    done = chaos("--quick", "--redis-url", url)
+    assert "all 5 scenarios held" in done.stdout, done.stdout + done.stderr
+    until = time.monotonic() + 10
+    while (
+        left := {key for key in client.scan_iter() if key.startswith("{chaos-")}
+    ) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert left == set()
+    assert client.config_get("slowlog*") == before[1]
+    assert client.get("yours") == "1"

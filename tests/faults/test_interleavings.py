@@ -1,0 +1,48 @@
+"""One job, two workers, a reaper, a producer and one fault, in every order there is. The counts are exact: if one changes,
+either the scripts answer something else in some order, or the model has been changed; say which."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.exhaustive import CASTS, enumerate_all, line
+from tests.support.paths import ROOT
+
+ORDERS = {
+    "complete complete": 6_057_012,
+    "complete fail": 6_170_641,
+    "complete release": 7_048_795,
+    "complete complete, twice the time": 443_494,
+    "complete complete, one taken for gone": 1_041_015,
+}
+
+
+def test_every_cast_has_its_count():
+    assert {cast.name for cast in CASTS} == set(ORDERS)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("cast", CASTS, ids=lambda cast: cast.name)
+def test_every_order_of_calls_keeps_every_promise(cast):
+    count = enumerate_all(cast)
+    print(line(count))
+    assert count.orders == ORDERS[cast.name]
+
+
+def test_a_defect_that_needs_one_order_is_found_with_the_path_that_leads_there(tmp_path):
+    root = ROOT
+    for folder in ("lua", "jobs", "tests/simulation"):
+        shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    library = tmp_path / "lua" / "lib.lua"
+    right = "if job.token ~= token then return 'LEASE_LOST' end"
+    assert right in library.read_text(), "the script has changed: plant the defect elsewhere"
+    library.write_text(library.read_text().replace(right, ""))
+    words = [sys.executable, "-m", "tests.simulation", "--exhaustive"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "LEASE_LOST" in done.stdout or "token" in done.stdout
+    assert "time passes, more than a lease" in done.stdout

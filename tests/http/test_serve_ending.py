@@ -1,0 +1,210 @@
+"""Streams, and the server's end: both finish well."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+
+import pytest
+
+from sublet_functions.api.request import Reply
+from sublet_functions.serve import Stop
+from sublet_functions.server.limits import Limits
+from tests.support.processes import until
+from tests.support.programs import soon
+from tests.support.serving import Held, ask, fronting, serve_process, serving, wire
+
+pytest_plugins = ["tests.support.served"]
+
+GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+# streams
+
+
+class Streaming:
+    """A core that streams what it is given."""
+
+    def __init__(self):
+        self.pieces = asyncio.Queue()
+        self.made, self.notes = 0, []
+
+    async def answer(self, request):
+        return Reply(200, self.stream(), {"Content-Type": "text/event-stream"})
+
+    async def stream(self):
+        try:
+            while True:
+                piece = await self.pieces.get()
+                if isinstance(piece, Exception):
+                    raise piece
+                if piece is None:
+                    return
+                self.made += 1
+                yield piece
+        finally:
+            self.notes.append("closed")
+
+
+@pytest.fixture
+async def streaming():
+    core = Streaming()
+    async with fronting(core, Limits(linger_seconds=0.1)) as (front, url):
+        yield core, front, url
+
+
+async def test_a_stream_goes_out_piece_by_piece_and_leaves_the_connection_usable(streaming):
+    core, _, url = streaming
+    async with wire(url) as one:
+        for _ in range(2):
+            one.write(GET)
+            assert (await one.reader.readuntil(b"\r\n\r\n")).count(b"Transfer-Encoding: chunked") == 1
+            for piece in (b"one", b"", b"three"):
+                core.pieces.put_nowait(piece)
+                assert not piece or await one.reader.readexactly(len(piece) + 5) == b"%x\r\n%b\r\n" % (
+                    len(piece),
+                    piece,
+                )
+            core.pieces.put_nowait(None)
+            assert await one.reader.readexactly(5) == b"0\r\n\r\n"
+    assert core.notes == ["closed"] * 2
+
+
+async def test_a_stream_to_http_1_0_ends_with_the_connection(streaming):
+    core, _, url = streaming
+    async with wire(url) as one:
+        one.write(b"GET /a HTTP/1.0\r\n\r\n")
+        for piece in (b"one", b"two", None):
+            core.pieces.put_nowait(piece)
+        answer = await one.answer()
+        assert (answer.body, answer.headers["connection"]) == (b"onetwo", "close")
+        assert "transfer-encoding" not in answer.headers
+
+
+async def test_a_stream_whose_caller_hangs_up_is_closed(streaming):
+    core, front, url = streaming
+    async with wire(url) as one:
+        one.write(GET)
+        core.pieces.put_nowait(b"one")
+        await one.reader.readuntil(b"one")
+    await soon(lambda: core.notes == ["closed"] and not front.open)
+
+
+async def test_a_stream_that_breaks_does_not_look_whole(streaming, caplog):
+    core, _, url = streaming
+    async with wire(url) as one:
+        one.write(GET)
+        core.pieces.put_nowait(b"one")
+        core.pieces.put_nowait(ValueError("with a s3cret in it"))
+        with contextlib.suppress(ConnectionError):
+            assert not (await one.rest()).endswith(b"0\r\n\r\n")
+    assert "an answer broke off: ValueError" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_stream_is_made_no_faster_than_it_is_taken(streaming):
+    core, _, url = streaming
+    for _ in range(1000):
+        core.pieces.put_nowait(b"x" * 1_000_000)
+    async with wire(url) as one:
+        one.write(GET)
+        await soon(lambda: core.made)
+        made = -1
+        while made != core.made:
+            made = core.made
+            await asyncio.sleep(0.1)
+        assert made < 100
+        await one.reader.readuntil(b"x" * 1000)
+        await one.reader.readexactly(20_000_000)
+        await soon(lambda: core.made > made)
+
+
+# the end
+
+
+async def test_at_the_end_who_waits_is_answered_and_streams_end_well(settings):
+    stop = Stop()
+    async with serving(settings, stop=stop) as api:
+        job = (await ask(api, "POST", "/jobs", {"task": "t", "queue": "q"})).json()["id"]
+        asked = [
+            ("POST", "/jobs/claim", {"wait": 20}),
+            ("GET", "/jobs/next?wait=20", None),
+            ("GET", f"/jobs/{job}?wait=20", None),
+            ("POST", "/tick?for=50", None),
+        ]
+        waiting = [asyncio.create_task(ask(api, *one)) for one in asked]
+        async with wire(api) as idle:
+            idle.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await idle.answer()).status == 200
+            done, _ = await asyncio.wait(waiting, timeout=0.5)
+            assert not done
+            stop.ask()
+            answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+            assert [answer.status for answer in answers] == [204, 204, 200, 200]
+            assert answers[2].json()["state"] == "queued"
+            assert await idle.is_closed()
+        await soon(lambda: refuses(api))
+
+
+def refuses(url):
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 1),
+    ):
+        return False
+    return True
+
+
+async def test_at_the_end_a_stream_ends_well(streaming):
+    core, front, url = streaming
+    async with wire(url) as one:
+        one.write(GET)
+        core.pieces.put_nowait(b"one")
+        await one.reader.readuntil(b"one\r\n")
+        await front.stop(5, asyncio.Event())
+        assert await one.rest() == b"0\r\n\r\n"
+    assert core.notes == ["closed"]
+
+
+async def test_at_the_end_requests_that_have_begun_are_finished_and_idle_connections_closed():
+    core = Held()
+    async with fronting(core) as (front, url), wire(url) as one, wire(url) as idle:
+        one.write(GET)
+        await asyncio.wait_for(core.asked.wait(), 30)
+        stopping = asyncio.create_task(front.stop(1000, asyncio.Event()))
+        await soon(lambda: refuses(url))
+        assert await idle.is_closed()
+        core.go.set()
+        answer = await one.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        await asyncio.wait_for(stopping, 5)
+    assert core.notes == []
+
+
+async def test_a_second_request_to_stop_cuts_short_what_runs(caplog):
+    core, hurried = Held(), asyncio.Event()
+    async with fronting(core) as (front, url), wire(url) as one:
+        one.write(GET)
+        await asyncio.wait_for(core.asked.wait(), 30)
+        stopping = asyncio.create_task(front.stop(1000, hurried))
+        await soon(lambda: refuses(url))
+        hurried.set()
+        await asyncio.wait_for(stopping, 5)
+        assert await one.is_closed()
+    assert core.notes == ["cancelled"]
+    assert "1 requests were cut short" in caplog.text
+
+
+def test_signals_end_the_process_the_second_one_at_once(settings):
+    with serve_process(settings) as server:
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as half:
+            half.sendall(
+                b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+            )
+            assert half.recv(100).startswith(b"HTTP/1.1 100")
+            server.signal(signal.SIGTERM)
+            until(lambda: refuses(server.url))
+            assert server.process.poll() is None
+            server.signal(signal.SIGTERM)
+            assert server.wait() == 0
+        assert "1 requests were cut short" in server.said()

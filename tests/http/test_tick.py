@@ -1,0 +1,175 @@
+"""The tick: it sees to schedules and to pools beside what time has decided, whatever else goes wrong."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import takewhile
+
+import pytest
+import redis
+
+from sublet.client.client import SyncClient
+from sublet.connection.settings import Settings, connect_sync
+from sublet.errors import OutOfMemory
+from sublet.model import State
+from sublet.operations import pools
+from sublet.protocol import keys, server_info
+from sublet.scaling import sync_summoner
+from sublet.scaling.summoner import Summoned, Summoner
+from sublet.schedules.firing import schedule
+from sublet.store.store import Store
+from sublet_functions import tick
+from sublet_functions.api.auth import Tokens
+from sublet_functions.api.dispatch import Api
+from sublet_functions.api.request import Request
+from sublet_functions.tick import Ticked, one_round, run_tick
+from tests.support.processes import children_of, on_linux, until
+from tests.support.summoning import POOL, Recorder, jobs
+
+pytest_plugins = ["tests.support.shell"]
+SECRET = "a-secret-of-sixteen"
+PLAN = b'{"when":{"every":3600}}'
+
+
+@pytest.fixture
+def due(store):
+    """Have a schedule's slot come, an hour ago or so."""
+
+    async def due():
+        await store.prepare()
+        now = round((await store.run(server_info.clock())).timestamp() * 1000)
+        slot = now // 3_600_000 * 3_600_000
+        how = dict(queue="q", task="t", rules="", overlap="allow", paused=False, payload=b"{}")
+        await store.run(schedule(store.layout.bases[0], "hourly", 0, plan=PLAN, slot=slot, due=slot, **how))
+
+    return due
+
+
+async def queued(store):
+    return (await store.follow(store.layout.stats()))[0].states[State.QUEUED]
+
+
+async def test_a_round_fires_what_has_come_once(store, due):
+    await due()
+    done = Ticked()
+    for _ in range(2):
+        assert await store.follow(one_round(store.layout, "tick", done)) == (False, None)
+    assert (done.fired, done.rounds, await queued(store)) == (1, 2, 1)
+
+
+async def test_who_looks_at_the_numbers_fires_too(store, due):
+    await due()
+    await store.follow(store.layout.see_to("stats"))
+    assert await queued(store) == 1
+
+
+async def test_a_tick_over_http_fires_summons_and_says_who_it_was(store, due, monkeypatch):
+    monkeypatch.setenv("SUBLET_TOKENS", f"cron:tick,read:{SECRET}")
+    invoker = Recorder()
+    store.summoner = Summoner(store, {"http": invoker})
+    api = Api(store, Tokens.read())
+    await due()
+    await store.follow(pools.put(store.layout.bases, POOL))
+    headers = {"authorization": f"Bearer {SECRET}", "host": "localhost"}
+    reply = await api.answer(Request("POST", "/tick", headers=headers))
+    assert b'"fired":1,"summoned":1,"unreached":0,"rounds":1' in reply.body
+    assert len(invoker.summons) == 1
+    found = await api.answer(Request("GET", "/stats", headers=headers))
+    assert b'"upkeep_by":"http:cron"' in found.body
+    await store.summoner.aclose()
+
+
+async def test_where_no_job_can_be_made_workers_are_called_all_the_same(store, due, monkeypatch):
+    """A full server refuses the schedule's job: it is its workers who would empty it."""
+
+    def full(*_):
+        raise OutOfMemory("full")
+        yield
+
+    invoker = Recorder()
+    store.summoner = Summoner(store, {"http": invoker})
+    await due()
+    await store.submit(jobs(1))
+    await store.follow(pools.put(store.layout.bases, POOL))
+    monkeypatch.setattr(type(store.layout), "fire", full)
+    reply = await Api(store, Tokens()).answer(Request("POST", "/tick", headers={"host": "localhost"}))
+    assert (reply.status, len(invoker.summons)) == (507, 1)
+    await store.summoner.aclose()
+
+
+@pytest.mark.real_server
+def test_a_tick_from_a_shell_fires_and_summons(place, monkeypatch):
+    asked = []
+
+    def summon_once(settings, transport):
+        asked.append(settings)
+        return Summoned(pools=1, summoned=2, failed=1)
+
+    monkeypatch.setattr(sync_summoner, "summon_once", summon_once)
+    with SyncClient(place.settings) as client:
+        client.submit("t")
+        done = run_tick(client, by="tick")
+        assert (done.summoned, done.unreached, asked) == (0, 0, [])
+        client.follow(pools.put(client.layout.bases, POOL))
+        done = run_tick(client, by="tick")
+    assert (done.summoned, done.unreached, len(asked)) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("passed", "pause"), [(0.1, 4.9), (49.99, 0.01), (50.1, 4.9), (7.0, 3.0), (55.1, None), (54.9, 0.1)]
+)
+def test_rounds_begin_every_so_often_whatever_they_take_and_the_last_one_counts(monkeypatch, passed, pause):
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed)
+    assert tick._pause(1000.0, 5.0, 55.0) == (None if pause is None else pytest.approx(pause))
+
+
+async def ticked(settings):
+    api = Api(Store(settings), Tokens())
+    reply = await api.answer(Request("POST", "/tick", headers={"host": "localhost"}))
+    await api.aclose()
+    return reply.status
+
+
+@pytest.mark.parametrize("way", ["shell", "core"])
+def test_a_tick_with_nothing_to_do_is_two_commands(new_server, way):
+    """…also of a process that has just begun: it asks nothing that it need not know. Redis by the request counts each."""
+    server = new_server("valkey")
+    settings = Settings(redis_url=server.url, namespace=f"n{way}")
+    environment = {**os.environ, "SUBLET_REDIS_URL": server.url, "SUBLET_NAMESPACE": settings.namespace}
+    words = [sys.executable, "-m", "sublet", "tick"]
+    subprocess.run([*words[:3], "submit", "t"], env=environment, check=True, capture_output=True)
+    subprocess.run(
+        words, env=environment, check=True, capture_output=True
+    )  # the server knows the scripts from now on
+    with connect_sync(settings) as redis, redis.monitor() as monitor:
+        if way == "shell":
+            subprocess.run(words, env=environment, check=True, capture_output=True)
+        else:
+            assert asyncio.run(ticked(settings)) == 200
+        redis.ping()
+        seen = takewhile(lambda line: line["command"] != "PING", iter(monitor.next_command, None))
+        sent = [line["command"].split()[0] for line in seen if line["client_type"] != "lua"]
+    assert sent == ["EVALSHA", "EVALSHA"], "one to reap, and one to prune"
+
+
+@on_linux
+def test_a_tick_that_is_the_first_process_of_a_container_ends_when_it_is_told_to(shell):
+    alone = ["unshare", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no pid namespaces here")
+    shell.ok("submit", "add", '{"a": 1}')
+    process = subprocess.Popen(
+        [*alone, *shell.command, "tick", "--for", "5m"], cwd=shell.folder, env=shell.env
+    )
+    try:
+        (own,) = until(lambda: children_of(process.pid))
+        with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"]) as raw:
+            until(lambda: raw.hget(keys.base(shell.env["SUBLET_NAMESPACE"]), "upkeep"))
+        os.kill(own, signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait(30)

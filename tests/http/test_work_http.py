@@ -1,0 +1,523 @@
+"""The worker function behind HTTP: who may call it, what it says when, and that its work hangs on nobody's connection."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import time
+from dataclasses import replace
+
+import pytest
+import redis
+
+pytest.importorskip("aiohttp")
+
+from sublet import App
+from sublet.errors import Invalid
+from sublet.operations import pools
+from sublet.operations.pool import Pool
+from sublet.protocol import keys
+from sublet.scaling.invokers import Invocation, InvocationFailed
+from sublet.scaling.invokers.http import HttpInvoker
+from sublet.scaling.signing import Secrets
+from sublet.scaling.summoner import Summoned, Summoner
+from sublet.store.store import Store
+from sublet_functions.handlers import work as module
+from sublet_functions.handlers.work import Workshop
+from sublet_functions.serve import Stop
+from tests.support.processes import is_alive, until
+from tests.support.programs import soon
+from tests.support.serving import ROOT, Wire, ask, serve_process, serving, spawn, wire
+
+pytest_plugins = ["tests.support.served"]
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+SECRETS = Secrets(SECRET)
+BODY = {"pool": "", "queues": ["q"], "slots": 2, "linger": 0, "summons": ""}
+
+
+@pytest.fixture
+async def app(settings):
+    """An app whose task `wait` begins, and ends when the gate is opened."""
+    app = App(settings=settings)
+    app.begun, app.gate = asyncio.Event(), asyncio.Event()
+
+    @app.task(queue="q")
+    async def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @app.task(queue="q")
+    async def wait() -> str:
+        app.begun.set()
+        await app.gate.wait()
+        return "done"
+
+    yield app
+    await app.client.aclose()
+
+
+@pytest.fixture
+async def workshop(app):
+    shop = Workshop(app)
+    yield shop
+    app.gate.set()
+    await shop.aclose()
+    assert not shop._shifts
+
+
+@pytest.fixture
+async def url(settings, workshop):
+    async with serving(settings, workshop=workshop, secrets=SECRETS) as url:
+        yield url
+
+
+async def submit(app, name, **arguments):
+    return await app.tasks[name].submit(**arguments)
+
+
+def signed(body=None, secrets=SECRETS, summons="s.1", **how):
+    """The headers and the body of a signed request."""
+    data = json.dumps(BODY if body is None else body).encode()
+    headers = secrets.sign(summons, data, **how)
+    return data, {name.replace("-", "_"): value for name, value in headers.items()}
+
+
+async def begin(url, query="", body=None):
+    """Call the worker function, and wait for the head of its answer: the connection, and the head."""
+    one = await Wire.open(url)
+    data = json.dumps(BODY if body is None else body).encode()
+    head = f"POST /work{query} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    one.write(head.encode() + data)
+    async with asyncio.timeout(30):
+        return one, (await one.reader.readuntil(b"\r\n\r\n")).decode()
+
+
+async def test_it_does_what_there_is_to_do_and_says_what_it_did(app, url):
+    handles = [await submit(app, "add", a=n) for n in range(5)]
+    answer = await ask(url, "POST", "/work", BODY)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    said = answer.json()
+    assert said | {"seconds": 0} == {
+        "completed": 5,
+        "failed": 0,
+        "released": 0,
+        "refused": 0,
+        "seconds": 0,
+        "stalled": False,
+    }
+    assert [await handle.result(timeout=10) for handle in handles] == [1, 2, 3, 4, 5]
+
+
+async def test_with_nothing_said_it_does_the_jobs_of_the_app(app, url):
+    await submit(app, "add", a=1)
+    assert (await ask(url, "POST", "/work", b"", content_type="application/json")).json()["completed"] == 1
+    assert (await ask(url, "POST", "/work", {})).json()["completed"] == 0
+
+
+async def test_the_head_comes_at_once_and_the_body_in_the_end(app, url, monkeypatch):
+    monkeypatch.setattr(module, "KEEP_ALIVE", 0.05)
+    await submit(app, "wait")
+    one, head = await begin(url)
+    assert head.startswith("HTTP/1.1 200 OK")
+    async with asyncio.timeout(30):
+        await app.begun.wait()
+        assert await one.reader.readexactly(6 * 3) == b"1\r\n\n\r\n" * 3, (
+            "line breaks, that the connection be not idle"
+        )
+        app.gate.set()
+        rest = await one.reader.readuntil(b"0\r\n\r\n")
+    assert b'"completed":1' in rest
+    one.close()
+
+
+async def test_hanging_up_does_not_end_the_work(app, url, workshop):
+    handle = await submit(app, "wait")
+    one, _ = await begin(url)
+    async with asyncio.timeout(30):
+        await app.begun.wait()
+    one.close(rudely=True)
+    await soon(lambda: len(workshop._shifts) == 1)
+    assert (await ask(url, "POST", "/work", BODY)).problem == "at-work"
+    app.gate.set()
+    assert await handle.result(timeout=30) == "done"
+    await soon(lambda: not workshop._shifts)
+
+
+async def test_one_works_at_a_time_and_others_are_told_to_come_again(app, url):
+    await submit(app, "wait")
+    one, _ = await begin(url)
+    for _ in range(2):
+        answer = await ask(url, "POST", "/work", BODY)
+        assert (answer.status, answer.problem) == (429, "at-work")
+        assert int(answer.headers["retry-after"]) >= 1
+    app.gate.set()
+    async with asyncio.timeout(30):
+        await one.reader.readuntil(b"0\r\n\r\n")
+    assert (await ask(url, "POST", "/work", BODY)).status == 200
+    one.close()
+
+
+async def test_several_may_work_where_that_is_wanted_and_a_logged_line_is_kept_once(app, settings):
+    @app.task(queue="logs")
+    async def talks() -> None:
+        logging.getLogger("mine").warning("only once")
+
+    async with serving(settings, workshop=Workshop(app, most=2)) as url:
+        await submit(app, "wait")
+        one, _ = await begin(url)
+        async with asyncio.timeout(30):
+            await app.begun.wait()
+        handle = await submit(app, "talks")
+        assert (await ask(url, "POST", "/work", BODY | {"queues": ["logs"]})).json()["completed"] == 1
+        job = (await ask(url, "GET", f"/jobs/{handle.id}")).json()
+        assert json.dumps(job).count("only once") == 1
+        app.gate.set()
+        one.close()
+
+
+async def test_it_is_gone_when_its_time_is_up(app, settings):
+    async with serving(settings, workshop=Workshop(app, seconds=1.0)) as url:
+        for query in ("?for=1", "?for=86400"):
+            await submit(app, "wait")
+            app.begun.clear()
+            began = time.monotonic()
+            answer = await ask(url, "POST", f"/work{query}", BODY)
+            assert (answer.status, answer.json()["released"] >= 1) == (200, True)
+            assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"pool": "a b"}, ["body", "pool"]),
+        ({"queues": ["a"] * 33}, ["body", "queues"]),
+        ({"queues": [""]}, ["body", "queues", 0]),
+        ({"slots": 0}, ["body", "slots"]),
+        ({"slots": 10_001}, ["body", "slots"]),
+        ({"slots": "4"}, ["body", "slots"]),
+        ({"linger": -1}, ["body", "linger"]),
+        ({"linger": 1e9}, ["body", "linger"]),
+        ({"pool": "p", "summons": "x" * 129}, ["body", "summons"]),
+        ({"summons": "s.1"}, ["body"]),
+        ({"app": "os:system"}, ["body", "app"]),
+    ],
+)
+async def test_a_wish_that_cannot_be_is_refused_with_its_place(url, body, where):
+    answer = await ask(url, "POST", "/work", body)
+    assert (answer.status, answer.json()["errors"][0]["loc"]) == (422, where)
+
+
+@pytest.mark.parametrize("query", ["for=0", "for=nan", "for=86401", "seconds=5"])
+async def test_a_time_that_cannot_be_is_refused(url, query):
+    assert (await ask(url, "POST", f"/work?{query}", BODY)).problem == "invalid"
+
+
+# who may
+
+
+async def test_without_an_app_there_is_nothing_to_work_on(settings):
+    async with serving(settings, secrets=SECRETS) as url:
+        data, headers = signed()
+        for answer in (
+            await ask(url, "POST", "/work", BODY),
+            await ask(url, "POST", "/work", data, **headers),
+        ):
+            assert (answer.status, answer.problem) == (404, "not-found")
+            assert "name one by SUBLET_APP, or sublet serve --app" in answer.json()["detail"]
+
+
+async def test_a_signature_is_as_good_as_a_token_here_and_nowhere_else(app, settings, workshop):
+    tokens = "crew:work:secret-of-the-crew-1 eye:read:secret-of-the-eye-01"
+    async with serving(settings, workshop=workshop, secrets=SECRETS, tokens=tokens) as url:
+        data, headers = signed()
+        assert (await ask(url, "POST", "/work", data, **headers)).status == 200
+        assert (await ask(url, "POST", "/work", BODY, token="secret-of-the-crew-1")).status == 200
+        assert (await ask(url, "POST", "/work", BODY, token="secret-of-the-eye-01")).problem == "forbidden"
+        assert (await ask(url, "POST", "/work", BODY)).problem == "unauthorized"
+        for path in ("/tick", "/jobs/claim"):
+            assert (await ask(url, "POST", path, data, **headers)).problem == "unauthorized"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"secrets": Secrets("another-secret-of-ours")}, "fits no secret of this server"),
+        ({"at": time.time() - 3600}, "is too old"),
+        ({"at": time.time() + 3600}, "lies in the future"),
+    ],
+)
+async def test_a_signature_that_is_none_of_ours_opens_nothing(url, change, why, workshop):
+    data, headers = signed(**change)
+    answer = await ask(url, "POST", "/work", data, **headers)
+    assert (answer.status, answer.problem) == (401, "unauthorized")
+    assert why in answer.json()["detail"]
+    assert SECRET.encode() not in answer.body
+    assert not workshop._shifts
+
+
+async def test_a_signed_request_that_was_changed_is_refused_even_beside_a_good_token(app, settings, workshop):
+    async with serving(
+        settings, workshop=workshop, secrets=SECRETS, tokens="crew:work:secret-of-the-crew-1"
+    ) as url:
+        data, headers = signed()
+        changed = await ask(
+            url, "POST", "/work", data.replace(b'"q"', b'"p"'), token="secret-of-the-crew-1", **headers
+        )
+        assert changed.problem == "unauthorized"
+        large = await ask(url, "POST", "/work", b"x" * 20_000, **headers)
+        assert (large.status, large.problem) == (413, "too-large")
+
+
+async def test_a_server_without_a_secret_believes_no_signature(settings, workshop):
+    async with serving(settings, workshop=workshop) as url:
+        data, headers = signed()
+        answer = await ask(url, "POST", "/work", data, **headers)
+        assert (answer.problem, "SUBLET_SIGNING_SECRETS" in answer.json()["detail"]) == ("unauthorized", True)
+
+
+async def test_a_signature_opens_no_way_through_a_proxy_where_no_token_is_needed(url):
+    data, headers = signed()
+    assert (
+        await ask(url, "POST", "/work", data, x_forwarded_for="192.0.2.1", **headers)
+    ).problem == "forbidden"
+
+
+class Noting(HttpInvoker):
+    """The invoker, and what it was asked for."""
+
+    def __init__(self):
+        super().__init__(SECRETS, private=True)
+        self.asked = []
+
+    async def invoke(self, request):
+        self.asked.append(request)
+        await super().invoke(request)
+
+
+@pytest.fixture
+async def summoner(settings, app, url, monkeypatch):
+    """Summons workers for a pool by the server's own URL."""
+    monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "1")
+    store = Store(settings)
+    await store.prepare()
+    pool = Pool(
+        name="images", queues=("q",), invoker="http", target=f"{url}/work?for=30", slots=2, linger=0.0
+    )
+    await store.follow(pools.put(store.layout.bases, pool, None))
+    one = Summoner(store, {"http": Noting()})
+    one.noted = one._invokers["http"].asked
+    yield one
+    await one.aclose()
+    await store.aclose()
+
+
+async def test_a_summoned_worker_comes_and_works_although_its_caller_goes(app, summoner, workshop):
+    handle = await submit(app, "wait")
+    assert await summoner.summon() == Summoned(pools=1, summoned=1, failed=0)
+    await summoner.aclose()  # this hangs up
+    async with asyncio.timeout(30):
+        await app.begun.wait()
+    app.gate.set()
+    assert await handle.result(timeout=30) == "done"
+    await soon(lambda: not workshop._shifts)
+
+
+async def test_a_call_that_comes_twice_has_no_second_effect(app, summoner, workshop):
+    """Signed, in time, and sent again by whoever has overheard it: nobody waits for that summons, and no worker is wanted."""
+    handle = await submit(app, "add", a=1)
+    await summoner.summon()
+    assert await handle.result(timeout=30) == 2
+    await soon(lambda: not workshop._shifts)
+    (request,) = summoner.noted
+    again = HttpInvoker(SECRETS, private=True)
+    handle = await submit(app, "add", a=2)
+    await again.invoke(request)
+    await soon(lambda: not workshop._shifts)
+    assert (await app.client.get(handle.id)).state == "queued"
+    await again.aclose()
+
+
+async def test_where_another_works_a_call_fails_and_is_counted(app, url, summoner):
+    await submit(app, "wait")
+    one, _ = await begin(url)
+    async with asyncio.timeout(30):
+        await app.begun.wait()
+    await submit(app, "add", a=1)
+    assert await summoner.summon() == Summoned(pools=1, summoned=0, failed=1)
+    (pool,) = await summoner._store.follow(pools.look_at_all(summoner._store.layout.bases))
+    assert (pool.failures, pool.failure) == (1, "it answered 429")
+    app.gate.set()
+    one.close()
+
+
+async def test_the_log_says_what_came_and_went_and_who_is_refused_once_a_minute(
+    app, url, caplog, monkeypatch
+):
+    monkeypatch.setattr(module, "_said_at", {})
+    caplog.set_level(logging.INFO, "sublet_functions.handlers.work")
+    stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
+    for i in range(2):
+        with pytest.raises(InvocationFailed):
+            await stranger.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, (f"s.{i}",)))
+    await stranger.aclose()
+    await submit(app, "add", a=1)
+    one, _ = await begin(url)
+    await soon(lambda: "came and went" in caplog.text)
+    one.close()
+    refused, gone = [
+        record.getMessage() for record in caplog.records if record.name == "sublet_functions.handlers.work"
+    ]
+    assert refused.startswith(
+        "POST /work was refused with 401 (said once a minute at most): the signature fits no secret"
+    )
+    assert gone.startswith("a worker came and went: 1 completed, 0 failed, 0 released in ")
+
+
+async def test_an_invoker_with_another_secret_gets_nobody(url, summoner):
+    stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
+    with pytest.raises(InvocationFailed, match="it answered 401: has it the same SUBLET_SIGNING_SECRETS"):
+        await stranger.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, ("s.1",)))
+    await stranger.aclose()
+
+
+# trouble, and the end
+
+
+async def test_without_redis_it_says_so_before_it_says_yes(app, settings):
+    app.settings = replace(settings, redis_url="redis://127.0.0.1:1", timeout=0.5)
+    shop = Workshop(app)
+    async with serving(settings, workshop=shop) as url:
+        for _ in range(2):  # and its place is free again
+            assert (await ask(url, "POST", "/work", BODY)).problem == "unavailable"
+    app.settings = settings
+
+
+async def test_at_the_end_the_worker_gives_back_and_the_caller_is_told(app, settings, monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.2)
+    stop = Stop()
+    async with serving(settings, workshop=Workshop(app), stop=stop) as url:
+        handle = await submit(app, "wait")
+        one, _ = await begin(url)
+        async with asyncio.timeout(30):
+            await app.begun.wait()
+            stop.ask()
+            rest = await one.reader.read(-1)
+        assert b'"released":1' in rest
+        assert rest.endswith(b"0\r\n\r\n")
+    job = await app.client.get(handle.id)
+    assert (job.state, job.attempt) == ("queued", 1)
+
+
+async def test_a_worker_that_nobody_listens_to_gives_back_too(app, settings, monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.2)
+    async with serving(settings, workshop=Workshop(app)) as url:
+        handle = await submit(app, "wait")
+        one, _ = await begin(url)
+        async with asyncio.timeout(30):
+            await app.begun.wait()
+        one.close(rudely=True)
+    assert (await app.client.get(handle.id)).state == "queued"
+
+
+async def test_a_second_request_to_stop_does_not_wait_for_the_grace(app, settings, monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 60)
+    stop = Stop()
+    async with serving(settings, workshop=Workshop(app), stop=stop) as url:
+        handle = await submit(app, "wait")
+        async with wire(url):
+            one, _ = await begin(url)
+            async with asyncio.timeout(30):
+                await app.begun.wait()
+            stop.ask()
+            stop.ask()
+    assert (await app.client.get(handle.id)).state == "queued"
+    one.close()
+
+
+RESTING = """
+import os, time
+from sublet import App
+
+app = App()
+
+@app.task
+def rest(file: str) -> None:
+    with open(file, "w") as pid:
+        pid.write(str(os.getpid()))
+    time.sleep(60)
+"""
+
+
+def test_the_command_serves_an_app_and_its_end_is_a_workers_end(settings, tmp_path):
+    """Over a real process and a real signal, with a plain function in a child process of it."""
+    (tmp_path / "resting.py").write_text(RESTING)
+    file = tmp_path / "pid"
+    env = {
+        "SUBLET_SIGNING_SECRETS": SECRET,
+        "SUBLET_WORK_SECONDS": "30",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
+    }
+    with serve_process(settings, "--app", "resting:app", **env) as server:
+
+        async def calls():
+            assert (await ask(server.url, "POST", "/work", {})).json()["completed"] == 0
+            job = (
+                await ask(server.url, "POST", "/jobs", {"task": "rest", "payload": {"file": str(file)}})
+            ).json()["id"]
+            one, head = await begin(server.url, body={})
+            assert head.startswith("HTTP/1.1 200")
+            await soon(lambda: file.exists() and file.read_text())
+            one.close()
+            return job
+
+        job = asyncio.run(calls())
+        for _ in range(2):
+            server.signal(signal.SIGTERM)
+            until(lambda: server.process.poll() is not None or refuses(server.url))
+        assert server.wait() == 0, server.said()
+        assert "Traceback" not in server.said()
+        until(lambda: not is_alive(int(file.read_text())))
+    with redis.Redis.from_url(settings.redis_url, decode_responses=True) as raw:
+        assert raw.hget(keys.job(keys.base(settings.namespace), job), "state") == "queued"
+
+
+def refuses(url):
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 1),
+    ):
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "why"),
+    [
+        (("--app", "nowhere:app"), {}, "there is no module nowhere"),
+        (
+            ("--app", "tests.support.tasks:app"),
+            {"SUBLET_WORK_SECONDS": "soon"},
+            "SUBLET_WORK_SECONDS='soon': use seconds",
+        ),
+        (
+            (),
+            {"SUBLET_SIGNING_SECRETS": "s3cret"},
+            "SUBLET_SIGNING_SECRETS: word 1: a secret has 16 to 512 characters",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_at_the_start(settings, tmp_path, words, env, why):
+    with spawn(settings, tmp_path, *words, **env) as server:
+        assert server.wait() == 2
+        assert why in server.said()
+        assert "s3cret" not in server.said()
+
+
+@pytest.mark.parametrize("said", ["0", "x", "-1", "86401", "nan", "inf"])
+def test_a_time_in_the_environment_that_cannot_be_is_refused(said):
+    with pytest.raises(Invalid, match="SUBLET_WORK_SECONDS"):
+        Workshop.seconds_of({"SUBLET_WORK_SECONDS": said})
+    assert (Workshop.seconds_of({}), Workshop.seconds_of({"SUBLET_WORK_SECONDS": "12.5"})) == (55.0, 12.5)

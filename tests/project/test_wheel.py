@@ -1,0 +1,125 @@
+"""What is shipped: the wheel is built, installed in an empty environment, and used there."""
+
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+
+import pytest
+
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.protocol.scripts import LIBRARIES, NAMES
+from tests.support.paths import ROOT
+
+
+def run(*words, **how):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=300, **how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist):
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """An environment with the wheel and what it depends on, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
+    run(
+        sys.executable if has_pip() else "python3",
+        "-m",
+        "pip",
+        "-q",
+        "--python",
+        folder / "bin" / "python",
+        "install",
+        wheel,
+    )
+    return folder / "bin"
+
+
+def has_pip():
+    return subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode == 0
+
+
+def test_the_wheel_has_two_top_level_names_and_every_script(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "sublet",
+        "sublet_functions",
+    }
+    assert {f"sublet/lua/{name}.lua" for name in (*NAMES, *LIBRARIES)} <= set(names)
+    assert "jobs/py.typed" in names
+
+
+def templates():
+    """The templates of the checkout, by their names below `deploy/`."""
+    paths = (
+        path for path in (ROOT / "deploy").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
+    return {str(path.relative_to(ROOT / "deploy")) for path in paths}
+
+
+def test_the_wheel_and_the_sdist_have_every_template_and_nothing_else_of_that_kind(wheel, dist):
+    packed = {
+        name.removeprefix("sublet/deploy/")
+        for name in zipfile.ZipFile(wheel).namelist()
+        if name.startswith("sublet/deploy/")
+    }
+    assert packed == templates()
+    assert "compose/.dockerignore" in packed
+    (found,) = dist.glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        inside = {name.partition("/deploy/")[2] for name in archive.getnames() if name.count("/") > 1}
+    assert templates() <= inside
+
+
+def test_the_sdist_has_what_the_suite_needs(dist):
+    (found,) = dist.glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        names = {"/".join(name.split("/")[1:]) for name in archive.getnames()}
+    assert {"lua/claim.lua", "tests/conftest.py", "README.md", "LICENSE", "pyproject.toml"} <= names
+
+
+def test_an_installed_sublet_finds_every_script_and_a_doctor(installed, tmp_path):
+    assert all(f"{name} " in run(installed / "sublet", "scripts", cwd=tmp_path) for name in NAMES)
+    with EmbeddedServer.start(tmp_path / "data") as server:
+        url = ("--redis-url", server.url)
+        assert "valkey" in run(installed / "sublet", "doctor", *url, cwd=tmp_path).lower()
+        job_id = run(installed / "sublet", "submit", "t", *url, cwd=tmp_path).strip()
+        assert "queued" in run(installed / "sublet", "get", job_id, *url, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("how", ["installed", "from the wheel itself"])
+def test_a_shipped_sublet_writes_a_template_into_an_empty_folder(how, installed, wheel, tmp_path):
+    """A wheel is a zip, from which Python can also run."""
+    words = [installed / "sublet"] if how == "installed" else [installed / "python", "-m", "sublet"]
+    env = {} if how == "installed" else {"PYTHONPATH": str(wheel)}
+    where = run(installed / "python", "-c", "import sublet; print(sublet.__file__)", cwd=tmp_path, env=env)
+    assert (".whl" in where) == (how != "installed")
+    assert "wrote compose.yaml\n" in run(*words, "init", "compose", cwd=tmp_path, env=env)
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written.pop("tasks.py").startswith("from sublet import App")
+    packed = {path.name: path.read_text() for path in (ROOT / "deploy" / "compose").iterdir()}
+    assert written == {"compose.md": packed.pop("README.md"), **packed}
+    assert run(*words, "init", "compose", cwd=tmp_path, env=env).count("there already: ") == len(written)
+
+
+def test_an_installed_sublet_is_typed_for_its_users(installed, tmp_path):
+    program = "from sublet import App\napp = App()\n@app.task\nasync def f(a: int) -> str: return str(a)\nf.job('words')\n"
+    (tmp_path / "program.py").write_text(program)
+    words = [sys.executable, "-m", "mypy", "--python-executable", str(installed / "python"), "program.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert 'incompatible type "str"; expected "int"' in done.stdout, done.stdout

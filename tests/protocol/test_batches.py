@@ -1,0 +1,68 @@
+"""Many items go in calls that are not too large, and the answers come back in the items' order."""
+
+from sublet.model import Beat, Completion, Failure, Release
+from sublet.protocol import verbs
+
+
+def test_a_call_takes_200_items_and_512_kib():
+    assert [len(batch) for batch in verbs.batches(range(450), lambda _: 0)] == [200, 200, 50]
+    assert [len(batch) for batch in verbs.batches(range(5), lambda _: 200 * 1024)] == [2, 2, 1]
+    assert list(verbs.batches([1, 10**9, 2], lambda size: size)) == [[1], [10**9], [2]]
+    assert list(verbs.batches([], len)) == []
+
+
+async def submit(store, n, queue="q"):
+    jobs = [store.layout.submission("t", b"{}", queue, "") for _ in range(n)]
+    return [submitted.id for submitted in await store.submit(jobs)]
+
+
+async def claim(store, n, queue="q"):
+    leases = []
+    while len(leases) < n:
+        leases += (await store.claim(worker="w", queues=[queue], n=100, lease=30)).leases
+    return leases
+
+
+async def test_answers_come_in_the_order_of_the_endings(store):
+    await submit(store, 450)
+    leases = await claim(store, 450)
+    kinds = [
+        lambda lease: Completion(lease, b"1"),
+        lambda lease: Failure(lease, "Boom"),
+        lambda lease: Release(lease),
+    ]
+    endings = [kinds[i % 3](lease) for i, lease in enumerate(leases)]
+    endings[7] = Completion(leases[7]._replace(token="1.stale"), b"1")
+    words = [answer.split()[0] for answer in await store.settle(endings)]
+    expected = [("completed", "scheduled", "queued")[i % 3] for i in range(450)]
+    expected[7] = "LEASE_LOST"
+    assert words == expected
+
+
+async def test_heavy_results_go_in_several_calls(store):
+    await submit(store, 5)
+    leases, result = await claim(store, 5), b'"' + b"x" * 200_000 + b'"'
+    sent = []
+    run = store.run
+
+    async def counted(call):
+        sent.append(len(call.commands[0]))
+        return await run(call)
+
+    store.run = counted
+    assert await store.settle([Completion(lease, result) for lease in leases]) == ["completed"] * 5
+    assert len(sent) == 3
+    assert (await store.follow(store.layout.get(leases[4].id))).result == "x" * 200_000
+
+
+async def test_heartbeats_of_any_number(store):
+    await submit(store, 250)
+    leases = await claim(store, 250)
+    answers = await store.heartbeat([Beat(lease) for lease in leases], lease=60)
+    assert len(answers) == 250
+    assert all(isinstance(answer, int) for answer in answers)
+
+
+async def test_one_id_twice_in_a_list_is_new_once(store):
+    job = store.layout.submission("t", b"{}", "q", "")
+    assert [submitted.created for submitted in await store.submit([job, job])] == [True, False]

@@ -1,0 +1,76 @@
+"""complain: a worker that was summoned could not be invoked."""
+
+import pytest
+
+from sublet.errors import Invalid, NotFound, TooMany
+from sublet.operations import pools
+from sublet.protocol import keys
+
+
+async def complain(desk, summons="a" * 22 + ".1", n=1, words="it answers 503", pool="p"):
+    return await desk.run(pools.complain(desk.base, pool, summons=summons, n=n, words=words))
+
+
+def told(desk):
+    return desk.raw.hmget(keys.pool(desk.base, "p"), "failed", "words", "complained")
+
+
+async def test_a_complaint_is_counted_and_kept_with_its_words(desk):
+    await desk.pool()
+    assert await complain(desk, n=3) == "noted"
+    assert told(desk) == ["3", "it answers 503", "a" * 22 + ".1"]
+    assert abs(int(desk.raw.hget(keys.pool(desk.base, "p"), "failed_at")) - desk.now()) < 60_000
+
+
+async def test_the_same_complaint_again_is_not_counted_again(desk):
+    await desk.pool()
+    await complain(desk)
+    before = desk.everything()
+    assert await complain(desk) == "noted"
+    assert desk.everything() == before
+    await complain(desk, summons="b" * 22 + ".1", words="it hangs")
+    assert told(desk) == ["2", "it hangs", "b" * 22 + ".1"]
+
+
+async def test_a_summons_that_failed_is_waited_for_all_the_same(desk):
+    """Else whoever cannot be reached would be asked again and again, as fast as jobs come."""
+    await desk.pool("p", 0, "queues=q invoker=none slots=1")
+    await desk.submit("a")
+    given = await desk.summon(1, summons="a" * 22)
+    await complain(desk)
+    assert (given.given, (await desk.summon(1)).given, (await desk.summon()).sum["summoned"]) == (1, 0, 1)
+
+
+async def test_nothing_is_noted_of_a_pool_that_is_not_there(desk):
+    before = desk.everything()
+    with pytest.raises(NotFound, match="no pool p"):
+        await complain(desk)
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"words": "x" * 301}, Invalid),
+        ({"pool": ""}, Invalid),
+        ({"pool": "a b"}, Invalid),
+        ({"summons": ""}, Invalid),
+        ({"summons": "s" * 129}, Invalid),
+        ({"n": 101}, TooMany),
+        ({"n": -1}, TooMany),
+        ({"n": 0.5}, TooMany),
+        ({"n": "nan"}, TooMany),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong, error):
+    await desk.pool()
+    before = desk.everything()
+    with pytest.raises(error):
+        await complain(desk, **wrong)
+    assert desk.everything() == before
+
+
+async def test_many_summonses_may_fail_at_once_and_words_may_be_long(desk):
+    await desk.pool()
+    await complain(desk, n=100, words="w" * 300)
+    assert told(desk)[:2] == ["100", "w" * 300]

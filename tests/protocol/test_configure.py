@@ -1,0 +1,203 @@
+"""configure: the limits of a queue, which submit keeps."""
+
+import pytest
+
+from sublet import QueueFull
+from sublet.errors import Changed, Invalid
+from sublet.model import Submission
+from sublet.protocol import verbs
+
+
+async def limit(desk, settings, queue="q", revision=None):
+    return await desk.arrange("configure", queue, revision, settings)
+
+
+async def test_a_full_queue_refuses_in_words_and_stores_nothing(desk):
+    await limit(desk, "jobs=2")
+    await desk.submit("a", "b")
+    before = desk.everything()
+    assert await desk.submit("c", rules="key=k") == ["QUEUE_FULL queue q may hold 2 jobs and has 2"]
+    assert desk.everything() == before
+
+
+async def test_a_batch_is_taken_in_as_far_as_there_is_room(desk):
+    await limit(desk, "jobs=2")
+    answers = await desk.submit("a", "b", "c")
+    assert [str(answer)[:10] for answer in answers] == ["Submitted(", "Submitted(", "QUEUE_FULL"]
+    assert desk.members("queue:q") == ["a", "b"]
+
+
+async def test_bytes_are_those_of_the_payloads(desk):
+    await limit(desk, "bytes=3000")
+    assert (await desk.submit("a", payload=b"x" * 1000))[0].created
+    assert (await desk.submit("b", payload=b"x" * 2000))[0].created
+    assert await desk.submit("c", payload=b"x") == ["QUEUE_FULL queue q may hold 3000 bytes and has 3000"]
+    assert (await desk.submit("d", payload=b""))[0].created
+    assert desk.backlog() == (3, 3000)
+
+
+async def test_a_job_that_is_there_already_is_no_new_one(desk):
+    await limit(desk, "jobs=1")
+    await desk.submit("a", rules="key=k")
+    assert await desk.submit("a") == [("a", False)]
+    assert await desk.submit("b", rules="key=k") == [("a", False)]
+
+
+async def test_scheduled_and_running_jobs_count_and_finished_ones_do_not(desk):
+    await limit(desk, "jobs=3")
+    await desk.submit("late", rules="delay=9999999")
+    lease = await desk.running("a")
+    await desk.submit("b")
+    assert desk.backlog() == (3, 6)
+    assert str((await desk.submit("c"))[0]).startswith("QUEUE_FULL")
+    await desk.complete(lease)
+    assert desk.backlog() == (2, 4)
+    assert (await desk.submit("c"))[0].created
+
+
+@pytest.mark.parametrize("size", [0, 1, 1024, 1025, 5000])
+@pytest.mark.parametrize("end", ["complete", "fail", "cancel", "discard"])
+async def test_however_a_job_ends_its_queue_has_room_again(desk, end, size):
+    await desk.submit("a", rules="tries=1", payload=b"x" * size)
+    assert desk.backlog() == (1, size)
+    if end == "cancel":
+        await desk.order("cancel", "a")
+    else:
+        lease = await desk.take("a")
+        await (desk.complete(lease) if end == "complete" else desk.fail(lease, again=end == "fail"))
+    assert desk.backlog() == (0, 0)
+
+
+async def test_a_revived_job_counts_again_and_is_never_refused(desk):
+    await desk.fail(await desk.running("a"), again=False)
+    await limit(desk, "jobs=0")
+    await desk.order("retry", "a")
+    assert desk.backlog() == (1, 2)
+    await desk.complete(await desk.take("a"))
+    assert desk.backlog() == (0, 0)
+
+
+async def test_a_job_that_comes_back_is_never_refused(desk):
+    lease = await desk.running("a")
+    await desk.running("lost", lease=1)
+    await limit(desk, "jobs=0")
+    desk.elapse(2)
+    assert await desk.release(lease) == "queued"
+    assert (await desk.reap())[0] == 1
+    assert desk.backlog() == (2, 4)
+
+
+async def test_what_is_said_replaces_what_held(desk):
+    assert await limit(desk, "jobs=1 bytes=10") == "jobs=1 bytes=10"
+    assert await limit(desk, "  bytes=20 ") == "bytes=20"
+    assert (await desk.submit("a", "b"))[1].created
+    assert await limit(desk, "") == ""
+    assert desk.raw.hget(f"{desk.base}:queues", "q") == "3 configure"
+
+
+async def test_the_same_order_again_is_answered_and_another_of_the_same_revision_is_refused(desk):
+    assert await limit(desk, "jobs=5", revision=0) == "jobs=5"
+    before = desk.everything()
+    assert await limit(desk, "jobs=5", revision=0) == "jobs=5"
+    with pytest.raises(Changed, match="at revision 1, not 0"):
+        await limit(desk, "jobs=6", revision=0)
+    assert desk.everything() == before
+
+
+async def test_a_paused_queue_stays_paused(desk):
+    await desk.arrange("pause")
+    await limit(desk, "jobs=5")
+    await desk.submit("a")
+    assert await desk.claim() == []
+    await desk.arrange("resume")
+    assert len(await desk.claim()) == 1
+
+
+WRONG = [
+    "jobs",
+    "jobs=",
+    "jobs=-1",
+    "jobs=1.5",
+    "jobs=x",
+    "jobs=1 jobs=2",
+    "completed=5",
+    "paused=1",
+    "jobs=" + "9" * 15,
+    "Jobs=1",
+]
+
+
+@pytest.mark.parametrize("settings", WRONG)
+async def test_a_setting_that_cannot_be_is_refused_in_words(desk, settings):
+    with pytest.raises(Invalid, match=r"setting \S+: a queue has jobs=N and bytes=N"):
+        await limit(desk, settings)
+    assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}
+
+
+async def test_a_name_that_cannot_be_is_refused(desk):
+    with pytest.raises(Invalid, match=r"a queue is \* or 1 to 128 of"):
+        await limit(desk, "jobs=1", queue="no good")
+    with pytest.raises(Invalid, match="setting jobs=1: "):
+        await limit(desk, "jobs=1", queue="*")
+
+
+async def test_a_partition_may_keep_fewer_completed_jobs(desk):
+    assert await limit(desk, "completed=3", queue="*") == "completed=3"
+    for i in range(6):
+        await desk.complete(await desk.running(f"j{i}"))
+    assert desk.members("completed") == ["j3", "j4", "j5"]
+    await desk.fail(await desk.running("dead"), again=False)
+    await limit(desk, "completed=0", queue="*")
+    assert await desk.prune() == (3, False)
+    assert desk.members("dead") == ["dead"]
+
+
+# for people
+
+
+async def test_a_client_raises_queue_full_and_says_what_to_do(store, raw):
+    await store.follow(store.layout.configure("q", jobs=1))
+    jobs = [Submission(f"0-{i}", "q", "t", "", b"{}") for i in range(2)]
+    with pytest.raises(
+        QueueFull,
+        match=r"may hold 1 jobs and has 1; refused: job 0-1 of task t: add workers, or raise the limit",
+    ) as full:
+        await store.submit(jobs)
+    assert full.value.code == "QUEUE_FULL"
+
+
+async def test_a_client_changes_what_it_names_and_keeps_the_rest(store, raw):
+    layout = store.layout
+    await store.follow(layout.configure("q", jobs=5, bytes=100))
+    assert await store.follow(layout.configure("q", bytes=None)) == "jobs=5"
+    assert await store.follow(layout.pause("q")) == "paused"
+    (queue,) = await store.follow(layout.queues())
+    assert (queue.name, queue.limits, queue.revision, queue.paused_at is not None) == (
+        "q",
+        {"jobs": 5},
+        3,
+        True,
+    )
+    for wrong in ({"jobs": -1}, {"nonsense": 1}, {"completed": 1}):
+        with pytest.raises(Invalid, match=r"a limit is 0 to|setting "):
+            await store.follow(layout.configure("q", **wrong))
+
+
+async def test_a_client_that_lost_a_race_looks_again(store, raw, monkeypatch):
+    """Somebody else configures between the look and the order."""
+    run, base = store._transport.run, store.layout.bases[0]
+    others = iter(["jobs=7"])
+
+    async def raced(call):
+        if call.commands[0][0] == "EVALSHA" and call.commands[0][-1] == "bytes=9":
+            for settings in others:
+                await run(verbs.configure(base, "q", 0, settings))
+        return await run(call)
+
+    monkeypatch.setattr(store._transport, "run", raced)
+    assert await store.follow(store.layout.configure("q", bytes=9)) == "jobs=7 bytes=9"
+
+
+async def test_the_partitions_settings_are_no_queue(store, raw):
+    await store.follow(store.layout.configure("*", completed=5))
+    assert await store.follow(store.layout.queues()) == []

@@ -1,0 +1,397 @@
+"""The contract: a script's header, its code and the Python that calls it say the same."""
+
+import ast
+import hashlib
+import inspect
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from sublet import errors
+from sublet.model import Beat, Card, Completion, Failure, Lease, Note, Release, Submission
+from sublet.operations import pools, statistics
+from sublet.operations.pools import Elsewhere
+from sublet.protocol import keys, scripts, verbs
+from sublet.protocol.scripts import LIBRARIES, NAMES, script, source
+from sublet.schedules import firing
+from sublet.schedules.firing import Pick, Shot
+from tests.support.paths import ROOT
+
+LUA = ROOT / "lua"
+CALLS = (verbs, firing, pools)
+"""The modules that make calls of scripts."""
+WORDS = {"CANCEL_REQUESTED", "INVALID"}
+"""Words of a reply that are no refusals: one is news, the other never reaches a caller of Python's as a code."""
+LEASE = Lease("ID", "TOKEN", 1, 2, "QUEUE", "TASK", 3, b"", "")
+SAMPLES = {
+    "init": (verbs.init("B", 4), {"partitions": 4}),
+    "submit": (
+        verbs.submit("B", [Submission("ID", "QUEUE", "TASK", "RULES", b"PAYLOAD")]),
+        {"id": "ID", "queue": "QUEUE", "task": "TASK", "rules": "RULES", "payload": b"PAYLOAD"},
+    ),
+    "claim": (
+        verbs.claim("B", claim_id="CLAIM", worker="WORKER", lease=1.5, n=7, queues=["QUEUE"]),
+        {"claim_id": "CLAIM", "worker": "WORKER", "lease": 1500, "n": 7, "queue": "QUEUE"},
+    ),
+    "heartbeat": (
+        verbs.heartbeat("B", [Beat(LEASE, b"PROGRESS")], lease=2),
+        {"lease": 2000, "id": "ID", "token": "TOKEN", "progress": b"PROGRESS"},
+    ),
+    "complete": (verbs.complete("B", [Completion(LEASE, b"RESULT")]), {"id": "ID", "token": "TOKEN", "result": b"RESULT"}),
+    "fail": (
+        verbs.fail("B", [Failure(LEASE, "CODE", "MESSAGE", "DETAIL", again=False)]),
+        {"id": "ID", "token": "TOKEN", "code": "CODE", "message": b"MESSAGE", "detail": b"DETAIL", "again": "no"},
+    ),
+    "release": (
+        verbs.release("B", [Release(LEASE, 0.25, "REASON")]),
+        {"id": "ID", "token": "TOKEN", "delay": 250, "reason": b"REASON"},
+    ),
+    "cancel": (verbs.cancel("B", "ID", 5), {"id": "ID", "revision": 5}),
+    "retry": (verbs.retry("B", "ID", 5), {"id": "ID", "revision": 5}),
+    "promote": (verbs.promote("B", "ID", 5), {"id": "ID", "revision": 5}),
+    "reap": (verbs.reap("B", limit=9, by="WORKER"), {"limit": 9, "by": "WORKER"}),
+    "prune": (verbs.prune("B", limit=9), {"limit": 9}),
+    "watch": (verbs.watch("B", ["ID"]), {"id": "ID"}),
+    "pause": (verbs.pause("B", "QUEUE", 5), {"queue": "QUEUE", "revision": 5}),
+    "resume": (verbs.resume("B", "QUEUE", 5), {"queue": "QUEUE", "revision": 5}),
+    "configure": (verbs.configure("B", "QUEUE", 5, "jobs=9"), {"queue": "QUEUE", "revision": 5, "settings": "jobs=9"}),
+    "note": (
+        verbs.note("B", [Note(LEASE, b"CHECKPOINT", b"LOG")]),
+        {"id": "ID", "token": "TOKEN", "checkpoint": b"CHECKPOINT", "log": b"LOG"},
+    ),
+    "enlist": (
+        verbs.enlist("B", Card("WORKER", "LIFE", "PLACE", b"ABOUT", "POOL", "SUMMONS")),
+        {"worker": "WORKER", "life": "LIFE", "place": "PLACE", "about": b"ABOUT", "pool": "POOL", "summons": "SUMMONS"},
+    ),
+    "drain": (verbs.drain("B", "WORKER", "LIFE"), {"worker": "WORKER", "life": "LIFE"}),
+    "reconcile": (
+        verbs.reconcile("B", "WORKER", "LIFE", [("ID", 7)]),
+        {"worker": "WORKER", "life": "LIFE", "id": "ID", "attempt": 7},
+    ),
+    "schedule": (
+        firing.schedule(
+            "B", "NAME", 5, was="6", plan=b"PLAN", queue="QUEUE", task="TASK", rules="RULES", overlap="skip", paused=True, slot=7,
+            due=8, payload=b"PAYLOAD",
+        ),
+        {"name": "NAME", "revision": 5, "was": "6", "plan": b"PLAN", "queue": "QUEUE", "task": "TASK", "rules": "RULES",
+         "overlap": "skip", "paused": 1, "slot": 7, "due": 8, "payload": b"PAYLOAD"},
+    ),
+    "pick": (firing.pick("B", 9), {"limit": 9}),
+    "fire": (
+        firing.fire("B", "WORKER", [Shot(Pick("NAME", "5", 7, b"PLAN", "skip"), [7, 8], 3, 9, 10)]),
+        {"by": "WORKER", "name": "NAME", "revision": "5", "slot": 7, "slots": "7 8", "missed": 3, "next": 9, "due": 10},
+    ),
+    "pool": (
+        pools.pool("B", "POOL", 5, "SETTINGS", "TARGET"),
+        {"pool": "POOL", "revision": 5, "settings": "SETTINGS", "target": "TARGET"},
+    ),
+    "summon": (
+        pools.summon("B", "POOL", summons="SUMMONS", n=3, leaver="WORKER", elsewhere=[Elsewhere("QUEUE", 1, 2, 3, 4, 5)]),
+        {"pool": "POOL", "summons": "SUMMONS", "n": 3, "leaver": "WORKER", "queue": "QUEUE", "ready": 1, "running": 2,
+         "finished": 3, "ended": 4, "took": 5},
+    ),
+    "complain": (
+        pools.complain("B", "POOL", summons="SUMMONS", n=3, words="WORDS"),
+        {"pool": "POOL", "summons": "SUMMONS", "n": 3, "words": "WORDS"},
+    ),
+    "repair": (verbs.repair("B", "look", [("job", "ID")]), {"how": "look", "seen_in": "job", "id": "ID"}),
+    "recount": (
+        verbs.recount("B", "mend", "STAMP", [("QUEUE", 3, 2, 1)]),
+        {"how": "mend", "stamp": "STAMP", "queue": "QUEUE", "jobs": 3, "bytes": 2, "running": 1},
+    ),
+    "drop": (verbs.drop("B", 7, ["B:KEY"]), {"submitted": 7, "key": "B:KEY"}),
+}  # fmt: skip
+
+
+def header(name):
+    """The comment above a script."""
+    return re.match(r"(?:--.*\n)+", source(name))[0]
+
+
+def header_lines(name, kind):
+    """What a header says under one word, the continuation lines included."""
+    found = re.findall(rf"^-- {kind} +(.*(?:\n--  {{6,}}.*)*)", header(name), re.MULTILINE)
+    return [re.sub(r"\n--\s+", " ", text) for text in found]
+
+
+def arguments(name):
+    """The names of a script's arguments, in the header's order."""
+    return [
+        word for line in header_lines(name, "ARGV") for word in line.split("  ")[0].replace("…", "").split()
+    ]
+
+
+def body(name):
+    """A script's code, without comments."""
+    return re.sub(r"--.*", "", source(name))
+
+
+def functions():
+    """The local functions of the libraries: name → body."""
+    text = "".join(body(library) for library in LIBRARIES)
+    return {
+        part.split("(")[0].strip(): part
+        for part in re.split(r"^local function ", text, flags=re.MULTILINE)[1:]
+    }
+
+
+def calls(name, library):
+    """Does this file use a top-level name of that library?"""
+    theirs = re.findall(r"^local (?:function (\w+)|([\w, ]+?) *(?:=|$))", body(library), re.MULTILINE)
+    code, words = (
+        re.sub(r"'[^'\n]*'", "", body(name)),
+        {word for pair in theirs for word in re.split(r"[, ]+", "".join(pair))},
+    )
+    return any(re.search(rf"(?<![.\w]){word}\b(?! = )", code) for word in words)
+
+
+def reachable(name):
+    """A script's code, and that of every library function whose answer it may give."""
+    own = body(name).replace("not unheld(", "not (")  # asked whether, not what
+    texts, todo, known = [own], [own], functions()
+    while todo:
+        text = todo.pop()
+        for function in [f for f in known if re.search(rf"(?<!local function )\b{f}\(", text)]:
+            todo.append(known[function])
+            texts.append(known.pop(function))
+    return "\n".join(texts)
+
+
+# what there is
+
+
+def test_every_script_is_a_verb_with_a_test_of_its_own():
+    assert sorted(path.stem for path in LUA.glob("*.lua")) == sorted([*NAMES, *LIBRARIES])
+    named = [
+        {f"test_{name}.py", f"test_{name}_verb.py"} for name in NAMES
+    ]  # test_schedule.py is of the calendar
+    assert all(names & {path.name for path in (ROOT / "tests").rglob("test_*.py")} for names in named)
+
+
+def test_every_verb_has_a_function_of_its_name_and_every_sample_below_is_of_one():
+    assert [
+        name for name in NAMES if not any(callable(getattr(module, name, None)) for module in CALLS)
+    ] == []
+    assert list(SAMPLES) == list(NAMES)
+
+
+# the header
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_header_has_the_form(name):
+    lines = header(name).splitlines()
+    assert re.fullmatch(rf"-- {name}: [^A-Z].*\.", lines[0])
+    assert lines[1] == "--"
+    assert re.fullmatch(r"-- LIBS  \w+\.lua( \w+\.lua)*", lines[2])
+    assert (
+        lines[3]
+        == '-- KEYS  base         the partition\'s hash, e.g. {sublet:0}; every other key is base .. ":" .. name'
+    )
+    kinds = [line[3:7] for line in lines[4:] if not line.startswith("--       ")]
+    assert kinds == sorted(kinds, key=["ARGV", "REPL", "CODE"].index)
+    assert {"REPL", "CODE"} <= set(kinds)
+    assert source(name)[len(header(name))] == "\n"
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_says_what_it_is(name):
+    assert re.match(rf"-- {name}: .+\n", source(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python_binds_each_argument_to_its_name(name):
+    call, values = SAMPLES[name]
+    assert list(values) == arguments(name)
+    verb, sha, count, base, *bound = call.commands[0]
+    assert (verb, sha, count, base) == ("EVALSHA", script(name).sha, 1, "B")
+    assert [value if isinstance(value, bytes) else str(value) for value in bound] == [
+        value if isinstance(value, bytes) else str(value) for value in values.values()
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_reads_as_many_arguments_as_its_header_names(name):
+    ours = script(name)
+    assert [*ours.fixed, *ours.repeated] == arguments(name)
+    read = [int(n) for n in re.findall(r"ARGV\[(\d+)\]", body(name))]
+    loop = re.search(r"for i = (\d+), #ARGV(?:, (\d+))?", body(name))
+    assert set(read) - {int(loop[1]) if loop else 0} <= set(range(1, len(ours.fixed) + 1))
+    if ours.repeated and loop:
+        assert (int(loop[1]), int(loop[2] or 1)) == (len(ours.fixed) + 1, len(ours.repeated))
+
+
+def test_python_gives_single_arguments_by_the_headers_names():
+    """`script("reap").call(base, read, limit=…)`: what is given by name is what the header calls it."""
+    for call in (node for module in CALLS for node in ast.walk(ast.parse(inspect.getsource(module)))):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "call":
+            name, given = (
+                ast.literal_eval(call.func.value.args[0]),
+                {keyword.arg for keyword in call.keywords},
+            )
+            assert (
+                given <= set(script(name).fixed)
+                if None not in given
+                else given - {None} <= set(script(name).fixed)
+            ), name
+            assert None in given or given == set(script(name).fixed), name
+
+
+def test_a_missing_or_extra_argument_never_leaves_python():
+    for wrong in ({}, {"limit": 1, "other": 2}):
+        with pytest.raises(TypeError, match="prune takes"):
+            script("prune").call("B", list, **wrong)
+    with pytest.raises(TypeError, match="groups of"):
+        script("complete").call("B", list, ["id", "token"])
+
+
+# the words of refusal
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_refusal_that_a_script_can_answer_is_in_its_header(name):
+    code = reachable(name)
+    refusals = set(re.findall(r"refusal\('([A-Z_]+)'", code))
+    if name == "init":
+        refusals -= {"NO_NAMESPACE", "TOO_MANY"}  # it asks only when there is a layout, and for nothing
+    if re.search(r"refused\(1, 1\)", code):
+        refusals -= {"TOO_MANY"}  # one item is one item
+    assert refusals == set(script(name).codes)
+    words = set(re.findall(r"(?<!refusal\()'([A-Z]+(?:_[A-Z]+)+|INVALID)\b", code))
+    promised = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|\bINVALID\b", " ".join(header_lines(name, "REPLY"))))
+    assert words == promised
+
+
+def test_every_refusal_has_its_error_and_every_error_its_refusal():
+    codes = {code for name in NAMES for code in script(name).codes}
+    replies = {
+        word
+        for name in NAMES
+        for word in re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join(header_lines(name, "REPLY")))
+    }
+    assert (codes | replies) - WORDS == set(errors.REFUSALS) - {"OOM"}
+
+
+def test_errors_are_drawn_as_they_are():
+    """The tree at the top of errors.py names each class with its code."""
+    drawn = dict(re.findall(r"[├└]── (\w+) +([A-Z_]{3,}) ", errors.__doc__))
+    assert drawn == {cls.__name__: code for code, cls in errors.REFUSALS.items()}
+
+
+# the keys
+
+
+def test_every_key_is_spelled_alike_in_lua_and_in_python():
+    spelled = set()
+    for name in (*LIBRARIES, *NAMES):
+        spelled |= set(re.findall(r"(?<!function )\bkey\(('[a-z:]+'(?: \.\.)?)", body(name)))
+    ours = {
+        keys.job("B", "X"), keys.queue("B", "X"), keys.queues("B"), keys.lock("B", "X", "Y"), keys.claim("B", "X"),
+        keys.wake("B", "X"), keys.alarm("B"), keys.events("B"), keys.ended("B"), keys.structure("B", "running"),
+        keys.backlog("B"), keys.structure("B", "scheduled"), keys.structure("B", "completed"), keys.workers("B"),
+        keys.worker("B", "X"), keys.counts("B"), keys.schedules("B"), keys.schedule("B", "X"), keys.pools("B"),
+        keys.pool("B", "X"), keys.crew("B", "X"), keys.summons("B", "X"),
+    }  # fmt: skip
+    assert all(key.startswith("B:") for key in ours)
+    assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}
+
+
+def test_the_structures_are_those_of_the_libraries():
+    looked_at = re.search(r"local sizes = \{(.*?)\}", body("lib"))[1]
+    assert tuple(re.findall(r"(\w+) = 0", looked_at)) == keys.STRUCTURES
+
+
+def test_the_bounds_of_times_are_spelled_alike_in_lua_and_in_python():
+    classes = re.findall(r"took <= (\d+) and (\d+)", functions()["observe"])
+    assert all(bound == name for bound, name in classes)
+    assert tuple(int(bound) for bound, _ in classes) == statistics.BOUNDS
+
+
+async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
+    lease = await desk.running("a", rules="key=k", claim_id="C" * 22)
+    await desk.submit("b", rules="delay=500")
+    await desk.ask(worker="w")
+    await desk.submit("c", "d", "e")
+    await desk.watch("a")
+    await desk.enlist("w")
+    _, gone = await desk.claim(2)
+    await desk.fail(gone, again=False)
+    stored = {
+        key
+        for key in desk.everything()
+        if not key.startswith(keys.claim(desk.base, "")) or key.endswith(":" + "C" * 22)
+    }
+    await desk.complete(lease)
+    b = desk.base
+    assert stored == {
+        b, keys.job(b, "a"), keys.job(b, "b"), keys.job(b, "c"), keys.job(b, "d"), keys.job(b, "e"), keys.queue(b, "q"),
+        keys.lock(b, "q", "k"), keys.claim(b, "C" * 22), keys.queues(b), keys.wake(b, "q"), keys.alarm(b), keys.events(b),
+        keys.structure(b, "running"), keys.structure(b, "scheduled"), keys.structure(b, "dead"), keys.backlog(b),
+        keys.workers(b), keys.worker(b, "w"), keys.counts(b),
+    }  # fmt: skip
+
+
+# the text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_client_runs_the_files_one_after_the_other(name):
+    """`cat lib.lua … <verb>.lua | sha1sum`, the libraries as the header names them, is what the client asks for."""
+    text = b"".join(
+        (LUA / part).read_bytes() for part in [*header_lines(name, "LIBS")[0].split(), f"{name}.lua"]
+    )
+    assert script(name).sha == hashlib.sha1(text).hexdigest()
+    assert script(name).text.encode() == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_names_the_libraries_that_it_needs_and_no_other(name):
+    """What is named is called by the script, or by another library that it names; what they call is named. In their order."""
+    named = script(name).libraries
+    needed = [own for own in LIBRARIES if any(calls(part, own) for part in (*named, name) if part != own)]
+    assert list(named) == needed
+
+
+@pytest.mark.skipif(
+    not shutil.which("luacheck"), reason="luacheck is not installed (apt-get install lua-check)"
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_luacheck_finds_nothing(name):
+    config = str(ROOT / ".luacheckrc")
+    done = subprocess.run(
+        ["luacheck", "--config", config, "--no-color", "-"],
+        input=script(name).text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["cjson", "cmsgpack", "struct.", "bit.", "math.random", "os.", "io.", "#!", "KEYS[2]", "pcall", "_G"],
+)
+def test_nothing_is_used_that_not_every_server_has_alike(word):
+    assert [
+        name for name in (*LIBRARIES, *NAMES) if re.search(rf"(?<![\w.]){re.escape(word)}", body(name))
+    ] == []
+
+
+def test_the_clock_is_read_once_and_keys_are_made_in_one_place():
+    texts = {name: body(name) for name in (*LIBRARIES, *NAMES)}
+    assert sum(text.count("'TIME'") for text in texts.values()) == 1
+    assert [name for name, text in texts.items() if "redis." in text or "KEYS" in text] == ["lib"]
+
+
+def test_no_global_is_made():
+    for name in (*LIBRARIES, *NAMES):
+        assert re.findall(r"^(?!local\b)\w+ *=", source(name), re.MULTILINE) == []
+        assert re.findall(r"^function ", source(name), re.MULTILINE) == []
+
+
+def test_scripts_are_found_beside_the_package_and_read_once():
+    assert script("claim") is script("claim")
+    assert scripts.source("lib").startswith("-- lib:")

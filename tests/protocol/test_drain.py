@@ -1,0 +1,67 @@
+"""drain: an operator asks a worker to finish what it runs, take nothing more, and go."""
+
+import pytest
+
+from sublet import Invalid, NotFound
+from sublet.errors import Changed
+
+
+async def test_a_worker_is_asked_to_go(desk):
+    await desk.enlist("w")
+    assert await desk.drain("w") == "drain"
+    assert abs(int(desk.card("w")["drain"]) - desk.now()) < 5000
+    assert await desk.enlist("w") == "drain"
+
+
+async def test_the_first_order_stands(desk):
+    await desk.enlist("w")
+    await desk.drain("w")
+    desk.elapse(60)
+    before = desk.everything()
+    assert await desk.drain("w") == "drain"
+    assert desk.everything() == before
+
+
+async def test_a_worker_that_is_not_there_is_not_found(desk):
+    await desk.enlist("w")
+    before = desk.everything()
+    for name in ("nobody", "", "w "):
+        with pytest.raises(NotFound, match="no worker"):
+            await desk.drain(name)
+    assert desk.everything() == before
+
+
+async def test_a_worker_that_was_started_anew_meanwhile_is_left_alone(desk):
+    await desk.enlist("w", "1")
+    await desk.enlist("w", "2")
+    before = desk.everything()
+    with pytest.raises(Changed, match="started anew: look again"):
+        await desk.drain("w", "1")
+    assert desk.everything() == before
+    assert await desk.enlist("w", "2") == "work"
+
+
+async def test_one_worker_is_asked_and_no_other(desk):
+    await desk.enlist("w")
+    await desk.enlist("other")
+    await desk.drain("w")
+    assert (await desk.enlist("other"), await desk.enlist("w")) == ("work", "drain")
+
+
+async def test_its_jobs_go_on(desk):
+    lease = await desk.running("a", worker="w")
+    await desk.enlist("w")
+    await desk.drain("w")
+    assert isinstance(await desk.heartbeat(lease), int)
+    assert await desk.complete(lease) == "completed"
+
+
+async def test_a_plan_asks_the_worker_as_it_is_seen(desk, store):
+    layout = store.layout
+    await desk.enlist("w", "7")
+    assert await store.follow(layout.drain("w")) == "drain"
+    assert await desk.enlist("w", "7") == "drain"
+    with pytest.raises(NotFound, match="no worker nobody"):
+        await store.follow(layout.drain("nobody"))
+    with pytest.raises(Invalid, match="use 1 to 128"):
+        await store.follow(layout.drain("no name"))

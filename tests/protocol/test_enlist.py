@@ -1,0 +1,156 @@
+"""enlist: a worker is here: it is put on the register, seen with each sign of life, and told when it has been asked to go."""
+
+import pytest
+
+from sublet import Invalid
+from sublet.model import Card
+from sublet.protocol import keys, verbs
+
+DAY = 86_400
+
+
+async def test_a_worker_that_enlists_is_on_the_register(desk):
+    assert await desk.enlist("w", "life-1", place="slot-3", about=b'{"pid": 7}') == "work"
+    card = desk.card("w")
+    assert (card["life"], card["place"], card["about"]) == ("life-1", "slot-3", '{"pid": 7}')
+    assert abs(int(card["enlisted_at"]) - desk.now()) < 5000
+    assert desk.enlisted() == ["w"]
+    assert desk.score("workers", "w") == int(card["enlisted_at"])
+
+
+async def test_a_sign_of_life_is_seen_and_says_what_is_new(desk):
+    await desk.enlist("w")
+    await desk.enlist("later")
+    desk.elapse(60)
+    since = desk.card("w")["enlisted_at"]
+    assert await desk.enlist("w", about=b'{"completed": 5}') == "work"
+    assert desk.card("w") == {"life": "1", "place": "", "about": '{"completed": 5}', "enlisted_at": since}
+    assert desk.enlisted() == ["later", "w"]
+    assert desk.now() - desk.score("workers", "later") >= 60_000
+
+
+async def test_a_sign_of_life_makes_half_a_card_whole(desk):
+    """What a call left that was denied in the middle: the same life again says since when."""
+    await desk.enlist("w")
+    desk.raw.hdel(keys.worker(desk.base, "w"), "enlisted_at", "place")
+    await desk.enlist("w")
+    assert abs(int(desk.card("w")["enlisted_at"]) - desk.now()) < 5000
+    assert set(desk.card("w")) == {"life", "place", "about", "enlisted_at"}
+
+
+async def test_a_worker_that_was_asked_to_go_hears_it_with_every_sign_of_life(desk):
+    await desk.enlist("w")
+    await desk.drain("w")
+    assert [await desk.enlist("w"), await desk.enlist("w")] == ["drain", "drain"]
+
+
+async def test_a_new_life_under_an_old_name_begins_anew(desk):
+    await desk.enlist("w", "1", place="p")
+    await desk.drain("w", "1")
+    desk.elapse(60)
+    assert await desk.enlist("w", "2") == "work"
+    card = desk.card("w")
+    assert (card["life"], card["place"], "drain" in card) == ("2", "", False)
+    assert abs(int(card["enlisted_at"]) - desk.now()) < 5000
+
+
+async def test_a_worker_that_is_not_heard_of_for_a_day_is_struck_off_by_whoever_comes(desk):
+    for name in ("one", "two"):
+        await desk.enlist(name)
+    desk.elapse(DAY - 60)
+    await desk.enlist("w")
+    assert desk.enlisted() == ["one", "two", "w"]
+    desk.elapse(61)
+    await desk.enlist("w")
+    assert desk.enlisted() == ["w"]
+    assert (desk.card("one"), desk.card("two")) == ({}, {})
+
+
+async def test_a_worker_that_comes_back_after_more_than_a_day_is_not_struck_off_by_itself(desk):
+    await desk.enlist("w")
+    await desk.drain("w")
+    desk.elapse(2 * DAY)
+    since = desk.card("w")["enlisted_at"]
+    assert [await desk.enlist("w"), await desk.enlist("w")] == ["drain", "drain"]
+    assert (desk.enlisted(), desk.card("w")["enlisted_at"]) == (["w"], since)
+
+
+async def test_a_call_strikes_off_ten_at_most(desk):
+    for n in range(25):
+        await desk.enlist(f"old-{n:02}")
+    desk.elapse(DAY + 1)
+    left = []
+    for _ in range(3):
+        await desk.enlist("w")
+        left.append(len(desk.enlisted()))
+        assert len(list(desk.raw.scan_iter(match=f"{desk.base}:worker:*", count=1000))) == left[-1]
+    assert left == [16, 6, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"worker": ""}, {"worker": "a b"}, {"worker": "x" * 129}, {"life": ""}, {"life": "ü"}, {"place": "a/b"},
+        {"place": "x" * 129}, {"about": b"x" * 4097},
+    ],
+)  # fmt: skip
+async def test_what_is_not_as_it_must_be_is_refused_and_leaves_no_trace(desk, wrong):
+    card = Card("w", "1", "p", b"{}")._replace(**wrong)
+    before = desk.everything()
+    with pytest.raises(Invalid, match=r"names are 1 to 128 .* about is at most 4096 bytes"):
+        await desk.run(verbs.enlist(desk.base, card))
+    assert desk.everything() == before
+
+
+async def test_names_and_words_may_be_as_long_as_is_said(desk):
+    long = "x" * 128
+    assert await desk.enlist(long, long, place=long, about=b"x" * 4096) == "work"
+
+
+async def test_enlisting_touches_no_job(desk):
+    await desk.running("a", worker="w")
+    before = {key: value for key, value in desk.everything().items() if ":worker" not in key}
+    await desk.enlist("w")
+    await desk.enlist("w", "2")
+    assert {key: value for key, value in desk.everything().items() if ":worker" not in key} == before
+
+
+async def test_a_worker_of_no_pool_is_on_no_crew(desk):
+    await desk.pool()
+    await desk.enlist("w")
+    assert not desk.raw.exists(keys.crew(desk.base, "p"))
+    assert "pool" not in desk.card("w")
+
+
+async def test_a_worker_of_a_pool_that_is_not_there_works_on_without_a_crew(desk):
+    assert await desk.join("w") == "work"
+    assert not desk.raw.exists(keys.crew(desk.base, "p"))
+
+
+async def test_a_crew_forgets_who_was_not_heard_of_for_a_day(desk):
+    await desk.pool()
+    await desk.join("old")
+    desk.elapse(86_401)
+    await desk.join("new")
+    assert desk.raw.zrange(keys.crew(desk.base, "p"), 0, -1) == ["new"]
+
+
+async def test_a_summons_without_a_pool_makes_no_sense(desk):
+    with pytest.raises(Invalid):
+        await desk.join("w", "s" * 22 + ".1", pool="")
+    assert desk.enlisted() == []
+
+
+async def test_a_worker_counts_only_where_it_serves_all_of_its_pools_queues(desk):
+    await desk.pool("p", 0, "queues=a,b.c invoker=none")
+    said = {"all": '"b.c", "a", "z"', "some": '"a"', "other": '"bxc", "a"', "none": ""}
+    for worker, names in said.items():
+        assert (
+            await desk.run(
+                verbs.enlist(desk.base, Card(worker, "1", "", b'{"queues": [%s]}' % names.encode(), "p"))
+            )
+            == "work"
+        )
+    assert await desk.join("mute") == "work"
+    assert sorted(desk.raw.zrange(keys.crew(desk.base, "p"), 0, -1)) == ["all", "mute"]
+    assert "pool" not in desk.card("some")

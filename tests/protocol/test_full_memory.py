@@ -1,0 +1,389 @@
+"""Each verb on a server whose memory is full: what makes room works, what takes room is refused in words and leaves no trace.
+
+The memory is filled for real, with submits until one is refused, on a server of these tests' own. Clients do not look at its
+memory themselves (`memory=1`), as those in other languages may not; but for the last tests, of those that do.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+
+from sublet import SyncClient
+from sublet.connection.settings import Settings
+from sublet.connection.transport import SyncTransport, Transport
+from sublet.errors import NoNamespace, OutOfMemory
+from sublet.model import Beat, Completion, Failure, Lease, Note, Release, State, Submission
+from sublet.protocol import keys, verbs
+from sublet.protocol.scripts import NAMES
+from sublet.store.store import Store
+from sublet.submission.admission import Admission
+from sublet.worker.worker import Worker
+from tests.support import tasks
+from tests.support.stages import claim_id, elsewhere, plain, running, stage, stored
+
+pytestmark = pytest.mark.real_server
+ROOM = 2 << 20
+"""Bytes that a test may fill."""
+BEYOND = 512 << 10
+"""Bytes by which the server is over its limit then: more than what clients' buffers come and go by."""
+REFUSED = {"submit", "schedule", "fire"}
+"""The verbs that only take room; `init` is one where there is no namespace yet."""
+
+
+@pytest.fixture(scope="module")
+def own_url(new_server, backend) -> str:
+    """A server of these tests' own, of each kind."""
+    return new_server(backend).url
+
+
+@pytest.fixture
+def place(own_url, place) -> Any:
+    return place._replace(
+        settings=Settings(redis_url=own_url, namespace=f"full-{uuid.uuid4().hex[:12]}", memory=1)
+    )
+
+
+class Filler:
+    """Makes a server full: with jobs of a namespace of its own, until one more is refused."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = replace(settings, namespace=f"filler-{uuid.uuid4().hex[:12]}")
+        self.raw = redis.Redis.from_url(settings.redis_url)
+
+    def used(self) -> int:
+        return self.raw.info("memory")["used_memory"]
+
+    def has_shrunk_to(self, size: int) -> None:
+        """Wait for that: a server lets go of idle clients' buffers in its own time."""
+        tasks.eventually(lambda: self.used() < size)
+
+    def fill(self, size: int = 1000, room: int = ROOM) -> int:
+        """Set the limit, this much above what is used, and submit jobs of this size until one is refused: how many it took."""
+        payload, self.said = b'{"a":1}'.ljust(size), ""
+        with SyncClient(self.settings) as client:
+            client.submit_all(self.jobs(1, payload))
+            taken = 1
+            self.raw.config_set("maxmemory", self.used() + room)
+            client.layout.admission = Admission(
+                self.settings.memory
+            )  # or it would still believe that there is no limit
+            try:
+                for _ in range(room // size):
+                    taken += len(client.submit_all(self.jobs(20, payload)))
+                raise AssertionError("a server with a limit took everything")
+            except OutOfMemory as error:
+                self.said = str(error)  # the loop's end is what is awaited
+        return taken
+
+    def most(self) -> int:
+        """The limit."""
+        return int(self.raw.config_get("maxmemory")["maxmemory"])
+
+    def jobs(self, n: int, payload: bytes) -> list[Submission]:
+        return [Submission(f"0-{uuid.uuid4().hex}", "q", "add", "", payload) for _ in range(n)]
+
+    def overfill(self) -> None:
+        """Go over the limit, as scripts may that make room later, so that the server stays full whatever comes and goes."""
+        script = "redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], ARGV[1])"
+        self.raw.eval(script, 1, f"{{{self.settings.namespace}:0}}:ballast", b"x" * BEYOND)
+        assert self.used() > self.most() + BEYOND // 2
+
+    def close(self) -> None:
+        self.raw.config_set("maxmemory", 0)
+        found = list(self.raw.scan_iter(match=f"{{{self.settings.namespace}:*", count=1000))
+        for i in range(0, len(found), 1000):
+            self.raw.unlink(*found[i : i + 1000])
+        self.raw.close()
+
+
+@pytest.fixture
+def filler(place) -> Iterator[Filler]:
+    filler = Filler(place.settings)
+    yield filler
+    filler.close()
+
+
+@pytest.fixture
+def fill(filler) -> Any:
+    """Makes the server full, and a little more."""
+
+    def full() -> None:
+        filler.fill()
+        filler.overfill()
+
+    return full
+
+
+async def test_a_schedule_that_is_there_can_be_paused_on_a_full_server(desk, fill):
+    await desk.put("sched", 0, slot=desk.now() + 60_000)
+    fill()
+    assert await desk.put("sched", 1, slot=None, paused=True) == "changed"
+    with pytest.raises(OutOfMemory):
+        await desk.put("another", 0, slot=desk.now() + 60_000)
+
+
+@pytest.mark.parametrize("verb", [name for name in NAMES if name not in REFUSED])
+async def test_a_verb_does_on_a_full_server_what_it_does_on_an_empty_one(desk, fill, verb):
+    calm = elsewhere(desk)
+    await calm.run(verbs.init(calm.base))
+    since, other = desk.now(), await stage(verb, calm)
+    expected, world = plain(await calm.run(other.call), calm, since), stored(calm, since)
+    since, here = desk.now(), await stage(verb, desk)
+    if verb == "init":
+        desk.raw.hset(desk.base, mapping={"layout": "1", "partitions": "1"})
+    fill()
+    desk.raw.script_flush()  # so that a full server is first told what to run, and then asked by the SHA
+    assert plain(await desk.run(here.call), desk, since) == expected
+    assert stored(desk, since) == world
+    assert plain(await desk.run(here.call), desk, since) == plain(
+        other.again or await calm.run(other.call), calm, since
+    )
+
+
+async def test_a_running_job_is_called_off_on_a_full_server(desk, fill):
+    lease = await running(desk, "a")
+    fill()
+    assert await desk.order("cancel", "a") == "requested"
+    assert await desk.heartbeat(lease) == "CANCEL_REQUESTED"
+    assert await desk.fail(lease, "cancelled", again=False) == "cancelled"
+
+
+async def test_a_repeated_claim_leaves_its_mark_on_a_full_server(desk, fill):
+    lease = await running(desk, "a")
+    fill()
+    assert await desk.claim(claim_id=claim_id("a")) == [lease]
+    assert desk.raw.get(keys.claim(desk.base, claim_id("a"))) == f"{lease.token} a +"
+    assert await desk.release(lease, reason="abandoned: the claimer left") == "LEASE_LOST"
+    assert await desk.complete(lease) == "completed"
+
+
+async def test_a_claim_that_finds_nothing_makes_its_appointment_on_a_full_server(desk, fill):
+    await desk.submit("soon", rules="delay=600000")
+    fill()
+    desk.elapse(598.1)
+    claimed = await desk.ask()
+    assert (claimed.leases, claimed.next_in < 2) == ([], True), "the look that nobody else will take"
+
+
+@pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
+@pytest.mark.parametrize("verb", sorted(REFUSED | {"init"}))
+async def test_what_takes_room_is_refused_in_words_and_leaves_no_trace(desk, place, fill, verb, kind):
+    here = await stage(verb, desk)
+    fill()
+    before, transport = desk.everything(), kind(place.settings)
+    with pytest.raises(OutOfMemory, match=r"Redis is full \(maxmemory\) and takes nothing new"):
+        await (transport.run(here.call) if kind is Transport else asyncio.to_thread(transport.run, here.call))
+    assert desk.everything() == before
+    await transport.aclose() if kind is Transport else transport.close()
+
+
+async def test_what_submit_answers_without_storing_it_answers_on_a_full_server_too(desk, fill):
+    """A job that is there already, a rule that cannot be, and nothing at all take no room."""
+    await desk.submit("a", rules="key=k")
+    fill()
+    before = desk.everything()
+    jobs = [
+        Submission("a", "q", "t", "", b""),
+        Submission("b", "q", "t", "key=k", b""),
+        Submission("c", "q", "t", "no=1", b""),
+    ]
+    same, key, wrong = await desk.run(verbs.submit(desk.base, jobs))
+    assert (same.created, key.id, wrong) == (False, "a", "INVALID rule no=1")
+    assert await desk.run(verbs.submit(desk.base, [])) == []
+    assert desk.everything() == before
+
+
+async def test_whole_batches_end_on_a_full_server_with_whatever_they_bring(desk, fill):
+    """Results, progress and failures take room themselves; what they end gives more of it back."""
+    for start in range(0, 300, 100):
+        await desk.submit(*(f"j{i}" for i in range(start, start + 100)), payload=b"x" * 2000)
+    fill()
+    leases: list[Lease] = [lease for _ in range(3) for lease in await desk.claim(100)]
+    assert len(leases) == 300
+    ends = await desk.run(
+        verbs.heartbeat(desk.base, [Beat(lease, b"p" * 1024) for lease in leases[:200]], lease=60)
+    )
+    assert all(isinstance(end, int) for end in ends)
+    done = await desk.run(
+        verbs.complete(desk.base, [Completion(lease, b"r" * 1000) for lease in leases[:50]])
+    )
+    done += await desk.run(
+        verbs.complete(desk.base, [Completion(lease, b"r" * 1000) for lease in leases[50:100]])
+    )
+    failed = [
+        await desk.fail(lease, "Boom", "m" * 1024, "d" * 4096, again=False) for lease in leases[100:150]
+    ]
+    worst = [Failure(lease, "Boom", "m" * 1024, "d" * 4096, False) for lease in leases[150:200]]
+    failed += await desk.run(verbs.fail(desk.base, worst))
+    back = await desk.run(verbs.release(desk.base, [Release(lease, 0, "later") for lease in leases[200:]]))
+    assert (set(done), set(failed), set(back)) == ({"completed"}, {"dead"}, {"queued"})
+    assert [len(desk.members(name)) for name in ("running", "completed", "dead", "queue:q")] == [
+        0,
+        100,
+        100,
+        100,
+    ]
+
+
+async def test_checkpoints_and_logs_are_kept_on_a_full_server_and_go_with_the_end(desk, fill):
+    """They take room, and what they save is worth it: as much as a hundred leases may bring, at most."""
+    await desk.submit(*(f"j{i}" for i in range(100)), payload=b"x" * 2000)
+    fill()
+    leases = await desk.claim(100)
+    notes = [Note(lease, b"c" * 65536, b"l" * 8192) for lease in leases]
+    for i in range(0, 100, 7):
+        assert set(await desk.run(verbs.note(desk.base, notes[i : i + 7]))) == {"noted"}
+    assert desk.raw.hstrlen(f"{desk.base}:job:j99", "checkpoint") == 65536
+    full = desk.raw.info("memory")["used_memory"]
+    for some in (leases[:50], leases[50:]):
+        assert set(
+            await desk.run(verbs.complete(desk.base, [Completion(lease, b"1") for lease in some]))
+        ) == {"completed"}
+    tasks.eventually(lambda: desk.raw.info("memory")["used_memory"] < full - 100 * 60_000)
+
+
+async def work_off(store: Store) -> int:
+    """Claim and complete until nothing is left: how many jobs that were."""
+    done = 0
+    while leases := (await store.claim(worker="w", queues=["q"], n=100, lease=30)).leases:
+        assert set(await store.settle([Completion(lease, b"1") for lease in leases])) == {"completed"}
+        done += len(leases)
+    return done
+
+
+@pytest.mark.parametrize("size", [1000, 20_000], ids=["inline", "of_its_own"])
+async def test_draining_makes_room_without_any_change_of_the_limit(filler, size):
+    """…for a payload in the job's header line, and for one that is a field of its own."""
+    taken = filler.fill(size)
+    full, store = filler.used(), Store(filler.settings)
+    assert await work_off(store) == taken > 20
+    filler.has_shrunk_to(full - taken * size // 2)
+    assert [job.created for job in await store.submit(filler.jobs(20, b"{}".ljust(size)))] == [True] * 20
+    await store.aclose()
+
+
+async def test_draining_small_jobs_makes_room_where_few_finished_ones_are_kept(filler):
+    """A completed job takes half a KiB, whatever it was: where jobs are smaller than that, it is the number kept that counts."""
+    store = Store(filler.settings)
+    await store.run(verbs.configure(store.layout.bases[0], "*", 0, "completed=100"))
+    taken, full = filler.fill(100), filler.used()
+    assert await work_off(store) == taken > 1000
+    filler.has_shrunk_to(full - taken * 100)
+    assert (await store.follow(store.layout.stats()))[0].states[State.COMPLETED] <= 200
+    assert [job.created for job in await store.submit(filler.jobs(20, b"{}".ljust(100)))] == [True] * 20
+    await store.aclose()
+
+
+async def test_pruning_makes_the_rest_of_the_room(desk, filler):
+    """What a completed job still takes is given back when its time is over."""
+    store = Store(filler.settings)
+    taken, full = filler.fill(), filler.used()
+    assert await work_off(store) == taken
+    there = elsewhere(desk, store.layout.bases[0])
+    there.elapse(86_401)
+    while (await store.follow(store.layout.prune()))[1]:
+        pass
+    assert desk.raw.keys(f"{there.base}:job:*") == []
+    filler.has_shrunk_to(full - taken * 1000)
+    await store.aclose()
+
+
+async def test_a_worker_works_off_a_full_server(filler):
+    """The real one, with its heartbeats, appointments and errands; afterwards the server takes jobs again."""
+    taken, store = filler.fill(), Store(filler.settings)
+    filler.overfill()
+    with SyncClient(filler.settings) as client:
+        with pytest.raises(OutOfMemory, match=r"^Redis is full .*add workers, or raise maxmemory"):
+            client.submit("add", {"a": 1})
+        async with asyncio.timeout(60):
+            summary = await Worker(tasks.app, store, queues=["q"], slots=20).run(drain=True)
+        assert (summary.completed, summary.failed, summary.released, summary.refused) == (taken, 0, 0, 0)
+        filler.has_shrunk_to(filler.most())
+        assert client.submit("add", {"a": 3}).created
+        assert client.stats()[0].states[State.COMPLETED] == taken
+    await store.aclose()
+
+
+async def test_a_namespace_that_is_missing_is_still_said_so(place, fill):
+    """A worker that comes to a full server without a namespace is told what is wrong, in the words of the verb it tried."""
+    fill()
+    transport = Transport(place.settings)
+    with pytest.raises(NoNamespace):
+        await transport.run(
+            verbs.claim("{nowhere:0}", claim_id=claim_id("a"), worker="w", lease=30, n=1, queues=["q"])
+        )
+    store = Store(place.settings)
+    with pytest.raises(OutOfMemory):
+        await store.claim(worker="w", queues=["q"], n=1, lease=30)
+    await store.aclose()
+    await transport.aclose()
+
+
+async def test_a_job_that_was_taken_before_the_server_was_full_tells_its_waiter(desk, fill):
+    lease = await running(desk, "a", "key=k")
+    fill()
+    await desk.watch("a")
+    with desk.raw.pubsub(ignore_subscribe_messages=True) as ears:
+        ears.subscribe(f"{desk.base}:ended")
+        tasks.eventually(lambda: f"{desk.base}:ended" in [name for name in desk.raw.pubsub_channels()])
+        assert await desk.complete(lease) == "completed"
+        heard: list[Any] = []
+        tasks.eventually(lambda: bool(heard.append(ears.get_message(timeout=0.1)) or heard[-1]))
+        assert heard[-1]["data"] == "a"
+
+
+# with a look at the memory first
+
+
+@pytest.fixture
+def watched(place) -> Iterator[Filler]:
+    """A server of which those who submit take a quarter less than it has, and its filler."""
+    filler = Filler(replace(place.settings, memory=0.75))
+    yield filler
+    filler.close()
+
+
+async def test_a_server_that_is_looked_at_never_becomes_full(watched):
+    """…and what runs there goes on, though it takes more room itself: that is what the rest is for."""
+    taken = watched.fill(room=watched.used())
+    assert "(SUBLET_MEMORY)" in watched.said
+    assert 0.6 * watched.most() < watched.used() < 0.85 * watched.most(), (
+        "the server itself would have taken more"
+    )
+    store = Store(watched.settings)
+    async with asyncio.timeout(60):
+        summary = await Worker(tasks.app, store, queues=["q"], slots=20).run(drain=True)
+    assert (summary.completed, summary.failed, summary.released, summary.refused) == (taken, 0, 0, 0)
+    watched.has_shrunk_to(round(0.7 * watched.most()))
+    assert [job.created for job in await store.submit(watched.jobs(20, b"{}"))] == [True] * 20, (
+        "at once, not a second later"
+    )
+    await store.aclose()
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 200_000])
+async def test_many_who_submit_at_once_stay_below_the_limit(watched, size):
+    """Each has seen the room at its own moment, and none knows of the others."""
+    payload = b"{}".ljust(size)
+    watched.raw.config_set("maxmemory", watched.used() + (32 << 20))
+    stores = [Store(watched.settings) for _ in range(8)]
+    await stores[0].prepare()
+
+    async def send(store: Store) -> str:
+        for _ in range((32 << 20) // size):
+            try:
+                await store.submit(watched.jobs(min(200, 500_000 // size), payload))
+            except OutOfMemory as error:
+                return str(error)
+        return ""
+
+    said = await asyncio.gather(*map(send, stores))
+    assert all("(SUBLET_MEMORY)" in words for words in said)
+    assert watched.used() < 0.85 * watched.most()
+    for store in stores:
+        await store.aclose()

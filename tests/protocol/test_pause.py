@@ -1,0 +1,91 @@
+"""pause: hand out no more jobs of a queue."""
+
+import pytest
+
+from sublet.errors import Changed, Invalid
+
+
+async def test_a_paused_queue_hands_out_nothing_and_takes_everything_in(desk):
+    await desk.submit("a")
+    assert await desk.arrange("pause") == "paused"
+    await desk.submit("b")
+    assert await desk.claim(5) == []
+    assert desk.members("queue:q") == ["a", "b"]
+
+
+async def test_what_runs_goes_on(desk):
+    lease = await desk.running("a")
+    await desk.arrange("pause")
+    assert isinstance(await desk.heartbeat(lease), int)
+    assert await desk.complete(lease) == "completed"
+
+
+async def test_other_queues_are_not_paused(desk):
+    await desk.submit("a")
+    await desk.submit("b", queue="other")
+    await desk.arrange("pause")
+    assert [lease.id for lease in await desk.claim(5, queues=("q", "other"))] == ["b"]
+
+
+async def test_what_falls_due_or_comes_back_waits_with_the_others(desk):
+    lease = await desk.running("back")
+    await desk.submit("due", rules="delay=1000")
+    await desk.running("lost", lease=1)
+    await desk.arrange("pause")
+    await desk.release(lease)
+    desk.elapse(2)
+    assert await desk.claim(5) == []
+    assert sorted(desk.members("queue:q")) == ["back", "due", "lost"]
+
+
+async def test_nobody_is_woken_for_a_paused_queue(desk):
+    await desk.arrange("pause")
+    await desk.submit("a")
+    assert desk.markers() == 0
+
+
+async def test_a_claim_passes_no_baton_for_a_paused_queue(desk):
+    await desk.submit("waits", queue="q")
+    await desk.submit("a", "b", queue="other")
+    desk.raw.delete(f"{desk.base}:wake:q", f"{desk.base}:wake:other")
+    await desk.arrange("pause")
+    await desk.claim(1, queues=("q", "other"))
+    assert (desk.markers("q"), desk.markers("other")) == (0, 1)
+
+
+async def test_a_queue_may_be_paused_before_its_first_job(desk):
+    await desk.arrange("pause", "new")
+    await desk.submit("a", queue="new")
+    assert await desk.claim(queues=("new",)) == []
+
+
+async def test_paused_again_it_is_paused_since_the_first_time(desk):
+    await desk.arrange("pause")
+    since = desk.raw.hget(f"{desk.base}:queues", "q").split("paused=")[1]
+    await desk.arrange("pause")
+    assert desk.raw.hget(f"{desk.base}:queues", "q") == f"2 pause paused={since}"
+
+
+async def test_a_late_copy_of_the_order_does_not_pause_again(desk):
+    await desk.arrange("pause")
+    await desk.arrange("resume")
+    before = desk.everything()
+    with pytest.raises(Changed, match="queue q is at revision 2, not 0: look again"):
+        await desk.arrange("pause", "q", 0)
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+@pytest.mark.parametrize("name", ["", "no good", "*", "x" * 129])
+async def test_a_name_that_cannot_be_is_refused(desk, verb, name):
+    before = desk.everything()
+    with pytest.raises(Invalid, match="a queue is 1 to 128 of"):
+        await desk.arrange(verb, name, 0)
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize("revision", [1, -1, "x", "", "0.5", "00", "1e0"])
+async def test_a_revision_that_is_not_the_queues_is_refused(desk, revision):
+    with pytest.raises(Changed, match="queue q is at revision 0"):
+        await desk.arrange("pause", "q", revision)
+    assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}

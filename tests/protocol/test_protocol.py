@@ -1,0 +1,420 @@
+"""The protocol's page is complete and true: its tables say what the scripts say, and its transcripts are what servers answer."""
+
+import contextlib
+import hashlib
+import re
+import subprocess
+
+import pytest
+import redis
+
+from sublet import errors, model
+from sublet.devtools.conformance.rules import RULES
+from sublet.operations import statistics
+from sublet.protocol import keys, scripts
+from sublet.protocol.reads import TOTALS
+from sublet.protocol.scripts import LIBRARIES, NAMES, script
+from tests.protocol.test_contract import arguments, body, header_lines
+from tests.support.paths import ROOT
+from tests.support.transcripts import Replay, lineage, transcripts
+
+PAGE = (ROOT / "docs" / "protocol.md").read_text()
+PROMISES = (ROOT / "README.md").read_text().partition("## Promises")[2].partition("\n## ")[0]
+ALL = transcripts(PAGE)
+LUA = {name: body(name) for name in (*LIBRARIES, *NAMES)}
+CODE = "\n".join(LUA.values())
+
+
+def section(title, page=PAGE):
+    """What stands under a heading of the page, its own headings included."""
+    found = re.search(
+        rf"^(#+) `?{re.escape(title)}`?\n(.*?)(?=^#{{1,3}} |\Z)", page, re.MULTILINE | re.DOTALL
+    )
+    assert found, f"there is no section {title!r}"
+    return found[2]
+
+
+def tables(text):
+    """The tables of a text: (the words of the head, the rows), each a list of cells."""
+    found = []
+    for block in re.findall(r"^\|.*\|$(?:\n\|.*\|$)+", text, re.MULTILINE):
+        head, _, *rows = [
+            [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in block.splitlines()
+        ]
+        found.append((head, rows))
+    return found
+
+
+def table(text, *head):
+    """The rows of the one table whose head begins with these words."""
+    found = [rows for words, rows in tables(text) if words[: len(head)] == list(head)]
+    assert len(found) == 1, f"{len(found)} tables begin with {head}"
+    return found[0]
+
+
+def words(cell):
+    """The words of a cell that stand in backquotes."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def first_words(rows):
+    return [word for row in rows for word in words(row[0])]
+
+
+def constants():
+    """Every number that a script calls by a name in capitals: name → value."""
+    found = {}
+    for text in LUA.values():
+        for names, values in re.findall(r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ([\d', ]+)$", text, re.MULTILINE):
+            found.update(zip(names.split(", "), values.replace("'", "").strip().split(", "), strict=True))
+    return found
+
+
+# the transcripts
+
+
+def test_every_verb_has_a_transcript():
+    assert [name for name in NAMES if name not in ALL] == []
+    for name in NAMES:
+        assert f"```transcript {name}\n" in section(name)
+        assert any(f"EVALSHA ${name} 1 {{sublet:0}}" in step.line for step in ALL[name].steps)
+
+
+@pytest.fixture
+def replay(base, elapse):
+    """Replays a transcript, and what it comes after, with two clients that are closed in the end."""
+    with contextlib.ExitStack() as ends:
+
+        def play(name, clients):
+            for client in clients:
+                ends.callback(client.close)
+            said = Replay(clients, base, elapse)
+            for transcript in lineage(ALL, name):
+                said.play(transcript)
+
+        yield play
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_transcript_is_what_a_server_answers(place, raw, base, replay, name):
+    """…and what it leaves behind has no field that the page does not tell."""
+    replay(name, (place.raw(), place.raw()))
+    seen = {field for key in raw.scan_iter(match=keys.job(base, "*")) for field in raw.hkeys(key)}
+    assert {re.sub(r"\d+", "<n>", field) for field in seen} <= set(
+        first_words(table(section("A job as it is stored"), "field"))
+    )
+
+
+@pytest.mark.real_server
+@pytest.mark.parametrize("name", NAMES)
+def test_resp3_gives_the_same_replies(place, replay, name):
+    replay(
+        name,
+        [redis.Redis.from_url(place.settings.redis_url, protocol=3, decode_responses=True) for _ in range(2)],
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scripts_are_loaded_as_the_page_says(name):
+    (command,) = re.findall(r"^(cat .+ claim\.lua) \| redis-cli -x SCRIPT LOAD$", PAGE, re.MULTILINE)
+    command = command.replace("claim", name)
+    text = subprocess.run(
+        command, shell=True, cwd=ROOT / "lua", capture_output=True, check=True, timeout=10
+    ).stdout
+    assert hashlib.sha1(text).hexdigest() == script(name).sha
+
+
+# the verbs
+
+
+def test_every_verb_has_a_section_and_every_section_of_a_verb_a_script():
+    sections = re.findall(r"^### `(\w+)`$", PAGE, re.MULTILINE)
+    assert sections == list(NAMES)
+    assert re.findall(r"\[`(\w+)`\]\(#\1\)", PAGE) == list(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_verbs_arguments_are_those_of_its_header(name):
+    if not arguments(name):
+        return
+    rows = table(section(name), "argument")
+    assert [word.removesuffix(" …") for word in first_words(rows)] == arguments(name)
+    assert [word.removesuffix(" …") for word in first_words(rows) if word.endswith(" …")] == list(
+        script(name).repeated
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_verb_refuses_with_the_codes_of_its_header(name):
+    (said,) = re.findall(r"^- \*\*Refuses\*\*(.*(?:\n  .*)*)", section(name), re.MULTILINE)
+    told = [word for word in words(said) if re.fullmatch(r"[A-Z_]{4,}", word)]
+    assert sorted(told) == sorted(script(name).codes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_verbs_words_are_those_of_its_header(name):
+    said = " ".join(header_lines(name, "REPLY"))
+    rows = [rows for head, rows in tables(section(name)) if head[0] == "item"]
+    told = {word for row in rows for word in first_words(row)}
+    assert told == set(re.findall(r'"([^"]+)"', said.replace('""', "")))
+    assert "**Replies**" in section(name)
+    assert "**Again" in section(name)
+
+
+# what is stored
+
+
+def test_the_layout_is_the_one_of_the_scripts():
+    assert f"**Protocol {constants()['LAYOUT']}.**" in PAGE
+    assert ALL["init"].steps[-1].reply == [f'"{constants()["LAYOUT"]}"']
+
+
+def test_every_state_is_there_in_a_row_and_in_the_drawing():
+    life = section("The life of a job")
+    assert first_words([row[:1] for row in table(life, "state")]) == [state.value for state in model.State]
+    drawing = re.search(r"```\n(.*?)```", life, re.DOTALL)[1]
+    assert [state for state in model.State if not re.search(rf"\b{state}\b", drawing)] == []
+    for state, _, structure, _ in table(life, "state"):
+        assert words(structure) == [":queue:<name>" if words(state) == ["queued"] else f":{words(state)[0]}"]
+
+
+def test_every_key_is_in_the_catalogue_and_no_other():
+    ours = {
+        "base", keys.job("", "<id>"), keys.queue("", "<name>"), *(keys.structure("", name) for name in keys.STRUCTURES),
+        keys.queues(""), keys.backlog(""), keys.lock("", "<queue>", "<key>"), keys.claim("", "<claim id>"),
+        keys.wake("", "<queue>"), keys.alarm(""), keys.events(""), keys.ended(""), keys.workers(""), keys.worker("", "<name>"),
+        keys.counts(""), keys.schedules(""), keys.schedule("", "<name>"), keys.pools(""), keys.pool("", "<name>"),
+        keys.crew("", "<pool>"), keys.summons("", "<pool>"),
+    }  # fmt: skip
+    rows = table(section("Keys"), "key", "type")
+    told = [word.replace("\\|", "|") for word in first_words(rows)] + [
+        row[0] for row in rows if row[0] == "base"
+    ]
+    assert sorted(told) == sorted(ours)
+    spelled = set(re.findall(r"(?<!function )\bkey\('([a-z]+)", CODE))
+    assert {re.sub(r":?(\w+).*", r"\1", word) for word in told} - {"base", *keys.STRUCTURES} == spelled - {
+        *keys.STRUCTURES
+    }
+
+
+def test_every_field_of_the_base_is_told_and_no_other():
+    written = set(re.findall(r"(?:'H(?:SET|GET)', |add\()base, '(\w+)'", CODE)) | set(
+        re.findall(r"\bcount\('(\w+)'", CODE)
+    )
+    written |= {state for state in keys.STRUCTURES if state in TOTALS}  # `place` counts by the state's name
+    told = first_words(table(section("Keys"), "field"))
+    assert sorted(told) == sorted(written)
+    assert set(TOTALS) <= set(told)
+
+
+def test_all_that_is_counted_is_told_and_no_more():
+    text = section("Keys")
+    told = {words(what)[0]: classes for what, classes, _ in table(text, "what", "class")}
+    timed = set(re.findall(r"tally\([^()]*(?:\[i\])?, '(\w+)'", CODE))
+    assert (
+        {what for what, classes in told.items() if classes == "ms"}
+        == timed
+        == {"wait", "completed", "failed"}
+    )
+    assert {what for what, classes in told.items() if words(classes) == ["jobs"]} == {"dead", "cancelled"}
+    classes = [int(word) for word in words(text.partition("A class of ms")[2].partition(", or")[0])]
+    assert tuple(classes) == statistics.BOUNDS
+
+
+def fields():
+    """Every field of a job's hash that a script names."""
+    named = "|".join((r"hash", r"key\('job:' \.\. [\w.]+\)"))
+    found, code = (
+        set(),
+        "\n".join(text for name, text in LUA.items() if name not in ("schedule", "fire")),
+    )  # they have another
+    for first, rest in re.findall(
+        rf"'H(?:M?GET|SET|DEL|STRLEN)', (?:{named}), '([a-z_]+):?'((?:[^()]|\([^()]*\))*)", code
+    ):
+        found |= {first, *re.findall(r"(?<!\.\. )'([a-z_]+):?'(?! \.\. '\w)", rest)}
+    found |= {"spec", *re.findall(r"return 'spec', header, '(\w+)'", CODE)}
+    ending = re.search(r"place\(job, state, score, ending\.code,(.*?)\n\s+job\.ended", CODE, re.DOTALL)[1]
+    found |= set(re.findall(r"'([a-z_]+)'", ending))
+    found |= set(
+        re.findall(r"ipairs\(\{((?:'\w+'(?:, )?)+)\}\) do if job\[", CODE)[0].replace("'", "").split(", ")
+    )
+    return found - set(model.State)
+
+
+def test_every_field_of_a_job_is_told_and_no_other():
+    told = {
+        word.removesuffix(":<n>") for word in first_words(table(section("A job as it is stored"), "field"))
+    }
+    assert told == fields()
+
+
+def test_every_field_of_a_worker_is_told_and_no_other():
+    calls = re.findall(r"'H(?:MGET|GET|SET|SETNX)', (?:card|key\('worker:' \.\. worker\)), ([^()]*)\)", CODE)
+    found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
+    told = set(first_words(table(section("The register"), "field")))
+    assert found == told == {"life", "place", "about", "enlisted_at", "drain", "pool"}
+
+
+def test_every_field_of_a_schedule_is_told_and_no_other():
+    code = LUA["schedule"] + LUA["fire"] + LUA["pick"]
+    named = r"(?:hash|key\('schedule:' \.\. [\w.]+\))"
+    calls = re.findall(rf"'H(?:MGET|GET|SET|SETNX|STRLEN)', {named}, ((?:[^()]|\([^()]*\))*)", code)
+    found = {name for words in calls for name in re.findall(r"'(\w{2,})'", words)}
+    found |= set(re.findall(r"'(\w+)'", re.search(r"ipairs\(\{('fired'.*?)\}\)", LUA["fire"])[1]))
+    assert found == set(first_words(table(section("How schedules are fired"), "field")))
+
+
+def test_every_field_of_a_pool_is_told_and_no_other():
+    code = LUA["summon"] + LUA["complain"] + LUA["enlist"]
+    calls = re.findall(r"(?:'H(?:MGET|GET|SET)', |add\()(?:memory|key\('pool:' \.\. pool\)), ([^()]*)", code)
+    found = {name for words in calls for name in re.findall(r"'(\w+)'", words)}
+    found |= set(re.findall(r"'(\w+)'", re.search(r"averages = \{(.*?)\}", code)[1]))
+    assert found == set(first_words(table(section("How workers are summoned"), "field")))
+
+
+def test_every_setting_of_a_pool_is_told_with_its_default_and_no_other():
+    told = {words(name)[0]: default for name, default, _ in table(section("pool"), "setting")}
+    known = re.findall(r"(\w+) = true", re.search(r"NUMBERS = \{(.*?)\}", LUA["pool"])[1])
+    assert set(told) == {*known, "queues", "invoker"}
+    for name, default in re.findall(r"number\('(\w+)', (\d+)\)", LUA["summon"]):
+        assert told[name] == default
+    invokers = re.findall(r"(\w+) = true", re.search(r"INVOKERS = \{(.*?)\}", LUA["pool"])[1])
+    (row,) = [row for row in table(section("pool"), "setting") if words(row[0]) == ["invoker"]]
+    assert set(words(row[2])) == set(invokers)
+
+
+def test_every_rule_is_told_with_its_default_and_no_other():
+    shapes = re.search(r"shapes = \{(.*?)\}", LUA["lib"], re.DOTALL)[1]
+    known = dict.fromkeys(re.findall(r"(\w+) = ", shapes), "")
+    unsaid = re.search(r"RULES = \{__index = \{(.*?)\}\}", LUA["lib"], re.DOTALL)[1]
+    known |= {name: value.strip("'") for name, value in re.findall(r"(\w+) = ([\w:']+)", unsaid)}
+    told = {
+        words(rule)[0]: "".join(words(default))
+        for rule, _, default, _ in table(section("A job as it is stored"), "rule")
+    }
+    assert told == known
+
+
+def test_every_setting_is_told_and_no_other():
+    known = dict(re.findall(r"(\w+) = '(queue|\*)'", re.search(r"KNOWN = \{(.*?)\}", LUA["configure"])[1]))
+    told = {
+        words(name)[0]: "*" if words(of) else "queue"
+        for name, of, _ in table(section("configure"), "setting")
+    }
+    assert told == known
+    stored = next(row for row in table(section("Keys"), "key", "type") if words(row[0]) == [":queues"])[2]
+    assert set(re.findall(r"\[(\w+)=", stored)) == {*known, "paused"}
+    assert set(re.findall(r"setting\([\w.]+, '(\w+)'\)", CODE)) <= {
+        *known,
+        "paused",
+    }  # a pool's are told elsewhere
+
+
+def test_the_codes_of_the_story_are_ours():
+    rows = table(section("A job as it is stored"), "code", "said by")
+    told = {
+        who: [words(code)[0] for code, said_by, _ in rows if who in said_by]
+        for who in ("the script", "the worker")
+    }
+    assert [code for code in told["the script"] if f"'{code}'" not in CODE and f"'^{code}'" not in CODE] == []
+    endings = LUA["life"] + LUA["fail"] + LUA["release"]
+    ended = set(re.findall(r"(?:code = |code == |\bor )'(\w{4,})'", endings)) - {"queued", "none"}
+    ended |= set(re.findall(r"lose\(job, '\w+', '(\w+)'", CODE))
+    assert ended | {"completed"} == set(told["the script"])
+    ours = set(
+        re.findall(
+            r'Failure\(lease, "([a-z_]+)"',
+            (ROOT / "jobs" / "sublet" / "execution" / "attempt.py").read_text(),
+        )
+    )
+    assert set(told["the worker"]) == ours
+
+
+def test_the_codes_of_events_are_those_of_the_scripts():
+    told = {word for code, *_ in table(section("Events"), "code") for word in words(code)}
+    moves = set(re.findall(r"(?:place\(.*|event\(\w+, [\w']+), '(\w+)'\)", CODE))
+    moves |= set(re.findall(r"next_seq\(1\)\), '(\w+)', as_spec", CODE))
+    assert moves <= told
+    assert told - moves == {"lease_expired", "crashed", "released", "unknown_task"}
+    assert first_words(table(section("Events"), "field")) == re.findall(
+        r"'(\w+)', (?:table|state|code)", LUA["lib"]
+    )
+
+
+# numbers
+
+
+def test_every_limit_stands_in_the_scripts_as_the_page_says():
+    for what, limit, where in table(section("Limits"), "what"):
+        (snippet,) = words(where)
+        assert snippet in CODE, f"{what}: {snippet} is not in the scripts"
+        numbers = [*re.findall(r"\d+", limit), "13" if limit == "14 digits" else "-"]
+        assert set(numbers) & set(re.findall(r"\d+", snippet)), f"{what}: {limit} is not in {snippet}"
+
+
+def test_every_number_that_the_scripts_name_is_among_the_limits():
+    told = {
+        word for row in table(section("Limits"), "what") for word in re.findall(r"\b[A-Z_]{3,}\b", row[2])
+    }
+    assert set(constants()) <= told
+    for name, value in constants().items():
+        rows = [row for row in table(section("Limits"), "what") if re.search(rf"\b{name}\b", row[2])]
+        assert any(re.search(rf"\b{value}\b", row[1]) for row in rows), f"{name} = {value}"
+
+
+def test_every_bound_on_a_calls_items_is_among_the_limits():
+    told = {words(row[2])[0] for row in table(section("Limits"), "what")}
+    bounds = set(
+        re.findall(
+            r"(?:refused|beyond)\([^()]*(?:\([^()]*\)[^()]*)?, \d+\)", "\n".join(LUA[name] for name in NAMES)
+        )
+    )
+    assert bounds - {"refused(1, 1)", "refused(0, 0)"} <= told
+
+
+# refusals, rules, promises
+
+
+def test_every_refusal_is_in_the_table_and_no_other():
+    replies = {
+        word
+        for name in NAMES
+        for word in re.findall(r'"([A-Z]+(?:_[A-Z]+)*)\b', " ".join(header_lines(name, "REPLY")))
+    }
+    known = {code for name in NAMES for code in script(name).codes} | replies | set(errors.REFUSALS)
+    ours, servers = [rows for head, rows in tables(section("Refusals")) if head[0] == "code"]
+    assert sorted(first_words(ours)) == sorted(known)
+    (away,), (denied,) = [
+        [words(row[0]) for row in servers if row[0].startswith(code)] for code in ("`LOADING`", "`NOAUTH`")
+    ]
+    assert (set(away), set(denied)) == ({*scripts._AWAY, *scripts._DEMOTED}, {*scripts._DENIED, "NOPERM"})
+    assert "NOSCRIPT" in first_words(servers)
+
+
+def test_every_rule_of_the_conformance_run_is_told_and_no_other():
+    rows = table(section("Must, should, may"), "rule")
+    assert [(words(name)[0], level) for name, level, _ in rows] == [(rule.name, rule.level) for rule in RULES]
+
+
+def test_every_promise_of_the_readme_is_here():
+    promised = re.findall(r"^\d\. (\*\*[^*]+\*\*)", PROMISES, re.MULTILINE)
+    assert re.findall(r"^\d\. (\*\*[^*]+\*\*)", section("What is promised"), re.MULTILINE) == promised
+    assert len(promised) == 6
+
+
+def test_the_commands_that_a_user_of_redis_needs_are_those_that_scripts_call():
+    (said,) = re.findall(r"The commands:(.*?);", section("Servers"), re.DOTALL)
+    assert words(said) == sorted(set(re.findall(r"\b(?:call|peek)\('([A-Z]+)'", CODE)))
+
+
+# the page
+
+
+def test_links_within_the_page_lead_somewhere():
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    assert [target for target in re.findall(r"\]\(#([^)]+)\)", PAGE) if target not in anchors] == []
+
+
+def test_prose_and_transcripts_fit_a_screen():
+    assert [line for line in PAGE.splitlines() if len(line) > 130 and not line.startswith("|")] == []

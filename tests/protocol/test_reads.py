@@ -1,0 +1,249 @@
+"""Plain reads: a job with its story, lists in pages, numbers, and the stream of moves."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sublet.errors import Invalid, NotFound
+from sublet.model import State
+from sublet.operations.operations import PAGE_EXAMINED
+from sublet.protocol import keys, reads
+
+
+@pytest.fixture
+def follow(store):
+    """Carries a plan of the store's layout out: `await follow("get", "a")`."""
+
+    async def carry_out(plan, *words, **more):
+        return await store.follow(getattr(store.layout, plan)(*words, **more))
+
+    return carry_out
+
+
+def recent(moment):
+    return abs(moment - datetime.now(UTC)) < timedelta(seconds=10)
+
+
+async def pages(follow, limit, **filters):
+    """All pages of a list."""
+    found, cursor = [], None
+    while True:
+        page = await follow("list_jobs", limit=limit, cursor=cursor, **filters)
+        found.append([job.id for job in page.jobs])
+        cursor = page.cursor
+        if cursor is None:
+            return found
+        assert len(found) < 50, "the pages never end"
+
+
+# one job
+
+
+async def test_a_queued_job_reads_as_it_was_submitted(desk, follow):
+    await desk.submit("a", task="resize", rules="priority=7 key=k tries=5", payload=b'{"x": [1, "\xc3\xa9"]}')
+    job = await follow("get", "a")
+    assert (job.id, job.task, job.queue, job.state) == ("a", "resize", "q", State.QUEUED)
+    assert (job.priority, job.key, job.max_attempts, job.payload) == (7, "k", 5, {"x": [1, "é"]})
+    assert (job.attempt, job.tries_left, job.revision, job.attempts) == (0, None, 0, ())
+    assert recent(job.submitted_at)
+    assert (job.due_at, job.worker, job.lease_expires_at, job.finished_at, job.result) == (None,) * 5
+
+
+async def test_a_scheduled_job_says_when_it_is_due(desk, follow):
+    await desk.submit("a", rules="delay=60000")
+    job = await follow("get", "a")
+    assert job.due_at - job.submitted_at == timedelta(seconds=60)
+
+
+async def test_a_running_job_says_who_has_it_and_how_far_it_is(desk, follow):
+    lease = await desk.running("a", worker="host-1")
+    await desk.heartbeat(lease, extend=60, progress=b'{"percent": 40}')
+    await desk.order("cancel", "a")
+    job = await follow("get", "a")
+    assert (job.state, job.worker, job.attempt, job.tries_left, job.revision) == (
+        State.RUNNING,
+        "host-1",
+        1,
+        2,
+        2,
+    )
+    assert job.progress == {"percent": 40}
+    assert job.lease_expires_at - job.heartbeat_at == timedelta(seconds=60)
+    assert recent(job.claimed_at)
+    assert recent(job.cancel_requested_at)
+
+
+async def test_a_finished_job_tells_its_story(desk, follow):
+    await desk.fail(await desk.running("a", rules="backoff=0:1:0"), "ValueError", "no luck", "line 1\nline 2")
+    await desk.complete(await desk.take("a", worker="host-2"), b'{"y": 2}')
+    job = await follow("get", "a")
+    assert (job.state, job.result, job.payload) == (State.COMPLETED, {"y": 2}, None)
+    first, second = job.attempts
+    assert (first.number, first.code, first.message, first.detail) == (
+        1,
+        "ValueError",
+        "no luck",
+        "line 1\nline 2",
+    )
+    assert (second.number, second.worker, second.code, second.message) == (2, "host-2", "completed", "")
+    assert first.claimed_at <= first.ended_at <= second.ended_at == job.finished_at
+
+
+async def test_a_large_payload_is_read_too(desk, follow):
+    await desk.submit("a", payload=b'"' + b"x" * 3000 + b'"')
+    assert (await follow("get", "a")).payload == "x" * 3000
+
+
+@pytest.mark.parametrize("payload", [b"plain words", b"\xff\xfe", b"{"])
+async def test_what_is_not_json_is_shown_as_text(desk, follow, payload):
+    await desk.submit("a", payload=payload)
+    assert (await follow("get", "a")).payload == payload.decode("utf-8", "replace")
+
+
+async def test_an_unknown_job_is_not_found(desk, follow):
+    with pytest.raises(NotFound, match="no job nobody"):
+        await follow("get", "nobody")
+    with pytest.raises(Invalid, match="id 'no good'"):
+        await follow("get", "no good")
+
+
+# lists
+
+
+async def populate(desk):
+    """Two jobs in each state."""
+    for i in "12":
+        await desk.submit(f"late{i}", rules=f"delay={i}0000")
+        await desk.complete(await desk.running(f"done{i}"))
+        await desk.fail(await desk.running(f"dead{i}"), again=False)
+        await desk.submit(f"gone{i}")
+        await desk.order("cancel", f"gone{i}")
+    for i in "12":
+        await desk.running(f"busy{i}")
+    for i in "12":
+        await desk.submit(f"wait{i}", queue=f"q{i}", task=f"t{i}")
+
+
+ALL = [
+    "late1",
+    "late2",
+    "wait1",
+    "wait2",
+    "busy1",
+    "busy2",
+    "done2",
+    "done1",
+    "dead2",
+    "dead1",
+    "gone2",
+    "gone1",
+]
+
+
+async def test_all_jobs_are_listed_state_by_state_and_the_finished_newest_first(desk, follow):
+    await populate(desk)
+    assert await pages(follow, 50) == [ALL]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 11, 12])
+async def test_pages_leave_nothing_out_and_repeat_nothing(desk, follow, limit):
+    await populate(desk)
+    found = await pages(follow, limit)
+    assert [job_id for page in found for job_id in page] == ALL
+    assert all(len(page) == limit for page in found[: 12 // limit])
+
+
+@pytest.mark.parametrize("state", list(State))
+async def test_a_list_may_be_of_one_state(desk, follow, state):
+    await populate(desk)
+    (page,) = await pages(follow, 50, state=state)
+    assert page == [job_id for job_id in ALL if (await follow("get", job_id)).state == state]
+    assert len(page) == 2
+
+
+async def test_a_list_may_be_of_one_queue_or_task(desk, follow):
+    await populate(desk)
+    assert await pages(follow, 50, queue="q1") == [["wait1"]]
+    assert await pages(follow, 50, task="t2") == [["wait2"]]
+    assert await pages(follow, 50, queue="q", state=State.QUEUED) == [[]]
+    assert await pages(follow, 50, queue="q", state=State.DEAD) == [["dead2", "dead1"]]
+    assert await pages(follow, 50, queue="q1", task="t2") == [[]]
+
+
+async def test_a_page_examines_a_thousand_jobs_at_most_and_may_be_short(desk, follow):
+    for i in range(0, 1200, 200):
+        await desk.submit(*(f"j{n:04}" for n in range(i, i + 200)), task="common")
+    await desk.submit("needle", task="rare")
+    first = await follow("list_jobs", task="rare", limit=5)
+    assert (first.jobs, first.cursor is not None) == ((), True)
+    second = await follow("list_jobs", task="rare", limit=5, cursor=first.cursor)
+    assert [job.id for job in second.jobs] == ["needle"]
+    assert PAGE_EXAMINED == 1000
+
+
+async def test_a_list_shows_no_large_things(desk, follow):
+    await desk.submit("a", payload=b'"' + b"x" * 3000 + b'"')
+    assert (await follow("list_jobs")).jobs[0].payload is None
+
+
+async def test_a_job_that_is_gone_is_left_out(desk, follow):
+    await desk.submit("a", "b")
+    desk.raw.delete(keys.job(desk.base, "a"))
+    assert await pages(follow, 50) == [["b"]]
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "a/b/c", "{x:0}/queued/5", "//", "{}/dead/-1"])
+async def test_a_cursor_from_elsewhere_is_invalid(desk, follow, cursor):
+    with pytest.raises(Invalid, match="cursor"):
+        await follow("list_jobs", cursor=cursor)
+
+
+# numbers
+
+
+async def test_the_numbers_are_those_of_the_jobs(desk, follow):
+    await populate(desk)
+    (stats,) = await follow("stats")
+    assert stats.states == dict.fromkeys(State, 2)
+    totals = {
+        "submitted": 12,
+        "completed": 2,
+        "failed": 2,
+        "dead": 2,
+        "cancelled": 2,
+        "released": 0,
+        "expired": 0,
+    }
+    assert stats.totals == totals | {"lease_lost": 0, "queue_full": 0, "forgotten": 0}
+    assert (stats.upkeep_at, stats.upkeep_by) == (None, None)
+    desk.elapse(30)
+    await desk.reap()
+    (stats,) = await follow("stats")
+    assert (stats.totals["expired"], stats.upkeep_by, recent(stats.upkeep_at)) == (2, "tick", True)
+
+
+async def test_the_queues_are_listed_with_what_waits_in_them(desk, follow):
+    await populate(desk)
+    assert [(queue.name, queue.queued) for queue in await follow("queues")] == [
+        ("q", 0),
+        ("q1", 1),
+        ("q2", 1),
+    ]
+
+
+async def test_an_empty_namespace_has_no_jobs_and_no_queues(desk, follow):
+    assert (await follow("list_jobs"), await follow("queues")) == (await follow("list_jobs", limit=1), [])
+    assert await pages(follow, 50) == [[]]
+    (stats,) = await follow("stats")
+    assert set(stats.states.values()) == {0}
+
+
+async def test_the_stream_is_read_from_where_one_left_off(desk):
+    await desk.submit("a")
+    (first,) = await desk.run(reads.events(desk.base, "0", 10))
+    assert first[1] == {"jobs": "a", "state": "queued", "code": "submitted"}
+    await desk.complete(await desk.take("a", worker="host-1"))
+    rest = await desk.run(reads.events(desk.base, first[0], 10))
+    assert [(e["state"], e["code"]) for _, e in rest] == [("running", "host-1"), ("completed", "completed")]
+    assert await desk.run(reads.events(desk.base, rest[-1][0], 10)) == []
+    assert len(await desk.run(reads.events(desk.base, "0", 2))) == 2

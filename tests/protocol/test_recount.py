@@ -1,0 +1,222 @@
+"""recount: what waits and runs in each queue is what its backlog says, also while jobs come and go."""
+
+import asyncio
+
+import pytest
+
+from sublet.connection.transport import follow
+from sublet.errors import Changed, Invalid, TooMany
+from sublet.operations.recount import recount
+from sublet.protocol import keys, verbs
+
+
+def stamp(desk):
+    found = desk.raw.xrevrange(keys.events(desk.base), count=1)
+    return found[0][0] if found else ""
+
+
+async def send(desk, *queues, how="mend", last=None):
+    return await desk.run(verbs.recount(desk.base, how, stamp(desk) if last is None else last, queues))
+
+
+def numbers(desk):
+    return desk.raw.hgetall(keys.backlog(desk.base))
+
+
+async def several(desk):
+    """Jobs in each unfinished state, with small and large payloads, in two queues; what the backlog says of them."""
+    await desk.submit("a", "b", payload=b"x" * 50)
+    await desk.submit("c", payload=b"x" * 2000, rules="delay=60000")
+    await desk.submit("d", queue="r", payload=b"xy")
+    await desk.running("e", "priority=9")
+    await desk.complete(await desk.running("f", "priority=9"))
+    return numbers(desk)
+
+
+async def test_what_is_right_is_left_as_it_is(desk):
+    await several(desk)
+    before = desk.everything()
+    found = await follow(desk.run, recount(desk.base))
+    assert (found.jobs, found.found, found.busy) == (5, [], False)
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize("wrong", [{"q jobs": "9"}, {"q bytes": "1"}, {"q running": "0"}, {"r jobs": "-1"}, {"q jobs": "spoiled"},
+                                   {"gone jobs": "3", "gone bytes": "70"}, {"gone running": "1"}])  # fmt: skip
+async def test_a_number_that_is_wrong_is_counted_anew(desk, wrong):
+    right = await several(desk)
+    desk.raw.hset(keys.backlog(desk.base), mapping=wrong)
+    found = await follow(desk.run, recount(desk.base, "look"))
+    assert numbers(desk) == right | wrong
+    assert await follow(desk.run, recount(desk.base)) == found
+    assert [queue for queue, _ in found.found] == [next(iter(wrong)).split()[0]]
+    assert numbers(desk) == right
+
+
+async def test_what_is_no_text_is_no_number_either(desk):
+    right = await several(desk)
+    desk.raw.hset(keys.backlog(desk.base), "q jobs", b"\xff")
+    ((queue, words),) = (await follow(desk.run, recount(desk.base))).found
+    assert (queue, words.split()[:2]) == ("q", ["recounted", "?"])
+    assert numbers(desk) == right
+
+
+async def test_a_backlog_that_was_lost_is_as_it_was(desk):
+    right = await several(desk)
+    desk.raw.delete(keys.backlog(desk.base))
+    assert [queue for queue, _ in (await follow(desk.run, recount(desk.base))).found] == ["q", "r"]
+    assert {name: n for name, n in numbers(desk).items() if n != "0"} == right
+
+
+async def test_what_was_counted_before_something_moved_is_refused(desk):
+    await desk.submit("a")
+    last = stamp(desk)
+    await desk.submit("b")
+    with pytest.raises(Changed, match="count again"):
+        await send(desk, ("q", 1, 2, 0), last=last)
+    assert await send(desk, ("q", 2, 4, 0)) == ["sound"]
+    assert await send(desk, ("q", 2, 5, 0), how="look") == ["recounted 2 4 0"]
+    assert await send(desk, ("q", 2, 5, 0)) == ["recounted 2 4 0"]
+    assert await send(desk, ("q", 2, 5, 0)) == ["sound"]
+
+
+async def test_what_is_no_count_is_refused(desk):
+    for queues in ([("q q", 1, 1, 1)], [("q", -1, 1, 1)], [("q", 1, "x", 1)], [("q", 1, 1, 1.5)]):
+        with pytest.raises(Invalid):
+            await send(desk, *queues)
+    with pytest.raises(Invalid):
+        await send(desk, how="try")
+    with pytest.raises(TooMany):
+        await send(desk, *[("q", 1, 1, 1)] * 101)
+
+
+async def test_while_jobs_come_and_go_the_count_is_exact(desk):
+    """Between any two calls of the count, others submit, claim and complete; what is written is what there is then."""
+    await several(desk)
+    desk.raw.hset(keys.backlog(desk.base), mapping={"q jobs": 70, "q bytes": 7, "r running": 7})
+    calls, busy = 0, True
+
+    async def run(call):
+        nonlocal calls
+        calls += 1
+        if calls < 12 and call.commands[0][0] != "EVALSHA":
+            await desk.submit(f"n{calls}", queue="r", payload=b"x" * calls)
+            (lease,) = await desk.claim(1, queues=("q", "r"))
+            await (desk.complete(lease) if calls % 2 else desk.release(lease, 60))
+        return await desk.run(call)
+
+    found = await follow(run, recount(desk.base))
+    busy = found.busy
+    assert not busy
+    assert {queue for queue, _ in found.found} == {"q", "r"}
+    assert (await follow(desk.run, recount(desk.base, "look"))).found == []
+
+
+async def test_where_too_much_moves_it_says_so_and_leaves_the_numbers(desk):
+    await several(desk)
+    desk.raw.hset(keys.backlog(desk.base), "q jobs", 70)
+
+    new = (f"n{i}" for i in range(10_000))
+
+    async def run(call):
+        if call.commands[0][0] == "EVALSHA":
+            await desk.submit(next(new), queue="r")
+        return await desk.run(call)
+
+    async with asyncio.timeout(30):
+        found = await follow(run, recount(desk.base))
+    assert (found.busy, found.found) == (True, [])
+    assert numbers(desk)["q jobs"] == "70"
+
+
+async def test_events_that_were_lost_meanwhile_are_noticed(desk):
+    """The stream is capped: what moved, and is told no more, is counted anew."""
+    await several(desk)
+    desk.raw.hset(keys.backlog(desk.base), "q jobs", 70)
+    asked = 0
+
+    async def run(call):
+        nonlocal asked
+        asked += call.commands[0][0] == "XRANGE"
+        if asked == 1 and call.commands[0][0] == "XRANGE":
+            await desk.order("cancel", "a")
+            await desk.submit("o", queue="r")
+            desk.raw.xtrim(keys.events(desk.base), maxlen=1, approximate=False)
+        return await desk.run(call)
+
+    assert (await follow(run, recount(desk.base))).busy is False
+    assert (await follow(desk.run, recount(desk.base, "look"))).found == []
+
+
+def pass_by(desk, n, keep=10_000):
+    """So many events of jobs that are not of these queues, in a stream that keeps so many."""
+    with desk.raw.pipeline(transaction=False) as pipe:
+        for i in range(n):
+            pipe.xadd(keys.events(desk.base), {"jobs": f"gone{i}", "state": "completed", "code": "completed"})
+        pipe.xtrim(keys.events(desk.base), maxlen=keep, approximate=False)
+        pipe.execute()
+
+
+@pytest.mark.parametrize("always", [False, True])
+async def test_what_was_mended_before_something_moved_is_told(desk, always):
+    """More queues than one call takes, all wrong, and a job moves after the first call: once, or each time."""
+    for i in range(150):
+        await desk.submit(f"j{i}", queue=f"q{i:03d}")
+    right = numbers(desk)
+    desk.raw.hset(keys.backlog(desk.base), mapping={f"q{i:03d} jobs": 7 for i in range(150)})
+    sent = 0
+
+    async def run(call):
+        nonlocal sent
+        if call.commands[0][0] == "EVALSHA":
+            sent += 1
+            if sent == 2 or (always and sent > 2):
+                pass_by(desk, 1)
+        return await desk.run(call)
+
+    found = await follow(run, recount(desk.base))
+    assert found.busy is always
+    assert [queue for queue, _ in found.found] == [f"q{i:03d}" for i in range(100 if always else 150)]
+    wrong = {name for name, n in right.items() if numbers(desk)[name] != n}
+    assert wrong == ({f"q{i:03d} jobs" for i in range(100, 150)} if always else set())
+
+
+async def test_thousands_of_moves_are_followed(desk):
+    await several(desk)
+    desk.raw.hset(keys.backlog(desk.base), "q jobs", 70)
+    walked = 0
+
+    async def run(call):
+        nonlocal walked
+        if call.commands[0][0] == "ZSCAN":
+            walked += 1
+            pass_by(desk, 2000)
+        return await desk.run(call)
+
+    found = await follow(run, recount(desk.base))
+    assert (found.busy, [queue for queue, _ in found.found]) == (False, ["q"])
+    assert walked == 4, "one walk is enough"
+
+
+async def test_a_long_walk_reads_the_events_before_they_are_cut_off(desk):
+    """More events pass than the stream keeps, and one of the first tells of a job that has moved."""
+    for i in range(30):
+        await desk.submit(f"j{i}", queue=f"q{i:03d}")
+    desk.raw.hset(keys.backlog(desk.base), "q029 jobs", 70)
+    walked = 0
+
+    async def run(call):
+        nonlocal walked
+        answer = await desk.run(call)
+        if call.commands[0][0] == "ZSCAN":
+            walked += 1
+            if walked == 3:
+                await desk.submit("late", queue="q000")
+            pass_by(desk, 50, keep=500)
+        return answer
+
+    found = await follow(run, recount(desk.base))
+    assert (found.busy, [queue for queue, _ in found.found]) == (False, ["q029"])
+    assert walked == 32, "one walk is enough"
+    assert numbers(desk)["q000 jobs"] == "2"
+    assert (await follow(desk.run, recount(desk.base, "look"))).found == []

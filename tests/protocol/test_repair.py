@@ -1,0 +1,658 @@
+"""repair: what is stored of a job says the same everywhere again, after keys were lost."""
+
+import random
+
+import pytest
+import redis
+
+from sublet.connection.transport import follow
+from sublet.errors import Invalid, NoNamespace, TooMany
+from sublet.operations import repair as repairs
+from sublet.operations.repair import Audit, audit, mend, repair
+from sublet.protocol import keys, verbs
+
+pytestmark = pytest.mark.timeout(120)
+
+
+async def look(desk, *seen):
+    return await desk.run(verbs.repair(desk.base, "look", seen))
+
+
+async def put_right(desk, *seen):
+    """Mend, and see that looking said the same and wrote nothing, and that nothing is left."""
+    before = desk.everything()
+    said = await look(desk, *seen)
+    assert desk.everything() == before
+    done = await desk.run(verbs.repair(desk.base, "mend", seen))
+    assert done == said
+    after = desk.everything()
+    assert await desk.run(verbs.repair(desk.base, "mend", seen)) == ["sound"] * len(seen)
+    assert desk.everything() == after
+    return done
+
+
+async def fixed(desk):
+    """Repair all of the partition."""
+    return await follow(desk.run, repair([desk.base]))
+
+
+def words(faults):
+    return sorted({fault.words.split(" ")[0].split(",")[0] for fault in faults})
+
+
+async def one_of_each(desk):
+    """A job in each state, in two queues; with keys, a schedule, a pool, a worker."""
+    await desk.fail(await desk.running("dead", "key=dead"), again=False)
+    await desk.complete(await desk.running("done", "key=done"))
+    await desk.submit("off", rules="key=off")
+    await desk.order("cancel", "off")
+    lease = await desk.running("held", "key=held", lease=1000)
+    await desk.fail(await desk.running("again", "backoff=60000:1:60000"))
+    await desk.submit("late", rules="delay=60000 key=late")
+    await desk.submit("a", "b", rules="priority=5", payload=b"x" * 2000)
+    await desk.submit("c", queue="r", rules="key=c window=60000", payload=b"x" * 50)
+    await desk.enlist("w")
+    await desk.put("s", slot=desk.now() + 10**6)
+    await desk.pool("p")
+    await desk.join("v")
+    return lease
+
+
+# one job
+
+
+async def test_a_healthy_namespace_is_sound_and_nothing_is_written(desk):
+    await one_of_each(desk)
+    for n in range(2):
+        await desk.submit(*(f"{n}j{i}" for i in range(125)))
+    names = list(desk.raw.scan_iter(match=f"{desk.base}*", count=1000))
+    before = desk.everything()
+    seen = await follow(desk.run, audit([desk.base]))
+    assert (seen.whole, seen.faults) == (True, [])
+    assert seen.looked > 500
+    ids = [name.partition(":job:")[2] for name in names if ":job:" in name]
+    for i in range(0, len(ids), 100):
+        some = ids[i : i + 100]
+        assert await desk.run(verbs.repair(desk.base, "mend", [("job", i) for i in some])) == ["sound"] * len(
+            some
+        )
+    assert await fixed(desk) == (seen, [])
+    assert desk.everything() == before
+
+
+@pytest.mark.real_server
+async def test_of_a_healthy_namespace_every_key_is_the_same_to_the_last_byte(desk, place):
+    await one_of_each(desk)
+    with redis.Redis.from_url(place.settings.redis_url) as client:
+        names = sorted(client.scan_iter(match=f"{desk.base}*", count=1000))
+        before = {name: client.dump(name) for name in names}
+        assert (await fixed(desk))[1] == []
+        assert before == {
+            name: client.dump(name) for name in sorted(client.scan_iter(match=f"{desk.base}*", count=1000))
+        }
+
+
+async def test_a_queued_job_that_its_queue_lost_is_put_at_its_end(desk):
+    await desk.submit("a", "b", "c")
+    desk.raw.zrem(keys.queue(desk.base, "q"), "a")
+    desk.raw.delete(keys.wake(desk.base, "q"))
+    (said,) = await put_right(desk, ("job", "a"))
+    assert said.startswith("placed queued ")
+    assert desk.members("queue:q") == ["b", "c", "a"]
+    assert desk.markers() == 1
+    assert desk.events()[-1] == ("a", "queued", "repaired")
+
+
+async def test_a_lost_queue_comes_back_in_the_order_in_which_its_jobs_were_submitted(desk):
+    ids = [f"j{i}" for i in range(30)]
+    await desk.submit(*ids)
+    for i, job_id in enumerate(ids):
+        desk.raw.hset(keys.job(desk.base, job_id), "spec", f"q t {1000 + i}\n{{}}")
+    await desk.submit("urgent", rules="priority=10")
+    desk.raw.delete(keys.queue(desk.base, "q"))
+    await fixed(desk)
+    assert desk.members("queue:q") == ["urgent", *(f"j{i}" for i in range(30))]
+
+
+async def test_jobs_of_one_moment_come_back_in_the_order_of_their_ids(desk):
+    """ULIDs, as clients make them, grow; what is walked through comes in any order."""
+    ids = [f"0-{i:026d}" for i in range(150)]
+    await desk.submit(*ids)
+    assert len({desk.job(each)["spec"].split()[2] for each in ids}) == 1
+    desk.raw.delete(keys.queue(desk.base, "q"))
+    await fixed(desk)
+    assert desk.members("queue:q") == ids
+
+
+async def test_a_repair_beside_a_server_that_goes_on_losing_keys_has_an_end(desk, monkeypatch):
+    """…also where each walk finds as much as it may take at once."""
+    monkeypatch.setattr(repairs, "FOUND", 1)
+    monkeypatch.setattr(repairs, "LIMIT", 7)
+    await desk.submit("a")
+    desk.raw.delete(keys.queue(desk.base, "q"))
+    mends = 0
+
+    async def run(call):
+        nonlocal mends
+        answer = await desk.run(call)
+        if call.commands[0][4:5] == ("mend",):
+            mends += 1
+            assert mends < 20
+            desk.raw.delete(keys.queue(desk.base, "q"))
+        return answer
+
+    seen, mended = await follow(run, repair([desk.base]))
+    assert (mends, len(mended), len(seen.faults)) == (7, 7, 1)
+
+
+@pytest.mark.parametrize("rule", ["tries=x", "backoff=1000:2", "at=zz", "delay=zz", "window=zz"])
+async def test_a_job_whose_header_cannot_be_is_left_where_it_stands(desk, rule):
+    await desk.submit("a", "b", rules="key=k")
+    await desk.submit("c")
+    spec = desk.job("a")["spec"]
+    desk.raw.hset(keys.job(desk.base, "a"), "spec", spec.replace("\n", f" {rule}\n", 1))
+    before = desk.everything()
+    seen, mended = await fixed(desk)
+    assert {(fault.name, fault.words) for fault in seen.faults} == {("a", "foreign")}
+    assert mended == []
+    assert desk.everything() == before
+    assert await look(desk, ("queue:q", "a"), ("dead", "a"), ("key:q|k", "a")) == ["foreign"] * 3
+
+
+async def test_what_an_enlist_left_that_stopped_half_way_is_removed(desk):
+    for name in ("w", "v"):
+        await desk.enlist(name)
+    for name in ("w", "half"):
+        desk.raw.hset(keys.worker(desk.base, name), mapping={"life": "x", "place": "", "about": "{}"})
+    desk.raw.hdel(keys.worker(desk.base, "v"), "enlisted_at")
+    desk.raw.zadd(keys.workers(desk.base), {"v": desk.now()})
+    assert await put_right(desk, ("worker", "w"), ("worker", "half"), ("worker", "v")) == [
+        "sound",
+        "lost",
+        "stray, lost",
+    ]
+    assert not desk.raw.exists(keys.worker(desk.base, "half"), keys.worker(desk.base, "v"))
+    assert list(desk.enlisted()) == ["w"]
+
+
+async def test_a_job_that_runs_and_whose_lease_was_lost_is_its_holders_while_that_is_heard_of(desk):
+    lease = await desk.running("a", lease=60)
+    desk.raw.delete(keys.structure(desk.base, "running"))
+    (said,) = await put_right(desk, ("job", "a"))
+    assert said.startswith("placed running ")
+    assert 29_000 < desk.score("running", "a") - desk.now() <= 30_000
+    assert await desk.heartbeat(lease) > desk.now()
+    assert await desk.complete(lease) == "completed"
+
+
+async def test_a_job_that_runs_and_whose_lease_was_lost_comes_back_if_its_holder_is_silent(desk):
+    lease = await desk.running("a", lease=60)
+    desk.raw.delete(keys.structure(desk.base, "running"))
+    desk.elapse(31)
+    await put_right(desk, ("job", "a"))
+    assert (await desk.take("a")).attempt == 2
+    assert await desk.complete(lease) == "LEASE_LOST"
+
+
+async def test_a_lease_that_is_put_back_ends_with_the_jobs_timeout(desk):
+    await desk.running("a", "timeout=1000")
+    desk.raw.delete(keys.structure(desk.base, "running"))
+    await put_right(desk, ("job", "a"))
+    assert desk.score("running", "a") - int(desk.job("a")["claimed_at"]) == 6000
+
+
+@pytest.mark.parametrize("state", ["scheduled", "completed", "dead", "cancelled"])
+async def test_the_moment_of_a_job_that_was_put_back_is_the_one_that_it_had(desk, state):
+    await one_of_each(desk)
+    shelf = keys.structure(desk.base, state)
+    before = dict(desk.raw.zrange(shelf, 0, -1, withscores=True))
+    assert before
+    desk.raw.delete(shelf)
+    assert await put_right(desk, *(("job", i) for i in before))
+    assert dict(desk.raw.zrange(shelf, 0, -1, withscores=True)) == pytest.approx(before, abs=5)
+
+
+async def test_what_stands_in_two_structures_is_left_in_the_one_that_its_state_names(desk):
+    await one_of_each(desk)
+    before = desk.everything()
+    for shelf in (*keys.STRUCTURES, "queue:q", "queue:r"):
+        desk.raw.zadd(keys.structure(desk.base, shelf), {"a": 1, "held": 1, "done": 1, "nobody": 1}, nx=True)
+    seen = await follow(desk.run, audit([desk.base]))
+    assert words(seen.faults) == ["gone", "stray"]
+    await fixed(desk)
+    assert desk.everything() == before
+
+
+async def test_what_is_left_of_a_job_is_removed_and_told(desk):
+    await desk.submit("a", "b")
+    desk.raw.hdel(keys.job(desk.base, "a"), "spec")
+    desk.raw.hset(keys.job(desk.base, "c"), "state", "queued")
+    await desk.submit("large", payload=b"x" * 2000)
+    desk.raw.hdel(keys.job(desk.base, "large"), "payload")
+    assert await put_right(desk, ("queue:q", "a"), ("job", "c"), ("queue:q", "large")) == [
+        "stray, lost",
+        "lost",
+        "stray, lost",
+    ]
+    assert (
+        desk.raw.exists(keys.job(desk.base, "a"), keys.job(desk.base, "c"), keys.job(desk.base, "large")) == 0
+    )
+    assert desk.members("queue:q") == ["b"]
+
+
+async def test_a_name_without_its_hash_is_a_job_that_is_gone_unless_it_had_ended(desk):
+    await one_of_each(desk)
+    for job_id in ("a", "late", "held", "done"):
+        desk.raw.delete(keys.job(desk.base, job_id))
+    desk.raw.zadd(keys.queue(desk.base, "r"), {"b": 1})
+    gone, stray = {"a", "late", "held"}, {"done", "b"}
+    seen = (await follow(desk.run, audit([desk.base]))).faults
+    assert ({f.name for f in seen if "gone" in f.words}, {f.name for f in seen if "stray" in f.words}) == (
+        gone,
+        stray,
+    )
+    seen, mended = await fixed(desk)
+    assert seen.faults == []
+    assert ({f.name for f in mended if f.is_lost}, {f.name for f in mended if "stray" in f.words}) == (
+        gone,
+        stray,
+    )
+
+
+@pytest.mark.parametrize("lose", ["token", "claimed_at", "rank", "worker", "tries_left"])
+async def test_a_job_that_runs_and_lost_a_part_of_its_lease_waits_again(desk, lose):
+    """…for whoever ends such a lease would stop in the middle."""
+    await desk.running("a", lease=1)
+    desk.raw.hdel(keys.job(desk.base, "a"), lose)
+    (said,) = await put_right(desk, ("job", "a"))
+    assert said.startswith("stray, restated, placed queued")
+    desk.elapse(2)
+    assert (await desk.take("a")).attempt == 2
+    assert desk.state("a") == "running"
+
+
+NONE = ["spoiled", "1 ", "0x1", "1e0", "1.0", "-1", "9" * 20]
+"""What is no number as the scripts write them; Lua's own reading takes most of these for one, and ZADD does not."""
+
+
+@pytest.mark.parametrize("rank", NONE)
+async def test_a_lease_whose_rank_is_none_ends_like_another(desk, rank):
+    """…in the middle of a reap there is no way back; and a repair before it sees that."""
+    for job_id in ("a", "b"):
+        await desk.running(job_id, lease=1)
+    desk.raw.hset(keys.job(desk.base, "a"), "rank", rank)
+    assert await look(desk, ("job", "a")) != ["sound"]
+    desk.elapse(2)
+    await desk.reap()
+    assert sorted(desk.members("queue:q")) == ["a", "b"]
+    assert desk.state("a") == "queued"
+
+
+@pytest.mark.parametrize("spoiled", NONE)
+@pytest.mark.parametrize("field", ["attempt", "tries_left"])
+async def test_a_jobs_number_that_is_none_is_put_right(desk, field, spoiled):
+    """One that waits begins anew with it; one that runs waits again."""
+    await desk.running("held")
+    await desk.submit("a")
+    for job_id in ("a", "held"):
+        desk.raw.hset(keys.job(desk.base, job_id), field, spoiled)
+    waits, ran = await put_right(desk, ("job", "a"), ("job", "held"))
+    assert (waits, ran.partition(" queued")[0]) == ("restated", "stray, restated, placed")
+    assert not any(field in desk.job(job_id) for job_id in ("a", "held"))
+    assert sorted(lease.id for lease in await desk.claim(5)) == ["a", "held"]
+
+
+async def test_a_job_that_lost_its_state_gets_the_one_that_its_fields_speak_of(desk):
+    await one_of_each(desk)
+    for job_id in ("a", "done", "dead"):
+        desk.raw.hset(keys.job(desk.base, job_id), "state", "nowhere")
+    await fixed(desk)
+    assert [desk.state(i) for i in ("a", "done", "dead")] == ["queued", "completed", "dead"]
+
+
+async def test_a_key_is_its_unfinished_jobs_and_no_other_jobs(desk):
+    lease = await one_of_each(desk)
+    before = desk.everything()
+    for name, holder in (
+        ("held", None),
+        ("late", "nobody"),
+        ("done", "done"),
+        ("dead", "dead"),
+        ("x", "nobody"),
+    ):
+        desk.raw.delete(keys.lock(desk.base, "q", name))
+        if holder:
+            desk.raw.set(keys.lock(desk.base, "q", name), holder)
+    desk.raw.delete(keys.lock(desk.base, "r", "c"))
+    seen, mended = await fixed(desk)
+    assert seen.faults == []
+    assert words(mended) == ["locked", "unlocked"]
+    before.pop(keys.lock(desk.base, "r", "c"))  # it may have ended by itself
+    assert desk.everything() == before
+    assert await desk.complete(lease) == "completed"
+
+
+async def test_a_key_that_another_unfinished_job_holds_stays_that_ones(desk):
+    await desk.submit("a", rules="key=k")
+    desk.raw.delete(keys.lock(desk.base, "q", "k"))
+    await desk.submit("b", rules="key=k")
+    assert await put_right(desk, ("job", "a"), ("job", "b"), ("key:q|k", "b")) == ["sound"] * 3
+
+
+async def test_a_queue_is_on_the_list_again(desk):
+    await desk.submit("a")
+    desk.raw.delete(keys.queues(desk.base))
+    await desk.submit("b")
+    desk.raw.delete(keys.queues(desk.base))
+    assert await put_right(desk, ("job", "a"), ("job", "b")) == ["listed", "sound"]
+    assert desk.raw.hgetall(keys.queues(desk.base)) == {"q": ""}
+
+
+async def test_a_namespace_whose_base_was_lost_is_first_come_first_served_again(desk):
+    await desk.submit("a", "b")
+    lease = await desk.running("held", "priority=1")
+    fence = int(lease.token.partition(".")[0])
+    desk.raw.delete(desk.base)
+    with pytest.raises(NoNamespace):
+        await look(desk, ("job", "a"))
+    assert words((await follow(desk.run, audit([desk.base]))).faults) == ["baseless"]
+    seen, mended = await fixed(desk)
+    assert (seen.faults, words(mended)) == ([], ["baseless", "numbered"])
+    assert int(desk.raw.hget(desk.base, "fence")) == fence
+    await desk.submit("c")
+    assert [each.id for each in await desk.claim(5)] == ["a", "b", "c"]
+
+
+async def test_a_foreign_key_in_a_jobs_place_is_left_alone(desk):
+    await desk.submit("a", "b")
+    desk.raw.delete(keys.job(desk.base, "a"))
+    desk.raw.set(keys.job(desk.base, "a"), "somebody's")
+    desk.raw.set(f"{desk.base}:queue:q2", "somebody's")
+    desk.raw.set(f"{desk.base}:else", "somebody's")
+    seen, _ = await fixed(desk)
+    assert {(fault.name, fault.words) for fault in seen.faults} == {
+        ("a", "foreign"),
+        (f"{desk.base}:queue:q2", "foreign"),
+    }
+    assert desk.raw.get(keys.job(desk.base, "a")) == "somebody's"
+    assert desk.members("queue:q") == ["b"]
+
+
+async def test_a_job_is_not_blamed_for_a_key_beside_it(desk):
+    """Only what is itself of a wrong type is named to be deleted; sound jobs wait for it, and are left as they are."""
+    await desk.submit("a", "b")
+    await desk.submit("c", queue="r", rules="key=k")
+    await desk.submit("d", queue="s")
+    lock = keys.lock(desk.base, "r", "k")
+    strange = [keys.queue(desk.base, "q"), lock, keys.wake(desk.base, "s")]
+    for name in strange:
+        desk.raw.delete(name)
+        desk.raw.hset(name, "somebody's", "1")
+    before = desk.everything()
+    seen, mended = await fixed(desk)
+    assert {fault.key for fault in seen.faults if fault.words == "foreign"} == set(strange)
+    assert {fault.name for fault in seen.faults if fault.words == "waits"} == {"a", "b", "c", "d"}
+    assert mended == []
+    assert desk.everything() == before
+    desk.raw.delete(*strange)
+    assert (await fixed(desk))[0].faults == []
+    assert desk.members("queue:q") == ["a", "b"]
+
+
+async def test_a_structure_of_a_wrong_type_stops_the_walk_in_words(desk):
+    await desk.submit("a")
+    desk.raw.set(keys.structure(desk.base, "dead"), "somebody's")
+    seen, mended = await fixed(desk)
+    assert ([(fault.name, fault.words) for fault in seen.faults], mended) == (
+        [(f"{desk.base}:dead", "foreign")],
+        [],
+    )
+
+
+# beside jobs
+
+
+async def test_workers_schedules_and_pools_have_both_their_halves_or_none(desk):
+    await one_of_each(desk)
+    await desk.enlist("lost")
+    await desk.put("gone", slot=5)
+    await desk.put("idle", slot=None)
+    await desk.pool("old")
+    await desk.join("u", pool="old")
+    slots = dict(desk.raw.zrange(keys.schedules(desk.base), 0, -1, withscores=True))
+    desk.raw.zrem(keys.workers(desk.base), "w")
+    desk.raw.delete(keys.worker(desk.base, "lost"), keys.schedule(desk.base, "gone"))
+    desk.raw.zrem(keys.schedules(desk.base), "s", "idle")
+    desk.raw.hdel(keys.pools(desk.base), "old")
+    seen, mended = await fixed(desk)
+    assert seen.faults == []
+    assert sorted({(fault.seen_in, fault.name, fault.words.partition(" ")[0]) for fault in mended}) == [
+        ("pool", "old", "lost"), ("schedule", "gone", "stray"), ("schedule", "idle", "placed"), ("schedule", "s", "placed"),
+        ("worker", "lost", "stray"), ("worker", "w", "placed"),
+    ]  # fmt: skip
+    slots.pop("gone")
+    assert dict(desk.raw.zrange(keys.schedules(desk.base), 0, -1, withscores=True)) == slots
+    assert sorted(desk.enlisted()) == ["u", "v", "w"]
+    assert not desk.raw.exists(keys.crew(desk.base, "old"))
+    assert desk.raw.exists(keys.crew(desk.base, "p"))
+
+
+async def test_a_schedules_slot_that_would_never_come_is_put_back(desk):
+    """The zset is an older one, of a time when the schedule was paused."""
+    never = 99999999999999
+    await desk.put("s", slot=5000)
+    await desk.put("paused", slot=5000, paused=True)
+    await desk.put("idle", slot=None)
+    register = keys.schedules(desk.base)
+    desk.raw.zadd(register, {"s": never})
+    assert await put_right(desk, *(("schedule", name) for name in ("s", "paused", "idle"))) == [
+        "placed schedules 5000", "sound", "sound",
+    ]  # fmt: skip
+    assert dict(desk.raw.zrange(register, 0, -1, withscores=True)) == {
+        "s": 5000,
+        "paused": never,
+        "idle": never,
+    }
+
+
+SCORES = ["inf", "-inf", "1e17"]
+"""What is no moment."""
+
+
+@pytest.mark.parametrize("score", SCORES)
+async def test_a_score_that_is_no_moment_counts_as_none(desk, score):
+    """…of jobs, workers and schedules: it is mended as one that is missing."""
+    await one_of_each(desk)
+    names = {"scheduled": "late", "running": "held", "completed": "done", "dead": "dead", "cancelled": "off"}
+    seen = [*(("job", name) for name in names.values()), ("job", "a"), ("worker", "w"), ("schedule", "s")]
+    names |= {"workers": "w", "schedules": "s"}
+    before = {shelf: desk.score(shelf, name) for shelf, name in names.items()}
+    for shelf, name in (*names.items(), ("queue:q", "a")):
+        desk.raw.zadd(keys.structure(desk.base, shelf), {name: float(score)})
+    said = await put_right(desk, *seen)
+    assert [words.rpartition(" ")[0] for words in said] == [
+        f"placed {shelf}" for shelf in (*list(names)[:5], "queued", *list(names)[5:])
+    ]
+    after = {shelf: desk.score(shelf, name) for shelf, name in names.items()}
+    assert after.pop("running") - desk.now() == pytest.approx(30_000, abs=5000)
+    before.pop("running")
+    assert after == pytest.approx(before, abs=1000)
+    assert desk.members("queue:q")[-1] == "a"
+    assert (await fixed(desk))[1] == []
+
+
+async def test_a_moment_that_is_the_last_one_is_left(desk):
+    await one_of_each(desk)
+    desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"late": 99999999999999})
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {"dead": 0})
+    assert await put_right(desk, ("job", "late"), ("job", "dead")) == ["sound", "sound"]
+
+
+async def test_a_worker_whose_name_cannot_be_is_removed(desk):
+    await desk.enlist("w")
+    desk.raw.hset(keys.worker(desk.base, "a b"), mapping={"life": "x", "enlisted_at": desk.now()})
+    desk.raw.zadd(keys.workers(desk.base), {"a b": desk.now()})
+    assert await put_right(desk, ("worker", "w"), ("worker", "a b")) == ["sound", "stray, lost"]
+
+
+async def test_what_no_script_writes_and_nobody_can_mend_is_told_and_left(desk):
+    """Names that are no text, settings that are none, a number of partitions that cannot be; and what is beside it is mended."""
+    await one_of_each(desk)
+    await desk.arrange("configure", "r", None, "jobs=7")
+    await desk.arrange("pause", "r")
+    desk.raw.zadd(keys.workers(desk.base), {b"\xff": desk.now()})
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {b"\xfe": desk.now()})
+    queues = keys.queues(desk.base)
+    odd = {b"\xff": "", "a b": "", "x": "xx yy=zz \n", "y": "1 configure jobs=zz", "z": "1 configure jobs=5x"}
+    desk.raw.hset(queues, mapping={**odd, "new": "3 configure later=5/s", "*": "1 configure dead=5"})
+    desk.raw.hset(desk.base, "partitions", "abc")
+    desk.raw.zrem(keys.queue(desk.base, "q"), "a")
+    seen, mended = await fixed(desk)
+    told = {
+        f"{queues} \ufffd",
+        *(f"{queues} {name}" for name in ("a b", "x", "y", "z")),
+        f"{desk.base} partitions",
+    }
+    assert {fault.key for fault in seen.faults} == told | {
+        f"{desk.base}:workers \ufffd",
+        f"{desk.base}:dead \ufffd",
+    }
+    assert words(seen.faults) == ["foreign"]
+    assert [(fault.name, fault.words.partition(" ")[0]) for fault in mended] == [("a", "placed")]
+    desk.raw.hdel(queues, *odd)
+    desk.raw.hdel(desk.base, "partitions")
+    desk.raw.zrem(keys.workers(desk.base), b"\xff")
+    desk.raw.zrem(keys.structure(desk.base, "dead"), b"\xfe")
+    assert (await fixed(desk))[0].faults == []
+    await desk.run(verbs.init(desk.base))
+
+
+# the call
+
+
+async def test_what_is_not_as_it_must_be_is_refused(desk):
+    for how, seen in (
+        ("try", [("job", "a")]),
+        ("look", [("jobs", "a")]),
+        ("mend", [("queue:", "a")]),
+        ("", []),
+    ):
+        with pytest.raises(Invalid):
+            await desk.run(verbs.repair(desk.base, how, seen))
+    with pytest.raises(TooMany):
+        await desk.run(verbs.repair(desk.base, "look", [("job", "a")] * 101))
+
+
+async def test_a_walk_that_may_not_look_at_everything_says_so(desk):
+    await desk.submit(*(f"j{i}" for i in range(150)))
+    for i in range(6):
+        await desk.submit(*(f"{i}j{n}" for n in range(150)))
+    seen = await follow(desk.run, audit([desk.base], 200))
+    assert seen.whole is False
+    assert 200 <= seen.looked <= 1200
+
+
+async def test_a_job_that_has_moved_since_it_was_found_is_left_alone(desk):
+    """The fault was there when somebody looked; the script goes by what it sees."""
+    await desk.submit("a", "b")
+    desk.raw.zrem(keys.queue(desk.base, "q"), "a")
+    faults = (await follow(desk.run, audit([desk.base]))).faults
+    desk.raw.zadd(keys.queue(desk.base, "q"), {"a": 1})
+    lease = await desk.take("a")
+    before = desk.everything()
+    assert await follow(desk.run, mend(desk.base, faults, 1)) == []
+    assert desk.everything() == before
+    assert await desk.complete(lease) == "completed"
+
+
+# any key may be lost
+
+
+def keys_of(desk):
+    return sorted(
+        name for name in desk.raw.scan_iter(match=f"{desk.base}*", count=1000) if ":claim:" not in name
+    )
+
+
+async def whole(desk):
+    """Every job that is left is in its structure, alone; every entry has a job; keys are held by their own."""
+    ids = [name.partition(":job:")[2] for name in keys_of(desk) if ":job:" in name]
+    assert all([desk.state(i) for i in ids])
+    listed = desk.raw.hkeys(keys.queues(desk.base))
+    shelves = [*keys.STRUCTURES, *(f"queue:{name}" for name in listed)]
+    assert sorted(i for shelf in shelves for i in desk.members(shelf)) == sorted(ids)
+    assert (await follow(desk.run, audit([desk.base]))) == Audit(pytest.approx(1, abs=10**6), True, [])
+    return ids
+
+
+async def test_any_key_may_be_lost_and_what_is_left_goes_on(desk):
+    """Each key in turn is deleted; after the repair all jobs but the one that was lost are there, and those that wait are run."""
+    await one_of_each(desk)
+    for name in keys_of(desk):
+        desk.raw.delete(*keys_of(desk))
+        await desk.run(verbs.init(desk.base))
+        await one_of_each(desk)
+        before = {key.partition(":job:")[2] for key in keys_of(desk) if ":job:" in key}
+        desk.raw.delete(name)
+        await fixed(desk)
+        left = set(await whole(desk))
+        assert before - left == ({name.partition(":job:")[2]} if ":job:" in name else set()), name
+        desk.elapse(3600)
+        await desk.reap()
+        claimed = {lease.id for lease in await desk.claim(20, queues=("q", "r"))}
+        assert claimed == left & {"a", "b", "c", "held", "again", "late"}, name
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_fields_and_entries_may_be_lost_or_be_too_many(desk, seed):
+    """Fields of jobs, entries, whole keys, at random: after the repair the invariants hold, and no verb stops."""
+    chance = random.Random(seed)
+    await one_of_each(desk)
+    await desk.submit(*(f"j{i}" for i in range(20)), rules="key=same tries=1" if seed % 2 else "")
+    await desk.claim(5, lease=2)
+    for _ in range(40):
+        name = chance.choice(keys_of(desk))
+        kind = desk.raw.type(name)
+        if chance.random() < 0.15 and name != desk.base:
+            desk.raw.delete(name)
+        elif kind == "hash":
+            desk.raw.hdel(name, chance.choice(sorted(desk.raw.hkeys(name))))
+        elif kind == "zset" and chance.random() < 0.5:
+            desk.raw.zrem(name, chance.choice(desk.raw.zrange(name, 0, -1)))
+        elif kind == "zset":
+            desk.raw.zadd(
+                name,
+                {chance.choice(["a", "held", "done", "j3", "nobody", "s", "w"]): chance.randrange(10**6)},
+            )
+    if not desk.raw.hget(desk.base, "layout"):
+        desk.raw.delete(desk.base)
+    await fixed(desk)
+    ids = await whole(desk)
+    desk.elapse(4000)
+    await desk.reap()
+    while leases := await desk.claim(20, queues=("q", "r")):
+        assert [await desk.complete(lease) for lease in leases] == ["completed"] * len(leases)
+    assert {desk.state(i) for i in ids if desk.raw.exists(keys.job(desk.base, i))} <= {
+        "completed",
+        "dead",
+        "cancelled",
+    }
+
+
+async def test_a_key_with_a_window_that_lost_its_end_is_free_when_its_job_is_over(desk):
+    """…and one that is not its job's is free at once."""
+    lease = await desk.running("a", "key=k window=60000")
+    lock = keys.lock(desk.base, "q", "k")
+    desk.raw.set(lock, "a")
+    desk.raw.set(keys.lock(desk.base, "q", "other"), "a")
+    assert await put_right(desk, ("key:q|k", "a"), ("key:q|other", "a")) == ["sound", "unlocked"]
+    await desk.complete(lease)
+    assert await put_right(desk, ("key:q|k", "a")) == ["unlocked"]
+    (again,) = await desk.submit("b", rules="key=k window=60000")
+    assert again.created
+
+
+async def test_a_key_with_a_window_outlives_its_job(desk):
+    await desk.complete(await desk.running("a", "key=k window=60000"))
+    assert await put_right(desk, ("job", "a"), ("key:q|k", "a")) == ["sound"] * 2
+    assert desk.raw.get(keys.lock(desk.base, "q", "k")) == "a"

@@ -1,0 +1,51 @@
+"""resume: hand out the jobs of a paused queue again."""
+
+import pytest
+
+from sublet.errors import Changed
+
+
+async def test_the_jobs_are_handed_out_again_in_their_order(desk):
+    await desk.submit("a", "b")
+    await desk.arrange("pause")
+    await desk.submit("first", rules="priority=9")
+    assert await desk.arrange("resume") == "resumed"
+    assert [lease.id for lease in await desk.claim(5)] == ["first", "a", "b"]
+
+
+async def test_a_worker_is_woken_if_there_is_work(desk):
+    await desk.arrange("pause")
+    await desk.submit("a")
+    assert desk.markers() == 0
+    await desk.arrange("resume")
+    assert desk.markers() == 1
+
+
+async def test_nobody_is_woken_for_an_empty_queue(desk):
+    await desk.arrange("pause")
+    await desk.arrange("resume")
+    assert desk.markers() == 0
+
+
+async def test_a_queue_that_is_not_paused_stays_so(desk):
+    await desk.submit("a")
+    assert await desk.arrange("resume") == "resumed"
+    assert desk.raw.hget(f"{desk.base}:queues", "q") == "1 resume"
+    assert desk.markers() == 1
+
+
+async def test_a_late_copy_of_the_order_does_not_resume_again(desk):
+    await desk.arrange("pause")
+    await desk.arrange("resume")
+    await desk.arrange("pause")
+    with pytest.raises(Changed, match="at revision 3, not 1"):
+        await desk.arrange("resume", "q", 1)
+    await desk.submit("a")
+    assert await desk.claim() == []
+
+
+async def test_limits_outlive_pause_and_resume(desk):
+    await desk.arrange("configure", "q", None, "jobs=5 bytes=100")
+    await desk.arrange("pause")
+    await desk.arrange("resume")
+    assert desk.raw.hget(f"{desk.base}:queues", "q") == "3 resume jobs=5 bytes=100"

@@ -1,0 +1,175 @@
+"""schedule: have a job submitted at every slot of a plan; or, without a plan, no more."""
+
+import pytest
+
+from sublet.errors import Changed, Invalid, NotFound
+from sublet.protocol import keys
+from sublet.schedules import firing
+from tests.conftest import SCHEDULE
+
+NEVER = 99999999999999
+
+
+def due(desk, name="s"):
+    return desk.raw.zscore(keys.schedules(desk.base), name)
+
+
+async def remove(desk, revision=1, name="s", slot=""):
+    return await desk.run(firing.unschedule(desk.base, name, revision, slot))
+
+
+async def test_a_schedule_is_kept_as_it_was_put_and_comes_when_it_is_due(desk):
+    assert await desk.put(slot=5000, due=6000, rules="tries=2 priority=-5", overlap="queue") == "created"
+    kept = desk.schedule()
+    made = {kept.pop(name) for name in ("made_at", "changed_at")}
+    assert kept == {
+        "revision": "1", "plan": "{}", "queue": "q", "task": "t", "rules": "tries=2 priority=-5", "overlap": "queue",
+        "paused": "0", "slot": "5000", "payload": "{}", "held": "", "answer": "",
+    }  # fmt: skip
+    assert len(made) == 1
+    assert due(desk) == 6000
+
+
+async def test_the_same_put_again_gets_the_same_answer_and_changes_nothing(desk):
+    assert await desk.put() == "created"
+    before = desk.everything()
+    assert await desk.put() == "created"
+    assert desk.everything() == before
+    assert await desk.put("s", 1, task="other") == await desk.put("s", 1, task="other") == "changed"
+
+
+@pytest.mark.parametrize("revision", [0, 2, 99])
+async def test_a_change_names_the_revision_that_it_saw(desk, revision):
+    await desk.put()
+    before = desk.everything()
+    with pytest.raises(Changed, match=f"at revision 1, not {revision}: look again"):
+        await desk.put("s", revision, task="other")
+    with pytest.raises(Changed, match="look again"):
+        await remove(desk, revision)
+    assert desk.everything() == before
+
+
+async def test_a_change_may_name_the_slot_that_it_saw(desk):
+    await desk.put(slot=1000)
+    (pick,) = (await desk.pick()).picks
+    await desk.fire(pick, 1000, then=2000)
+    for change in (desk.put("s", 1, was="1000", slot=1000, task="other"), remove(desk, slot="1000")):
+        with pytest.raises(Changed, match="schedule s has fired since: look again"):
+            await change
+    assert desk.schedule()["slot"] == "2000"
+    assert await desk.put("s", 1, was="2000", slot=2000, task="other") == "changed"
+
+
+async def test_one_that_moves_here_goes_on_counting(desk):
+    assert await desk.put(elsewhere=7) == await desk.put(elsewhere=7) == "created"
+    assert desk.schedule()["revision"] == "8"
+    with pytest.raises(Changed, match=r"at revision 8, not 0\+6: look again"):
+        await desk.put(elsewhere=6)
+    assert await desk.put("s", 8, task="other") == "changed"
+
+
+async def test_one_that_is_put_after_a_removal_goes_on_counting_so_no_late_copy_harms_it(desk):
+    """Also where the name was another's: what was removed last counts for all, so that nothing of a name need be kept."""
+    await desk.put()
+    await desk.put("s", 1, task="other")
+    assert await remove(desk, 2) == "removed"
+    assert await desk.put() == await desk.put() == "created"
+    assert desk.schedule()["revision"] == "3"
+    before = desk.everything()
+    for late in (remove(desk, 2), desk.put("s", 1, task="other"), desk.put("s", 2, paused=True)):
+        with pytest.raises(Changed, match="at revision 3, not"):
+            await late
+    assert desk.everything() == before
+    await desk.put("another", elsewhere=7)
+    assert await remove(desk, 8, "another") == "removed"
+    assert await desk.put() == "created", "the answer to the same put, sent again"
+    assert desk.everything()[desk.base]["removed"] == "8"
+    assert await remove(desk, 3) == "removed"
+    assert desk.everything()[desk.base]["removed"] == "8"
+    assert await desk.put(elsewhere=3) == "created"
+    assert desk.schedule()["revision"] == "9"
+
+
+async def test_what_is_not_there_is_at_revision_0(desk):
+    with pytest.raises(Changed, match="at revision 0, not 3"):
+        await desk.put("s", 3)
+    assert desk.schedule() == {}
+
+
+async def test_a_change_keeps_what_was_counted_and_lets_go_of_what_it_waited_for(desk):
+    await desk.put(overlap="queue")
+    (pick,) = (await desk.pick()).picks
+    await desk.fire(pick, 1000, missed=4, then=2000)
+    desk.raw.zadd(keys.schedules(desk.base), {"s": 1})
+    (pick,) = (await desk.pick()).picks
+    assert await desk.fire(pick, 2000, then=3000) == "held"
+    assert desk.schedule()["held"] == "0-s:1000"
+    await desk.put("s", 1, slot=4000, overlap="allow")
+    kept = desk.schedule()
+    assert (kept["fired"], kept["missed"], kept["held"], kept["last_id"], kept["slot"]) == (
+        "1",
+        "4",
+        "",
+        "0-s:1000",
+        "4000",
+    )
+
+
+async def test_a_schedule_that_is_paused_or_has_no_slot_to_come_never_comes(desk):
+    await desk.put(paused=True)
+    await desk.put("ended", slot=None)
+    assert {due(desk), due(desk, "ended")} == {NEVER}
+    assert (await desk.pick()).picks == []
+    assert not (await desk.ask()).come
+    await desk.put("s", 1, paused=False)
+    assert [pick.name for pick in (await desk.pick()).picks] == ["s"]
+
+
+async def test_a_removed_schedule_is_gone_and_its_jobs_stay(desk):
+    await desk.put()
+    (pick,) = (await desk.pick()).picks
+    await desk.fire(pick, 1000, then=2000)
+    assert await remove(desk) == await remove(desk) == "removed"
+    assert (desk.schedule(), due(desk), desk.members("queue:q")) == ({}, None, ["0-s:1000"])
+    assert await desk.complete(await desk.take("0-s:1000")) == "completed"
+    assert (desk.schedule(), due(desk)) == ({}, None), "the end of its job brings nothing back"
+
+
+async def test_what_never_was_cannot_be_removed(desk):
+    with pytest.raises(NotFound, match="no schedule s"):
+        await remove(desk, 0)
+
+
+async def test_what_a_schedule_may_hold_it_holds(desk):
+    assert (
+        await desk.put("n" * 40, plan=b"p" * 4096, payload=b"x" * 262_144, slot=99999999999998) == "created"
+    )
+    assert desk.raw.hstrlen(keys.schedule(desk.base, "n" * 40), "payload") == 262_144
+
+
+BAD = [
+    {"name": ""}, {"name": "n" * 41}, {"name": "a b"}, {"name": "ä"}, {"plan": b"p" * 4097}, {"payload": b"x" * 262_145},
+    {"overlap": ""}, {"overlap": "maybe"}, {"paused": 2}, {"paused": -1}, {"slot": -1}, {"slot": 1.5}, {"slot": "nan"},
+    {"slot": 10**14}, {"due": ""}, {"due": "soon"}, {"queue": ""}, {"queue": "a b"}, {"queue": "q" * 129}, {"task": ""},
+    {"rules": "delay=5"}, {"rules": "at=5"}, {"rules": "key=k"}, {"rules": "schedule=s"}, {"rules": "trace=0af7"},
+    {"rules": "priority=101"}, {"rules": "tries=0"}, {"rules": "tries=1 tries=2"}, {"rules": "tries=1  timeout=5"},
+    {"rules": "timeout=soon"}, {"rules": "backoff=1"}, {"rules": "retention=-1"}, {"rules": "x" * 200},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong", BAD, ids=lambda wrong: "-".join(f"{k}={str(v)[:12]}" for k, v in wrong.items())
+)
+async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong):
+    before = desk.everything()
+    what = {"name": "s", "slot": 5, "due": 5, **SCHEDULE, **wrong}
+    with pytest.raises(Invalid):
+        await desk.run(firing.schedule(desk.base, what.pop("name"), 0, **what))
+    assert desk.everything() == before
+
+
+async def test_a_schedule_of_10_000_is_put_and_found_like_the_first(desk):
+    desk.raw.zadd(keys.schedules(desk.base), {f"n{i}": desk.now() + 10**7 for i in range(10_000)})
+    assert await desk.put() == "created"
+    assert [pick.name for pick in (await desk.pick()).picks] == ["s"]
+    assert (await desk.ask()).come is False

@@ -1,0 +1,413 @@
+"""A key of a wrong type, whoever wrote it: a verb does all it does, or says so and has changed nothing (a part of every verb)."""
+
+import re
+
+import pytest
+
+from sublet import NotFound, Unfit
+from sublet.model import Beat, Card, Completion, Failure, Note, Release, Submission
+from sublet.operations import pools
+from sublet.operations.inconsistencies import odd
+from sublet.protocol import keys, reads, verbs
+from sublet.protocol.scripts import NAMES, Call
+from sublet.schedules import firing
+from sublet.schedules.firing import Shot
+from tests.conftest import SCHEDULE
+
+VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "unschedule", "unpool"]
+"""What `reconcile` does without a lease, `strike`, is told apart: it touches other keys. So is a removal."""
+EVERYWHERE = ":(job|key|claim|worker:silent|schedule:)"
+UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):",
+             "repair": ":(worker|schedule):"}  # fmt: skip
+"""Keys of a wrong type that are passed over: by every verb, and by some."""
+
+
+async def scene(desk):
+    """A namespace with something in every structure, and calls that touch as much of it as they can."""
+    await desk.fail(await desk.running("dead", "key=dead"), again=False)
+    await desk.complete(await desk.running("done", "retention=60000"))
+    desk.elapse(100)
+    held = [
+        await desk.running(job_id, "key=" + job_id, lease=1000, worker="w") for job_id in ("held", "also")
+    ]
+    await desk.submit("third", queue="r", rules="key=third")
+    held += await desk.claim(queues=("r",), lease=1000)
+    for name in ("one", "two"):
+        await desk.put(name, overlap="queue", payload=b"x" * 2000)
+    one, two = (await desk.pick()).picks
+    await desk.fire(one, 1000, then=2000)
+    held += await desk.claim(lease=1000)
+    (one,) = (await desk.pick()).picks
+    assert await desk.fire(one, 2000, then=3000) == "held"
+    desk.raw.zadd(keys.schedules(desk.base), {"one": 1, "two": 1})
+    await desk.pool("p", 0, "queues=q,r invoker=none slots=1")
+    desk.raw.zadd(keys.summons(desk.base, "p"), {"s" * 22 + ".9": desk.now() + 10**6, "old": 1})
+    await desk.submit("late", rules="delay=1900")
+    await desk.ask(0, queues=("none",), worker="other", claim_id="m" * 22)
+    await desk.running("lost", lease=1)
+    await desk.submit("soon", queue="s", rules="delay=1000")
+    desk.elapse(1.1)
+    await desk.submit("waiting", "next", payload=b"x" * 2000)
+    await desk.submit("elsewhere", queue="r")
+    await desk.watch("held")
+    await desk.enlist("silent")
+    desk.raw.zadd(keys.workers(desk.base), {"silent": 1})
+    await desk.join("w")
+    seen = [
+        ("job", "waiting"),
+        ("queue:r", "held"),
+        ("key:q|dead", "dead"),
+        ("worker", "w"),
+        ("schedule", "one"),
+        ("pool", "p"),
+    ]
+    submissions = [
+        Submission("new", "q", "t", "key=new", b"{}"),
+        Submission("newer", "r", "t", "delay=1", b"x" * 2000),
+    ]
+    return {
+        "submit": verbs.submit(desk.base, submissions),
+        "claim": verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=1, n=5, queues=["q", "r"]),
+        "heartbeat": verbs.heartbeat(desk.base, [Beat(lease, b"1") for lease in held], lease=30),
+        "complete": verbs.complete(desk.base, [Completion(lease, b"1") for lease in held]),
+        "fail": verbs.fail(
+            desk.base, [Failure(lease, "Boom", "m", "d", again=lease.id != "also") for lease in held]
+        ),
+        "release": verbs.release(desk.base, [Release(lease, 0, "why") for lease in held]),
+        "cancel": verbs.cancel(desk.base, "waiting", 0),
+        "retry": verbs.retry(desk.base, "dead", 1),
+        "promote": verbs.promote(desk.base, "late", 0),
+        "reap": verbs.reap(desk.base, limit=10, by="tick"),
+        "prune": verbs.prune(desk.base, limit=10),
+        "watch": verbs.watch(desk.base, ["waiting", "held", "dead"]),
+        "pause": verbs.pause(desk.base, "q", 0),
+        "resume": verbs.resume(desk.base, "q", 0),
+        "configure": verbs.configure(desk.base, "q", 0, "jobs=5"),
+        "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
+        "enlist": verbs.enlist(desk.base, Card("w", "2", "place", b"{}", "p", "s" * 22 + ".9")),
+        "drain": verbs.drain(desk.base, "w", "1"),
+        "reconcile": verbs.reconcile(desk.base, "w", "1", [(lease.id, lease.attempt) for lease in held]),
+        "strike": verbs.reconcile(desk.base, "w", "1", []),
+        "schedule": firing.schedule(desk.base, "one", 1, **SCHEDULE, slot=5, due=5),
+        "unschedule": firing.unschedule(desk.base, "one", 1),
+        "pick": firing.pick(desk.base),
+        "fire": firing.fire(
+            desk.base, "tick", [Shot(one, [], 3, 9000, 9000), Shot(two, [1000], 0, None, None)]
+        ),
+        "pool": pools.pool(desk.base, "p", 1, "queues=q invoker=http", "there"),
+        "unpool": pools.pool(desk.base, "p", 1, "", ""),
+        "summon": pools.summon(desk.base, "p", summons="z" * 22, n=5, leaver="w"),
+        "complain": pools.complain(desk.base, "p", summons="s" * 22 + ".9", n=1, words="it is away"),
+        "repair": verbs.repair(desk.base, "mend", seen),
+        "recount": verbs.recount(
+            desk.base, "mend", desk.raw.xrevrange(keys.events(desk.base), count=1)[0][0], [("q", 9, 9, 9)]
+        ),
+    }
+
+
+TRACE = """
+local given = redis
+local function traced(f) return function(command, ...)
+  for _, word in ipairs({...}) do
+    if string.sub(word, 1, #KEYS[1]) == KEYS[1] then given.call('SADD', 'trace', word) end
+  end
+  return f(command, ...)
+end end
+local redis = {error_reply = given.error_reply, call = traced(given.call), pcall = traced(given.pcall)}
+"""
+
+
+async def touched(desk, verb):
+    """The keys that a verb reads or writes in this scene."""
+    call = (await scene(desk))[verb]
+    desk.raw.delete("trace")
+    await desk.run(Call((("EVAL", TRACE + call.text, *call.commands[0][2:]),), call.read))
+    found = {key.removeprefix(desk.base) for key in desk.raw.smembers("trace")}
+    desk.raw.delete("trace")
+    return sorted(found - {":", ":ended"})  # the one is a key that is never there, the other a channel
+
+
+def spoil(desk, key):
+    """Put something of another type there."""
+    was = desk.raw.type(key)
+    desk.raw.delete(key)
+    if was == "set":
+        desk.raw.set(key, "of a wrong type")
+    else:
+        desk.raw.sadd(key, "of a wrong type")
+
+
+def clear(desk):
+    desk.raw.delete(*desk.raw.scan_iter(match=f"{desk.base}*", count=1000))
+    return desk.run(verbs.init(desk.base))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_key_of_a_wrong_type_leaves_nothing_half_written(desk, verb):
+    """Each key that the verb touches is spoiled in turn: it raises and nothing has changed, or it does the rest of its work."""
+    spoiled = await touched(desk, verb)
+    assert len(spoiled) > 5
+    for name in spoiled:
+        await clear(desk)
+        call = (await scene(desk))[verb]
+        desk.raw.persist(f"{desk.base}:alarm")  # on a busy machine it could go while we look
+        spoil(desk, desk.base + name)
+        before = everything(desk)
+        error = await raised(desk, call)
+        if error:
+            assert isinstance(error, NotFound) or "(WRONGTYPE)" in str(error), (name, error)
+            assert everything(desk) == before, (
+                f"{verb} wrote something before it found {name} of a wrong type"
+            )
+        else:
+            passed = re.match(EVERYWHERE, name) or re.match(passed_over(verb), name)
+            assert passed, f"{verb} did not notice that {name} is of a wrong type"
+            if everything(desk) != before:
+                assert_whole(desk, name)
+
+
+def passed_over(verb):
+    """What a verb does not need, beside what is nobody's."""
+    if verb in ("claim", "complete", "fail", "release", "cancel", "reconcile"):
+        return ":schedules"  # what it has to say of a schedule goes nowhere
+    return UNNOTICED.get(verb) or "$"
+
+
+async def raised(desk, call):
+    """What a call raises, if anything."""
+    try:
+        await desk.run(call)
+    except (Unfit, NotFound) as error:
+        return error
+
+
+def everything(desk):
+    sets = {
+        key: desk.raw.smembers(key)
+        for key in desk.raw.scan_iter(match=f"{desk.base}*")
+        if desk.raw.type(key) == "set"
+    }
+    lost = {key: desk.raw.delete(key) for key in sets}
+    found = desk.everything() | sets
+    for key in lost:
+        desk.raw.sadd(key, *sets[key])
+    return found
+
+
+def assert_whole(desk, spoiled):
+    """Every job that is left is in the one structure that its state names, and the backlog is what waits and runs."""
+    ids = [
+        key.partition(":job:")[2]
+        for key in desk.raw.scan_iter(match=f"{desk.base}:job:*")
+        if desk.raw.type(key) == "hash"
+    ]
+    states = {job_id: desk.state(job_id) for job_id in ids}
+    assert all(states.values())
+    for queue in ("q", "r", "s"):
+        waiting = [
+            i
+            for i in ids
+            if states[i] in ("scheduled", "queued", "running") and desk.job(i)["spec"].startswith(queue)
+        ]
+        gone = spoiled.startswith(":job:") and desk.backlog(queue)[0] > len(waiting)
+        assert desk.backlog(queue)[0] == len(waiting) + gone
+
+
+async def test_a_claim_passes_over_what_is_no_job(desk):
+    """A foreign key in a job's place blocks nothing: the id is let go, the next job is taken, the next worker is woken."""
+    await desk.submit("a", "b", "c")
+    spoil(desk, keys.job(desk.base, "a"))
+    desk.raw.delete(keys.wake(desk.base, "q"))
+    assert await desk.claim(1) == []
+    assert desk.members("queue:q") == ["b", "c"]
+    assert desk.markers() == 1
+    assert (await desk.take("b")).attempt == 1
+
+
+FIELDS = [
+    "attempt=x",
+    "attempt=inf",
+    "tries_left=nan",
+    "claimed_at=x",
+    "claimed_at=",
+    "rank=nan",
+    "rank=",
+    "worker=",
+]
+"""Fields of a job that somebody has written, or removed."""
+WORDS = [
+    "backoff=1000:2",
+    "backoff=1:1.2.3:1",
+    "at=zz",
+    "delay=zz",
+    "tries=x",
+    "retention=x",
+    "timeout=x",
+    "priority=x",
+]
+"""…and words of its header."""
+
+
+def spoil_job(desk, what):
+    name, _, value = what.partition("=")
+    spoiled = keys.job(desk.base, "spoiled")
+    if what in WORDS:
+        desk.raw.hset(spoiled, "spec", desk.job("spoiled")["spec"].replace("\n", f" {what}\n", 1))
+    elif value:
+        desk.raw.hset(spoiled, name, value)
+    else:
+        desk.raw.hdel(spoiled, name)
+
+
+@pytest.mark.parametrize("state", ["queued", "returned", "lost", "held"])
+@pytest.mark.parametrize("what", FIELDS + WORDS)
+async def test_a_job_that_somebody_spoiled_stops_no_other(desk, what, state):
+    """Nothing raises between two writes: the job goes on with what is usual, and its neighbours in the same call, too."""
+    await desk.submit("before", "spoiled", "after")
+    held = [] if state == "queued" else await desk.claim(3, lease=60 if state == "held" else 1)
+    if state == "lost":
+        desk.raw.hset(keys.job(desk.base, "spoiled"), "streak", "lease_expired 1")  # a backoff is next
+    spoil_job(desk, what)
+    if state == "held":
+        beats = await desk.run(verbs.heartbeat(desk.base, [Beat(lease, b"1") for lease in held], lease=30))
+        assert [type(answer) for answer in beats] == [int] * 3
+        said = await desk.run(
+            verbs.fail(desk.base, [Failure(lease, "Boom", "m", "d", again=True) for lease in held])
+        )
+        assert [answer.partition(" ")[0] for answer in said] == ["scheduled"] * 3
+    else:
+        desk.elapse(2)
+        taken = {lease.id for lease in await desk.claim(5)}
+        assert taken | {"spoiled"} == {"before", "spoiled", "after"}
+        assert set(desk.members("running")) == taken
+        assert desk.members("scheduled") == ["spoiled"] * (state == "lost")
+    assert_whole(desk, "")
+
+
+@pytest.mark.parametrize("what", FIELDS + WORDS)
+async def test_a_job_that_somebody_spoiled_is_completed_with_the_others(desk, what):
+    await desk.submit("before", "spoiled", "after")
+    held = await desk.claim(3)
+    spoil_job(desk, what)
+    assert (
+        await desk.run(verbs.complete(desk.base, [Completion(lease, b"1") for lease in held]))
+        == ["completed"] * 3
+    )
+    assert_whole(desk, "")
+
+
+async def test_a_claim_passes_over_a_header_that_is_none(desk):
+    await desk.submit("a", "b")
+    desk.raw.hset(keys.job(desk.base, "a"), "spec", "nothing that anybody reads")
+    assert [lease.id for lease in await desk.claim(5)] == ["b"]
+
+
+COUNTERS = ["seq", "fence", *reads.TOTALS]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_counter_that_is_no_number_stops_nobody(desk, verb):
+    """It begins anew: half a move is worse than a wrong sum."""
+    call = (await scene(desk))[verb]
+    for name in COUNTERS:
+        desk.raw.hset(desk.base, name, "spoiled")
+    for queue in ("q", "r", "s"):
+        desk.raw.hset(
+            keys.backlog(desk.base),
+            mapping={f"{queue} {what}": "spoiled" for what in ("jobs", "bytes", "running")},
+        )
+    for name in desk.raw.hkeys(keys.counts(desk.base)):
+        desk.raw.hset(keys.counts(desk.base), name, "1.5")
+    for name in (
+        "at",
+        "came",
+        "ended",
+        "took",
+        "rate",
+        "run",
+        "ran",
+        "over",
+        "running",
+        "came_at",
+        "failed",
+        "arrived",
+    ):
+        desk.raw.hset(keys.pool(desk.base, "p"), name, "spoiled")
+    for name in ("fired", "skipped", "missed"):
+        desk.raw.hset(keys.schedule(desk.base, "one"), name, "spoiled")
+    await desk.run(call)
+    ids = [key.partition(":job:")[2] for key in desk.raw.scan_iter(match=f"{desk.base}:job:*")]
+    assert all([desk.state(job_id) for job_id in ids])
+    assert verb == "claim" or [lease.id for lease in await desk.claim(1, queues=("r",))]
+
+
+async def test_after_its_number_was_spoiled_a_queue_is_still_first_come_first_served(desk):
+    await desk.submit("a", "b")
+    desk.raw.hset(desk.base, "seq", "spoiled")
+    await desk.submit("c", "d")
+    await desk.submit("e")
+    assert [lease.id for lease in await desk.claim(5)] == ["a", "b", "c", "d", "e"]
+
+
+async def test_what_is_lost_by_hand_takes_no_room_for_ever(desk):
+    await desk.arrange("configure", "q", None, "jobs=2")
+    await desk.submit("a", "b", payload=b"x" * 50)
+    desk.raw.delete(keys.job(desk.base, "a"))
+    lease = await desk.take("b") if not await desk.claim(1) else None
+    assert desk.backlog() == (1, 100)
+    await desk.complete(lease)
+    assert desk.backlog() == (0, 0)
+
+
+async def test_what_somebody_spoiled_is_passed_over_by_who_reads(desk):
+    """Queues, numbers and events: what is no text, no number and no setting says nothing, as the scripts have it."""
+    await desk.submit("a")
+    await desk.submit("b", queue="r")
+    await desk.arrange("configure", "r", None, "jobs=7")
+    desk.raw.hset(keys.queues(desk.base), mapping={"q": "xx yy=zz \n", b"\xff": "1 pause"})
+    desk.raw.hset(keys.backlog(desk.base), mapping={"q jobs": "spoiled", "r bytes": "1.5"})
+    desk.raw.hset(
+        desk.base,
+        mapping={"submitted": "spoiled", "upkeep": b"spoiled \xff", b"\xff": "", "failed": "9" * 30},
+    )
+    desk.raw.zadd(keys.structure(desk.base, "dead"), {b"\xff": 1})
+    desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"0-x": float("-inf")})
+    desk.raw.xadd(keys.events(desk.base), {"jobs": b"\xff"})
+    names = await desk.run(reads.queues(desk.base))
+    assert names == ["q", "r"]
+    q, r = await desk.run(reads.describe(desk.base, names))
+    assert (q.revision, q.paused_at, q.limits, q.jobs, q.queued) == (0, None, {}, 0, 1)
+    assert (r.revision, r.limits, r.jobs, r.bytes) == (1, {"jobs": 7}, 1, 0)
+    assert await desk.run(verbs.configure(desk.base, "q", q.revision, "jobs=5")) == "jobs=5"
+    found = await desk.run(reads.stats(desk.base, names))
+    assert (found.totals["submitted"], found.totals["failed"], found.upkeep_at) == (0, 0, None)
+    assert found.states["queued"] == 2
+    dead = await desk.run(reads.ids(desk.base, "dead", 0, 10))
+    assert await desk.run(reads.summaries(desk.base, dead)) == []
+    told = [f"{keys.queues(desk.base)} \ufffd", f"{desk.base} partitions"]
+    for spoiled in ("99999", "0", "007", "-5", "abc"):
+        desk.raw.hset(desk.base, "partitions", spoiled)
+        assert (await desk.run(reads.partitions(desk.base)), await desk.run(odd(desk.base))) == (0, told)
+    assert (await desk.run(reads.overdue(desk.base, desk.now())))[0] == 1
+    assert (await desk.run(reads.events(desk.base, "0", 100)))[-1][1] == {"jobs": "\ufffd"}
+
+
+async def test_the_doctor_names_the_key(desk):
+    await desk.submit("a")
+    calls = reads.foreign(desk.base, ["q"])
+    assert await desk.run(calls) == []
+    for name in (
+        ":queues",
+        ":backlog",
+        ":counts",
+        ":queue:q",
+        ":wake:q",
+        ":events",
+        ":alarm",
+        ":running",
+        ":workers",
+    ):
+        desk.raw.delete(desk.base + name)
+        desk.raw.sadd(desk.base + name, "of a wrong type")
+        assert await desk.run(calls) == [desk.base + name]
+        desk.raw.delete(desk.base + name)

@@ -1,0 +1,102 @@
+"""The alarm: the next moment at which something falls due is given to one worker at a time (a part of claim)."""
+
+from sublet.protocol import keys
+
+
+def alarm(desk):
+    return desk.raw.get(keys.alarm(desk.base))
+
+
+async def test_with_nothing_to_come_a_worker_may_wait_2_s(desk):
+    assert (await desk.ask()).next_in == 2
+    assert alarm(desk) is None
+
+
+async def test_a_moment_further_away_than_2_s_is_no_appointment(desk):
+    await desk.submit("a", rules="delay=2500")
+    assert (await desk.ask()).next_in == 2
+    assert alarm(desk) is None
+
+
+async def test_a_moment_nearer_than_2_s_is_one_workers_appointment(desk):
+    await desk.submit("a", rules="delay=1500")
+    before = desk.everything()
+    first = (await desk.ask(worker="w1")).next_in
+    assert 1.0 < first <= 1.5
+    assert alarm(desk) == f"{desk.score('scheduled', 'a')} w1"
+    after = desk.everything()
+    assert after.pop(keys.alarm(desk.base))
+    assert after == before
+
+
+async def test_the_others_look_again_in_2_s(desk):
+    await desk.submit("a", rules="delay=1500")
+    await desk.ask(worker="w1")
+    assert (await desk.ask(worker="w2")).next_in == 2
+    assert alarm(desk).endswith(" w1")
+
+
+async def test_a_worker_that_asks_again_keeps_its_appointment(desk):
+    await desk.submit("a", rules="delay=1500")
+    await desk.ask(worker="w1")
+    desk.elapse(0.5)
+    assert 0.5 < (await desk.ask(worker="w1")).next_in <= 1.0
+
+
+async def test_an_earlier_moment_goes_to_whoever_asks_first(desk):
+    await desk.submit("a", rules="delay=1500")
+    await desk.ask(worker="w1")
+    await desk.submit("b", rules="delay=700")
+    assert (await desk.ask(worker="w2")).next_in <= 0.7
+    assert alarm(desk) == f"{desk.score('scheduled', 'b')} w2"
+
+
+async def test_the_end_of_a_lease_is_such_a_moment_too(desk):
+    await desk.submit("late", rules="delay=1900")
+    await desk.running("a", lease=1.2)
+    await desk.ask(worker="other")
+    assert alarm(desk) == f"{desk.score('running', 'a')} other"
+
+
+async def test_the_end_of_a_lease_is_not_its_holders_appointment(desk):
+    """When it dies the appointment dies with it, and the others would look up to 2 s too late."""
+    await desk.running("a", lease=1.2)
+    assert (await desk.ask(worker="w")).next_in == 2
+    assert alarm(desk) is None
+    await desk.submit("late", rules="delay=1900")
+    assert (await desk.ask(worker="w")).next_in <= 1.9
+    assert alarm(desk) == f"{desk.score('scheduled', 'late')} w", "what is due beside it is"
+    assert (await desk.ask(worker="other")).next_in <= 1.2
+
+
+async def test_an_appointment_that_was_not_kept_goes_to_the_next_who_asks(desk):
+    await desk.submit("a", rules="delay=1000")
+    await desk.ask(worker="dead")
+    ttl = desk.raw.pttl(keys.alarm(desk.base))
+    assert 500 < ttl <= 1050
+    desk.elapse(1.1)
+    assert alarm(desk) is None
+    (lease,) = await desk.claim(worker="w2")
+    assert lease.id == "a"
+
+
+async def test_what_is_overdue_is_to_be_seen_to_at_once(desk):
+    await desk.submit(*(f"j{i}" for i in range(12)), rules="delay=1000")
+    desk.elapse(5)
+    assert (await desk.ask(0)).next_in == 0
+    assert (await desk.ask(0, worker="other")).next_in == 2
+
+
+async def test_what_a_claim_itself_puts_off_is_an_appointment(desk):
+    """There was nothing scheduled when it began."""
+    for _ in range(2):
+        await desk.running("a", rules="backoff=1000:1:1000", lease=1)
+        desk.elapse(1.1)
+    assert (await desk.ask(worker="other")).next_in < 1.1
+    assert desk.state("a") == "scheduled"
+    assert alarm(desk) == f"{desk.score('scheduled', 'a')} other"
+
+
+async def test_a_moment_between_two_ms_is_no_trouble(desk):
+    desk.raw.zadd(keys.structure(desk.base, "running"), {"ghost": desk.now() + 1500.5})
+    assert 1 < (await desk.ask()).next_in <= 1.501

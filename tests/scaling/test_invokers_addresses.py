@@ -1,0 +1,333 @@
+"""What may be called: https on the public internet, unless somebody has said so; in every spelling, and again when connecting."""
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sublet.errors import Invalid
+from sublet.scaling.invokers import KINDS, allows_private, check_target, invokers_of
+from sublet.scaling.invokers.addresses import LOOKUPS, Guard, NotAllowed, check_url, is_public
+from tests.support.programs import soon
+
+INSIDE = [
+    *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1"),
+    *("169.254.169.254", "169.254.170.2", "100.64.0.1", "100.100.100.200", "192.0.0.192", "168.63.129.16"),
+    *(
+        "192.0.2.1",
+        "198.18.0.1",
+        "198.51.100.7",
+        "203.0.113.9",
+        "192.88.99.1",
+        "224.0.0.1",
+        "239.1.1.1",
+        "240.0.0.1",
+    ),
+    *(
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fe80::1",
+        "fec0::1",
+        "fc00::1",
+        "fd00:ec2::254",
+        "ff02::1",
+        "100::1",
+        "5f00::1",
+    ),
+    *(
+        "::ffff:127.0.0.1",
+        "::ffff:8.8.8.8",
+        "::127.0.0.1",
+        "::ffff:0:127.0.0.1",
+        "2002:7f00:1::",
+        "2002:808:808::1",
+    ),
+    *("2001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001:db8::1", "3fff::1", "64:ff9b::127.0.0.1"),
+    *("64:ff9b::169.254.169.254", "64:ff9b:1::8.8.8.8", "fe80::1%1", "2600::1%1"),
+]
+OUTSIDE = [
+    "8.8.8.8",
+    "1.1.1.1",
+    "172.32.0.1",
+    "100.128.0.1",
+    "2606:4700::1111",
+    "2a00:1450::1",
+    "64:ff9b::8.8.8.8",
+]
+ODD = [
+    *(
+        "127.1",
+        "127.0.1",
+        "0x7f000001",
+        "0x7f.0.0.1",
+        "2130706433",
+        "017700000001",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "127.0.0.01",
+    ),
+    *("0", "0x", "1.2.3", "1.2.3.4.5", "256.1.1.1", "example.1", "8.8.8.8.", "0x08080808", "a.0x7f"),
+]
+
+
+@pytest.mark.parametrize("address", INSIDE)
+def test_an_address_inside_is_not_public(address):
+    assert not is_public(address)
+    host = f"[{address}]" if ":" in address else address
+    with pytest.raises(Invalid):
+        check_target("http", f"https://{host}/work", private=False)
+
+
+@pytest.mark.parametrize("address", OUTSIDE)
+def test_a_public_address_may_be_called(address):
+    assert is_public(address)
+    check_target(
+        "http", f"https://{f'[{address}]' if ':' in address else address}:8443/work?for=50", private=False
+    )
+
+
+def test_the_list_is_no_shorter_than_pythons_own():
+    """By every block of a 12-bit prefix of IPv4, and of the first 16 bits of IPv6."""
+    for block in range(1 << 12):
+        address = ipaddress.IPv4Address((block << 20) + 1)
+        assert address.is_global or not is_public(str(address))
+    for block in range(1 << 16):
+        address = ipaddress.IPv6Address((block << 112) + 1)
+        assert not is_public(str(address)) or (address.is_global and 0x2000 <= block < 0x4000)
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("host", ODD)
+def test_an_address_in_odd_spelling_is_refused_whatever_it_means(host, private):
+    with pytest.raises(Invalid, match="no address in plain spelling"):
+        check_url(f"https://{host}/", private=private)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://example.com/", "must begin with https://"),
+        ("https://localhost/", "is this machine"),
+        ("https://LOCALHOST./", "is this machine"),
+        ("https://a.localhost/", "is this machine"),
+        ("https://[::1]/", "is not public"),
+        ("https://[::ffff:127.0.0.1]/", "is not public"),
+        ("https://[::ffff:7f00:1]/", "is not public"),
+        ("https://127.0.0.1:8377/work", "is not public"),
+    ],
+)
+def test_what_is_inside_may_be_called_if_somebody_has_said_so(url, why):
+    with pytest.raises(Invalid, match=f"{why}.*SUBLET_INVOKE_PRIVATE=1"):
+        check_url(url, private=False)
+    check_url(url, private=True)
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "visible ASCII"),
+        ("https://" + "a" * 2048, "visible ASCII"),
+        ("https://exa mple.com/", "visible ASCII"),
+        ("https://example.com/\r\nX: y", "visible ASCII"),
+        ("https://\uff11\uff12\uff17.0.0.1/", "visible ASCII"),
+        ("https://example.com\\@127.0.0.1/", "without a backslash"),
+        ("ftp://example.com/", "must begin with https://"),
+        ("example.com/work", "must begin with https://"),
+        ("https:example.com", "must begin with https://"),
+        ("//example.com/", "must begin with https://"),
+        ("file:///etc/passwd", "must begin with https://"),
+        ("https://", "host must be a name"),
+        ("https://:443/", "host must be a name"),
+        ("https:///work", "host must be a name"),
+        ("https://a@example.com/", "must not hold a user"),
+        ("https://a:s3cret@example.com/", "must not hold a user"),
+        ("https://example.com@127.0.0.1/", "must not hold a user"),
+        ("https://example.com/#fragment", "no fragment"),
+        ("https://example.com/#", "no fragment"),
+        ("https://example.com:0/", "port must be"),
+        ("https://example.com:65536/", "is no URL"),
+        ("https://example.com:x/", "is no URL"),
+        ("https://[::1/", "is no URL"),
+        ("https://[fe80::1%25eth0]/", "no address|not public"),
+        ("https://[1.2.3.4]/", "no address|no URL"),
+        ("https://[v1.x]/", "no address|no URL"),
+        ("https://%31%32%37.0.0.1/", "host must be a name|plain spelling"),
+        ("https://ex%61mple.com/", "host must be a name"),
+        ("https://-a.com/", "host must be a name"),
+        ("https://a..com/", "host must be a name"),
+        ("https://a.com../", "host must be a name"),
+        ("https://exa+mple.com/", "host must be a name"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused_in_words(url, why, private):
+    with pytest.raises(Invalid, match=why) as refused:
+        check_url(url, private=private)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://example.com", "https://Example.COM./work?for=50", "HTTPS://xn--bcher-kva.example:443/a%20b"],
+)
+def test_a_name_is_not_looked_up_when_it_is_set(url):
+    check_url(url, private=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "why"),
+    [
+        ("ftp", "", "use one of http, lambda, process, none"),
+        ("http", "", "must be a URL"),
+        ("lambda", "", "the name of a Lambda function"),
+        ("lambda", "https://example.com", "the name of a Lambda function"),
+        ("lambda", "a/../b", "the name of a Lambda function"),
+        ("lambda", "x" * 200, "the name of a Lambda function"),
+        ("process", "tasks:app", "takes no target: it runs the app that this machine was told"),
+        ("none", "https://example.com", "takes no target: it calls nobody"),
+    ],
+)
+def test_a_target_that_does_not_fit_its_invoker_is_refused(kind, target, why):
+    with pytest.raises(Invalid, match=why):
+        check_target(kind, target)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("http", "https://example.com/work"),
+        ("lambda", "resize"),
+        ("lambda", "resize:live"),
+        ("lambda", "resize:$LATEST"),
+        ("lambda", "123456789012:function:resize"),
+        ("lambda", "arn:aws:lambda:eu-central-1:123456789012:function:resize:live"),
+        ("lambda", "arn:aws-us-gov:lambda:us-gov-west-1:123456789012:function:resize"),
+        ("process", ""),
+        ("none", ""),
+    ],
+)
+def test_a_target_that_fits_is_taken(kind, target):
+    assert kind in KINDS
+    check_target(kind, target)
+
+
+def test_the_environment_says_whether_private_addresses_are_allowed(monkeypatch):
+    yes, no = ("1", "true", "YES", "On", " 1 "), ("0", "", " ", "false", "No", "OFF")
+    for said, allowed in (*((word, True) for word in yes), *((word, False) for word in no)):
+        monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", said)
+        assert allows_private() is allowed
+        if allowed:
+            check_target("http", "http://127.0.0.1:8377/work")
+        else:
+            with pytest.raises(Invalid):
+                check_target("http", "http://127.0.0.1:8377/work")
+
+
+@pytest.mark.parametrize("said", ["2", "ja", "false, really", "10.0.0.0/8"])
+def test_what_says_neither_yes_nor_no_opens_nothing(said):
+    environment = {"SUBLET_INVOKE_PRIVATE": said, "SUBLET_SIGNING_SECRETS": "k" * 32}
+    for ask in (allows_private, invokers_of):
+        with pytest.raises(
+            Invalid, match=f"SUBLET_INVOKE_PRIVATE='{said}': use 1 to allow private addresses, or 0"
+        ):
+            ask(environment)
+
+
+# at the moment of connecting
+
+
+def looking_up(*answers):
+    """A resolver that gives one answer after the other."""
+    left = list(answers)
+
+    async def resolve(host, port, family):
+        return [
+            (socket.AF_INET6 if ":" in one else socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port))
+            for one in left.pop(0)
+        ]
+
+    return resolve
+
+
+async def test_a_name_is_refused_as_soon_as_any_of_its_addresses_is_inside():
+    guard = Guard(private=False, resolve=looking_up(["8.8.8.8"], ["8.8.8.8", "10.0.0.1"], ["::1"]))
+    (found,) = await guard.resolve("example.com", 443)
+    assert (found["host"], found["port"], found["flags"]) == (
+        "8.8.8.8",
+        443,
+        socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+    )
+    for address in ("10.0.0.1", "::1"):
+        with pytest.raises(NotAllowed, match=f"example.com means {address}, which is not a public address"):
+            await guard.resolve("example.com", 443)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [("127.0.0.1", 80), ("127.1", 80), ("0x7f000001", 80), ("2600::1", 80, 0, 3), ("localhost", 80)],
+)
+def test_no_socket_is_made_for_an_address_that_is_not_public(address):
+    guard = Guard(private=False)
+    with pytest.raises(NotAllowed):
+        guard.open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address))
+    guard.open((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 443))).close()
+    Guard(private=True).open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address)).close()
+
+
+async def test_a_name_is_really_looked_up():
+    with pytest.raises(NotAllowed, match="localhost means"):
+        await Guard(private=False).resolve("localhost", 443, socket.AF_UNSPEC)
+    assert {one["host"] for one in await Guard(private=True).resolve("localhost", 443)} == {"127.0.0.1"}
+    with pytest.raises(NotAllowed):
+        await Guard(private=False).resolve("0x7f000001", 443)
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """Names that begin with `slow` have no answer before the test ends; it has those that are looked up."""
+    real, over, asked = socket.getaddrinfo, threading.Event(), []
+
+    def look_up(host, *args, **how):
+        if str(host).startswith("slow"):
+            asked.append(host)
+            over.wait(30)
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return real(host, *args, **how)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    yield asked
+    over.set()
+
+
+async def test_a_resolver_that_hangs_keeps_nobody_but_who_asks_for_its_names(hanging):
+    loop, guard = asyncio.get_running_loop(), Guard(private=True)
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    waiting = [
+        asyncio.create_task(guard.resolve(f"slow{i % LOOKUPS}.example", 443)) for i in range(2 * LOOKUPS)
+    ]
+    await soon(lambda: len(hanging) == LOOKUPS)
+    with pytest.raises(socket.gaierror, match="no answer yet to 16 other names"):
+        await guard.resolve("localhost", 443)
+    async with asyncio.timeout(20):
+        assert await loop.getaddrinfo("localhost", 443), "others have theirs looked up by the loop"
+        assert await Guard(private=True).resolve("localhost", 443)
+        await guard.close()
+        assert {type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)} == {
+            asyncio.CancelledError
+        }
+    assert len(hanging) == LOOKUPS
+
+
+async def test_who_stops_waiting_for_a_name_leaves_it_to_the_others(hanging):
+    guard = Guard(private=True)
+    first, other = (asyncio.create_task(guard.resolve("slow.example", 443)) for _ in range(2))
+    await soon(lambda: hanging)
+    first.cancel()
+    await asyncio.wait([first], timeout=20)
+    assert (first.cancelled(), other.done(), hanging) == (True, False, ["slow.example"])
+    await guard.close()
+    await asyncio.wait([other], timeout=20)

@@ -1,0 +1,284 @@
+"""The invoker `process`: workers that are started here, heard, counted, reaped, and never left behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from sublet.operations import pools
+from sublet.operations.pool import Pool
+from sublet.scaling.invokers import Invocation, InvocationFailed
+from sublet.scaling.invokers import process as module
+from sublet.scaling.invokers.process import ProcessInvoker
+from sublet.scaling.summoner import Summoner
+from sublet.store.store import Store
+from tests.support.paths import ROOT
+from tests.support.processes import children_of, is_alive, on_linux, until
+from tests.support.programs import soon
+from tests.support.tasks import app
+
+pytest_plugins = ["tests.support.served"]
+
+WAITS = "import time; print('up', flush=True); time.sleep(60)"
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+POLITE = "import signal; signal.pthread_sigmask(0, {15}); print('up', flush=True); signal.sigwait({15})"
+
+
+class Playing(ProcessInvoker):
+    """Starts a script in a worker's place, which is faster, and dies as it is told."""
+
+    def __init__(self, script=WAITS, **how):
+        self.heard, self.ends = [], []
+        how.setdefault("hear", lambda worker, line: self.heard.append((worker.summons, line)))
+        super().__init__("tasks:app", ended=lambda *words: self.ends.append(words), **how)
+        self.script = script
+
+    def _command(self, request, summons):
+        return [sys.executable, "-I", "-S", "-c", self.script]
+
+    async def up(self, *summons):
+        await self.invoke(request_of(*summons))
+        await soon(lambda: [line for _, line in self.heard].count("up") == len(self.processes))
+        return [one.pid for one in self.processes]
+
+
+def request_of(*summons):
+    return Invocation("images", "", ("a", "b"), 4, 2.5, summons)
+
+
+@pytest.fixture
+async def play():
+    """Makes invokers that are closed after the test."""
+    made = []
+
+    def make(*words, **how):
+        made.append(Playing(*words, **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.aclose(0)
+        assert one.processes == ()
+
+
+def test_a_worker_is_told_all_that_it_is_summoned_for():
+    words = ProcessInvoker("tasks:app", seconds=1e6, arguments=["--lease", "10s"])._command(
+        request_of("s.1"), "s.1"
+    )
+    assert words[:7] == [sys.executable, "-P", "-m", "sublet", "work", "tasks:app", "--drain"]
+    assert words[7:12] == ["--pool=images", "--summons=s.1", "--slots=4", "--linger=2.5s", "--queues=a,b"]
+    assert words[12:] == ["--for=1000000s", "--lease", "10s"]
+
+
+async def test_it_starts_one_process_for_each_summons_and_says_which_live(play):
+    invoker = play()
+    pids = await invoker.up("s.1", "s.2")
+    assert sorted(one.summons for one in invoker.processes) == ["s.1", "s.2"]
+    assert all((one.pool, is_alive(one.pid)) == ("images", True) for one in invoker.processes)
+    assert all(one.since.tzinfo for one in invoker.processes)
+    os.kill(pids[0], signal.SIGKILL)
+    await soon(lambda: invoker.ends)
+    assert [(pid, code) for _, pid, code in invoker.ends] == [(pids[0], -signal.SIGKILL)]
+    assert [one.pid for one in invoker.processes] == pids[1:]
+
+
+async def test_an_end_is_told_at_once_and_leaves_no_zombie(play):
+    invoker = play("print('so long'); raise SystemExit(3)")
+    await invoker.invoke(request_of("s.1"))
+    await soon(lambda: invoker.ends)
+    ((summons, pid, code),) = invoker.ends
+    assert (summons, code, invoker.heard) == ("s.1", 3, [("s.1", "so long")])
+    with pytest.raises(ProcessLookupError):  # a zombie could still be asked
+        os.kill(pid, 0)
+
+
+async def test_no_more_live_at_once_than_may(play):
+    invoker = play(most=2)
+    with pytest.raises(
+        InvocationFailed, match=r"2 workers live here already, which is the most \(1 of 3 calls failed\)"
+    ) as failed:
+        await invoker.invoke(request_of("s.1", "s.2", "s.3"))
+    assert failed.value.summons == ("s.3",)
+    assert len(invoker.processes) == 2
+    os.kill(invoker.processes[0].pid, signal.SIGKILL)
+    await soon(lambda: invoker.ends)
+    await invoker.invoke(request_of("s.4"))
+
+
+async def test_a_worker_that_outlives_its_time_is_killed(play, monkeypatch, caplog):
+    monkeypatch.setattr(module, "MERCY", 0.2)
+    invoker = play(STUBBORN, seconds=0.1)
+    await invoker.invoke(request_of("s.1"))
+    await soon(lambda: invoker.ends)
+    assert invoker.ends[0][2] == -signal.SIGKILL
+    assert "is killed: it did not end in 0.1 s" in caplog.text
+
+
+async def test_at_the_end_the_polite_go_by_themselves_and_the_others_are_killed(play, caplog):
+    polite, stubborn, frozen = play(POLITE), play(STUBBORN), play(POLITE)
+    for one in (polite, stubborn, frozen):
+        await one.up("s.1")
+    os.kill(frozen.processes[0].pid, signal.SIGSTOP)
+    await polite.aclose()
+    assert [code for *_, code in polite.ends] == [0]
+    assert "killed" not in caplog.text
+    for one in (stubborn, frozen):
+        await one.aclose(0.2)
+        assert [code for *_, code in one.ends] == [-signal.SIGKILL]
+    assert "workers are killed that would not end: 1" in caplog.text
+    with pytest.raises(InvocationFailed, match="no more workers are started here"):
+        await polite.invoke(request_of("s.2"))
+
+
+async def test_who_gives_up_waiting_for_the_end_leaves_nobody(play):
+    invoker = play(STUBBORN)
+    await invoker.up("s.1")
+    closing = asyncio.create_task(invoker.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert [code for *_, code in invoker.ends] == [-signal.SIGKILL]
+
+
+async def test_who_gives_up_waiting_for_the_start_still_has_the_worker(play):
+    invoker = play()
+    asking = asyncio.create_task(invoker.invoke(request_of("s.1")))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await soon(lambda: not invoker._workers or invoker.processes)
+    await invoker.aclose(0)
+    assert len(invoker.ends) <= 1
+    assert not children_of(os.getpid()) or all(
+        pid not in children_of(os.getpid()) for _, pid, _ in invoker.ends
+    )
+
+
+async def test_a_process_that_cannot_be_started_is_told_in_words(play, monkeypatch):
+    invoker = play()
+    monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr("sublet.devtools.embedded_server.sys.executable", "/nowhere/python")
+    with pytest.raises(InvocationFailed, match="no process could be started: No such file"):
+        await invoker.invoke(request_of("s.1"))
+    assert invoker.processes == ()
+
+
+# a real one
+
+
+async def test_a_job_in_a_pools_queue_has_a_worker_come_and_go(settings):
+    """From an empty fleet, through the real command."""
+    store = Store(settings)
+    await store.prepare()
+    ends, env = (
+        [],
+        {**os.environ, "SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace},
+    )
+    invoker = ProcessInvoker(
+        "tests.support.tasks:app",
+        environment=env,
+        output=subprocess.DEVNULL,
+        ended=lambda *words: ends.append(words),
+    )
+    summoner = Summoner(store, {"process": invoker})
+    await store.follow(
+        pools.put(
+            store.layout.bases, Pool(name="p", queues=("default",), invoker="process", linger=0.0), None
+        )
+    )
+    with app.elsewhere(settings):
+        handle = await app.tasks["add"].submit(a=1)
+        summoner.nudge(["default"])
+        assert await handle.result(timeout=60) == 2
+        await app.client.aclose()
+    await soon(lambda: ends)
+    assert (len(ends), ends[0][2], invoker.processes) == (1, 0, ())
+    assert await store.workers() == []
+    await summoner.aclose()
+    await store.aclose()
+
+
+# what they write
+
+
+async def test_lines_are_heard_whole_and_within_bounds(play):
+    script = (
+        "import sys, time; w = sys.stdout.buffer; w.write(b'half '); w.flush(); time.sleep(0.05); "
+        r"w.write(b'a line\nsecond\r\n\xff\n' + b'x' * 30000 + b'\n'); w.flush(); sys.stderr.write('to stderr\n'); "
+        "sys.stderr.flush(); w.write(b'unfinished'); w.flush()"
+    )
+    invoker = play(script)
+    await invoker.invoke(request_of("s.1"))
+    await soon(lambda: invoker.ends)
+    lines = [line for _, line in invoker.heard]
+    assert lines == ["half a line", "second", "\ufffd", "x" * module.LINE_MAX, "to stderr", "unfinished"]
+
+
+async def test_a_line_without_end_takes_no_memory(play):
+    invoker = play("import sys; [sys.stdout.write('x' * 65536) for _ in range(200)]; print(); print('end')")
+    await invoker.invoke(request_of("s.1"))
+    await soon(lambda: invoker.ends, 30)
+    assert [len(line) for _, line in invoker.heard] == [module.LINE_MAX, 3]
+
+
+async def test_output_may_go_where_the_caller_wants(play, tmp_path):
+    with (tmp_path / "log").open("wb") as log:
+        invoker = play(
+            "import os; print('hello', os.environ.get('MINE'))",
+            hear=None,
+            output=log,
+            environment={"MINE": "yes"},
+        )
+        await invoker.invoke(request_of("s.1"))
+        await soon(lambda: invoker.ends)
+    assert (tmp_path / "log").read_text() == "hello yes\n"
+
+
+def test_a_worker_finds_this_package_and_takes_its_jobs_from_redis(monkeypatch):
+    monkeypatch.setenv("SUBLET_SOURCE", "http://elsewhere")
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    found = ProcessInvoker("tasks:app")._surroundings()
+    assert (found["PYTHONPATH"], found["SUBLET_SOURCE"]) == (f"{ROOT}{os.pathsep}mine", "")
+
+
+# its own end
+
+PARENT = """
+import asyncio, sys
+sys.path.insert(0, {root!r})
+from sublet.scaling.invokers import Invocation
+from sublet.scaling.invokers.process import ProcessInvoker
+class Playing(ProcessInvoker):
+    def _command(self, request, summons):
+        return [sys.executable, "-I", "-S", "-c", {script!r}]
+async def main():
+    invoker = Playing("tasks:app", output=-3)
+    await invoker.invoke(Invocation("p", "", (), 1, 0.0, ("s.1", "s.2")))
+    print(*[one.pid for one in invoker.processes], flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+@on_linux
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_die_with_their_invoker_however_that_dies(number):
+    words = [sys.executable, "-c", PARENT.format(root=str(ROOT), script=STUBBORN)]
+    with (
+        tempfile.TemporaryFile() as err,
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=err, text=True) as parent,
+    ):
+        try:
+            pids = [int(word) for word in parent.stdout.readline().split()]
+            assert len(pids) == 2
+            assert all(is_alive(pid) for pid in pids)
+            parent.send_signal(number)
+            until(lambda: not any(is_alive(pid) for pid in pids))
+        finally:
+            parent.kill()

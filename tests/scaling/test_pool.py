@@ -1,0 +1,167 @@
+"""pool: have workers summoned for some queues; or, without settings, no more."""
+
+import pytest
+
+from sublet.errors import Changed, Invalid, NotFound
+from sublet.model import Card
+from sublet.protocol import keys, verbs
+
+WORK = "https://example.org/work"
+
+
+def kept(desk, name="p"):
+    return desk.raw.hget(keys.pools(desk.base), name)
+
+
+async def test_a_pool_is_kept_as_it_was_put(desk):
+    assert await desk.pool("p", 0, "queues=a,b invoker=http max=3", WORK) == "created"
+    assert kept(desk) == f"1 queues=a,b invoker=http max=3\n{WORK}"
+    assert await desk.pool("p", 1, "queues=a  invoker=process ", "x") == "changed"
+    assert kept(desk) == "2 queues=a invoker=process\nx"
+
+
+async def test_the_same_put_again_gets_the_same_answer_and_changes_nothing(desk):
+    await desk.pool()
+    before = desk.everything()
+    assert await desk.pool() == "created"
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize("revision", [0, 2, 99])
+async def test_a_change_names_the_revision_that_it_saw(desk, revision):
+    await desk.pool()
+    before = desk.everything()
+    for settings in ("queues=q invoker=http", ""):
+        with pytest.raises(Changed, match=f"at revision 1, not {revision}: look again"):
+            await desk.pool("p", revision, settings)
+    assert desk.everything() == before
+
+
+async def test_a_change_keeps_crew_and_summonses(desk):
+    await desk.pool("p", 0, "queues=q invoker=none slots=1")
+    await desk.submit(*"abcdefghijklmno")
+    await desk.summon(5, summons="s" * 22)
+    await desk.join("w", "s" * 22 + ".1")
+    await desk.pool("p", 1, "queues=q invoker=none slots=1 max=20")
+    looked = await desk.summon()
+    assert (looked.sum["crew"], looked.sum["summoned"], looked.settings) == (
+        1,
+        2,
+        "queues=q invoker=none slots=1 max=20",
+    )
+
+
+async def test_whose_queues_are_not_the_pools_any_more_is_told_to_go_and_another_is_owed(desk):
+    """A worker that came, one that is on its way, and one that came by itself."""
+
+    async def seen(worker, summons=""):
+        return await desk.run(
+            verbs.enlist(desk.base, Card(worker, "1", "", b'{"queues": ["q"]}', "p", summons))
+        )
+
+    await desk.pool("p", 0, "queues=q,r invoker=none slots=1 wait=1")
+    await desk.pool("p", 1, "queues=q invoker=none slots=1 wait=1")
+    await desk.submit("a", "b", "c")
+    await desk.summon(3, summons="s" * 22)
+    assert [await seen("came", "s" * 22 + ".1"), await seen("alone")] == ["work", "work"]
+    await desk.pool("p", 2, "queues=r invoker=none slots=1 wait=1")
+    await desk.submit(*"defghijk", queue="r")
+    desk.elapse(1)
+    first = await desk.summon(1)
+    assert (first.given, first.sum["crew"], first.sum["rate"]) == (1, 0, 0), (
+        "what was seen was seen of other queues"
+    )
+    assert [await seen(worker, "s" * 22 + f".{i}") for i, worker in enumerate(("came", "late"), 1)] == [
+        "drain",
+        "drain",
+    ]
+    assert await seen("alone") == "work", "it came by itself, and may go on by itself"
+    looked = (await desk.summon()).sum
+    assert (looked["crew"], looked["summoned"]) == (0, 1)
+
+
+async def test_fewer_queues_keep_those_who_serve_them(desk):
+    await desk.pool("p", 0, "queues=q,r invoker=none")
+    await desk.join("w")
+    await desk.pool("p", 1, "queues=q invoker=none")
+    assert (await desk.summon()).sum["crew"] == 1
+
+
+async def test_a_pool_that_waits_less_long_waits_less_long_for_those_on_their_way(desk):
+    await desk.pool("p", 0, "queues=q invoker=none arrive=60000")
+    await desk.submit("a")
+    await desk.summon(1)
+    await desk.pool("p", 1, "queues=q invoker=none arrive=5000")
+    assert (await desk.summon(1)).given == 0
+    desk.elapse(6)
+    assert (await desk.summon(1)).given == 1
+
+
+async def test_a_removed_pool_is_gone_with_all_that_was_known_of_it(desk):
+    await desk.pool("p", 0, "queues=q invoker=none slots=1")
+    await desk.submit("a", "b")
+    await desk.summon(5, summons="s" * 22)
+    await desk.join("w")
+    assert await desk.pool("p", 1, "") == await desk.pool("p", 1, "") == "removed"
+    b = desk.base
+    assert desk.raw.exists(keys.pools(b), keys.pool(b, "p"), keys.crew(b, "p"), keys.summons(b, "p")) == 0
+    assert await desk.join("late", "s" * 22 + ".1") == "drain"
+    assert (await desk.summon(leaver="w")).word == "leave"
+    assert await desk.join("w") == "work", "it came by itself, and may go on by itself"
+    assert not desk.raw.exists(keys.crew(b, "p"))
+
+
+async def test_what_never_was_cannot_be_removed(desk):
+    with pytest.raises(NotFound, match="no pool p"):
+        await desk.pool("p", 0, "")
+
+
+async def test_a_tick_is_told_how_many_pools_there_are(desk):
+    await desk.pool("one")
+    await desk.pool("two")
+    assert (await desk.run(verbs.reap(desk.base, limit=10, by="tick"))).pools == 2
+
+
+MANY = ",".join(f"q{i}" for i in range(32))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        f"queues={MANY} invoker=http",
+        "queues=q invoker=lambda min=0 max=0",
+        "min=5 max=5 invoker=none queues=q",
+        "queues=q invoker=process min=0 max=1000 wait=1 slots=1 linger=0 arrive=1",
+        f"queues={'q' * 128} invoker=none wait=99999999999999",
+    ],
+)
+async def test_what_may_be_is_taken(desk, settings):
+    assert await desk.pool("p", 0, settings, "x" * 1024) == "created"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "queues=q", "invoker=none", "queues= invoker=none", "queues=q, invoker=none", "queues=q,q invoker=none",
+        "queues=a/b invoker=none", f"queues={MANY},more invoker=none", "queues=q invoker=kubernetes", "queues=q invoker=",
+        "queues=q invoker=none max=1001", "queues=q invoker=none min=11", "queues=q invoker=none min=2 max=1",
+        "queues=q invoker=none wait=0", "queues=q invoker=none slots=0", "queues=q invoker=none arrive=0",
+        "queues=q invoker=none max=-1", "queues=q invoker=none max=1.5", "queues=q invoker=none max=nan",
+        "queues=q invoker=none max=1 max=2", "queues=q invoker=none speed=5", "queues=q invoker=none max",
+        "queues=q invoker=none MAX=5", "queues=q invoker=none max=999999999999999", "nonsense",
+    ],
+)  # fmt: skip
+async def test_settings_that_make_no_sense_are_refused_and_change_nothing(desk, settings):
+    before = desk.everything()
+    with pytest.raises(Invalid, match=r"setting .* of a pool|a pool has queues and an invoker"):
+        await desk.pool("p", 0, settings)
+    assert desk.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("", ""), ("a b", ""), ("p" * 129, ""), ("p", "x" * 1025), ("p", "a\nb")]
+)
+async def test_a_name_is_a_name_and_a_target_one_line(desk, name, target):
+    with pytest.raises(Invalid, match="a pool is 1 to 128 of"):
+        await desk.pool(name, 0, "queues=q invoker=none", target)
+    assert not desk.raw.exists(keys.pools(desk.base))

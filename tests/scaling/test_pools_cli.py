@@ -1,0 +1,237 @@
+"""`pools` and `scale`: for which queues workers are summoned, and why so many; and workers that say which pool they are of."""
+
+import json
+import re
+import signal
+import sys
+
+import pytest
+import redis
+
+from sublet.cli import dispatch
+from sublet.client.client import SyncClient
+from sublet.connection.settings import Settings
+from sublet.connection.transport import follow_sync
+from sublet.model import Card
+from sublet.operations import pools
+from sublet.protocol import keys
+from sublet.protocol.verbs import enlist
+
+pytest_plugins = ["tests.support.shell"]
+
+
+@pytest.fixture
+def client(shell):
+    with SyncClient(
+        Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def run(client):
+    """Send one call."""
+    return lambda call: client.follow(only(call))
+
+
+def only(call):
+    return (yield call)
+
+
+SET = ("pools", "set", "images", "--queues", "images,thumbs")
+HTTP = ("--invoker", "http", "--target", "https://example.com/work?code=secret")
+
+
+def test_a_pool_is_set_shown_changed_and_removed(shell):
+    assert shell.ok("pools", said=shell.none_yet).startswith(
+        "no pools: workers are not summoned here; sublet pools set NAME "
+    )
+    assert shell.json("pools") == []
+    assert shell.ok(*SET, "--min", "1", "--max", "20", "--wait", "2s", "--slots", "4") == (
+        "images: created: queues images,thumbs, invoker none, 1 to 20 workers of 4 slots, wait 2.0 s, linger 5.0 s, arrive 15 s"
+    )
+    assert shell.json("pools", "set", "images", "--max", "5") == {"pool": "images", "answer": "changed"}
+    assert shell.json("pools", "set", "images", "--max", "5") == {"pool": "images", "answer": "unchanged"}
+    (found,) = shell.json("pools")
+    assert (found["queues"], found["min"], found["max"], found["wait"]) == (["images", "thumbs"], 1, 5, 2.0)
+    assert (found["revision"], found["sum"]["wanted"], found["sum"]["owed"]) == (2, 1, 1)
+    heads, line = shell.ok("pools").splitlines()
+    assert heads.split() == [
+        "POOL",
+        "QUEUES",
+        "INVOKER",
+        "TARGET",
+        "READY",
+        "HERE",
+        "WANTED",
+        "SUMMONED",
+        "LAST",
+        "FAILURE",
+    ]
+    assert re.match(r"images  images,thumbs  none +0 +0 +1 +0$", line)
+    removed = shell.ok("pools", "remove", "images").splitlines()[1]
+    assert (
+        removed
+        == "images  removed: nobody is summoned for it any more; those who were finish what they run, and go"
+    )
+    assert shell.json("pools") == []
+
+
+def test_what_may_be_a_secret_in_a_target_is_not_shown(shell):
+    done = shell.run(*SET, *HTTP)
+    assert (done.returncode, "secret" in done.stdout + done.stderr) == (0, False)
+    assert "invoker http https://example.com/work?…, 0 to 10 workers" in done.stdout
+    assert "whoever submits or ticks must have SUBLET_SIGNING_SECRETS" in done.stderr
+    for words in (("pools",), ("pools", "--json"), ("scale",), ("scale", "--json")):
+        assert "secret" not in shell.ok(*words)
+    assert shell.ok("pools", "set", "images", "--max", "3").count("?…") == 1, "and stays what it is"
+    (found,) = shell.json("pools")
+    assert found["target"] == "https://example.com/work?…"
+
+
+def test_a_narrow_terminal_shows_queues_and_what_waits(shell, monkeypatch, capsys):
+    """The address, which is long, goes first; what would fill the line by itself is cut."""
+    shell.run(*SET, *HTTP)
+    shell.run("pools", "set", "many", "--queues", ",".join(f"queue-{i}" for i in range(32)))
+    for name in ("SUBLET_REDIS_URL", "SUBLET_NAMESPACE"):
+        monkeypatch.setenv(name, shell.env[name])
+    for name, value in (("COLUMNS", "80"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert dispatch.run(["pools"]) == 0
+    heads, images, many = capsys.readouterr().out.splitlines()
+    assert heads.split()[:2] == ["POOL", "QUEUES"]
+    assert ("READY" in heads, "TARGET" in heads, max(map(len, (heads, images, many))) <= 80) == (
+        True,
+        False,
+        True,
+    )
+    assert "images,thumbs" in images
+    assert "queue-0,queue-1,queue-2…" in many.replace(",…", "…").replace("queue-2,…", "queue-2…")
+
+
+def test_another_invoker_forgets_the_target_of_the_one_before(shell):
+    shell.run(*SET, *HTTP)
+    assert "invoker none, " in shell.ok("pools", "set", "images", "--invoker", "none")
+
+
+def test_the_last_failure_is_shown_with_its_age(shell, run, client):
+    shell.ok(*SET)
+    run(
+        pools.complain(
+            client.layout.bases[0], "images", summons="s" * 22, n=3, words="it answered\x1b[31m 500"
+        )
+    )
+    assert re.search(r"\d+ (ms|s) ago \(3 in all\): it answered \[31m 500$", shell.ok("pools"))
+    (found,) = shell.json("pools")
+    assert (found["failures"], found["failure"]) == (3, "it answered\x1b[31m 500")
+
+
+def test_the_sum_is_told_as_a_person_reads_it(shell, client, run):
+    shell.ok(*SET, "--wait", "2500ms", "--slots", "4")
+    for _ in range(3):
+        shell.ok("submit", "add", '{"a": 1}', "--queue", "images")
+    run(enlist(client.layout.bases[0], Card("w", "1", "", b"{}", "images")))
+    assert shell.ok("scale", "images").splitlines() == [
+        "images: queues images, thumbs; invoker none",
+        "  ready: 3; running: 0; arrive per second: 0; mean run time: 1.0 s; target wait: 2.5 s; slots: 4",
+        "  jobs at a time: 0/s x 1.0 s + 3 x 1.0 s / 2.5 s = 1.2",
+        "  workers wanted: 1.2 / 4 slots: 1 (from 0 to 10); here: 1; summoned: 0; owed: 0",
+    ]
+    told = shell.ok("pools", "show", "images").splitlines()
+    assert told[0].startswith(
+        "images: queues images,thumbs, invoker none, 0 to 10 workers of 4 slots, wait 2.5 s"
+    )
+    assert told[1:4] == shell.ok("scale", "images").splitlines()[1:]
+    assert told[4] == "  summoned in all: 0; came: 0; lost: 0; failed: 0"
+    (found,) = shell.json("scale")
+    assert found["sum"]["need"] == 1.2
+    shell.ok("pools", "set", "images", "--wait", "1ms")
+    assert "= 3e+03, but no more than there are: 3" in shell.ok("scale")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            "pools make x",
+            "'make': write sublet pools, pools show NAME, pools set NAME --queues A,B …, or pools remo",
+        ),
+        ("pools set", "NAME is missing: sublet pools set NAME"),
+        ("pools set a b --queues q", "'b' is one word too many: pools are set one by one"),
+        ("pools list a", "'a' is one word too many: write sublet pools"),
+        ("pools show a b", "'b' is one word too many: pools are shown one by one"),
+        ("pools set a --queues q --invoker http", "--target is missing: the URL of a function"),
+        ("pools set a --queues q --invoker lambda", "--target is missing: a function's name, or its ARN"),
+        ("pools set a", "--queues is missing: for which queues shall pool a have workers?"),
+        ("pools set a/b --queues q", "pool 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
+        ("pools set a --queues q,q", "queues: name 1 to 32, each once"),
+        ("pools set a --queues q --max 1001", "min=0 max=1001: use 0 ≤ min ≤ max ≤ 1,000"),
+        ("pools set a --queues q --invoker ftp", "invoker 'ftp': there are process, http, lambda, none"),
+        ("pools set a --queues q --wait 0s", "argument --wait: use a duration above 0"),
+        ("pools --max 3", "--max is for sublet pools set NAME"),
+        ("work tasks:app --summons x", "--summons: a worker is summoned for a pool: say which, by --pool"),
+        (
+            "work tasks:app --linger 5s",
+            "--linger is for a worker that goes when there is nothing to do: add --drain",
+        ),
+        ("work tasks:app --pool a/b", "name 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
+    ],
+)
+def test_a_mistake_is_one_line(shell, words, line):
+    assert shell.no(2, *words.split()).removeprefix("argument ").startswith(line.removeprefix("argument "))
+
+
+def test_an_address_that_is_not_public_is_refused(shell):
+    assert "is not public" in shell.no(2, *SET, "--invoker", "http", "--target", "https://10.0.0.7/work")
+
+
+def test_what_is_not_there_is_said(shell):
+    shell.ok(*SET)
+    for words in (("scale",), ("pools", "show")):
+        assert shell.no(1, *words, "imags") == "no pool imags, did you mean images?"
+        assert shell.no(1, *words, "nope") == "no pool nope; sublet pools lists them"
+    assert "refused: no pool nope; sublet pools lists them" in shell.run("pools", "remove", "nope").stdout
+    done = shell.run("pools", "remove", "imags", "images")
+    assert done.returncode == 1
+    assert "imags   refused: no pool imags, did you mean images?\n" in done.stdout
+    assert "images  removed" in done.stdout
+    assert shell.ok("scale").startswith("no pools: ")
+
+
+def test_a_worker_of_a_pool_counts_while_it_is_there(shell):
+    shell.ok(*SET)
+    worker = shell.start("work", "tasks:app", "--pool", "images", "--queues", "images,thumbs")
+    try:
+        assert json.loads(worker.stdout.readline())["event"] == "ready"
+        while not shell.json("pools")[0]["sum"]["crew"]:
+            assert worker.poll() is None
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert shell.json("pools")[0]["sum"]["crew"] == 0
+
+
+def test_one_that_was_summoned_too_late_says_so_and_goes(shell):
+    shell.ok("submit", "add", '{"a": 1}')
+    shell.ok("pools", "set", "images", "--queues", "default")
+    events = shell.work("--pool", "images", "--summons", "s" * 22 + ".1", "--linger", "5s")
+    assert [event["event"] for event in events] == ["ready", "unwanted", "draining", "summary"]
+    assert events[-1]["completed"] == 0
+
+
+def test_submit_summons_where_the_environment_says_so(shell, client):
+    """…by whatever invokers the environment has: here none that could be used, and the submit succeeds all the same."""
+    shell.ok("pools", "set", "images", "--queues", "default")
+    done = shell.run("submit", "add", '{"a": 1}', SUBLET_SUMMON="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    odd = shell.run("submit", "add", '{"a": 1}', SUBLET_SUMMON="1", SUBLET_SIGNING_SECRETS="x")
+    assert (odd.returncode, "cannot summon workers: " in odd.stderr) == (0, True)
+    assert len(follow_sync(client.transport.run, client.layout.list_jobs()).jobs) == 2
+
+
+def test_looking_makes_no_namespace(shell):
+    assert shell.json("pools") == []
+    assert shell.json("scale") == []
+    with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"]) as raw:
+        assert not raw.exists(keys.base(shell.env["SUBLET_NAMESPACE"]))

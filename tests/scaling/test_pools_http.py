@@ -1,0 +1,139 @@
+"""Pools over HTTP: put, looked at, removed; and workers that come to one, and ask whether they may go."""
+
+import pytest
+
+from sublet.operations.pool import Pool
+from sublet.store.store import Store
+from sublet_functions.api.auth import Tokens
+from sublet_functions.api.dispatch import Api
+from sublet_functions.schemas.pools import PoolWish
+from tests.support.samples import asker
+
+pytest_plugins = ["tests.support.served", "tests.support.asking"]
+
+WISH = {"queues": ["images", "thumbs"], "max": 20, "wait": 2, "slots": 4}
+
+
+async def test_a_pool_is_put_read_listed_and_deleted(asked):
+    made = await asked("PUT", "/pools/images", WISH)
+    assert made.status == 201
+    said = made.json()
+    assert {name: said[name] for name in WISH} == WISH
+    assert (said["name"], said["invoker"], said["revision"], said["failed_at"]) == ("images", "none", 1, None)
+    assert said["sum"] == {
+        "ready": 0, "running": 0, "rate": 0.0, "run": 1.0, "need": 0.0, "wanted": 0, "crew": 0, "summoned": 0, "owed": 0,
+    }  # fmt: skip
+    assert (await asked("PUT", "/pools/images", WISH)).status == 200
+    assert (await asked("PUT", "/pools/images", {**WISH, "min": 2})).json()["sum"]["owed"] == 2
+    assert (await asked("GET", "/pools")).json() == {"pools": [(await asked("GET", "/pools/images")).json()]}
+    assert (await asked("DELETE", "/pools/images")).status == 204
+    assert (await asked("DELETE", "/pools/images")).status == 204
+    gone = await asked("GET", "/pools/images")
+    assert (gone.status, gone.problem, gone.json()["detail"]) == (404, "not-found", "no pool images")
+
+
+async def test_what_is_not_named_has_its_default_and_it_is_the_same_everywhere(core):
+    said = (await core("PUT", "/pools/p", {"queues": ["q"]})).json()
+    usual = Pool(name="p", queues=("q",), revision=1)
+    assert {**said, "sum": None} == usual.model_dump(mode="json")
+    defaults = {
+        name: field.default
+        for name, field in PoolWish.model_fields.items()
+        if name not in ("queues", "revision")
+    }
+    assert defaults == {name: getattr(usual, name) for name in defaults}
+
+
+async def test_who_saw_another_revision_is_refused(core):
+    assert (await core("PUT", "/pools/p", {"queues": ["q"], "revision": 0})).status == 201
+    assert (await core("PUT", "/pools/p", {"queues": ["q", "r"], "revision": 1})).status == 200
+    late = await core("PUT", "/pools/p", {"queues": ["s"], "revision": 1})
+    assert (late.status, late.problem) == (409, "changed")
+    assert (await core("GET", "/pools/p")).json()["queues"] == ["q", "r"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "detail"),
+    [
+        ({"queues": []}, "body.queues: "),
+        ({"queues": ["a", "a"]}, "queues: name 1 to 32, each once"),
+        ({"queues": ["a b"]}, "body.queues.0: "),
+        ({"invoker": "magic"}, "body.invoker: "),
+        ({"max": 1001}, "body.max: "),
+        ({"min": 30}, "min=30 max=20: use 0 ≤ min ≤ max"),
+        ({"slots": 0}, "body.slots: "),
+        ({"wait": 0}, "body.wait: "),
+        ({"linger": -1}, "body.linger: "),
+        ({"nonsense": 1}, "body.nonsense: "),
+        ({"invoker": "http"}, "the target must be a URL"),
+        ({"invoker": "http", "target": "https://10.0.0.7/work"}, "is not public"),
+        ({"invoker": "http", "target": "http://example.com/work"}, "must begin with https://"),
+        (
+            {"invoker": "http", "target": "https://example.com/work?…"},
+            "this is how it is shown; write out what the …",
+        ),
+    ],
+)
+async def test_what_can_be_no_pool_is_refused_in_words(core, wrong, detail):
+    answer = await core("PUT", "/pools/images", WISH | wrong)
+    assert (answer.status, answer.problem) == (422, "invalid")
+    assert detail in answer.json()["detail"]
+    assert (await core("GET", "/pools")).json() == {"pools": []}
+
+
+async def test_what_may_be_a_secret_in_a_target_is_not_shown(core):
+    target = {"invoker": "http", "target": "https://example.com/work?code=secret"}
+    answers = [
+        await core("PUT", "/pools/images", WISH | target),
+        await core("GET", "/pools"),
+        await core("GET", "/pools/images"),
+    ]
+    assert [b"secret" in answer.body for answer in answers] == [False] * 3
+    assert answers[2].json()["target"] == "https://example.com/work?…"
+
+
+async def test_a_worker_comes_to_a_pool_and_asks_whether_it_may_go(asked):
+    await asked("PUT", "/pools/p", {"queues": ["q"], "min": 1, "linger": 0})
+    assert (await asked("PUT", "/workers/mill", {"life": "1", "pool": "p"})).json() == {"drain": False}
+    late = await asked("PUT", "/workers/late", {"life": "1", "pool": "p", "summons": "s" * 22 + ".1"})
+    assert late.json() == {"drain": True}
+    assert (await asked("GET", "/pools/p")).json()["sum"]["crew"] == 1
+    assert (await asked("POST", "/workers/mill/retire", {"life": "1", "pool": "p"})).json() == {
+        "leave": False
+    }
+    assert (await asked("POST", "/workers/mill/retire", {"life": "2", "pool": "p"})).json() == {"leave": True}
+    await asked("PUT", "/pools/p", {"queues": ["q"], "linger": 0})
+    for _ in range(2):
+        assert (await asked("POST", "/workers/mill/retire", {"life": "1", "pool": "p"})).json() == {
+            "leave": True
+        }
+    assert (await asked("GET", "/pools/p")).json()["sum"]["crew"] == 0
+    assert (await asked("POST", "/workers/nobody/retire", {"life": "1", "pool": "p"})).json() == {
+        "leave": True
+    }
+
+
+async def test_only_its_own_token_lets_a_worker_go(settings):
+    api = Api(Store(settings), Tokens("a:work:secret-of-a-0123456 b:work:secret-of-b-0123456"))
+    core = asker(api)
+    await core("PUT", "/workers/mill", {"life": "1", "pool": "p"}, token="secret-of-a-0123456")
+    body = {"life": "1", "pool": "p"}
+    assert (
+        await core("POST", "/workers/mill/retire", body, token="secret-of-b-0123456")
+    ).problem == "forbidden"
+    assert (await core("POST", "/workers/mill/retire", body, token="secret-of-a-0123456")).json() == {
+        "leave": True
+    }
+    await api.aclose()
+
+
+async def test_who_leaves_has_others_asked_for_its_queues(settings):
+    api = Api(Store(settings), Tokens())
+    heard = []
+    api.store.nudge = heard.append
+    core = asker(api)
+    for about in ({"queues": ["q", 7]}, {"queues": "q"}, {}):
+        await core("PUT", "/workers/mill", {"life": "1", "about": about})
+        assert (await core("DELETE", "/workers/mill?life=1")).status == 204
+    assert heard == [["q"], [], []]
+    await api.aclose()

@@ -1,0 +1,252 @@
+"""Pools under loads of all kinds, in virtual time with the real scripts: who waits how long, and what the workers cost.
+
+Each load (tests/support/loads.py) is lived through once; `SUBLET_TEST_SEED=N` draws other ones, and the bounds hold for those, too.
+`bench/scaling.py` draws the pictures, and docs/scaling-simulated.md tells what they show.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.loads import IDLE, Pool, Scenario, scenarios
+from tests.support.paths import ROOT
+from tests.support.scaling import Fleet, Trace
+
+BENCH = ROOT / "bench"
+SEED = int(os.environ.get("SUBLET_TEST_SEED") or 1)
+NAMES = list(scenarios(SEED))
+COLD = 3000
+"""ms that a worker needs to start, at most, in most of these loads."""
+TICK = 5000
+TARGET = 5000
+"""ms that a job should wait at most, in most of these pools."""
+WAITS = {  # all but 1 % of the jobs wait at most so many ms, where there may be workers enough
+    "burst": 1.5 * TARGET,
+    "burst, patient": 30_000,
+    "burst, rare ticks": 2 * TARGET,  # nobody looks again before everything is over
+    "trickle": 2 * TARGET,
+    "steady": 2 * TARGET,
+    "steady, short": TARGET,
+    "steady, long": 25_000,  # that they are long is learnt from the first ones, while others wait; and a summons may get lost
+    "ramp": 2 * TARGET,
+    "ramp, one at a time": TARGET,
+    "stop": 1.5 * TARGET,
+    "long": 25_000,
+    "blocked": 4 * TARGET,
+    "killed": 4 * TARGET,
+    "least": 1.5 * TARGET,
+}
+COSTS = {  # worker-seconds, as a multiple of the ideal at most; of short jobs the ideal is next to nothing
+    "burst": 2.0,
+    "burst, patient": 1.5,
+    "burst, rare ticks": 1.5,
+    "trickle": 3.0,
+    "steady": 1.8,
+    "steady, long": 1.8,
+    "ramp": 1.8,
+    "ramp, one at a time": 1.8,
+    "stop": 2.5,
+    "sparse": 7.0,  # a second of work, five of lingering
+    "long": 1.8,
+    "blocked": 1.8,
+    "failing invoker": 2.0,
+    "too few": 1.8,
+    "killed": 3.0,
+    "slow starts": 2.0,
+    "least": 2.0,
+}
+CALM = [
+    "burst",
+    "burst, patient",
+    "burst, rare ticks",
+    "trickle",
+    "steady",
+    "steady, long",
+    "stop",
+    "long",
+    "blocked",
+    "least",
+]
+
+
+@cache
+def lived(name: str) -> Trace:
+    """What happened under a load."""
+    return Fleet(scenarios(SEED)[name], SEED).run()
+
+
+every_load = pytest.mark.parametrize("name", NAMES)
+
+
+@every_load
+def test_every_job_is_done_and_the_workers_go(name):
+    trace = lived(name)
+    assert trace.completed == len(trace.scenario.jobs) == len(trace.waits)
+    assert trace.rows[-1].living == trace.rows[-1].crew == trace.scenario.pool.min
+
+
+@every_load
+def test_there_are_never_more_workers_than_the_pool_may_have(name):
+    trace = lived(name)
+    assert trace.most <= trace.scenario.pool.max
+    assert all(row.wanted <= trace.scenario.pool.max for row in trace.rows)
+    assert all(row.wanted >= trace.scenario.pool.min for row in trace.rows)
+
+
+@every_load
+def test_no_worker_is_summoned_twice(name):
+    """Whoever asks, and however many at once: those that are here and those on their way are never more than are wanted."""
+    assert lived(name).beyond == 0
+    assert lived(name).miscounted == 0
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_jobs_wait_about_as_long_as_they_should_at_most(name):
+    assert lived(name).wait(0.01) <= WAITS[name]
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_workers_cost_not_much_more_than_they_must(name):
+    trace = lived(name)
+    assert trace.cost <= COSTS[name] * trace.ideal
+
+
+@every_load
+def test_work_is_never_without_workers_for_long(name):
+    """A cold start, and where the summons got lost: what it is waited for, and the next tick; twice, where that happens twice."""
+    pool, load = lived(name).scenario.pool, lived(name).scenario
+    lost_once = pool.arrive + load.tick + max(load.cold)
+    assert lived(name).forsaken() <= (3 if load.refused else 2) * lost_once
+
+
+@pytest.mark.parametrize("name", CALM)
+def test_nobody_is_sent_away_and_called_back(name):
+    trace = lived(name)
+    assert trace.flaps() <= 1
+    assert trace.turns() <= 5
+
+
+def test_the_steadiest_load_keeps_its_workers():
+    """Four would do, if jobs came evenly. One that comes for a while when many jobs come together is no flapping."""
+    trace = lived("steady")
+    begun, over = 20_000, trace.scenario.last
+    living = {row.living for row in trace.rows if begun <= row.at <= over}
+    assert max(living) - min(living) <= 3  # of 8 jobs at a time, chance makes 5 to 11
+    assert len(trace.given) <= 10
+
+
+def test_a_ramp_is_climbed_without_looking_back():
+    for name in ("ramp", "ramp, one at a time"):
+        trace = lived(name)
+        assert trace.flaps() <= 3
+        assert len(trace.lives) <= 2.5 * trace.most
+
+
+def test_a_crew_that_a_burst_has_left_behind_goes_although_each_of_them_is_given_a_job_now_and_then():
+    """Redis wakes whoever has waited longest: so work goes round, and nobody is ever without any for as long as it may linger."""
+    trace = lived("trickle")
+    then = [row.living for row in trace.rows if 60_000 <= row.at <= 100_000]
+    assert trace.most > 5
+    assert max(then) <= 2
+    assert min(then) >= 1
+
+
+def test_when_the_load_stops_so_do_the_workers():
+    trace = lived("stop")
+    last = trace.scenario.last
+    gone = next(row.at for row in trace.rows if row.at > last and not row.living)
+    assert gone - last <= 20_000  # the last job's run, lingering, and the time until they ask again
+
+
+def test_a_burst_is_met_at_once_after_idleness():
+    """Nobody waits for a tick: whoever submits has the workers called."""
+    trace = lived("burst")
+    first = next(row.at for row in trace.rows if row.summoned)
+    assert first - IDLE <= 250
+    assert trace.most >= 600 / (trace.scenario.pool.wait / 1000) / trace.scenario.pool.slots
+
+
+def test_patience_saves_workers():
+    assert lived("burst, patient").most < lived("burst").most / 2
+
+
+def test_runs_that_were_never_seen_are_taken_for_long_before_the_first_one_ends():
+    """A hundred jobs of a minute: with the usual second in mind, four workers would do."""
+    trace = lived("long")
+    assert trace.wait(0.0) < 30_000
+    assert trace.most == 20
+
+
+def test_short_jobs_get_past_long_ones_that_hold_all_slots():
+    assert lived("blocked").wait(0.0) < 30_000
+
+
+def test_an_invoker_that_fails_half_of_the_time_is_asked_again():
+    trace = lived("failing invoker")
+    assert len(trace.given) >= len(trace.lives)
+    assert trace.wait(0.5) < trace.scenario.pool.arrive
+
+
+def test_one_worker_where_two_would_be_needed_works_without_a_break():
+    trace = lived("too few")
+    assert trace.most == 1
+    work = sum(job.takes for job in trace.scenario.jobs) / 1000
+    assert trace.cost <= 1.5 * work / trace.scenario.pool.slots + 15
+
+
+def test_who_comes_too_late_works_all_the_same():
+    """Were it sent home, no worker would ever come, wherever a start takes longer than a summons lives."""
+    trace = lived("slow starts")
+    assert trace.sent_home <= 4 * trace.most
+    assert trace.wait(0.01) <= 22_000 + TICK
+
+
+def test_a_worker_that_is_killed_is_replaced():
+    trace = lived("killed")
+    assert len(trace.lives) > len(trace.left) + 2
+    lost_once = trace.scenario.pool.arrive + TICK + COLD
+    assert trace.forsaken() <= lost_once
+
+
+def test_the_least_number_is_there_before_any_job_is():
+    trace = lived("least")
+    assert [row.living for row in trace.rows if 15_000 <= row.at < 30_000] == [2] * 60
+
+
+def test_a_seed_gives_the_same_run():
+    scenario = Scenario("a few", scenarios(3)["killed"].jobs[:40], 40, Pool(), killed=0.2)
+    first, again = (Fleet(scenario, 7).run() for _ in range(2))
+    assert (first.rows, first.waits, first.given) == (again.rows, again.waits, again.given)
+    assert first.rows != Fleet(scenario, 8).run().rows
+
+
+def test_the_bench_prints_its_table(tmp_path):
+    words = ["--seeds", "2", "--only", "too few", "--json", tmp_path / "figures.json"]
+    run = subprocess.run(
+        [sys.executable, BENCH / "scaling.py", *words],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "| too few | " in run.stdout
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert [figure["most workers"] for figure in figures["too few"]] == [1, 1]
+
+
+def test_a_picture_shows_what_was_lived_through(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+    monkeypatch.syspath_prepend(BENCH)
+    bench = importlib.import_module("scaling")
+    drawn = bench.draw({name: [lived(name)] for name in NAMES}, tmp_path)
+    assert [path.name for path in drawn] == ["scaling-loads.svg", "scaling-troubles.svg"]
+    for path in drawn:
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+        assert path.stat().st_size < 200 * 1024

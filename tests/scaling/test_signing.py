@@ -1,0 +1,237 @@
+"""Signed requests: as Standard Webhooks has them, with secrets that can be changed, and that nothing tells."""
+
+import base64
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from sublet.errors import Invalid
+from sublet.scaling import secrets_file
+from sublet.scaling import signing as module
+from sublet.scaling.signing import Secrets, Unsigned
+
+ONE = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER = "whsec_" + base64.b64encode(b"another-secret-of-32-characters!").decode()
+PLAIN = "a-plain-secret-of-ours"
+PUBLISHED = {
+    "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+    "webhook-timestamp": "1614265330",
+    "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+}
+"""With ONE and BODY, what the reference libraries of Standard Webhooks are tested with."""
+BODY = b'{"test": 2432232314}'
+AT = 1614265330
+
+
+@pytest.fixture
+def looks_at_once(monkeypatch):
+    monkeypatch.setattr(secrets_file, "LOOK_EVERY", 0.0)
+
+
+def test_a_signature_is_that_of_the_published_vector():
+    assert Secrets(ONE).sign(PUBLISHED["webhook-id"], BODY, at=AT) == PUBLISHED
+    assert Secrets(ONE).verify(PUBLISHED, BODY, at=AT) == PUBLISHED["webhook-id"]
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="a second opinion takes openssl")
+@pytest.mark.parametrize(
+    ("secret", "key"), [(ONE, base64.b64decode(ONE[6:])), (PLAIN, PLAIN.encode())], ids=["coded", "plain"]
+)
+def test_openssl_makes_the_same_signature(secret, key):
+    said = Secrets(secret).sign("an-id", BODY, at=AT)
+    words = ["openssl", "dgst", "-sha256", "-mac", "HMAC", "-macopt", f"hexkey:{key.hex()}", "-binary"]
+    made = subprocess.run(
+        words, input=b"an-id.%d." % AT + BODY, capture_output=True, check=True, timeout=30
+    ).stdout
+    assert said["webhook-signature"] == f"v1,{base64.b64encode(made).decode()}"
+
+
+def test_the_reference_library_takes_our_signature_and_we_take_its():
+    reference = pytest.importorskip("standardwebhooks")
+    ours = Secrets(f"{ONE} {OTHER}").sign("an-id", BODY)
+    for secret in (ONE, OTHER):
+        reference.Webhook(secret).verify(BODY, ours)
+    from datetime import UTC, datetime
+
+    moment = datetime.now(UTC)
+    theirs = {"webhook-id": "an-id", "webhook-timestamp": str(int(moment.timestamp()))}
+    theirs["webhook-signature"] = reference.Webhook(OTHER).sign("an-id", moment, BODY.decode())
+    assert Secrets(f"{ONE} {OTHER}").verify(theirs, BODY) == "an-id"
+
+
+def test_while_a_secret_is_changed_old_and_new_ones_understand_each_other():
+    old, both, new = Secrets(ONE), Secrets(f"{OTHER}\n{ONE}"), Secrets(OTHER)
+    for sender, receiver in [(old, both), (both, old), (both, new), (new, both)]:
+        assert receiver.verify(sender.sign("an-id", BODY), BODY) == "an-id"
+    with pytest.raises(Unsigned, match="fits no secret"):
+        new.verify(old.sign("an-id", BODY), BODY)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"webhook-id": "another"},
+        {"webhook-timestamp": str(AT + 1)},
+        {"webhook-signature": ""},
+        {"webhook-signature": "v1,"},
+        {"webhook-signature": "v1," + "A" * 43 + "="},
+        {"webhook-signature": PUBLISHED["webhook-signature"].replace("v1", "v2")},
+        {"webhook-signature": PUBLISHED["webhook-signature"][3:]},
+        {"webhook-signature": "v1,\udcff\u0131"},
+        {"webhook-signature": " ".join(["v1,AAAA"] * 40 + [PUBLISHED["webhook-signature"]])},
+    ],
+)
+def test_what_was_changed_on_its_way_is_refused(change):
+    with pytest.raises(Unsigned, match="fits no secret"):
+        Secrets(ONE).verify(PUBLISHED | change, BODY, at=AT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"webhook-id": ""},
+        {"webhook-id": "x" * 300},
+        {"webhook-id": "a b"},
+        {"webhook-timestamp": ""},
+        {"webhook-timestamp": "1614265330.5"},
+        {"webhook-timestamp": "-1"},
+        {"webhook-timestamp": "9" * 400},
+        {"webhook-timestamp": "١٦١٤٢٦٥٣٣٠"},
+    ],
+)
+def test_headers_that_cannot_be_are_refused(change):
+    with pytest.raises(Unsigned, match="has the headers webhook-id, webhook-timestamp"):
+        Secrets(ONE).verify(PUBLISHED | change, BODY, at=AT)
+
+
+def test_another_body_is_refused():
+    with pytest.raises(Unsigned, match="fits no secret"):
+        Secrets(ONE).verify(PUBLISHED, BODY + b" ", at=AT)
+
+
+@pytest.mark.parametrize(
+    ("apart", "why"), [(301, "is too old: by 301 s"), (-301, "lies in the future: by 301 s")]
+)
+def test_five_minutes_are_allowed_between_the_clocks_and_no_more(apart, why):
+    secrets = Secrets(ONE)
+    secrets.verify(PUBLISHED, BODY, at=AT + apart + (1 if apart < 0 else -1))
+    with pytest.raises(Unsigned, match=why):
+        secrets.verify(PUBLISHED, BODY, at=AT + apart)
+
+
+def test_a_stranger_is_not_told_that_only_the_time_was_wrong():
+    with pytest.raises(Unsigned, match="fits no secret"):
+        Secrets(OTHER).verify(PUBLISHED, BODY, at=time.time())
+
+
+def test_every_signature_is_compared_with_every_secret(monkeypatch):
+    seen, real = [], module.hmac.compare_digest
+    monkeypatch.setattr(module.hmac, "compare_digest", lambda a, b: seen.append((a, b)) or real(a, b))
+    signed = Secrets(f"{ONE} {OTHER}").sign("an-id", BODY)
+    Secrets(f"{ONE} {OTHER} {PLAIN}").verify(signed, BODY)
+    assert len(seen) == 6
+
+
+def test_without_a_secret_nothing_is_signed_and_nothing_believed():
+    assert not Secrets()
+    with pytest.raises(Invalid, match="there is no signing secret: set SUBLET_SIGNING_SECRETS"):
+        Secrets().sign("an-id", BODY)
+    with pytest.raises(Unsigned):
+        Secrets().verify(PUBLISHED, BODY, at=AT)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("short", "word 1: a secret has 16 to 512 characters"),
+        (f"{ONE} x", "word 2: a secret has 16 to 512 characters"),
+        ("whsec_", "word 1: a secret has 16 to 512 bytes when decoded"),
+        ("whsec_c2hvcnQ=", "bytes when decoded"),
+        ("whsec_not*base64*at*all", "must be base64"),
+        ("x" * 513, "16 to 512 characters"),
+        (" ".join(f"{PLAIN}-{n}" for n in range(9)), "there are 9 signing secrets: at most 8"),
+    ],
+)
+def test_a_secret_that_cannot_be_is_refused_without_being_told(words, why):
+    with pytest.raises(Invalid, match=why) as refused:
+        Secrets(words)
+    assert not any(word in str(refused.value) for word in words.split() if len(word) > 6)
+
+
+def test_no_secret_is_in_what_is_shown():
+    secrets = Secrets(f"{ONE} {PLAIN}")
+    assert repr(secrets) == str(secrets) == "<2 signing secrets>"
+    assert (len(secrets), len(Secrets(f"{ONE} {ONE}"))) == (2, 1)
+
+
+def test_base64_may_be_without_its_padding():
+    padded = base64.b64encode(b"x" * 17).decode()
+    assert padded.endswith("=")
+    signed = Secrets(f"whsec_{padded}").sign("an-id", BODY)
+    assert Secrets(f"whsec_{padded.rstrip('=')}").verify(signed, BODY) == "an-id"
+
+
+# the file
+
+
+def test_secrets_come_from_the_environment_and_from_a_file(tmp_path):
+    file = tmp_path / "secrets"
+    file.write_text(f"\ufeff# the new one\n{OTHER}   # since May\n\n{PLAIN}#1\n")
+    found = Secrets.read({"SUBLET_SIGNING_SECRETS": ONE, "SUBLET_SIGNING_SECRETS_FILE": str(file)})
+    assert len(found) == 3
+    assert found.verify(Secrets(f"{PLAIN}#1").sign("an-id", BODY), BODY) == "an-id"
+    assert not Secrets.read({})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "holds none"),
+        ("# only words\n", "holds none"),
+        ("short\n", "line 1: word 1"),
+        ("x" * 70_000, "more than"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path, text, why):
+    file = tmp_path / "secrets"
+    file.write_text(text)
+    with pytest.raises(Invalid, match=why):
+        Secrets("", file)
+
+
+def test_a_file_that_is_none_is_never_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Invalid, match="no regular file"):
+        Secrets("", tmp_path / "pipe")
+    with pytest.raises(Invalid, match="nowhere cannot be read: No such file"):
+        Secrets("", tmp_path / "nowhere")
+
+
+def test_a_file_is_read_again_when_it_has_changed_and_a_spoilt_one_revokes_nothing(
+    tmp_path, looks_at_once, caplog
+):
+    file = tmp_path / "secrets"
+    file.write_text(f"{ONE}\n")
+    secrets = Secrets("", file)
+    signed = Secrets(OTHER).sign("an-id", BODY)
+    (tmp_path / "new").write_text(f"{OTHER}\n")
+    os.replace(tmp_path / "new", file)
+    assert secrets.verify(signed, BODY) == "an-id"
+    assert "has changed: 1 signing secrets are valid now" in caplog.text
+    for spoil in (lambda: file.write_text("short\n"), file.unlink):
+        spoil()
+        assert secrets.verify(signed, BODY) == "an-id"
+    assert "that were read before stay valid" in caplog.text
+    assert secrets.sign("an-id", BODY, at=AT) == Secrets(OTHER).sign("an-id", BODY, at=AT)
+    assert OTHER not in caplog.text
+
+
+def test_a_file_is_not_looked_at_for_every_request(tmp_path):
+    file = tmp_path / "secrets"
+    file.write_text(f"{ONE}\n")
+    secrets = Secrets("", file)
+    file.write_text(f"{OTHER}\n")
+    assert secrets.sign("an-id", BODY, at=AT) == Secrets(ONE).sign("an-id", BODY, at=AT)

@@ -1,0 +1,220 @@
+"""Who asks for workers: after a submit, in a tick, at a worker's end. Invokers are played, Redis is real."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from sublet.model import Card
+from sublet.operations import pools
+from sublet.protocol import keys
+from sublet.scaling import summoner
+from sublet.scaling.summoner import HANDED, TOGETHER, Summoned, Summoner
+from sublet.scaling.sync_summoner import summon_once
+from sublet.store.store import Store
+from tests.support.summoning import HOST, POOL, Recorder, jobs
+
+pytest_plugins = ["tests.support.sources", "tests.support.hiring"]
+ONE_BACKEND = True
+
+
+# what is asked for
+
+
+async def test_a_submit_has_the_workers_invoked_that_its_pool_is_owed(store, have_pool, summoner_of):
+    await have_pool(slots=2, linger=0.5)
+    invoker = Recorder()
+    who = summoner_of(invoker)
+    await store.submit(jobs(6))
+    await who.settle()
+    (request,) = invoker.requests
+    assert len(request.summons) == 3
+    assert (request.pool, request.target, request.queues, request.slots, request.linger) == (
+        "p",
+        HOST,
+        ("q",),
+        2,
+        0.5,
+    )
+    assert len(set(request.summons)) == 3
+    assert all(22 <= len(summons) <= 64 for summons in request.summons)
+    await store.submit(jobs(1))
+    await who.settle()
+    assert len(invoker.summons) == 4, "those who are on their way are not summoned again"
+
+
+async def test_pools_of_others_are_not_asked_about(store, have_pool, look):
+    await have_pool(min=2)
+    who = Summoner(store, {"http": Recorder()}, lambda pool: pool.name != "p")
+    assert await who.summon() == Summoned()
+    who.nudge(["q"])
+    await who.settle()
+    await who.aclose()
+    assert (await look()).sum.owed == 2
+
+
+async def test_fifty_submitters_at_once_summon_no_more_than_is_owed(place, have_pool, look):
+    await have_pool(max=7)
+    invoker = Recorder()
+
+    async def submitter():
+        own = Store(place.settings)
+        who = Summoner(own, {"http": invoker})
+        own.nudge = who.nudge
+        for _ in range(4):
+            await own.submit(jobs(1))
+        await who.aclose()
+        await own.aclose()
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(submitter() for _ in range(50)))
+    assert len(invoker.summons) == len(set(invoker.summons)) == 7
+    found = (await look()).sum
+    assert (found.ready, found.wanted, found.summoned, found.owed) == (200, 7, 7, 0)
+
+
+async def test_many_workers_are_invoked_a_few_at_a_time(have_pool, summoner_of):
+    await have_pool(min=2 * HANDED + 50, max=1000)
+    invoker = Recorder()
+    who = summoner_of(invoker)
+    who.nudge(["q"])
+    await who.settle()
+    assert len(set(invoker.summons)) == 2 * HANDED + 50
+    assert max(len(request.summons) for request in invoker.requests) == TOGETHER
+
+
+async def test_a_summons_that_nobody_obeys_expires_and_another_is_sent(have_pool, summoner_of):
+    await have_pool(min=1, arrive=0.2)
+    invoker = Recorder()
+    who = summoner_of(invoker)
+    async with asyncio.timeout(30):
+        while len(invoker.summons) < 2:
+            await who.summon()
+            await asyncio.sleep(0.02)
+    assert len(set(invoker.summons)) == 2
+
+
+async def test_a_worker_that_is_not_heard_of_is_replaced(store, raw, have_pool, summoner_of):
+    await have_pool(min=1)
+    invoker = Recorder()
+    who = summoner_of(invoker)
+    await who.summon()
+    assert not await store.enlist(Card("w", "1", "", b"{}", "p", invoker.summons[0]))
+    assert (await who.summon()).summoned == 0
+    raw.zincrby(keys.crew(store.layout.bases[0], "p"), -12_001, "w")
+    assert (await who.summon()).summoned == 1
+
+
+async def test_a_worker_that_is_known_to_be_gone_is_replaced_at_once(store, have_pool, summoner_of):
+    await have_pool(min=1)
+    who = summoner_of(Recorder())
+    await store.enlist(Card("w", "1", "", b"{}", "p"))
+    assert (await who.summon()).summoned == 0
+    await store.reconcile({"w": "1"})
+    assert (await who.summon()).summoned == 1
+
+
+async def test_only_pools_whose_invoker_is_here_are_asked_about(store, have_pool, summoner_of, lookups):
+    await have_pool(name="a", invoker="none", target="", min=1)
+    await have_pool(name="b", invoker="process", target="", min=1)
+    invoker = Recorder()
+    assert await summoner_of(invoker, Recorder(kind="none")).summon() == Summoned()
+    lookups["ask"] = 0
+    await store.submit(jobs(1))
+    assert (invoker.requests, lookups["ask"]) == ([], 0)
+    assert [pool.sum.summoned for pool in await store.follow(pools.look_at_all(store.layout.bases))] == [0, 0]
+    await have_pool(name="c", min=1)
+    assert await summoner_of(invoker).summon() == Summoned(1, 1, 0)
+
+
+@pytest.mark.parametrize("without_a_loop", [False, True])
+async def test_a_tick_takes_the_averages_of_pools_that_others_scale(
+    store, place, have_pool, summoner_of, raw, without_a_loop
+):
+    await have_pool(invoker="none", target="")
+    who = summoner_of(Recorder())
+    for seconds in (0, 2):
+        raw.hincrby(keys.pool(store.layout.bases[0], "p"), "at", -1000 * seconds)
+        await (asyncio.to_thread(summon_once, place.settings, dict) if without_a_loop else who.summon())
+        await store.submit(jobs(50))
+    (found,) = await store.follow(pools.look_at_all(store.layout.bases))
+    assert (found.sum.rate > 1, found.sum.summoned, found.lost, found.sum.crew) == (True, 0, 0, 0)
+
+
+async def test_a_pool_that_has_changed_since_is_invoked_as_it_is_now(have_pool, summoner_of):
+    await have_pool()
+    invoker = Recorder()
+    who = summoner_of(invoker)
+    await who.summon()
+    await have_pool(target=f"{HOST}/new", min=1)
+    who.nudge(["q"])
+    await who.settle()
+    assert [request.target for request in invoker.requests] == [f"{HOST}/new"]
+
+
+async def test_the_queues_of_a_pool_may_live_in_other_partitions(place):
+    store = Store(replace(place.settings, partitions=4))
+    queues = tuple(f"q{n}" for n in range(8))
+    assert {store.layout.of_queue(queue) for queue in queues} == set(store.layout.bases)
+    await store.prepare()
+    await store.follow(pools.put(store.layout.bases, POOL.model_copy(update={"queues": queues, "slots": 4})))
+    invoker = Recorder()
+    who = Summoner(store, {"http": invoker})
+    store.nudge = who.nudge
+    await store.submit([job._replace(queue=queue) for queue in queues for job in jobs(2)])
+    await who.aclose()
+    (found,) = await store.follow(pools.look_at_all(store.layout.bases))
+    assert (found.sum.ready, found.sum.wanted, len(invoker.summons)) == (16, 4, 4)
+    await store.aclose()
+
+
+# how often
+
+
+async def test_many_nudges_are_one_asking_and_the_last_one_is_heard(have_pool, summoner_of, lookups):
+    await have_pool()
+    who = summoner_of(Recorder())
+    for _ in range(100):
+        who.nudge(["q"])
+    await who.settle()
+    assert lookups == {"known": 1, "ask": 1}
+    who.nudge(["q"])
+    await asyncio.sleep(0)  # it is being asked about
+    for _ in range(100):
+        who.nudge(["q"])
+    await who.settle()
+    assert lookups == {"known": 1, "ask": 3}
+
+
+async def test_where_there_are_no_pools_nobody_asks_and_the_list_is_read_now_and_then(
+    store, summoner_of, lookups, monkeypatch
+):
+    monkeypatch.setattr(summoner, "KNOWN", 600.0)
+    who = summoner_of(Recorder())
+    for _ in range(20):
+        await store.submit(jobs(1))
+    assert lookups == {"known": 1, "ask": 0}
+    await who.aclose()
+    assert lookups == {"known": 2, "ask": 0}
+
+
+async def test_a_pool_that_came_after_the_look_is_found_by_the_next_one(
+    store, have_pool, summoner_of, monkeypatch
+):
+    monkeypatch.setattr(summoner, "KNOWN", 0.3)
+    invoker = Recorder()
+    who = summoner_of(invoker)
+    await store.submit(jobs(1))
+    await who.settle()
+    await have_pool()
+    await store.submit(jobs(1))  # the last one for a long time
+    await who.settle()
+    assert len(invoker.requests) == 1
+
+
+async def test_where_nobody_can_be_invoked_nothing_is_read(store, have_pool, lookups):
+    await have_pool(min=1)
+    who = Summoner(store, {"none": Recorder(kind="none")})
+    who.nudge(["q"])
+    await who.aclose()
+    assert lookups == {"known": 0, "ask": 0}

@@ -1,0 +1,142 @@
+"""Summoning for code without an event loop, and by clients that are told to."""
+
+import asyncio
+import os
+import signal
+import threading
+import warnings
+from dataclasses import replace
+
+from sublet.client.client import Client, SyncClient
+from sublet.options import Options
+from sublet.scaling.invokers import invokers_of
+from sublet.scaling.summoner import Summoned
+from sublet.scaling.sync_summoner import SyncSummoner, summon_once, uncalled
+from tests.support.summoning import HOST
+
+pytest_plugins = ["tests.support.sources", "tests.support.hiring"]
+ONE_BACKEND = True
+
+
+async def test_a_loop_is_started_only_where_somebody_is_owed(place, have_pool, made, monkeypatch):
+    def once():
+        return summon_once(place.settings, made)
+
+    loops, run = [], asyncio.run
+    monkeypatch.setattr(asyncio, "run", lambda main: loops.append(1) or run(main))
+    assert await asyncio.to_thread(once) == Summoned()
+    await have_pool(min=2)
+    assert await asyncio.to_thread(once) == Summoned(1, 2, 0)
+    assert await asyncio.to_thread(once) == Summoned(1, 0, 0)
+    assert len(loops) == 1
+    assert [len(each.summons) for each in made.made] == [0, 2, 0]
+
+
+async def test_who_is_owed_and_cannot_be_called_from_here_is_found_by_a_look(place, have_pool, look):
+    def found():
+        with SyncClient(place.settings) as client:
+            return [
+                pool.words for pool in uncalled(place.settings, client.transport, lambda: invokers_of({}))
+            ]
+
+    await have_pool()
+    assert await asyncio.to_thread(found) == []
+    for invoker, why in (
+        ("http", "no SUBLET_SIGNING_SECRETS"),
+        ("lambda", "no AWS_REGION"),
+        ("process", "only sublet dev "),
+    ):
+        await have_pool(min=2, invoker=invoker, target={"http": HOST, "lambda": "resize"}.get(invoker, ""))
+        (words,) = await asyncio.to_thread(found)
+        assert words.startswith(f"pool p: 2 workers owed, not called from here: {why}")
+        assert (await look()).sum.summoned == 0
+    await have_pool(min=2, invoker="none", target="")
+    assert await asyncio.to_thread(found) == []
+
+
+async def test_a_sync_client_summons_if_it_is_told_to(place, have_pool, made, monkeypatch):
+    monkeypatch.setattr(SyncSummoner.__init__, "__defaults__", (made,))
+    await have_pool()
+
+    def submit(settings):
+        with SyncClient(settings) as client:
+            return client.submit("t", {}, Options(queue="q")).created
+
+    assert await asyncio.to_thread(submit, place.settings)
+    assert made.made == []
+    assert await asyncio.to_thread(submit, replace(place.settings, summon=True))
+    assert [len(each.summons) for each in made.made] == [2]
+    assert not [thread for thread in threading.enumerate() if thread.name == "sublet-summons"]
+
+
+async def test_an_async_client_summons_if_it_is_told_to(place, have_pool, made, monkeypatch):
+    monkeypatch.setattr("sublet.scaling.invokers.invokers_of", made)
+    await have_pool()
+    async with Client(replace(place.settings, summon=True)) as client:
+        await client.submit("t", {}, Options(queue="q"))
+    assert [len(each.summons) for each in made.made] == [1]
+
+
+async def test_a_sync_submit_does_not_fail_for_redis_being_away_by_then(place, made, caplog):
+    away = replace(place.settings, redis_url="redis://127.0.0.1:1", timeout=0.2, patience=0.1)
+    who = SyncSummoner(away, made)
+    who.nudge(["q"])
+    await asyncio.to_thread(who.close)
+    assert "cannot look which pools need workers" in caplog.text
+    who.nudge(["q"])
+    await asyncio.to_thread(who.close)
+
+
+async def test_where_no_thread_can_be_started_a_submit_is_well_and_a_later_one_summons(
+    place, have_pool, made, monkeypatch, caplog
+):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    await have_pool()
+    who = SyncSummoner(place.settings, made)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            who.nudge(["q"])
+        who.close()
+    assert [record.message for record in caplog.records] == ["cannot summon workers: can't start new thread"]
+    who.nudge(["other"])
+    await asyncio.to_thread(who.close)
+    assert len(made.made) == 1
+
+
+def test_a_fork_summons_by_itself(place):
+    """Its parent's thread is not in it, and may have held the lock."""
+    gate, (heard, said) = threading.Event(), os.pipe()
+    parent = os.getpid()
+
+    def invokers():
+        if os.getpid() == parent:
+            gate.wait(30)
+        else:
+            os.write(said, b"summoning")
+        return {}
+
+    who = SyncSummoner(place.settings, invokers)
+    who.nudge(["q"])
+    with who._lock, warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # Python ≥ 3.12 warns of forks beside threads, which this is about
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        try:
+            who.nudge(["q"])
+            who.close()
+        finally:
+            os._exit(0)
+    try:
+        os.waitpid(pid, 0)
+        os.close(said)
+        assert os.read(heard, 100) == b"summoning"
+    finally:
+        gate.set()
+        who.close()
+        os.close(heard)

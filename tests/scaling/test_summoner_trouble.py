@@ -1,0 +1,169 @@
+"""What may go wrong when workers are asked for: nothing of it makes a submit wait or fail."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from sublet.errors import Unavailable, Unfit
+from sublet.operations import pools
+from sublet.protocol import keys
+from sublet.scaling import summoner
+from sublet.scaling.invokers import InvocationFailed
+from sublet.scaling.summoner import Summoned, Summoner, Troubles
+from sublet.scaling.sync_summoner import summon_once
+from sublet.store.store import Store
+from tests.support.summoning import Recorder, jobs
+
+pytest_plugins = ["tests.support.sources", "tests.support.hiring"]
+ONE_BACKEND = True
+
+
+async def test_a_submit_does_not_wait_for_an_invoker_that_hangs_and_the_failure_is_counted(
+    store, have_pool, summoner_of, look, monkeypatch, caplog
+):
+    monkeypatch.setattr(summoner, "PATIENCE", 0.1)
+    await have_pool()
+    invoker = Recorder()
+    invoker.open.clear()
+    who = summoner_of(invoker)
+    (stored,) = await store.submit(jobs(1))
+    assert stored.created
+    await who.settle()
+    found = await look()
+    assert (found.failures, found.failure) == (1, "no answer for 0.1 s")
+    assert found.sum.summoned == 1, "it may have got through: it is waited for"
+    assert "pool p: 1 of its workers could not be invoked (http): no answer for 0.1 s" in caplog.text
+
+
+def refusing(some=slice(None)):
+    def refuse(request):
+        raise InvocationFailed("the function answered 500", request.summons[some])
+
+    return refuse
+
+
+async def test_a_failure_is_counted_for_whom_it_is_about_and_logged_once_a_minute(
+    have_pool, summoner_of, look, caplog
+):
+    caplog.set_level(logging.WARNING)
+    await have_pool(min=4)
+    who = summoner_of(Recorder(refusing(slice(2, None))))
+    assert await who.summon() == Summoned(1, 2, 2)
+    assert (await look()).failures == 2
+    await have_pool(min=8)
+    assert await who.summon() == Summoned(1, 2, 2)
+    found = await look()
+    assert (found.failures, found.failure) == (4, "the function answered 500")
+    assert len(caplog.records) == 1
+
+
+async def test_what_an_invoker_has_not_foreseen_is_counted_without_its_words(
+    have_pool, summoner_of, look, caplog
+):
+    def break_down(request):
+        raise RuntimeError("https://workers.example.com/?code=secret")
+
+    await have_pool(min=1)
+    assert (await summoner_of(Recorder(break_down)).summon()).failed == 1
+    assert (await look()).failure == "RuntimeError in the invoker"
+    assert "secret" not in caplog.text
+
+
+async def test_a_pool_that_is_given_another_invoker_in_this_moment_is_said_to(
+    store, have_pool, summoner_of, look
+):
+    await have_pool()
+    who = summoner_of(Recorder())
+    await who.summon()
+    await have_pool(min=1, invoker="lambda", target="resize")
+    who.nudge(["q"])
+    await who.settle()
+    assert (await look()).failure == "who asked has no invoker lambda"
+
+
+async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, have_pool, summoner_of, caplog):
+    await have_pool(min=1)
+    invoker = Recorder()
+    who = summoner_of(invoker)
+    await who._know()
+    await store.follow(pools.remove(store.layout.bases, "p"))
+    who.nudge(["q"])
+    await who.settle()
+    assert (invoker.requests, caplog.records) == ([], [])
+
+
+@pytest.mark.parametrize("without_a_loop", [False, True])
+async def test_a_spoiled_pool_keeps_nobody_from_the_others_and_is_told(
+    place, store, have_pool, summoner_of, raw, made, caplog, without_a_loop
+):
+    for name in ("a", "p", "z"):
+        await have_pool(name=name, min=1)
+    for name in ("a", "z"):
+        raw.set(keys.crew(store.layout.bases[0], name), "spoiled")
+    once = (
+        asyncio.to_thread(summon_once, place.settings, made)
+        if without_a_loop
+        else summoner_of(*made().values()).summon()
+    )
+    with pytest.raises(Unfit, match="somebody else has written to this namespace"):
+        await once
+    assert [request.pool for each in made.made for request in each.requests] == ["p"]
+    assert "pool a: cannot ask" in caplog.text
+    assert "pool z: cannot ask" in caplog.text
+
+
+def test_while_redis_is_away_no_other_pool_is_asked_about():
+    for error, are_all in ((Unavailable(), True), (Unfit(), False)):
+        troubles = Troubles()
+        with troubles.of("p"):
+            raise error
+        assert troubles.are_all is are_all
+        with pytest.raises(type(error)):
+            troubles.throw()
+
+
+async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place, summoner_of, caplog):
+    caplog.set_level(logging.WARNING)
+    away = Store(replace(place.settings, redis_url="redis://127.0.0.1:1", timeout=0.2, patience=0.1))
+    who = summoner_of(Recorder(), of=away)
+    for _ in range(3):
+        who.nudge(["q"])
+        await who.settle()
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "cannot look which pools need workers"
+    ]
+    with pytest.raises(Unavailable):
+        await who.summon()
+    await who.aclose()
+    await away.aclose()
+
+
+async def test_closing_sees_to_what_was_nudged_and_leaves_no_task_behind(store, have_pool):
+    await have_pool()
+    before = asyncio.all_tasks()
+    invoker = Recorder()
+    who = Summoner(store, {"http": invoker})
+    store.nudge = who.nudge
+    await store.submit(jobs(1))
+    await who.aclose()
+    assert (len(invoker.summons), invoker.closed) == (1, True)
+    store.nudge(["q"])
+    assert asyncio.all_tasks() == before
+    assert len(invoker.summons) == 1
+
+
+async def test_closing_does_not_wait_for_ever(have_pool, summoner_of, caplog):
+    await have_pool(min=1)
+    invoker = Recorder()
+    invoker.open.clear()
+    before = asyncio.all_tasks()
+    who = summoner_of(invoker)
+    who.nudge(["q"])
+    async with asyncio.timeout(30):
+        while not invoker.requests:
+            await asyncio.sleep(0.01)
+    await who.aclose(0.05)
+    assert "left 1 summonses that would not get through" in caplog.text
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,350 @@
+"""What a schedule may say, and when its jobs are due: no clock, no server."""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from sublet.schedules import recurrence as schedules
+from sublet.schedules.cron import ALIASES
+from sublet.schedules.cron_times import Line
+from sublet.schedules.recurrence import COUNTED, Recurrence, Slot, firing, first, upcoming, words
+from tests.support.paths import ROOT
+
+PAGE = (ROOT / "docs" / "schedules.md").read_text()
+NOON = int(datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp() * 1000)
+YEAR = 365 * 86_400_000
+
+
+def refusal(**rules):
+    with pytest.raises(ValidationError) as refused:
+        Recurrence(**rules)
+    (fault,) = refused.value.errors()
+    return fault["loc"], fault["msg"]
+
+
+DAILY = {"cron": "0 9 * * *"}
+BAD_RULES = [
+    ({}, "every", "use cron, a line like '0 9 * * MON-FRI', or every, in seconds"),
+    ({**DAILY, "every": 60}, "every", "not both"),
+    ({"every": 0}, "every", "greater than or equal to 1"),
+    ({"every": 0.999}, "every", "greater than or equal to 1"),
+    ({"every": float("nan")}, "every", "finite"),
+    ({"every": float("inf")}, "every", "finite"),
+    ({"every": 315_576_001}, "every", "less than or equal to"),
+    ({"every": timedelta(days=4000)}, "every", "less than or equal to"),
+    ({"every": True}, "every", "valid number"),
+    ({"every": "60"}, "every", "valid number"),
+    ({"cron": 5}, "cron", "valid string"),
+    ({**DAILY, "start": datetime(2026, 1, 1)}, "start", "timezone"),  # naive
+    ({**DAILY, "start": "2026-01-01T09:00:00"}, "start", "use a moment with a time zone"),
+    ({**DAILY, "end": 1_800_000_000}, "end", "use a moment with a time zone"),
+    ({**DAILY, "end": "2026-13-01T09:00:00Z"}, "end", "month"),
+    ({**DAILY, "end": "5000-01-01T09:00:00Z"}, "end", "years 1971 to 4999"),
+    (
+        {**DAILY, "start": "2026-02-01T00:00:00Z", "end": "2026-01-31T00:00:00Z"},
+        "end",
+        "end is before start, 2026-02-01",
+    ),
+    (
+        {**DAILY, "start": "2026-02-01T09:00:01Z", "end": "2026-02-02T08:59:59Z"},
+        "end",
+        "no slot between start and end",
+    ),
+    (
+        {"cron": "0 0 29 2 *", "start": "2097-01-01T00:00:00Z", "end": "2103-12-31T00:00:00Z"},
+        "end",
+        "no slot between",
+    ),
+    ({"every": 60, "jitter": 60}, "jitter", "jitter must be less than every, 60 s"),
+    ({**DAILY, "jitter": 86_401}, "jitter", "less than or equal to 86400"),
+    ({**DAILY, "jitter": -1}, "jitter", "greater than or equal to 0"),
+    ({**DAILY, "late": float("nan")}, "late", "finite"),
+    ({**DAILY, "most": 0}, "most", "greater than or equal to 1"),
+    ({**DAILY, "most": 101}, "most", "less than or equal to 100"),
+    ({**DAILY, "missed": "none"}, "missed", "'latest', 'skip' or 'all'"),
+    ({**DAILY, "overlap": "wait"}, "overlap", "'allow', 'skip' or 'queue'"),
+    ({**DAILY, "timezone": "UTC"}, "timezone", "not permitted"),
+]
+
+
+@pytest.mark.parametrize(("rules", "field", "why"), BAD_RULES)
+def test_rules_that_make_no_sense_are_refused_at_their_field(rules, field, why):
+    where, said = refusal(**rules)
+    assert where == (field,)
+    assert why in said
+
+
+def test_the_same_schedule_is_written_the_same():
+    here, there = (
+        datetime(2026, 1, 1, 9, tzinfo=UTC),
+        datetime(2026, 1, 1, 10, tzinfo=timezone(timedelta(hours=1))),
+    )
+    one, other = Recurrence(every=timedelta(minutes=1), start=here), Recurrence(every=60, start=there)
+    assert one == other
+    assert one.model_dump_json() == other.model_dump_json()
+    assert Recurrence.model_validate_json(one.model_dump_json()) == one
+    assert Recurrence(cron=" 0\t9 * *  mon-fri\n").cron == "0 9 * * mon-fri"
+    assert Recurrence.model_validate_json('{"every": 60, "most": 3.0}').most == 3
+
+
+# slots and firing
+
+
+def test_an_interval_counts_from_1970_or_from_its_start():
+    assert first(Recurrence(every=45), "name", NOON) == Slot(
+        NOON + 45_000 - NOON % 45_000, NOON + 45_000 - NOON % 45_000
+    )
+    start = datetime(
+        2026, 3, 28, 12, 0, 7, 500, tzinfo=UTC
+    )  # 7.0005 s after noon: the slot is the next whole ms
+    anchored = Recurrence(every=1.5, start=start, end=start + timedelta(seconds=3))
+    slots = [NOON + 7_001 + n for n in (0, 1500)]
+    assert [first(anchored, "name", after) for after in (0, slots[0] - 1, slots[0])] == [
+        Slot(slot, slot) for slot in (slots[0], slots[0], slots[1])
+    ]
+    assert first(anchored, "name", slots[1]) is None
+
+
+def test_start_and_end_are_slots_themselves():
+    nine = [datetime(2026, 3, day, 9, tzinfo=UTC) for day in (1, 2, 3)]
+    both = Recurrence(cron="0 9 * * *", start=nine[0], end=nine[2])
+    assert upcoming(both, 0) == nine
+    later = Recurrence(
+        cron="0 9 * * *", start=nine[0] + timedelta(milliseconds=1), end=nine[2] - timedelta(milliseconds=1)
+    )
+    assert upcoming(later, 0) == nine[1:2]
+
+
+def test_upcoming_slots_are_in_the_schedules_zone():
+    berlin = upcoming(Recurrence(cron="30 2 * * *", tz="Europe/Berlin"), NOON, 3)
+    assert [at.isoformat() for at in berlin] == [
+        "2026-03-29T03:00:00+02:00",
+        "2026-03-30T02:30:00+02:00",
+        "2026-03-31T02:30:00+02:00",
+    ]
+    assert upcoming(Recurrence(every=60), NOON, 0) == []
+    assert len(upcoming(Recurrence(every=60), NOON, 10**9)) == schedules.UPCOMING_MAX
+
+
+EVERY_DAY = Recurrence(cron="0 9 * * *")
+NINE = int(datetime(2026, 3, 1, 9, tzinfo=UTC).timestamp() * 1000)
+DAY = 86_400_000
+
+
+def nines(*days):
+    return tuple(NINE + day * DAY for day in days)
+
+
+MISSED = [
+    ({}, 0, (0,), 0, 1),
+    ({}, DAY * 3 + 5, (3,), 3, 4),
+    ({}, -1, (), 0, 0),
+    ({"missed": "skip"}, 300_000, (0,), 0, 1),
+    ({"missed": "skip"}, 300_001, (), 1, 1),
+    ({"missed": "skip", "late": 0}, DAY * 2, (2,), 2, 3),
+    ({"missed": "skip", "late": 3600}, DAY * 2 + 3_600_001, (), 3, 3),
+    ({"missed": "all"}, DAY * 3, (0, 1, 2, 3), 0, 4),
+    ({"missed": "all", "most": 2}, DAY * 3, (2, 3), 2, 4),
+    ({"missed": "all", "overlap": "queue"}, DAY * 3, (0,), 0, 1),
+    ({"missed": "all", "overlap": "queue", "most": 2}, DAY * 3, (2,), 2, 3),
+    ({"overlap": "queue"}, DAY * 3, (3,), 3, 4),
+    ({"overlap": "skip", "missed": "all"}, DAY, (0, 1), 0, 2),
+]
+
+
+@pytest.mark.parametrize(("rules", "after", "fired", "missed", "following"), MISSED)
+def test_slots_that_nobody_saw_to_are_fired_as_the_schedule_says(rules, after, fired, missed, following):
+    found = firing(EVERY_DAY.model_copy(update=rules), "name", NINE, NINE + after)
+    assert found == (nines(*fired), missed, Slot(*nines(following, following)))
+
+
+def test_after_its_last_slot_a_schedule_is_over():
+    ends = Recurrence(cron="0 9 * * *", end=datetime(2026, 3, 3, 9, tzinfo=UTC))
+    assert firing(ends, "name", NINE, NINE + 100 * DAY) == (nines(2), 2, None)
+
+
+@pytest.mark.parametrize("missed", ["latest", "skip", "all"])
+@pytest.mark.parametrize(
+    "rules", [{"every": 1}, {"cron": "* * * * *"}, {"cron": "* * * * * *", "tz": "Europe/Berlin"}]
+)
+def test_years_without_a_look_cost_no_more_than_a_day(rules, missed, monkeypatch):
+    searched = []
+    for way in ("after", "until"):
+        plain = getattr(Line, way)
+        monkeypatch.setattr(Line, way, lambda *args, plain=plain: searched.append(args) or plain(*args))
+    recurrence = Recurrence(**rules, missed=missed, most=100)
+    found = firing(recurrence, "name", NOON, NOON + 5 * YEAR)
+    assert len(searched) < 2 * COUNTED + 20
+    step = 60_000 if rules.get("cron") == "* * * * *" else 1000
+    newest = tuple(NOON + 5 * YEAR - n * step for n in range(100))
+    assert found.slots == (newest[::-1] if missed == "all" else newest[:1])
+    if "every" in rules:
+        assert found.missed == 5 * YEAR // 1000 + 1 - len(found.slots)
+    else:
+        assert found.missed >= COUNTED
+
+
+def test_a_slot_that_is_none_any_more_is_fired_all_the_same():
+    """As after a change of the time zone's rules: what was announced takes place, and the next one by the new rules."""
+    odd = NINE - 3_600_000
+    assert firing(EVERY_DAY, "name", odd, odd) == ((odd,), 0, Slot(*nines(0, 0)))
+    assert firing(EVERY_DAY, "name", odd, NINE + DAY) == (nines(1), 2, Slot(*nines(2, 2)))
+
+
+moments = st.datetimes(datetime(2026, 3, 27), datetime(2026, 3, 30), timezones=st.just(UTC))
+recurrences = st.one_of(
+    st.fixed_dictionaries(
+        {"every": st.sampled_from([1, 1.5, 7, 60, 3600]), "jitter": st.sampled_from([0, 0.9])}
+    ),
+    st.fixed_dictionaries(
+        {
+            "cron": st.sampled_from(
+                ["* * * * *", "*/15 * * * *", "30 2 * * *", "*/20 * * * * *", "0,30 1-4 * * *", "@hourly"]
+            ),
+            "tz": st.sampled_from(["UTC", "Europe/Berlin"]),
+            "jitter": st.sampled_from([0, 0.5, 90, 7200]),
+        }
+    ),
+)
+LOOKS = st.lists(st.integers(0, 60) | st.integers(0, 40_000), min_size=1, max_size=12)
+
+
+def look_again_and_again(recurrence, begin, looks):
+    """Every firing, at one look after the other; and what is next."""
+    slot, now, found = first(recurrence, "name", begin), begin, []
+    for gap in looks:
+        now += gap * 1000
+        while slot and slot.due <= now:
+            found.append((now, firing(recurrence, "name", slot.slot, now)))
+            assert found[-1][1].next is None or found[-1][1].next.slot > slot.slot
+            slot = found[-1][1].next
+    return found, slot, now
+
+
+def chain(recurrence, begin, until, limit=None):
+    """The slots that come due, by `first` alone."""
+    slots, slot = [], first(recurrence, "name", begin)
+    while slot and slot.due <= until and (limit is None or len(slots) < limit):
+        slots.append(slot)
+        slot = first(recurrence, "name", slot.slot)
+    return slots
+
+
+@settings(max_examples=120, deadline=None)
+@given(recurrences, moments)
+def test_slots_and_their_due_moments_only_grow(rules, begin):
+    recurrence, begin_ms = Recurrence(**rules), int(begin.timestamp() * 1000)
+    slots = chain(recurrence, begin_ms, begin_ms + 10 * YEAR, 100)
+    assert slots[0].slot > begin_ms
+    for one, other in pairwise(slots):
+        assert one.slot <= one.due < other.slot
+    for one in slots:
+        assert one.due - one.slot < max(1, rules["jitter"] * 1000)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    recurrences,
+    moments,
+    LOOKS,
+    st.sampled_from(["latest", "skip", "all"]),
+    st.sampled_from(["allow", "queue"]),
+)
+def test_however_time_is_cut_into_looks_no_slot_is_fired_twice(rules, begin, looks, missed, overlap):
+    recurrence = Recurrence(**rules, missed=missed, overlap=overlap, most=5, late=60)
+    found, following, now = look_again_and_again(recurrence, int(begin.timestamp() * 1000), looks)
+    fired = [slot for _, one in found for slot in one.slots]
+    assert all(one < other for one, other in pairwise(fired))
+    due = chain(recurrence, int(begin.timestamp() * 1000), now, 2000)
+    if len(due) < 2000:
+        assert set(fired) <= {slot.slot for slot in due}
+        assert following is None or following.due > now
+    if len(due) <= COUNTED:
+        assert len(fired) + sum(one.missed for _, one in found) == len(due)
+    for at, one in found if missed == "latest" and len(due) < 2000 else []:
+        assert one.slots == (max(slot.slot for slot in due if slot.due <= at),)
+
+
+@settings(max_examples=100, deadline=None)
+@given(recurrences, moments, LOOKS, st.sampled_from(["allow", "queue"]))
+def test_with_missed_all_exactly_the_slots_are_fired(rules, begin, looks, overlap):
+    begin_ms = int(begin.timestamp() * 1000)
+    recurrence = Recurrence(**rules, missed="all", most=100, overlap=overlap)
+    due = chain(recurrence, begin_ms, begin_ms + sum(looks) * 1000, 101)
+    if len(due) <= 100:
+        found, _, _ = look_again_and_again(recurrence, begin_ms, looks)
+        assert [slot for _, one in found for slot in one.slots] == [slot.slot for slot in due]
+        assert sum(one.missed for _, one in found) == 0
+
+
+def test_jitter_is_the_same_on_every_machine():
+    tidy = Recurrence(cron="0 9 * * *", jitter=600)
+    slot = first(tidy, "nightly", NOON)
+    assert slot.due - slot.slot == 191_051
+    assert first(tidy, "another", NOON).due != slot.due
+    dues = [one.due - one.slot for one in chain(tidy, NOON, NOON + YEAR)]
+    assert min(dues) < 20_000
+    assert max(dues) > 580_000
+
+
+# words
+
+
+WORDS = [
+    ({"cron": "0 9 * * MON-FRI", "tz": "Europe/Berlin"}, "At 09:00 on Monday through Friday (Europe/Berlin)"),
+    ({"cron": "@daily"}, "At 00:00 every day (UTC)"),
+    ({"cron": "*/5 * * * * *"}, "Every fifth second of every minute (UTC)"),
+    ({"every": 30}, "Every 30 seconds"),
+    ({"every": 1.5}, "Every 1.5 seconds"),
+    ({"every": 1}, "Every second"),
+    ({"every": 5400}, "Every 90 minutes"),
+    ({"every": 86_400, "jitter": 60}, "Every day, up to 1 minute later"),
+    (
+        {
+            "cron": "@hourly",
+            "tz": "Europe/Berlin",
+            "start": "2026-01-01T08:00:00Z",
+            "end": "2026-07-01T08:00:00Z",
+        },
+        "At the start of every hour, from 2026-01-01 09:00:00, until 2026-07-01 10:00:00 (Europe/Berlin)",
+    ),
+    ({"every": 60, "overlap": "skip"}, "Every minute, not while the job before is not over"),
+    ({"every": 60, "overlap": "queue"}, "Every minute, one after the other"),
+    ({"every": 60, "missed": "skip"}, "Every minute, not if more than 5 minutes late"),
+    ({"every": 60, "missed": "all"}, "Every minute, up to 24 missed slots made up for"),
+]
+
+
+@pytest.mark.parametrize(("rules", "said"), WORDS)
+def test_a_schedule_is_said_in_words(rules, said):
+    assert words(Recurrence(**rules)) == said
+
+
+# the page
+
+
+def test_the_pages_examples_print_what_their_comments_say(capsys):
+    names = {}
+    for text in re.findall(r"^```python when\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        exec(text, names)  # noqa: S102  # the page's own snippet
+        assert capsys.readouterr().out.splitlines() == re.findall(r"# (.*)", text)
+
+
+def test_the_pages_table_of_rules_is_whole():
+    rules = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*) ?\|$", PAGE.split("### Cron lines")[0], re.MULTILINE))
+    assert list(rules) == list(Recurrence.model_fields)
+    for name, default in rules.items():
+        if name not in ("cron", "every"):
+            given = Recurrence.model_fields[name].default
+            assert default.strip(" `") == ("" if given is None else f"{given}")
+
+
+def test_the_pages_aliases_are_the_ones_there_are():
+    row = next(row for row in PAGE.splitlines() if row.startswith("| `@hourly`"))
+    assert re.findall(r"@\w+", row) == list(ALIASES)
+    assert re.findall(r"`([^`@]+)`", row.split("|")[2]) == list(dict.fromkeys(ALIASES.values()))

@@ -1,0 +1,166 @@
+"""Schedules over HTTP: put, looked at, paused, run and removed; and what is said of one that cannot be."""
+
+from datetime import UTC, datetime
+
+import pytest
+import redis
+
+from sublet import App, Context, Recurrence, SyncClient
+from sublet.protocol import keys
+from sublet.store.http import HttpSource
+from sublet_functions.work import work
+from tests.support.serving import serving
+
+pytest_plugins = ["tests.support.served", "tests.support.asking"]
+
+DAILY = {
+    "task": "report",
+    "payload": {"region": "eu"},
+    "queue": "reports",
+    "cron": "0 9 * * MON-FRI",
+    "tz": "Europe/Berlin",
+}
+
+
+async def test_the_life_of_a_schedule(asked):
+    made = await asked("PUT", "/schedules/daily", DAILY | {"priority": 5, "timeout": "none", "backoff": 3})
+    assert (made.status, made.json()["state"], made.json()["revision"]) == (201, "active", 1)
+    again = await asked("PUT", "/schedules/daily", DAILY | {"priority": 5, "timeout": "none", "backoff": 3})
+    assert (again.status, again.json()) == (200, made.json())
+    seen = (await asked("GET", "/schedules/daily")).json()
+    assert (seen["task"], seen["queue"], seen["priority"], seen["timeout"], seen["backoff"]) == (
+        "report", "reports", 5, None, {"first": 3, "factor": 1, "cap": 3},
+    )  # fmt: skip
+    assert (seen["payload"], seen["words"].startswith("At 09:00"), seen["source"]) == (
+        {"region": "eu"},
+        True,
+        "",
+    )
+    assert len(seen["upcoming"]) == 5
+    assert datetime.fromisoformat(seen["upcoming"][0]) == datetime.fromisoformat(seen["next_at"])
+    (listed,) = (await asked("GET", "/schedules")).json()["schedules"]
+    assert (listed["name"], listed["payload"], listed["upcoming"]) == ("daily", None, [])
+    paused = (await asked("POST", "/schedules/daily/pause")).json()
+    assert (paused["state"], paused["next_at"]) == ("paused", None)
+    changed = await asked("PUT", "/schedules/daily", DAILY | {"cron": None, "every": 60})
+    assert (changed.status, changed.json()["state"], changed.json()["every"]) == (200, "paused", 60)
+    assert (await asked("POST", "/schedules/daily/resume")).json()["state"] == "active"
+    assert [(await asked("DELETE", "/schedules/daily")).status for _ in range(2)] == [204, 204]
+    assert (await asked("GET", "/schedules/daily")).problem == "not-found"
+
+
+async def test_the_list_goes_on_where_the_page_before_ended(asked):
+    for name in ("c", "a", "b"):
+        await asked("PUT", f"/schedules/{name}", {"task": "t", "every": 3600})
+    page = await asked("GET", "/schedules?limit=2")
+    assert [one["name"] for one in page.json()["schedules"]] == ["a", "b"]
+    assert page.headers["link"] == f'</schedules?limit=2&cursor={page.json()["cursor"]}>; rel="next"'
+    rest = (await asked("GET", f"/schedules?limit=2&cursor={page.json()['cursor']}")).json()
+    assert ([one["name"] for one in rest["schedules"]], rest["cursor"]) == (["c"], None)
+
+
+async def test_one_is_run_by_hand_and_the_same_request_again_is_the_same_job(asked):
+    await asked("PUT", "/schedules/daily", DAILY)
+    first, second = [await asked("POST", "/schedules/daily/run") for _ in range(2)]
+    assert (first.status, second.status, first.json() != second.json()) == (201, 201, True)
+    job = (await asked("GET", first.headers["location"])).json()
+    assert (job["task"], job["queue"], job["payload"], job["schedule"], job["run_at"]) == (
+        "report", "reports", {"region": "eu"}, "daily", None,
+    )  # fmt: skip
+    own = [await asked("POST", "/schedules/daily/run", {"id": "mine"}) for _ in range(2)]
+    assert [(one.status, one.json()["id"]) for one in own] == [(201, "0-mine"), (200, "0-mine")]
+    keyed = [await asked("POST", "/schedules/daily/run", idempotency_key='"8e03978e"') for _ in range(2)]
+    assert [(one.status, one.headers.get("idempotent-replayed")) for one in keyed] == [
+        (201, None),
+        (200, "true"),
+    ]
+    assert keyed[0].json() == keyed[1].json()
+    await asked("PUT", "/schedules/other", DAILY)
+    other = await asked("POST", "/schedules/other/run", idempotency_key='"8e03978e"')
+    assert (other.status, other.problem) == (422, "idempotency-mismatch")
+    both = await asked("POST", "/schedules/daily/run", {"id": "mine"}, idempotency_key='"8e03978e"')
+    assert both.json()["errors"][0]["loc"] == ["body", "id"]
+    await asked("PATCH", "/queues/reports", {"limits": {"jobs": 1}})
+    assert (await asked("POST", "/schedules/daily/run")).problem == "queue-full"
+
+
+@pytest.mark.parametrize("verb", ["", "/pause", "/resume", "/run"])
+async def test_one_that_is_not_there_is_404(core, verb):
+    await core("POST", "/jobs", {"task": "t"})
+    answer = await core("POST" if verb else "GET", f"/schedules/nobody{verb}")
+    assert (answer.status, answer.problem, "no schedule nobody" in answer.json()["detail"]) == (
+        404,
+        "not-found",
+        True,
+    )
+    long = await core("POST" if verb else "GET", f"/schedules/{'x' * 41}{verb}")
+    assert (long.status, long.json()["errors"][0]["loc"]) == (422, ["path", "name"])
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "why"),
+    [
+        ({"cron": "61 * * * *"}, "cron", "minute 61"),
+        ({"cron": "0 0 30 2 *"}, "cron", "30"),
+        ({"cron": 5}, "cron", "string"),
+        ({"tz": "Europe/Berlim"}, "tz", "Europe/Berlim"),
+        ({"every": 60}, "every", "not both"),
+        ({"cron": None}, "every", "use cron"),
+        ({"cron": None, "every": 0.5}, "every", "greater than or equal to 1"),
+        ({"start": "2030-01-02T00:00:00Z", "end": "2030-01-01T00:00:00Z"}, "end", "before start"),
+        ({"cron": None, "every": 5, "end": "2020-01-01T00:00:00Z"}, "end", "no slot before its end"),
+        ({"start": 7}, "start", "RFC 3339"),
+        ({"jitter": -1}, "jitter", "greater"),
+        ({"missed": "never"}, "missed", "'latest', 'skip' or 'all'"),
+        ({"most": 101}, "most", "100"),
+        ({"overlap": "x"}, "overlap", "'allow', 'skip' or 'queue'"),
+        ({"queue": "no blanks"}, "queue", "pattern"),
+        ({"payload": [1]}, "payload", "object"),
+        ({"payload": {"x": "x" * 262_144}}, "payload", "262,144"),
+        ({"max_attempts": 0}, "max_attempts", "greater"),
+        ({"delay": 5}, "delay", "not permitted"),
+        ({"task": None}, "task", "string"),
+    ],
+)
+async def test_what_cannot_be_is_422_with_the_field_and_the_reason(core, change, where, why):
+    answer = await core("PUT", "/schedules/x", DAILY | change)
+    assert (answer.status, answer.problem) == (422, "invalid")
+    (fault,) = answer.json()["errors"]
+    assert (fault["loc"], why in fault["msg"]) == (["body", where], True), fault
+    assert (await core("GET", "/schedules/x")).status == 404
+
+
+@pytest.fixture
+def slot(settings):
+    """A slot of the schedule `often` that has come, and was fired."""
+    base = keys.base(settings.namespace)
+    with redis.Redis.from_url(settings.redis_url) as raw, SyncClient(settings) as client:
+        client.schedules.put("often", Recurrence(every=3600.0), "t")
+        slot = raw.time()[0] // 3600 * 3_600_000
+        raw.hset(keys.schedule(base, "often"), "slot", slot)
+        raw.zadd(keys.schedules(base), {"often": slot})
+        assert client.follow(client.layout.fire("me")) == 1
+    return datetime.fromtimestamp(slot / 1000, UTC)
+
+
+async def test_a_lease_and_a_job_say_the_slot(core, slot):
+    lease = (await core("GET", "/jobs/next")).json()
+    assert datetime.fromisoformat(lease["slot"]) == slot
+    job = (await core("GET", f"/jobs/{lease['id']}")).json()
+    assert (job["schedule"], datetime.fromisoformat(job["run_at"])) == ("often", slot)
+    await core("POST", "/jobs", {"task": "t"})
+    assert "slot" not in (await core("GET", "/jobs/next")).json()
+
+
+async def test_the_task_of_a_worker_over_http_knows_its_slot(settings, slot):
+    app, seen = App(), []
+
+    @app.task
+    async def t(ctx: Context) -> None:
+        seen.append(ctx.slot)
+
+    async with serving(settings) as url:
+        source = HttpSource.read(url, 5.0)
+        await work(app, source, drain=True)
+        await source.aclose()
+    assert seen == [slot]

@@ -1,0 +1,28 @@
+"""Holes in Redis itself: from which release on each is closed, as its makers tell."""
+
+import pytest
+
+from sublet.cli.checks import HOLES, first_fixed
+
+LUA, BLOCKED, TLS = HOLES
+
+
+@pytest.mark.parametrize(
+    ("hole", "name", "version", "fix"),
+    [
+        (LUA, "redis", "7.0.15", "7.2.11"), (LUA, "redis", "8.2.2", ""), (LUA, "valkey", "8.1.3", "8.1.4"),
+        (BLOCKED, "redis", "6.2.20", ""), (BLOCKED, "redis", "7.0.15", ""), (BLOCKED, "redis", "7.2.13", "7.2.14"),
+        (BLOCKED, "redis", "7.2.14", ""), (BLOCKED, "redis", "7.4.8", "7.4.9"), (BLOCKED, "redis", "7.4.9", ""),
+        (BLOCKED, "redis", "8.0.4", "8.2.6"), (BLOCKED, "redis", "8.2.5", "8.2.6"), (BLOCKED, "redis", "8.2.6", ""),
+        (BLOCKED, "redis", "8.4.2", "8.4.3"), (BLOCKED, "redis", "8.4.3", ""), (BLOCKED, "redis", "8.6.2", "8.6.3"),
+        (BLOCKED, "redis", "8.6.3", ""), (BLOCKED, "redis", "8.8.0", ""),
+        (BLOCKED, "valkey", "7.2.12", "7.2.13"), (BLOCKED, "valkey", "8.0.8", "8.0.9"), (BLOCKED, "valkey", "8.1.6", "8.1.7"),
+        (BLOCKED, "valkey", "8.1.7", ""), (BLOCKED, "valkey", "9.0.3", "9.0.4"), (BLOCKED, "valkey", "9.0.4", ""),
+        (BLOCKED, "valkey", "9.1.0", ""),
+        (TLS, "redis", "8.2.8", "8.2.9"), (TLS, "redis", "8.2.9", ""), (TLS, "redis", "8.4.5", "8.4.6"),
+        (TLS, "redis", "8.8.1", "8.8.2"), (TLS, "redis", "8.10.0", "8.10.1"), (TLS, "redis", "8.10.1", ""),
+        (TLS, "redis", "7.4.9", ""), (TLS, "valkey", "9.1.2", ""),
+    ],
+)  # fmt: skip
+def test_which_versions_lack_a_fix(hole, name, version, fix):
+    assert first_fixed(name, tuple(map(int, version.split("."))), hole) == fix

@@ -1,0 +1,272 @@
+"""Every URL that somebody may give: what is called is what was checked, and nothing inside, however a name or an answer tries."""
+
+import ast
+import asyncio
+import contextlib
+import re
+import socket
+import struct
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from sublet.client.client import SyncClient
+from sublet.operations import pools
+from sublet.operations.pool import Pool
+from sublet.scaling import invokers as module
+from sublet.scaling.invokers import InvocationFailed
+from sublet.scaling.invokers.http import HttpInvoker
+from sublet_functions.api.routes import ROUTES
+from tests.scaling.test_invokers_http import OK, SECRETS, naming, playing, request_of, why
+from tests.support.paths import ROOT
+from tests.support.processes import until
+from tests.support.serving import ADMIN, SECRET, ask, serve_process
+
+pytest_plugins = ["tests.support.served", "tests.support.asking", "tests.support.shell"]
+
+CALLERS = {
+    "sublet.connection.pipeline": "Redis, which the environment names",
+    "sublet.store.http": "the API, which whoever starts a worker names",
+    "sublet.devtools.platform.api": "its own server, on loopback",
+    "sublet.devtools.platform.server": "its own server, on a unix socket",
+    "sublet.devtools.conformance.proxy": "Redis, which whoever runs the suite names",
+    "sublet.devtools.embedded_server": "its own server, on a unix socket",
+    "sublet.scaling.invokers.addresses": "what a pool's target names: the one URL that comes out of Redis",
+    "sublet.scaling.invokers.http": "likewise",
+    "sublet_functions.adapters.wsgi_environ": "nobody: it looks at the connection of a caller",
+}
+"""Which modules make connections, and who chooses to whom."""
+CONNECTS = r"open_connection|create_connection|ClientSession\(|socket\.socket\(|urlopen|\.sock_connect|HTTPConnection"
+
+
+def test_no_other_module_calls_anybody():
+    """A callback, a webhook or a download that somebody adds must stand here, and be checked as a pool's target is."""
+    found = set()
+    for path in [*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")]:
+        if any(
+            re.search(CONNECTS, ast.unparse(node))
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call)
+        ):
+            found.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    found = {
+        one for one in found if not one.startswith("sublet.chaos.")
+    }  # breaks servers of its own, on loopback
+    assert found <= set(CALLERS), "who may choose what this calls?"
+
+
+def test_no_field_of_a_body_is_an_address_but_a_pools_target():
+    """By the API's own description: no other field names where to call."""
+    named = {
+        name
+        for route in ROUTES
+        for name in route.body.model_fields
+        if re.search(r"url|uri|target|callback|hook|host|link", name)
+    }
+    assert named == {"target"}
+
+
+BAD = [
+    *(
+        "http://169.254.169.254/latest/meta-data/",
+        "https://169.254.169.254/",
+        "https://0x7f000001/",
+        "https://2130706433/",
+    ),
+    *(
+        "https://017700000001/",
+        "https://0177.0.0.1/",
+        "https://127.1/",
+        "https://[::ffff:127.0.0.1]/",
+        "https://[::1]/",
+    ),
+    *(
+        "https://[::ffff:7f00:1]/",
+        "https://a:b@example.com/",
+        "https://example.com@127.0.0.1/",
+        "https://localhost/",
+    ),
+    *(
+        "http://example.com/",
+        "gopher://example.com/",
+        "file:///etc/passwd",
+        "https://example.com\\@10.0.0.1/",
+        "https://%31%30.0.0.1/",
+    ),
+    *(
+        "https://\u2460\u2461\u2466.0.0.1/",
+        "https://10.0.0.1/",
+        "https://[fe80::1%25lo]/",
+        "unix:///tmp/redis.sock",
+        "https://0/",
+    ),
+]
+
+
+@pytest.mark.parametrize("url", BAD)
+async def test_a_pools_target_that_must_not_be_called_is_refused_over_http(core, url):
+    answer = await core("PUT", "/pools/p", {"queues": ["q"], "invoker": "http", "target": url})
+    assert (answer.status, answer.problem) == (422, "invalid")
+    assert (await core("GET", "/pools/p")).status == 404
+
+
+@pytest.mark.parametrize("url", BAD[:3] + BAD[7:9])
+def test_and_by_the_command(shell, url):
+    assert "target" in shell.no(2, "pools", "set", "p", "--queues", "q", "--invoker", "http", "--target", url)
+
+
+@pytest.mark.parametrize("url", BAD[:6])
+async def test_and_where_somebody_has_written_it_to_redis_before_any_connection(url):
+    def never(*words):
+        raise AssertionError("a name was looked up, or a connection made")
+
+    invoker = HttpInvoker(SECRETS, resolve=never)
+    with pytest.raises(InvocationFailed, match=r"^the target"):
+        await invoker.invoke(request_of(url))
+    await invoker.aclose()
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 305, 307, 308])
+async def test_no_redirect_of_any_kind_is_followed(status):
+    invoker = HttpInvoker(SECRETS, private=True)
+    async with playing(OK) as inside:
+        said = b"HTTP/1.1 %d There\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (
+            status,
+            inside.url.encode(),
+        )
+        async with playing(said) as outside:
+            assert (await why(invoker, outside.url)).startswith(f"it answered {status}")
+            assert len(outside.requests) == 1
+        assert not inside.requests, "nobody there was called"
+    await invoker.aclose()
+
+
+# names that mean one thing and then another
+
+
+class Names(asyncio.DatagramProtocol):
+    """A name server on UDP that answers each question of a name (A) with the next of its lists of addresses, without a TTL."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), 0
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, data, caller):
+        self.asked += 1
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        head = data[:2] + struct.pack(">HHHHH", 0x8180, 1, len(found), 0, 0)
+        records = b"".join(struct.pack(">HHHIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(one) for one in found)
+        self.transport.sendto(head + data[12:] + records, caller)
+
+
+@contextlib.asynccontextmanager
+async def names(*answers):
+    """Such a server, and what asks it: real questions, real answers, and no cache between."""
+    loop = asyncio.get_running_loop()
+    transport, server = await loop.create_datagram_endpoint(
+        lambda: Names(*answers), local_addr=("127.0.0.1", 0)
+    )
+
+    async def resolve(host, port, family):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.setblocking(False)
+            one.connect(transport.get_extra_info("sockname"))
+            words = b"".join(bytes([len(part)]) + part.encode() for part in host.split("."))
+            question = words + b"\0" + struct.pack(">HH", 1, 1)
+            await loop.sock_sendall(one, struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + question)
+            async with asyncio.timeout(20):
+                said = (await loop.sock_recv(one, 4096))[12 + len(question) :]
+        records = [socket.inet_ntoa(said[at + 12 : at + 16]) for at in range(0, len(said), 16)]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in records]
+
+    try:
+        yield server, resolve
+    finally:
+        transport.close()
+
+
+async def test_a_name_whose_meaning_changes_between_the_look_and_the_call_leads_nowhere_inside():
+    """Public when it is looked at, and this machine whenever it is asked for again: the call goes to what was looked at."""
+    async with playing(OK) as inside, names(["192.0.2.1"], ["127.0.0.1"]) as (server, resolve):
+        made, tried = [], []
+
+        def open_and_tell(info):
+            tried.append(info[4][0])
+            raise OSError("no call leaves this machine in a test")
+
+        invoker = HttpInvoker(SECRETS, private=False, resolve=resolve)
+        invoker._guard.check = lambda address, host="": made.append(
+            address[0]
+        )  # as if that address were public
+        invoker._guard.open = open_and_tell
+        await why(invoker, f"https://changes.example:{inside.port}/")
+        assert made == tried == ["192.0.2.1"], (
+            "looked at once, and that very address is what would be connected to"
+        )
+        assert server.asked == 1, "nobody asks for the name a second time"
+        assert not inside.requests
+        await invoker.aclose()
+
+
+async def test_a_connection_goes_to_the_address_that_was_checked_and_to_no_other():
+    """With real connections: each name server's answer is another machine (of loopback's many), and the first one is called."""
+    async with playing(OK) as played, names(["127.0.0.1"], ["127.0.0.2"]) as (server, resolve):
+        invoker = HttpInvoker(SECRETS, private=True, resolve=resolve)
+        await invoker.invoke(request_of(f"http://changes.example:{played.port}/"))
+        assert (server.asked, len(played.requests)) == (1, 1)
+        assert "cannot be reached" in await why(invoker, f"http://changes.example:{played.port}/"), (
+            "asked anew for each call"
+        )
+        assert (server.asked, len(played.requests)) == (2, 1)
+        await invoker.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [["8.8.8.8", "127.0.0.1"], ["127.0.0.1", "8.8.8.8"], ["169.254.169.254"], ["0.0.0.0"], ["10.0.0.1"]],
+)
+async def test_one_address_inside_among_several_is_enough_to_refuse_a_name(answer):
+    async with playing(OK) as inside, names(answer) as (_, resolve):
+        invoker = HttpInvoker(SECRETS, resolve=resolve)
+        assert "which is not a public address" in await why(invoker, f"https://mixed.example:{inside.port}/")
+        assert not inside.requests
+        await invoker.aclose()
+
+
+async def test_without_tls_of_its_own_name_nothing_is_sent_wherever_a_name_leads(monkeypatch):
+    """Who answers there has no certificate for it: the request, and its signature, never leave."""
+    monkeypatch.setattr(module, "SECONDS", 0.5)
+    async with playing(OK) as played:
+        invoker = HttpInvoker(SECRETS, private=True, resolve=naming("127.0.0.1"))
+        assert await why(invoker, f"https://named.example:{played.port}/")
+        assert not played.requests
+        await invoker.aclose()
+
+
+# a whole server
+
+
+def test_a_server_calls_no_pools_target_inside_of_its_network(settings, monkeypatch):
+    """A pool that was written to Redis by somebody else: the server says what is wrong, and nobody inside hears of it."""
+    monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", "1")  # for whoever writes it; not for the server
+    with socket.create_server(("127.0.0.1", 0)) as inside:
+        inside.settimeout(0)
+        port = inside.getsockname()[1]
+        secrets = {"SUBLET_SIGNING_SECRETS": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+        with serve_process(settings, tokens=ADMIN, **secrets) as server, SyncClient(settings) as client:
+            target = f"http://127.0.0.1:{port}/"
+            client.follow(
+                pools.put(client.layout.bases, Pool(name="p", queues=("q",), invoker="http", target=target))
+            )
+            assert (
+                asyncio.run(
+                    ask(server.url, "POST", "/jobs", {"task": "t", "queue": "q"}, token=SECRET)
+                ).status
+                == 201
+            )
+            until(lambda: "the target must begin with https://" in server.said(), server.said)
+            with pytest.raises(BlockingIOError):
+                inside.accept()

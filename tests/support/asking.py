@@ -1,0 +1,32 @@
+"""The API of a fresh namespace, to be asked: a plugin."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sublet.connection.settings import Settings
+from sublet.store.store import Store
+from sublet_functions.api.auth import Tokens
+from sublet_functions.api.dispatch import Api
+from tests.support.samples import Ask, asker
+from tests.support.serving import ask, serving
+
+
+@pytest.fixture
+async def core(settings: Settings) -> AsyncIterator[Ask]:
+    """The core of a fresh namespace."""
+    api = Api(Store(settings), Tokens())
+    yield asker(api)
+    await api.aclose()
+
+
+@pytest.fixture(params=["core", "wire"])
+async def asked(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Ask]:
+    """A fresh namespace, asked directly and through a real server."""
+    if request.param == "core":
+        api = Api(Store(settings), Tokens())
+        yield asker(api)
+        await api.aclose()
+        return
+    async with serving(settings) as url:
+        yield lambda method, path, body=None, **how: ask(url, method, path, body, **how)

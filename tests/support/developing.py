@@ -1,0 +1,167 @@
+"""`sublet dev` as a process, and all that it starts: what it says, what lives, what is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tests.support.paths import ROOT
+from tests.support.processes import SECONDS, is_alive, until
+
+MARK = "DEV_TEST_MARK"
+"""An environment variable by which everything that a platform starts can be found."""
+TASKS = """
+import asyncio, os, time
+from sublet import App
+
+app = App()
+
+@app.task
+async def add(a: int, b: int = 1) -> int:
+    return a + b
+
+@app.task
+async def hold(path: str) -> str:
+    while not os.path.exists(path):
+        await asyncio.sleep(0.02)
+    return VERSION
+
+VERSION = "one"
+"""
+PATCHED = """
+import sys
+from sublet.devtools.platform import api, crew, hands, keeping, server
+{patch}
+from sublet.__main__ import main
+sys.exit(main())
+"""
+"""The same platform, with other constants."""
+IMPATIENT = "crew.SILENT = 7.0; keeping.ASK, keeping.MISSES = 0.3, 2"
+"""A sign of life of a worker comes every 5 s."""
+NO_TICK = "hands.TICK = 1000.0"
+
+
+class Dev:
+    """A platform in a process of its own, on a folder with an app in it."""
+
+    def __init__(self, folder: Path, *words: str, patch: str = "", tasks: str = TASKS) -> None:
+        self.mark, self.folder = uuid.uuid4().hex, folder
+        (folder / "tasks.py").write_text(tasks)
+        kept = {
+            n: v
+            for n, v in os.environ.items()
+            if not n.startswith(("SUBLET_", "REDIS_", "PYTHON", "NO_COLOR")) and n != "PORT"
+        }
+        self.env = {**kept, "PYTHONPATH": str(ROOT), MARK: self.mark}
+        how = ["-c", PATCHED.format(patch=patch)] if patch else ["-m", "sublet"]
+        command = [sys.executable, *how, "dev", "tasks:app", "--json", *words]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=self.env, text=True, stdout=pipe, stderr=pipe
+        )
+        self.lines: list[dict[str, Any]] = []
+        self.errors: list[str] = []
+        self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(json.loads(line))
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self.errors += self.process.stderr
+
+    def said(self, who: str, event: str, **facts: Any) -> list[dict[str, Any]]:
+        """The lines so far by someone about an event, with these facts."""
+        return [
+            line for line in list(self.lines)
+            if (line["who"], line["event"]) == (who, event) and all(line.get(k) == v for k, v in facts.items())
+        ]  # fmt: skip
+
+    def until(self, who: str, event: str, nth: int = 1, **facts: Any) -> dict[str, Any]:
+        """Wait for such a line, the `nth` one, and give it."""
+        until(
+            lambda: len(self.said(who, event, **facts)) >= nth or self.process.poll() is not None, self.story
+        )
+        assert len(self.said(who, event, **facts)) >= nth, self.story()
+        return self.said(who, event, **facts)[nth - 1]
+
+    def up(self) -> dict[str, Any]:
+        """Wait until it is up; where it is: `url`, `redis_url`."""
+        return self.until("dev", "ready")
+
+    def story(self) -> str:
+        """All that it has said."""
+        return "\n".join(
+            [*(f"{x['at'][11:]} {x['who']} {x['event']}: {x['words']}" for x in self.lines), *self.errors]
+        )
+
+    def family(self) -> list[int]:
+        """The processes that it has started, itself included, that are still there."""
+        mark = f"{MARK}={self.mark}".encode()
+        found = [
+            line["pid"] for line in self.said("server", "ready") if is_alive(line["pid"])
+        ]  # it writes over its environment
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark in path.read_bytes() and is_alive(int(path.parent.name)):
+                    found.append(int(path.parent.name))
+            except OSError:
+                continue
+        return found
+
+    def pid_of(self, who: str) -> int:
+        """The process that is now the server, or the API."""
+        return int(self.said(who, "ready")[-1]["pid"])
+
+    def outside(self) -> dict[str, str]:
+        """The environment of another terminal."""
+        return {name: value for name, value in self.env.items() if name != MARK}
+
+    def sublet(self, *words: str, url: str = "") -> str:
+        """What another terminal's `sublet …` prints."""
+        env = self.outside() | {"SUBLET_REDIS_URL": url or self.up()["redis_url"]}
+        done = subprocess.run(
+            [sys.executable, "-m", "sublet", *words],
+            cwd=self.folder,
+            env=env,
+            text=True,
+            capture_output=True,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        """Send it a signal, and wait for its end; its exit code."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end; its exit code."""
+        code = self.process.wait(SECONDS)
+        for thread in self._threads:
+            thread.join(SECONDS)
+        return code
+
+    def is_gone(self) -> bool:
+        """Has all of it ended, within a few seconds?"""
+        deadline = time.monotonic() + 10
+        while self.family() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.family()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for pid in self.family():
+            os.kill(pid, signal.SIGKILL)
+        self.wait()

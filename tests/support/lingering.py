@@ -1,0 +1,46 @@
+"""A pool, and workers of it in this process: a plugin for tests that watch them come, linger and go."""
+
+import asyncio
+
+import pytest
+
+from sublet.operations import pools
+from sublet.operations.pool import Pool
+from sublet.worker.worker import Worker
+from tests.support.summoning import GATE, SECONDS, Watched, app
+
+
+@pytest.fixture
+def put(store):
+    """Have the pool be so."""
+
+    async def put(**how):
+        usual = Pool(name="p", queues=("q",), linger=0.0, max=5)
+        await store.follow(pools.put(store.layout.bases, usual.model_copy(update=how)))
+
+    return put
+
+
+@pytest.fixture
+async def start_worker(source):
+    """Have a worker drain beside the test; at the end it is stopped."""
+    hired = []
+
+    def start(linger=0.1, pool="p", **how):
+        watched = Watched(how.pop("source", source))
+        worker = Worker(app, watched, **{"slots": 4, "grace": 0.0, "queues": ["q"], "pool": pool, **how})
+        running = asyncio.create_task(worker.run(drain=True, linger=linger))
+        hired.append((worker, running))
+        return worker, running, watched
+
+    yield start
+    for worker, running in hired:
+        worker.stop()
+        async with asyncio.timeout(SECONDS):
+            await running
+
+
+@pytest.fixture(autouse=True)
+def gate():
+    GATE.update(started=asyncio.Event(), open=asyncio.Event())
+    return GATE

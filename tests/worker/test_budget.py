@@ -1,0 +1,79 @@
+"""What a worker begins when its platform will end it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sublet import App
+from sublet.connection.settings import Settings
+from sublet.model import Lease
+from sublet.worker import time_budget
+from sublet.worker.time_budget import Budget
+
+app = App(settings=Settings())
+
+
+@app.task(queue="short", timeout=10)
+async def short() -> None: ...
+
+
+@app.task(queue="long", timeout=40)
+async def long() -> None: ...
+
+
+@app.task(queue="endless", timeout=None)
+async def endless() -> None: ...
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def lease(queue, seconds):
+    return Lease("0-1", "1.c", 1, 0, queue, "t", None if seconds is None else round(seconds * 1000), b"", "")
+
+
+QUEUES = ["short", "long", "endless", "foreign"]
+
+
+def test_without_a_budget_everything_may_begin():
+    free = Budget(None, 8, app.tasks)
+    assert (free.left, free.to_claim, free.open(QUEUES)) == (float("inf"), None, QUEUES)
+    assert free.suffices(lease("long", 1e6))
+
+
+def test_a_queue_closes_when_none_of_its_tasks_could_be_finished(clock):
+    minute = Budget(60, 8, app.tasks)
+    assert minute.open(QUEUES) == QUEUES
+    clock.now += 21
+    assert minute.open(QUEUES) == ["short", "endless", "foreign"]
+    clock.now += 30
+    assert minute.open(QUEUES) == ["endless", "foreign"]
+
+
+def test_the_last_seconds_are_for_finishing(clock):
+    assert Budget(60, 8, app.tasks).to_claim == 52
+    assert Budget(10, 8, app.tasks).to_claim == 8
+    clock.now += 5
+    late = Budget(60, 8, app.tasks)
+    clock.now += 55
+    assert (late.left, late.to_claim) == (5, 0)
+
+
+def test_a_job_that_would_take_too_long_closes_its_queue(clock):
+    minute = Budget(60, 8, app.tasks)
+    clock.now += 30
+    assert minute.suffices(lease("foreign", 29))
+    assert not minute.suffices(lease("foreign", 31))
+    assert minute.open(QUEUES) == ["short", "endless"]
+
+
+def test_a_timeout_longer_than_the_whole_budget_says_nothing(clock):
+    minute = Budget(60, 8, app.tasks)
+    clock.now += 30
+    assert minute.suffices(lease("short", 300))
+    assert minute.suffices(lease("short", None))
+    assert Budget(30, 8, app.tasks).open(["long"]) == ["long"]

@@ -1,0 +1,104 @@
+"""What a worker asks for: neither kind of task waits for the other, and no more run at once than there are slots."""
+
+import asyncio
+import threading
+
+import pytest
+
+from sublet import App, Client
+from sublet.connection.settings import Settings
+from sublet.worker import claim_loop
+from sublet.worker.worker import Worker
+
+NOW: set[int] = set()
+MOST = [0]
+
+app = App(settings=Settings())
+
+
+@app.task(queue="plain")
+def short(number: int) -> int:
+    return number
+
+
+@app.task(queue="plain")
+def naps(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+@app.task(queue="loop")
+async def counted(number: int) -> int:
+    NOW.add(number)
+    MOST[0] = max(MOST[0], len(NOW))
+    await asyncio.sleep(0.01)
+    NOW.discard(number)
+    return number
+
+
+@app.task(queue="plain", name="stray")
+async def stray(number: int) -> int:
+    return await counted.function(number)
+
+
+@pytest.fixture
+async def hire(store):
+    hired = []
+
+    async def start(**how):
+        worker = Worker(app, store, grace=0.0, lease=60, **{"queues": ["plain", "loop"], **how})
+        hired.append((worker, asyncio.create_task(worker.run())))
+        return worker
+
+    yield start
+    for worker, run in hired:
+        worker.stop()
+        await run
+
+
+@pytest.mark.parametrize(("slots", "busy"), [(1, 0), (2, 1), (3, 1)])
+async def test_a_line_that_waits_keeps_no_slot_from_another(store, hire, slots, busy):
+    client = Client(store=store)
+    await hire(slots=slots, processes=2)
+    await store.submit([naps.job(600.0) for _ in range(busy)])
+    async with asyncio.timeout(60):
+        while busy and not [job for job in (await client.list_jobs()).jobs if job.state == "running"]:
+            await asyncio.sleep(0.01)
+    for task in (counted, short) if slots > busy else (counted,):
+        (job,) = await store.submit([task.job(7)])
+        assert await client.result(job.id, 30) == 7
+
+
+async def test_plain_functions_are_asked_for_again_as_soon_as_a_child_is_free(store, hire, monkeypatch):
+    """The claim that waits for async tasks alone, while every child is busy, is given up for one that waits for both."""
+    monkeypatch.setattr(claim_loop, "IDLE", 600.0)
+    client = Client(store=store)
+    worker = await hire(slots=4, processes=1)
+    (napping,) = await store.submit([naps.job(1.0)])
+    async with asyncio.timeout(30):
+        while not (worker._room.children and worker._room.asking and not worker._room.asking_plain):
+            await asyncio.sleep(0.01)
+    assert await client.result(napping.id, 30) is None
+    (later,) = await store.submit([short.job(1)])
+    assert await client.result(later.id, 30) == 1
+
+
+async def test_no_more_async_tasks_run_than_there_are_slots_whatever_plain_ones_run_ahead(store, hire):
+    NOW.clear()
+    MOST[0] = 0
+    await store.submit([short.job(i) for i in range(300)] + [stray.job(i) for i in range(60)])
+    await store.submit([counted.job(100 + i) for i in range(60)])
+    async with asyncio.timeout(60):
+        summary = await Worker(app, store, queues=["plain", "loop"], slots=2, processes=2, lease=60).run(
+            drain=True
+        )
+    assert summary.completed == 420
+    assert MOST[0] <= 2
+
+
+async def test_exactly_as_many_jobs_are_run_as_were_allowed(store):
+    await store.submit([short.job(i) for i in range(50)] + [counted.job(i) for i in range(50)])
+    async with asyncio.timeout(60):
+        summary = await Worker(app, store, queues=["plain", "loop"], slots=20, processes=2, lease=60).run(
+            max_jobs=37
+        )
+    assert summary.completed == 37

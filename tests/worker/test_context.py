@@ -1,0 +1,131 @@
+"""What a task may ask and tell, and what becomes of it."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from sublet import Context
+from sublet.context import KeepLog, current
+from sublet.errors import Invalid
+from sublet.model import Lease, News
+
+
+def lease(timeout_ms=60_000, checkpoint=b""):
+    return Lease("0-1", "7.claim", 2, 0, "q", "t", timeout_ms, b"", "crashed", "00-ab-cd-01", checkpoint)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def ctx(told):
+    return Context(lease(), lambda news, body: told.append((news, body)))
+
+
+def test_a_context_shows_its_attempt(ctx):
+    assert (ctx.id, ctx.task, ctx.queue, ctx.attempt, ctx.fence, ctx.recovered) == (
+        "0-1",
+        "t",
+        "q",
+        2,
+        7,
+        "crashed",
+    )
+    assert (ctx.trace, ctx.restored, ctx.cancelled, ctx.ending) == ("00-ab-cd-01", None, False, "")
+    assert 59 < ctx.remaining <= 60
+    assert ctx.deadline.tzinfo
+
+
+def test_an_attempt_without_a_timeout_has_no_deadline(told):
+    endless = Context(lease(timeout_ms=None), told.append)
+    assert (endless.remaining, endless.deadline) == (None, None)
+
+
+def test_a_checkpoint_is_told_at_once_and_found_by_the_next_attempt(ctx, told):
+    ctx.checkpoint({"done": [1, 2]})
+    assert told == [(News.CHECKPOINT, b'{"done":[1,2]}')]
+    assert Context(lease(checkpoint=told[0][1]), told.append).restored == {"done": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "data", [{1, 2}, float("nan"), "x" * 70_000], ids=["no JSON", "no number", "too large"]
+)
+def test_a_checkpoint_that_cannot_be_kept_is_refused_in_words(ctx, told, data):
+    with pytest.raises(Invalid, match="checkpoint"):
+        ctx.checkpoint(data)
+    assert told == []
+
+
+def test_progress_is_told_a_few_times_a_second_at_most_and_the_last_word_counts(ctx, told):
+    for i in range(1000):
+        ctx.progress(i / 1000, stage="reading" if i < 500 else "")
+    assert len(told) < 100
+    ctx.flush()
+    assert json.loads(told[-1][1]) == {"fraction": 0.999, "stage": "reading"}
+    before = len(told)
+    ctx.flush()
+    assert len(told) == before
+
+
+def test_a_stage_keeps_how_far_the_work_is(ctx, told):
+    ctx.progress(0.5, message="half")
+    ctx.stage("writing")
+    ctx.flush()
+    assert json.loads(told[-1][1]) == {"fraction": 0.5, "stage": "writing"}
+
+
+def test_progress_stays_between_nothing_and_all(ctx, told):
+    ctx.progress(7)
+    ctx.flush()
+    assert json.loads(told[-1][1]) == {"fraction": 1.0}
+
+
+def test_the_last_lines_of_a_log_are_kept(ctx, told):
+    for i in range(10_000):
+        ctx.log(f"line {i}")
+    ctx.flush()
+    lines = told[-1][1].decode().splitlines()
+    assert len(told[-1][1]) <= 8192
+    assert lines[-1].endswith("line 9999")
+    assert lines[0].startswith("+")
+
+
+def test_one_long_line_does_not_push_out_the_others(ctx, told):
+    ctx.log("first")
+    ctx.log("x" * 100_000)
+    ctx.flush()
+    assert [line.partition(" ")[2][:5] for line in told[-1][1].decode().splitlines()] == ["first", "xxxxx"]
+
+
+def test_what_a_task_logs_is_kept_with_its_job_and_nothing_else_is(ctx, told):
+    logger, handler = logging.getLogger("test.context"), KeepLog()
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        logger.info("before")
+        token = current.set(ctx)
+        logger.warning("watch %s", "out")
+        current.reset(token)
+        logger.info("after")
+    finally:
+        logger.removeHandler(handler)
+    ctx.flush()
+    assert [line.partition(" ")[2] for line in told[-1][1].decode().splitlines()] == ["warning watch out"]
+
+
+async def test_a_task_may_log_from_a_thread_while_its_log_is_sent(ctx, told):
+    def chatter():
+        for i in range(2000):
+            ctx.log(f"line {i}")
+
+    talking = asyncio.get_running_loop().run_in_executor(None, chatter)
+    while not talking.done():
+        ctx.flush()
+        await asyncio.sleep(0)
+    await talking
+    ctx.flush()
+    assert told[-1][1].decode().endswith("line 1999")

@@ -1,0 +1,136 @@
+"""Deadlines: one timer for all that were given the same time."""
+
+import asyncio
+
+import pytest
+
+from sublet.worker.timeouts import ROWS, Deadlines
+
+
+class Loop:
+    """The clock and the timers of an event loop, by hand."""
+
+    def __init__(self):
+        self.now, self.timers, self.errors = 100.0, [], []
+
+    def call_later(self, seconds, call, *args):
+        timer = Timer(self.now + seconds, call, args)
+        self.timers.append(timer)
+        return timer
+
+    def go_to(self, moment):
+        """Let time pass, and call whatever falls due."""
+        self.now = moment
+        while due := [timer for timer in self.waiting if timer.moment <= moment]:
+            due[0].called = True
+            due[0].call(*due[0].args)
+
+    def call_exception_handler(self, context):
+        self.errors.append(context["exception"])
+
+    @property
+    def waiting(self):
+        return [timer for timer in self.timers if not (timer.called or timer.cancelled)]
+
+
+class Timer:
+    def __init__(self, moment, call, args):
+        self.moment, self.call, self.args = moment, call, args
+        self.called = self.cancelled = False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    loop = Loop()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr("sublet.worker.timeouts.time.monotonic", lambda: loop.now)
+    return loop
+
+
+@pytest.fixture
+def late():
+    return []
+
+
+@pytest.fixture
+def deadlines(loop, late):
+    return Deadlines(late.append)
+
+
+def test_what_was_not_forgotten_is_late_at_its_moment_and_once(loop, late, deadlines):
+    deadlines.watch("a", 10_000)
+    loop.go_to(104)
+    deadlines.watch("b", 10_000)
+    deadlines.watch("c", 2_000)
+    loop.go_to(105.9)
+    assert late == []
+    loop.go_to(106)
+    assert late == ["c"]
+    loop.go_to(110)
+    assert late == ["c", "a"]
+    loop.go_to(114)
+    assert late == ["c", "a", "b"]
+    loop.go_to(1000)
+    assert late == ["c", "a", "b"]
+    assert loop.waiting == []
+
+
+def test_what_was_forgotten_is_never_late(loop, late, deadlines):
+    for name in "abc":
+        deadlines.watch(name, 10_000)
+    deadlines.forget("a", 10_000)
+    deadlines.forget("b", 10_000)
+    deadlines.forget("nobody", 10_000)
+    deadlines.forget("nobody", 5_000)
+    loop.go_to(200)
+    assert late == ["c"]
+
+
+def test_what_has_no_end_is_never_late(loop, late, deadlines):
+    deadlines.watch("a", None)
+    loop.go_to(1e9)
+    deadlines.forget("a", None)
+    assert (late, loop.waiting) == ([], [])
+
+
+def test_many_of_one_time_have_one_timer(loop, deadlines):
+    for number in range(1000):
+        loop.go_to(100 + number / 1000)
+        deadlines.watch(number, 300_000)
+    assert len(loop.waiting) == 1
+
+
+def test_times_that_nobody_waits_for_are_forgotten_too(loop, deadlines):
+    for number in range(10 * ROWS):
+        deadlines.watch("a", number + 1)
+        deadlines.forget("a", number + 1)
+    assert len(loop.waiting) <= ROWS
+
+
+def test_nobody_is_late_after_the_end(loop, late, deadlines):
+    deadlines.watch("a", 10_000)
+    deadlines.stop()
+    loop.go_to(200)
+    assert late == []
+    assert loop.waiting == []
+
+
+def test_one_that_cannot_be_ended_keeps_nobody_else_from_it(loop):
+    told = []
+
+    def late(item):
+        told.append(item)
+        if item == "a":
+            raise ZeroDivisionError
+
+    deadlines = Deadlines(late)
+    for name in "abc":
+        deadlines.watch(name, 10_000)
+    loop.go_to(110)
+    deadlines.watch("d", 10_000)
+    loop.go_to(120)
+    assert told == ["a", "b", "c", "d"]
+    assert [type(error) for error in loop.errors] == [ZeroDivisionError]

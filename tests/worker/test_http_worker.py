@@ -1,0 +1,192 @@
+"""Real workers over HTTP, and a real server that is killed, frozen, started again, or does not know them.
+
+The lease is five minutes where nothing is said of it: what comes through within a test did not wait for its end.
+"""
+
+import json
+import os
+import signal
+import urllib.request
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from tests.support import dying_tasks as tasks
+from tests.support.processes import is_alive, on_linux, until
+from tests.support.serving import serve_process
+
+pytest_plugins = ["tests.support.dying", "tests.support.shell"]
+pytestmark = on_linux
+FLAGS = ("--slots", "4", "--lease", "300s", "--grace", "300s")
+QUICK = {"SUBLET_TIMEOUT": "0.3"}
+SECRET = "s3cret-s3cret-s3cret"
+
+
+@pytest.fixture
+def api(stage):
+    """The server of the stage's workers."""
+    with serve_process(stage.settings) as api:
+        stage.over_http(api.url)
+        yield api
+
+
+def again(stage, api):
+    """Another server in the place of one that is gone."""
+    return serve_process(stage.settings, "--port", str(urlsplit(api.url).port))
+
+
+def counted(stage):
+    (stats,) = stage.client.stats()
+    return stats.totals["completed"]
+
+
+def test_a_server_that_is_killed_and_started_again_loses_nothing_and_doubles_nothing(stage, api):
+    """What ends meanwhile is kept and told afterwards. What a claim took whose answer died with it comes back with its lease."""
+    worker = stage.hire("--slots", "4", "--lease", "2s", env=QUICK)
+    ids = (
+        stage.submit(tasks.naps, 0.05, n=40)
+        + stage.submit(tasks.rests, stage.go)
+        + stage.submit(tasks.plain_rests, stage.go)
+    )
+    worker.until("completed", count=8)
+    api.signal(signal.SIGKILL)
+    worker.hears("cannot")
+    stage.say_go()
+    with again(stage, api):
+        stage.until_ended(*ids)
+        assert set(stage.states(*ids)) == {"completed"}
+        assert counted(stage) == len(ids)
+        for job_id in ids:
+            *before, last = stage.codes(job_id)
+            assert (set(before) <= {"lease_expired"}, last) == (True, "completed")
+        assert worker.hears("the source answers again")
+        assert worker.stop() == 0
+    assert worker.seen("summary")[0]["completed"] == len(ids)
+
+
+def test_a_server_that_stands_still_for_a_while_loses_nothing(stage, api):
+    worker = stage.hire(*FLAGS, env=QUICK)
+    ids = stage.submit(tasks.rests, stage.go, n=2) + stage.submit(tasks.plain_rests, stage.go)
+    stage.until_noted("began", count=3)
+    api.signal(signal.SIGSTOP)
+    try:
+        stage.say_go()
+        stage.until_noted("done", count=3)
+        worker.hears("cannot")
+    finally:
+        api.signal(signal.SIGCONT)
+    stage.until_ended(*ids, *stage.submit(tasks.quick, n=3))
+    assert [stage.codes(job_id) for job_id in ids] == [["completed"]] * 3
+    assert counted(stage) == 6
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["silent", "gone"])
+def test_a_worker_can_be_stopped_while_the_server_is_away(stage, api, how):
+    """What it holds comes back when the leases end; its own end does not wait for the server."""
+    worker = stage.hire("--slots", "4", "--lease", "300s", "--grace", "500ms", env=QUICK)
+    stage.submit(tasks.rests)
+    stage.until_noted("began")
+    api.signal(how)
+    assert worker.stop() in (0, 3)
+    assert stage.notes("told")
+    assert "Traceback" not in "".join(worker.words)
+
+
+def test_a_worker_that_is_killed_while_it_waits_takes_no_job_with_it(stage, api):
+    """Its long poll ends with its connection: the next job is not given to a dead worker."""
+    workers = [stage.hire(*FLAGS) for _ in range(3)]
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    until(lambda: not any(is_alive(worker.pid) for worker in workers))
+    ids = stage.submit(tasks.quick, n=5)
+    stage.hire(*FLAGS).until("completed", count=5)
+    assert [stage.codes(job_id)[-1] for job_id in ids] == ["completed"] * 5
+
+
+def test_the_server_may_be_stopped_in_good_order_under_a_worker_that_waits(stage, api):
+    """Its long polls are answered at once, and it goes; the worker finds the next server."""
+    worker = stage.hire(*FLAGS, env=QUICK)
+    worker.until("completed", id=stage.submit(tasks.quick)[0])
+    assert api.stop() == 0
+    worker.hears("cannot")
+    with again(stage, api):
+        worker.until("completed", id=stage.submit(tasks.quick)[0])
+        assert worker.stop() == 0
+
+
+def test_a_token_from_a_file_lets_a_worker_in_and_is_nowhere_to_be_read(stage, tmp_path):
+    (tmp_path / "token").write_text(f"{SECRET}\n")
+    with serve_process(stage.settings, tokens=f"w:work:{SECRET}") as api:
+        stage.over_http(api.url)
+        worker = stage.hire(*FLAGS, env={"SUBLET_TOKEN_FILE": str(tmp_path / "token")})
+        (job_id,) = stage.submit(tasks.plain_quick)
+        worker.until("completed", id=job_id)
+        (card,) = stage.json("workers")
+        assert (card["about"]["principal"], card["about"]["pid"]) == ("w", worker.pid)
+        assert worker.stop() == 0
+        assert SECRET not in str(worker) + api.said() + str(card)
+
+
+def test_a_worker_whose_token_loses_its_role_for_a_while_waits_for_it(stage, tmp_path):
+    """What it runs is kept and told afterwards, as when the server is away."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"w:work:{SECRET}\n")
+    with serve_process(stage.settings, "--tokens-file", str(tokens)) as api:
+        stage.over_http(api.url)
+        worker = stage.hire(*FLAGS, env={"SUBLET_TOKEN": SECRET})
+        ids = stage.submit(tasks.rests, stage.go)
+        stage.until_noted("began")
+        tokens.write_text(f"w:submit:{SECRET}\n")
+        worker.hears("cannot", "does not take this token for this")
+        stage.say_go()
+        stage.until_noted("done")
+        tokens.write_text(f"w:work:{SECRET}\n")
+        stage.until_ended(*ids, *stage.submit(tasks.quick, n=3))
+        assert [stage.codes(job_id) for job_id in ids] == [["completed"]]
+        worker.hears("the source answers again")
+        assert worker.stop() == 0
+        assert stage.json("workers") == []
+
+
+def test_a_worker_starts_where_the_data_was_flushed_under_the_api(stage, api):
+    """Its first sign of life makes the namespace anew, as a claim does."""
+    body = json.dumps({"task": "quick", "payload": {}}).encode()
+    asked = urllib.request.Request(f"{api.url}/jobs", body, {"Content-Type": "application/json"})
+    assert urllib.request.urlopen(asked, timeout=10).status == 201
+    with redis.Redis.from_url(stage.settings.redis_url) as raw:
+        assert raw.delete(*raw.keys(f"{{{stage.settings.namespace}:*"))
+    worker = stage.hire(*FLAGS)
+    until(lambda: stage.json("workers"), str(worker))
+    worker.until("completed", id=stage.submit(tasks.quick)[0])
+    assert worker.stop() == 0
+
+
+# ── the first words ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_worker_that_cannot_begin_says_why_in_one_line(shell, stage):
+    with serve_process(stage.settings, tokens=f"w:work:{SECRET} r:read:{SECRET}2") as api:
+        work, there = (
+            ("work", "tasks:app", "--drain"),
+            {"SUBLET_SOURCE": api.url, "SUBLET_REDIS_URL": "redis://127.0.0.1:1"},
+        )
+        assert "wants a token" in shell.no(1, *work, **there)
+        assert "does not take this token" in shell.no(1, *work, **there, SUBLET_TOKEN=f"{SECRET}3")
+        done = shell.run(*work, **there, SUBLET_TOKEN=SECRET)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert SECRET not in done.stdout
+    assert "no answer from the API" in shell.no(3, *work, SUBLET_SOURCE="http://127.0.0.1:1")
+
+
+def test_flags_go_before_what_the_environment_says(shell):
+    namespace = shell.env.pop("SUBLET_NAMESPACE")
+    done = shell.run(
+        "work", "tasks:app", "--drain", "--namespace", namespace, SUBLET_SOURCE="http://127.0.0.1:1"
+    )
+    assert done.returncode == 0
+    both = ("--source", "http://127.0.0.1:1", "--namespace", namespace)
+    assert "leave --redis-url and --namespace out" in shell.no(2, "work", "tasks:app", *both)
+    assert "http://127.0.0.1:2" in shell.no(
+        3, "work", "tasks:app", "--source", "http://127.0.0.1:2", SUBLET_SOURCE="http://no"
+    )

@@ -1,0 +1,262 @@
+"""Workers that linger, and go when their pool can spare them. In this process, over Redis and over HTTP."""
+
+import asyncio
+
+import pytest
+
+from sublet import Client, State
+from sublet.errors import Unavailable
+from sublet.model import Claimed
+from sublet.operations import pools
+from sublet.store.outage_log import Outage
+from sublet.worker import heartbeat
+from sublet.worker.capacity import Line, Room
+from sublet.worker.claim_loop import Claiming, Stay
+from sublet.worker.registration import Register
+from sublet.worker.time_budget import Budget
+from tests.support.summoning import Watched, crew, ended, gated, plain, quick, until
+
+pytest_plugins = ["tests.support.sources", "tests.support.lingering"]
+ONE_BACKEND = True
+OVER_REDIS = pytest.mark.parametrize("over", ["redis"])
+"""For what does not depend on where the jobs come from."""
+
+
+# it lingers
+
+
+async def test_a_worker_that_lingers_takes_what_comes_and_goes_when_nothing_comes(store, start_worker):
+    _, running, watched = start_worker(linger=0.5, pool="")
+    await until(lambda: any(name == "claim" and how["wait"] for name, how in watched.calls))
+    await store.submit([quick.job()])
+    summary = await ended(running)
+    assert (summary.completed, summary.dismissed) == (1, True)
+    assert watched.count("retire") == 0, "it has no pool to ask"
+
+
+async def test_while_it_lingers_it_waits_and_does_not_poll(store, start_worker):
+    worker, running, watched = start_worker(linger=600.0, pool="")
+    for n in range(1, 4):
+        await store.submit([quick.job()])
+        await until(lambda n=n: worker.summary.completed == n)
+    before = watched.count("claim")
+    await asyncio.sleep(0.5)
+    assert watched.count("claim") - before <= 4, "each loop once, one of them waiting; and the upkeep"
+    assert not running.done()
+
+
+async def test_a_worker_that_need_not_linger_goes_at_once_as_ever(store, start_worker):
+    await store.submit([quick.job() for _ in range(20)])
+    _, running, watched = start_worker(linger=0.0, pool="")
+    assert (await ended(running)).completed == 20
+    assert all(not how["wait"] for name, how in watched.calls if name == "claim")
+
+
+async def test_what_runs_keeps_a_lingering_worker_and_more_is_taken_beside_it(store, start_worker, gate):
+    await store.submit([gated.job()])
+    worker, running, _ = start_worker(linger=0.05, pool="")
+    await until(gate["started"].is_set)
+    await store.submit([quick.job()])
+    await until(lambda: worker.summary.completed == 1)
+    assert not running.done()
+    gate["open"].set()
+    assert (await ended(running)).completed == 2
+
+
+async def test_one_with_queues_for_plain_functions_lingers_for_both(store, start_worker):
+    worker, running, watched = start_worker(linger=0.5, pool="", queues=["q", "plain"], processes=1)
+    await until(lambda: any(name == "claim" and how["wait"] for name, how in watched.calls))
+    await store.submit([plain.job()])
+    await until(lambda: worker.summary.completed == 1)
+    await store.submit([quick.job()])
+    assert (await ended(running)).completed == 2
+
+
+# its pool can spare it, or cannot
+
+
+async def test_two_idle_workers_that_ask_at_the_same_moment_do_not_both_leave(
+    store, start_worker, put, raw, base
+):
+    await put(min=1)
+    both = [start_worker(), start_worker()]
+    await until(lambda: any(running.done() for _, running, _ in both))
+    ((stays, running, watched),) = [each for each in both if not each[1].done()]
+    asked = watched.count("retire")
+    await until(lambda: watched.count("retire") > asked)
+    assert (running.done(), crew(raw, base)) == (False, [stays.name])
+    await put(min=0)
+    assert (await ended(running)).dismissed
+    assert crew(raw, base) == []
+
+
+async def test_as_many_stay_as_the_pool_keeps(store, start_worker, put, raw, base):
+    await put(min=2)
+    three = [start_worker() for _ in range(3)]
+    await until(lambda: any(running.done() for _, running, _ in three))
+    left = [each for each in three if not each[1].done()]
+    before = [watched.count("retire") for _, _, watched in left]
+    await until(
+        lambda: all(watched.count("retire") > n for (_, _, watched), n in zip(left, before, strict=True))
+    )
+    assert len(left) == 2
+    assert sorted(crew(raw, base)) == sorted(worker.name for worker, _, _ in left)
+
+
+async def test_one_that_must_stay_still_works(store, start_worker, put):
+    await put(min=1)
+    worker, running, watched = start_worker()
+    await until(lambda: watched.count("retire") > 0)
+    await store.submit([quick.job()])
+    await until(lambda: worker.summary.completed == 1)
+    assert not running.done()
+
+
+@OVER_REDIS
+async def test_between_the_answer_and_its_end_nothing_is_claimed(store, start_worker, put, raw, base):
+    """What comes in this very moment is not its own any more: the pool is owed another worker for it."""
+    await put()
+    left = []
+
+    async def something_comes(may_go):
+        if may_go:
+            left.extend(await store.submit([quick.job()]))
+            watched.calls.append(("left", {}))
+        return may_go
+
+    _, running, watched = start_worker(queues=["q", "plain"], processes=1)
+    watched.retired = something_comes
+    summary = await ended(running)
+    after = watched.calls[watched.calls.index(("left", {})) :]
+    assert [how for name, how in after if name == "claim" and how["n"]] == []
+    assert (summary.dismissed, summary.completed) == (True, 0)
+    assert (await Client(store=store).get(left[0].id)).state is State.QUEUED
+    (pool,) = await store.follow(pools.look_at_all(store.layout.bases))
+    assert (pool.sum.crew, pool.sum.owed) == (0, 1)
+
+
+async def test_no_sign_of_life_counts_it_again_once_it_may_go(store, put, raw, base):
+    """One that is to be sent while the question is asked goes after the answer, and speaks of no pool."""
+    await put()
+    asked, answer = asyncio.Event(), asyncio.Event()
+    watched = Watched(store)
+
+    async def hold(may_go):
+        asked.set()
+        await answer.wait()
+        return may_go
+
+    watched.retired = hold
+    register = Register(watched, "w", "", dict, named=False, pool="p")
+    await register.enlist()
+    assert crew(raw, base) == ["w"]
+    leaving = asyncio.create_task(register.retire())
+    await asked.wait()
+    seen = asyncio.create_task(register.seen())
+    await asyncio.sleep(0.05)  # it must not be sent
+    answer.set()
+    assert (await leaving, await seen, watched.count("enlist")) == (True, False, 2)
+    assert crew(raw, base) == []
+
+
+@OVER_REDIS
+async def test_while_nobody_answers_it_stays(store, start_worker, put, caplog):
+    await put()
+    failures = [Unavailable("no answer")] * 2
+
+    async def fail(may_go):
+        if failures:
+            raise failures.pop()
+        return True
+
+    _, running, watched = start_worker()
+    watched.retired = fail
+    assert (await ended(running)).dismissed
+    assert watched.count("retire") == 3
+    assert "cannot ask whether to go: no answer" in caplog.text
+
+
+@OVER_REDIS
+async def test_one_that_was_told_to_go_counts_no_more_while_it_finishes(
+    store, start_worker, put, gate, raw, base, monkeypatch
+):
+    monkeypatch.setattr(heartbeat, "SEEN", 0.0)
+    await put()
+    await store.submit([gated.job()])
+    worker, running, watched = start_worker(lease=0.3)
+    await until(gate["started"].is_set)
+    worker.drain()
+    asked = watched.count("enlist")
+    await until(lambda: watched.count("enlist") > asked)
+    cards = [how["args"][0] for name, how in watched.calls if name == "enlist"]
+    assert (cards[0].pool, cards[-1].pool, running.done()) == ("p", "", False)
+    await until(lambda: crew(raw, base) == [])
+    gate["open"].set()
+    assert (await ended(running)).completed == 1
+
+
+def claiming(stay, claims, unfinished=0):
+    """The claims of a worker with nothing to take; what is asked for is written down."""
+
+    class Source:
+        async def claim(self, **how):
+            claims.append(how)
+            return Claimed([], 2.0)
+
+    return Claiming(
+        Source(), "w", ["q"], [Line(["q"], plain=False)], 30.0, Room(1, 1), Budget(None, 8.0, {}), lambda lease: None,
+        lambda: unfinished, Outage(), asyncio.Event(), stay,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dismissed", [True, False])
+async def test_while_it_is_asked_nobody_claims(dismissed):
+    """Two loops claim: the one that has just been given room must not come between the question and the answer."""
+    asked, answer, claims = asyncio.Event(), asyncio.Event(), []
+
+    async def may_go():
+        asked.set()
+        await answer.wait()
+        return dismissed
+
+    stay = Stay(0.0, may_go)
+    loops = claiming(stay, claims)
+    asking = asyncio.create_task(loops._linger(stay))
+    await asked.wait()
+    other = asyncio.create_task(loops._claim(["q"], 1, False, 0))
+    await asyncio.sleep(0.05)  # it must not be sent
+    assert claims == []
+    answer.set()
+    assert (await asking, await other, len(claims)) == (True, 0, 0 if dismissed else 1)
+    loops.stop()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ago", "unfinished", "least", "most"),
+    [
+        (5.0, 0.0, 0, 4.5, 5.0),
+        (5.0, 3.0, 0, 1.5, 2.0),
+        (600.0, 0.0, 0, 10, 10),
+        (5.0, 9.0, 1, 5, 5),
+        (0.1, 0.0, 1, 1, 1),
+    ],
+)
+async def test_it_waits_for_what_is_left_of_its_stay(seconds, ago, unfinished, least, most):
+    claims = []
+    stay = Stay(seconds, None)
+    stay.since -= ago
+    loops = claiming(stay, claims, unfinished)
+    assert await loops._linger(stay)
+    assert [least <= claim["wait"] <= most for claim in claims] == [True]
+    loops.stop()
+
+
+async def test_one_that_must_stay_asks_again_when_it_has_stayed_once_more():
+    async def may_go():
+        return False
+
+    for seconds in (0.0, 0.4, 5.0):
+        stay = Stay(seconds, may_go)
+        stay.since -= seconds
+        await stay.ask()
+        assert max(seconds, 1.0) - 0.5 < stay.left <= max(seconds, 1.0)

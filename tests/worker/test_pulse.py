@@ -1,0 +1,156 @@
+"""Signs of life: one call for all leases, news when it is said, and orders that are heard."""
+
+import asyncio
+import logging
+
+import pytest
+
+from sublet import Context
+from sublet.errors import NoNamespace, Unavailable
+from sublet.execution.attempt import Attempt, Why
+from sublet.model import Lease, News
+from sublet.store.outage_log import Outage
+from sublet.worker import heartbeat as pulse
+from sublet.worker.heartbeat import Pulse
+
+
+class Source:
+    """Keeps what it is sent; answers what it is told to."""
+
+    def __init__(self):
+        self.beats, self.notes, self.answers, self.errors = [], [], {}, []
+
+    async def heartbeat(self, beats, *, lease):
+        if self.errors:
+            raise self.errors.pop(0)
+        self.beats.append([(beat.lease.id, beat.progress) for beat in beats])
+        return [self.answers.get(beat.lease.id, 123) for beat in beats]
+
+    async def note(self, notes):
+        if self.errors:
+            raise self.errors.pop(0)
+        self.notes.append([(note.lease.id, note.checkpoint, note.log) for note in notes])
+        return ["noted"] * len(notes)
+
+
+@pytest.fixture
+async def beating(monkeypatch):
+    """A pulse over two attempts whose tasks run until they are stopped."""
+    monkeypatch.setattr(pulse, "NEWS", 0.01)
+    monkeypatch.setattr(pulse, "SEEN", 0.1)
+    source, attempts, seen = Source(), set(), []
+
+    async def see():
+        seen.append(1)
+
+    heart = Pulse(source, attempts, 0.3, see, Outage())
+    for name in ("0-a", "0-b"):
+        attempt = Attempt(Lease(name, "1.c", 1, 0, "q", "t", None, b"", ""), heart.hear)
+        attempt.running = asyncio.ensure_future(asyncio.sleep(60))
+        attempts.add(attempt)
+    running = asyncio.create_task(heart.run())
+    await asyncio.sleep(0)
+    yield source, {attempt.lease.id: attempt for attempt in attempts}, seen
+    running.cancel()
+    for attempt in attempts:
+        attempt.running.cancel()
+    await asyncio.gather(running, *(attempt.running for attempt in attempts), return_exceptions=True)
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_one_call_is_for_all_leases_and_the_worker_is_seen(beating):
+    source, _, seen = beating
+    await until(lambda: len(source.beats) >= 2 and len(seen) >= 2)
+    assert all(sorted(name for name, _ in beat) == ["0-a", "0-b"] for beat in source.beats[:2])
+
+
+async def test_news_is_sent_when_it_is_said_and_once(beating):
+    source, attempts, _ = beating
+    attempts["0-a"].context.progress(0.5)
+    attempts["0-a"].context.checkpoint({"at": 5})
+    attempts["0-b"].context.log("hello")
+    await until(lambda: source.notes)
+    assert source.beats[0][0][0] == "0-a"
+    assert b'"fraction": 0.5' in source.beats[0][0][1]
+    (a, b) = sorted(source.notes[0])
+    assert a == ("0-a", b'{"at":5}', b"")
+    assert b[2].endswith(b"hello")
+    await until(lambda: len(source.beats) >= 3)
+    assert source.beats[-1] == [(name, b"") for name, _ in source.beats[-1]]
+    assert len(source.notes) == 1
+
+
+async def test_news_that_could_not_be_sent_is_sent_later_and_newer_news_wins(beating):
+    source, attempts, _ = beating
+    source.errors = [Unavailable("away")]
+    attempts["0-a"].said.tell(News.CHECKPOINT, b"1")
+    await until(lambda: not source.errors)
+    attempts["0-a"].said.tell(News.CHECKPOINT, b"2")
+    await until(lambda: source.notes)
+    assert source.notes == [[("0-a", b"2", b"")]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [("CANCEL_REQUESTED", Why.CANCELLED), ("LEASE_LOST", Why.LOST), ("NOT_FOUND", Why.LOST)],
+)
+async def test_a_task_is_told_what_the_heartbeat_heard(beating, answer, why):
+    source, attempts, _ = beating
+    source.answers["0-b"] = answer
+    await until(lambda: attempts["0-b"].why)
+    assert (attempts["0-b"].why, attempts["0-b"].context.ending, attempts["0-b"].context.cancelled) == (
+        why,
+        why.value,
+        True,
+    )
+    assert attempts["0-a"].why is None
+    await until(lambda: attempts["0-b"].running.done())
+
+
+async def test_a_namespace_that_is_gone_ends_all_attempts(beating):
+    source, attempts, _ = beating
+    source.errors = [NoNamespace("gone")]
+    await until(lambda: all(attempt.why is Why.LOST for attempt in attempts.values()))
+
+
+async def test_a_task_that_swallows_its_cancellation_is_told_again(monkeypatch, caplog):
+    monkeypatch.setattr(pulse, "STUBBORN", 0.01)
+    caplog.set_level(logging.WARNING)
+    told = []
+
+    async def stubborn():
+        while len(told) < 3:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                told.append(1)
+
+    async def see(): ...
+
+    attempts = set()
+    heart = Pulse(Source(), attempts, 0.06, see, Outage())
+    attempt = Attempt(Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.hear)
+    attempt.running = asyncio.ensure_future(stubborn())
+    attempts.add(attempt)
+    beating = asyncio.create_task(heart.run())
+    await asyncio.sleep(0)
+    attempt.end(Why.TIMED_OUT)
+    async with asyncio.timeout(10):
+        await attempt.running
+    beating.cancel()
+    assert "told to stop and runs on: it swallows CancelledError" in caplog.text
+
+
+def test_a_context_hears_nothing_of_its_own_words(caplog):
+    """What is told is kept until somebody sends it, also where nothing beats yet."""
+    attempt = Attempt(Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", ""))
+    assert isinstance(attempt.context, Context)
+    attempt.context.progress(0.5)
+    attempt.context.flush()
+    assert attempt.said.progress
+    assert attempt.note() is None

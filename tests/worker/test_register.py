@@ -1,0 +1,184 @@
+"""A worker's coming and going: what predecessors held comes back, and a live sibling is never touched."""
+
+import asyncio
+import json
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from sublet.errors import Invalid, Unavailable
+from sublet.model import WorkerInfo
+from sublet.worker import host_identity
+from sublet.worker.registration import Register
+
+ME = host_identity.identity()
+GONE = {**ME, "pid": 2**22 + 1}
+
+
+class Source:
+    def __init__(self, *known):
+        self.known, self.gone, self.cards, self.left, self.drains = list(known), {}, [], [], False
+
+    async def workers(self):
+        return self.known
+
+    async def reconcile(self, gone):
+        self.gone |= gone
+        return len(gone)
+
+    async def enlist(self, card):
+        self.cards.append(card)
+        await asyncio.sleep(0)
+        return self.drains
+
+    async def leave(self, card):
+        if card.place == "away":
+            raise Unavailable("no answer")
+        self.left.append(card.worker)
+
+
+def worker(name, about, place=""):
+    now = datetime.now(UTC)
+    return WorkerInfo(name=name, life=f"life-{name}", place=place, enlisted_at=now, seen_at=now, about=about)
+
+
+def register(source, name="me", place=""):
+    return Register(source, name, place, lambda: {"slots": 3})
+
+
+async def test_only_what_is_certainly_gone_is_taken_over():
+    elsewhere = {**GONE, "boot": "another"}
+    source = Source(
+        worker("dead", GONE), worker("sibling", ME), worker("elsewhere", elsewhere), worker("foreign", {})
+    )
+    assert await register(source).enlist() == 1
+    assert source.gone == {"dead": "life-dead"}
+
+
+async def test_who_held_an_exclusive_place_before_is_gone_whatever_it_does():
+    source = Source(worker("before", ME, "pod-0"), worker("beside", ME, "pod-1"))
+    assert await register(source, place="pod-0").enlist() == 1
+    assert source.gone == {"before": "life-before"}
+
+
+async def test_a_name_is_free_again_when_its_bearer_is_dead():
+    source = Source(worker("me", GONE))
+    assert await register(source).enlist() == 1
+    assert source.gone == {"me": "life-me"}
+
+
+async def test_a_name_that_a_live_worker_bears_is_refused_in_words():
+    source = Source(worker("me", ME))
+    with pytest.raises(
+        Invalid,
+        match=rf"a worker named me runs on this machine already \(pid {ME['pid']}\): give another --name",
+    ):
+        await register(source).enlist()
+    assert source.cards == []
+
+
+async def test_a_card_says_who_this_is_and_another_life_each_time():
+    source = Source()
+    for _ in range(2):
+        await register(source).enlist()
+    first, second = source.cards
+    assert json.loads(first.about) == {**ME, "slots": 3}
+    assert (first.worker, first.place) == ("me", "")
+    assert first.life != second.life
+
+
+async def test_being_seen_tells_whether_to_go_and_leaving_is_told(caplog):
+    source = Source()
+    here = register(source)
+    await here.enlist()
+    assert not await here.seen()
+    source.drains = True
+    assert await here.seen()
+    await here.leave()
+    assert source.left == ["me"]
+
+
+async def test_a_source_that_is_away_is_no_reason_to_stay(caplog):
+    caplog.set_level(logging.WARNING)
+    await register(Source(), place="away").leave()
+    assert "cannot leave the register: no answer" in caplog.text
+
+
+async def test_where_nobody_can_be_known_to_be_gone_nobody_is_asked(monkeypatch):
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "worker")
+    source = Source(worker("dead", GONE))
+    assert await register(source).enlist() == 0
+    assert source.gone == {}
+
+
+async def test_a_worker_whose_place_was_taken_finishes_and_goes(caplog):
+    """…also when it was struck off the register for it, and whoever came last holds the place."""
+    caplog.set_level(logging.WARNING)
+    source = Source()
+    here = register(source, place="pod-0")
+    await here.enlist()
+    me = worker("me", ME, "pod-0").model_copy(update={"life": source.cards[0].life})
+    source.known = [me, worker("beside", ME, "pod-1")]
+    assert not await here.seen()
+    source.known = [
+        worker("before", ME, "pod-0").model_copy(update={"enlisted_at": datetime(2020, 1, 1, tzinfo=UTC)}),
+        me,
+    ]
+    assert not await here.seen()
+    source.known = [
+        me,
+        worker("after", ME, "pod-0").model_copy(update={"enlisted_at": datetime(2999, 1, 1, tzinfo=UTC)}),
+    ]
+    assert await here.seen()
+    source.known = [worker("after", ME, "pod-0")]
+    assert await here.seen()
+    assert "another worker has taken this one's place: finishing" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "goes"), [("a", "b", False), (None, "b", False), ("a", "a", True), ("a", None, True)]
+)
+async def test_a_place_is_not_taken_by_naming_it_with_another_token(mine, other, goes):
+    """Over HTTP any worker may say what it likes; one without the API could write into Redis whatever it wants."""
+    source = Source()
+    here = register(source, place="pod-0")
+    await here.enlist()
+    me = worker("me", ME | ({"principal": mine} if mine else {}), "pod-0").model_copy(
+        update={"life": source.cards[0].life}
+    )
+    after = worker("after", ME | ({"principal": other} if other else {}), "pod-0")
+    source.known = [me, after.model_copy(update={"enlisted_at": datetime(2999, 1, 1, tzinfo=UTC)})]
+    assert await here.seen() is goes
+
+
+@pytest.mark.parametrize(("other", "goes"), [("b", False), ("a", True)])
+async def test_who_is_not_on_the_list_is_succeeded_only_by_one_who_may(other, goes):
+    """It has the 1,000 that were heard of last, and none after a flush: another's token can see to that, or enlist first."""
+    source = Source()
+    here = register(source, place="pod-0")
+    enlisting = asyncio.create_task(here.enlist())
+    while not source.cards:
+        await asyncio.sleep(0)
+    source.known = [
+        worker("me", ME | {"principal": "a"}, "pod-0").model_copy(update={"life": source.cards[0].life})
+    ]
+    await enlisting
+    after = worker("after", ME | {"principal": other}, "pod-0")
+    copy = after.model_copy(update={"name": "copy", "life": source.cards[0].life})
+    source.known = [copy, after]
+    assert await here.seen() is goes
+    assert len(source.cards) == (1 if goes else 2), "who stays is on the list again"
+
+
+async def test_of_two_workers_of_one_name_that_started_together_one_goes(caplog):
+    """Both have looked before either was there; the one whose card was overwritten finds that out."""
+    caplog.set_level(logging.WARNING)
+    source = Source()
+    first, second = register(source), register(source)
+    await first.enlist()
+    await second.enlist()
+    source.known = [worker("me", ME).model_copy(update={"life": source.cards[1].life})]
+    assert await first.seen()
+    assert not await second.seen()
+    assert "another worker has taken this one's name: finishing" in caplog.text

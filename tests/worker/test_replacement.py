@@ -1,0 +1,218 @@
+"""Workers are killed and frozen at random under load, and replaced: nothing is lost, each job has one outcome, nothing is left.
+
+What a master process would do, nobody in particular does here: whoever submits, and a tick, ask whether the pool is owed workers.
+`SUBLET_TEST_REPLACEMENT=30` goes on for half a minute; `SUBLET_TEST_SEED=N` repeats the choices of a run that failed.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sublet.operations import maintenance, pools
+from sublet.operations.pool import Pool
+from sublet.scaling.invokers.process import ProcessInvoker
+from sublet.scaling.summoner import Summoner
+from sublet.store.store import Store
+from tests.support import dying_tasks as tasks
+from tests.support.processes import children_of, on_linux
+from tests.support.programs import bearing
+
+pytest_plugins = ["tests.support.dying"]
+pytestmark = on_linux
+SECONDS = float(os.environ.get("SUBLET_TEST_REPLACEMENT") or 5)
+SEED = int(os.environ.get("SUBLET_TEST_SEED") or time.time_ns() % 1_000_000)
+POOL = Pool(
+    name="p", queues=("default",), invoker="process", max=3, slots=3, wait=0.5, linger=1.0, arrive=5.0
+)
+SILENT = 12.0
+"""Seconds after which a worker that is not heard of counts no more."""
+PATIENCE = 60.0
+"""How long what must come is waited for: nothing is measured by it."""
+
+
+def is_frozen(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T"
+    return False
+
+
+def send(pid, number):
+    with contextlib.suppress(ProcessLookupError):  # it ended by itself
+        os.kill(pid, number)
+
+
+class Show:
+    """A pool under load, and what befalls its workers."""
+
+    def __init__(self, stage, seed):
+        self.stage, self.random = stage, random.Random(seed)
+        self.store = Store(stage.settings)
+        self.invoker = ProcessInvoker(
+            "tests.support.dying_tasks:app",
+            arguments=["--lease", "2s"],
+            environment=stage.env,
+            hear=self.hear,
+            ended=self.ended,
+        )
+        self.summoner = Summoner(self.store, {"process": self.invoker})
+        self.ids, self.said, self.words = [], [], []
+        self.frozen, self.ends = list[int](), Counter()
+        self.pouring = True
+
+    def hear(self, worker, line):
+        try:
+            self.said.append((worker.pid, json.loads(line)))
+        except ValueError:  # what it says to people, or a line that was cut short by its death
+            self.words.append(f"{worker.pid} {line}")
+
+    def ended(self, summons, pid, code):
+        self.ends[code] += 1
+
+    @property
+    def bases(self):
+        return self.store.layout.bases
+
+    def at_work(self):
+        """The workers that have come, live, and are not frozen."""
+        ready = {pid for pid, said in self.said if said.get("event") == "ready"}
+        return [one.pid for one in self.invoker.processes if one.pid in ready and one.pid not in self.frozen]
+
+    async def pour(self):
+        """Whoever submits has workers called."""
+        while self.pouring:
+            found = await self.store.follow(pools.look(self.bases, POOL))
+            if found.sum.ready < 20:
+                naps = [self.random.uniform(0.05, 0.4) for _ in range(10)]
+                jobs = [tasks.naps.job(nap) for nap in naps] + [tasks.plain_naps.job(nap) for nap in naps[:2]]
+                self.ids += [job.id for job in await self.store.submit(jobs)]
+                self.summoner.nudge(["default"])
+            await asyncio.sleep(0.1)
+
+    async def tick(self):
+        """What a cron would call."""
+        while True:
+            await self.store.follow(maintenance.reap(self.bases, "tick"))
+            await self.summoner.summon()
+            await asyncio.sleep(0.5)
+
+    async def until(self, condition, what):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"not in time: {what}\n{self}"
+            await asyncio.sleep(0.02)
+
+    async def rage(self, seconds):
+        """Kill and freeze workers, and kill children of theirs. What is frozen stays so, and is replaced all the same."""
+        over, deeds = time.monotonic() + seconds, ["freeze", "kill", "kill a child"]
+        while deeds or time.monotonic() < over:
+            await self.until(self.at_work, "a worker to do something to")
+            victim = self.random.choice(self.at_work())
+            late = over - time.monotonic() < SILENT  # what is frozen now will not be replaced before the end
+            what = (
+                deeds.pop(0)
+                if deeds
+                else self.random.choice(["kill", "kill a child", *["freeze"] * (not late)])
+            )
+            children = set(children_of(victim)) & {note.pid for note in self.stage.notes("began")}
+            if what == "kill a child" and children:
+                send(self.random.choice(sorted(children)), signal.SIGKILL)
+            elif what == "freeze":
+                self.frozen.append(victim)
+                send(victim, signal.SIGSTOP)
+            else:
+                send(victim, signal.SIGKILL)
+                await self.until(lambda: victim not in self.at_work(), "its end")  # noqa: B023  # called at once
+            await asyncio.sleep(self.random.uniform(0.5, 2))
+
+    async def is_empty(self):
+        (stats,) = await self.store.follow(self.store.layout.stats())
+        return not sum(stats.states[state] for state in ("queued", "running", "scheduled"))
+
+    def thaw(self):
+        for pid in self.frozen:
+            send(pid, signal.SIGCONT)
+
+    async def close(self):
+        self.pouring = False
+        self.thaw()
+        await self.summoner.aclose()  # and the invoker
+        await self.store.aclose()
+
+    def __str__(self):
+        living = [one.pid for one in self.invoker.processes]
+        return (
+            f"seed {SEED}: {len(self.ids)} jobs, living {living}, at work {self.at_work()}, frozen {self.frozen}, "
+            f"ends {dict(self.ends)}\n" + "\n".join(self.words[-30:])
+        )
+
+
+@pytest.fixture
+async def show(stage):
+    show = Show(stage, SEED)
+    await show.store.prepare()
+    await show.store.follow(pools.put(show.bases, POOL))
+    yield show
+    await show.close()
+
+
+def outcomes(show):
+    """Hold each job's story against what its task wrote, and against what its workers said: outside of Redis."""
+    accepted = Counter(said["id"] for _, said in show.said if said.get("event") == "completed")
+    done = {(note.id, note.attempt) for note in show.stage.notes("done")}
+    assert set(accepted) <= set(show.ids)
+    assert {n for n in accepted.values()} == {1}
+    tries = Counter()
+    for job_id in show.ids:
+        job = show.stage.job(job_id)
+        assert job.state == "completed", job
+        codes = [attempt.code for attempt in job.attempts]
+        assert codes.count("completed") == 1
+        assert codes[-1] == "completed", codes
+        assert (job_id, job.attempt) in done, f"{job_id}: attempt {job.attempt} was accepted, and never ended"
+        tries[job.attempt] += 1
+    (stats,) = show.stage.client.stats()
+    assert stats.totals["completed"] == len(show.ids) == len(set(show.ids))
+    return tries
+
+
+@pytest.mark.timeout(4 * PATIENCE + SECONDS)
+async def test_workers_that_die_or_stand_still_are_replaced_and_nothing_is_lost(show, stage):
+    print(f"SUBLET_TEST_SEED={SEED}")
+    pouring, ticking = (asyncio.create_task(work) for work in (show.pour(), show.tick()))
+    try:
+        await show.until(lambda: len(show.at_work()) == POOL.max, "all workers")
+        await show.rage(SECONDS)
+        await show.until(
+            lambda: len(show.at_work()) == POOL.max, "the replacement of all that are dead or frozen"
+        )
+        assert show.frozen
+        assert all(map(is_frozen, show.frozen)), "replaced while it stood still"
+        show.pouring = False
+        await pouring
+        deadline = time.monotonic() + PATIENCE
+        while not await show.is_empty():
+            assert time.monotonic() < deadline, f"the queue is not empty\n{show}"
+            await asyncio.sleep(0.05)
+        assert all(map(is_frozen, show.frozen))
+        tries = outcomes(show)
+        show.thaw()
+        await show.until(
+            lambda: not show.invoker.processes, "the end of all workers: there is nothing more to do"
+        )
+        await show.until(lambda: not bearing(stage.settings.namespace), "the end of their children")
+        assert outcomes(show) == tries, "what stood still had something to say"
+    finally:
+        for task in (pouring, ticking):
+            task.cancel()
+        await asyncio.gather(pouring, ticking, return_exceptions=True)
+    died = show.ends[-signal.SIGKILL]
+    print(f"{show}\ntries: {dict(sorted(tries.items()))}; {died} killed, {len(show.frozen)} frozen")
+    assert died

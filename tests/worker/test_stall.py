@@ -1,0 +1,52 @@
+"""`--stall`: a worker that has work and finishes none says so, gives back what it can, and goes, so that it is replaced."""
+
+import signal
+import time
+
+from tests.support import dying_tasks as tasks
+from tests.support.processes import on_linux
+
+pytest_plugins = ["tests.support.dying"]
+pytestmark = on_linux
+FLAGS = ("--slots", "4", "--lease", "300s", "--stall", "1s")
+
+
+def test_a_worker_whose_tasks_all_hang_goes_and_one_with_nothing_to_do_stays(stage):
+    idle = stage.hire(*FLAGS, "--queues", "other")
+    worker = stage.hire(*FLAGS)
+    ids = stage.submit(tasks.hangs, n=2) + stage.submit(tasks.plain_hangs)
+    assert worker.wait() not in (0, None)
+    assert len(worker.seen("stalled")) == 1
+    assert stage.states(*ids) == ["queued"] * 3
+    for job_id in ids:
+        assert stage.codes(job_id) == ["released"]
+        assert stage.job(job_id).tries_left == 3
+    stage.until_ended(
+        *stage.submit(tasks.quick.options(queue="other"))
+    )  # idle for longer than the other had hung
+    assert not idle.seen("stalled")
+    assert idle.stop() == 0
+
+
+def test_a_worker_whose_loop_is_blocked_goes_too_and_says_by_what(stage):
+    worker = stage.hire(*FLAGS)
+    (job_id,) = stage.submit(tasks.blocks, stage.go)
+    assert worker.wait() > 0
+    said = [line for line in worker.words if "stalled" in line]
+    assert len(said) == 1
+    assert "blocks" in said[0]
+    assert job_id in said[0]
+    stage.hire(*FLAGS).until("completed", id=job_id)  # its successor here need not wait for the lease
+
+
+def test_time_that_the_machine_slept_is_no_stall(stage):
+    worker = stage.hire("--slots", "4", "--lease", "300s", "--stall", "2s")
+    (job_id,) = stage.submit(tasks.rests, stage.go)
+    stage.until_noted("began")
+    worker.send(signal.SIGSTOP)
+    time.sleep(2.2)  # longer than the stall: this is what is tried
+    stage.say_go()
+    worker.send(signal.SIGCONT)
+    worker.until("completed", id=job_id)
+    worker.until("completed", id=stage.submit(tasks.quick)[0])
+    assert not worker.seen("stalled")

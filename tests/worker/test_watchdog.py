@@ -1,0 +1,84 @@
+"""A blocked loop is noticed while it is blocked, and the task that blocks it is named."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from sublet.worker import watchdog
+from sublet.worker.watchdog import Watchdog
+
+
+@pytest.fixture
+def watch(monkeypatch, caplog):
+    monkeypatch.setattr(watchdog, "LOOK", 0.01)
+    monkeypatch.setattr(watchdog, "LAG", 0.1)
+    caplog.set_level(logging.WARNING)
+    dogs = []
+
+    def start(name, stall=None):
+        dogs.append(Watchdog(name, stall))
+        dogs[-1].start()
+
+    yield start
+    for dog in dogs:
+        dog.stop()
+
+
+def block_until(condition):
+    """Hold the loop: the watchdog's thread alone runs meanwhile."""
+    ends = time.monotonic() + 20
+    while not condition():
+        time.sleep(0.01)
+        assert time.monotonic() < ends
+
+
+async def test_a_blocked_loop_is_said_while_it_is_blocked_and_where(watch, caplog):
+    async def guilty():
+        block_until(lambda: "blocked" in caplog.text)
+
+    task = asyncio.create_task(guilty())
+    watch(lambda asked: "task guilty (job 0-1)" if asked is task else "somebody else")
+    await task
+    (words,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert "the event loop is blocked by task guilty (job 0-1), at " in words
+    assert "in block_until" in words or "test_watchdog" in words
+    async with asyncio.timeout(20):
+        while "the event loop turns again" not in caplog.text:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_loop_that_turns_is_left_alone(watch, caplog):
+    watch(lambda task: "nobody")
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        await asyncio.sleep(0.01)
+    assert "blocked" not in caplog.text
+
+
+async def test_a_loop_that_is_blocked_for_too_long_ends_the_process(watch, caplog, monkeypatch):
+    left = []
+    monkeypatch.setattr(watchdog.os, "_exit", left.append)
+    watch(lambda task: "task guilty (job 0-1)", stall=0.2)
+    await asyncio.sleep(0)
+    block_until(lambda: left)
+    assert left[0] == 1
+    assert "stalled: the event loop has been blocked for" in caplog.text
+
+
+async def test_time_in_which_the_whole_process_stood_still_is_nobodys_fault(watch, caplog, monkeypatch):
+    """The watchdog's own clock stood still as well: the loop is not to blame, and nothing has stalled."""
+    left, ahead = [], [0.0]
+    real = time.monotonic
+    monkeypatch.setattr(watchdog.os, "_exit", left.append)
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: real() + ahead[0])
+    watch(lambda task: "nobody", stall=5.0)
+    await asyncio.sleep(0.05)
+    ahead[0] = 3600.0
+    until = real() + 20
+    while "this process was stopped" not in caplog.text:
+        await asyncio.sleep(0.01)
+        assert real() < until
+    assert left == []
+    assert "blocked" not in caplog.text

@@ -1,0 +1,95 @@
+"""What a running task leaves with its job: kept through outages, endings and attempts."""
+
+import asyncio
+
+import pytest
+
+from sublet import App, Client, Context, Snooze, State
+from sublet.connection.settings import Settings
+from sublet.errors import Unavailable
+from sublet.worker import heartbeat
+from sublet.worker.worker import Worker
+
+pytest_plugins = ["tests.support.sources"]
+app = App(settings=Settings())
+
+
+@app.task(max_attempts=3, backoff=0.0)
+async def climbs(ctx: Context, how: str) -> int:
+    """Leaves its height, says it, and ends in one way or another; the third attempt completes."""
+    height = (ctx.restored or 0) + 1
+    ctx.checkpoint(height)
+    ctx.log(f"at {height}")
+    ctx.progress(height / 3, stage=f"stage {height}")
+    if height < 3 and how == "fails":
+        raise ValueError(how)
+    if height < 3 and how == "snoozes":
+        raise Snooze(0, "later")
+    return height
+
+
+@app.task
+async def waits(ctx: Context) -> None:
+    ctx.checkpoint("here")
+    await asyncio.sleep(60)
+
+
+def words(attempt):
+    return [line.partition(" ")[2] for line in attempt.log]
+
+
+async def run(source, store, how):
+    (submitted,) = await source.submit([climbs.job(how)])
+    async with asyncio.timeout(30):
+        await Worker(app, source, slots=1, lease=60).run(drain=True)
+    return await Client(store=store).get(submitted.id)
+
+
+@pytest.mark.parametrize("how", ["completes", "fails", "snoozes"])
+async def test_the_last_words_of_a_task_are_kept_with_its_job(source, store, how):
+    """They go before the ending: afterwards the lease is no more."""
+    job = await run(source, store, how)
+    heights = [1] if how == "completes" else [1, 2, 3]
+    assert [words(attempt) for attempt in job.attempts] == [[f"at {height}"] for height in heights]
+    assert (job.state, job.checkpoint) == (State.COMPLETED, None)
+
+
+@pytest.mark.parametrize("how", ["fails", "snoozes"])
+async def test_the_next_attempt_goes_on_where_the_last_one_was(source, store, how):
+    assert (await run(source, store, how)).result == 3
+
+
+async def test_a_checkpoint_is_there_while_the_task_runs(source, store):
+    (submitted,) = await source.submit([waits.job()])
+    worker = Worker(app, source, slots=1, lease=60, grace=0)
+    running = asyncio.create_task(worker.run())
+    client = Client(store=store)
+    async with asyncio.timeout(30):
+        while (await client.get(submitted.id)).checkpoint != "here":
+            await asyncio.sleep(0.01)
+    worker.stop()
+    await running
+    assert (await client.get(submitted.id)).checkpoint == "here"  # given back, and the checkpoint with it
+
+
+async def test_a_checkpoint_is_kept_through_an_outage(source, store, monkeypatch):
+    monkeypatch.setattr(heartbeat, "NEWS", 0.01)
+    note, failures = source.note, []
+
+    async def note_badly(notes):
+        if len(failures) < 3:
+            failures.append(notes)
+            raise Unavailable("away")
+        return await note(notes)
+
+    monkeypatch.setattr(source, "note", note_badly)
+    (submitted,) = await source.submit([waits.job()])
+    worker = Worker(app, source, slots=1, lease=0.3, grace=0)
+    running = asyncio.create_task(worker.run())
+    client = Client(store=store)
+    async with asyncio.timeout(30):
+        while (await client.get(submitted.id)).checkpoint != "here":
+            await asyncio.sleep(0.01)
+    worker.stop()
+    await running
+    assert len(failures) == 3

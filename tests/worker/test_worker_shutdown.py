@@ -1,0 +1,147 @@
+"""SIGTERM and SIGINT, when idle, busy, starting, cut off from Redis, or for the whole terminal: how a worker takes its leave."""
+
+import signal
+import time
+
+import pytest
+
+from tests.support import dying_tasks as tasks
+from tests.support.processes import is_alive, on_linux, until
+
+pytest_plugins = ["tests.support.dying"]
+pytestmark = on_linux
+OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
+PATIENT = ("--slots", "4", "--lease", "300s", "--grace", "300s")
+HASTY = ("--slots", "4", "--lease", "300s", "--grace", "500ms")
+BOTH = [tasks.rests, tasks.plain_rests]
+
+
+def heard_of(job):
+    return job.heartbeat_at or job.claimed_at
+
+
+@OVER_BOTH
+def test_an_idle_worker_goes_at_once(stage):
+    """…whatever its grace, on either signal, with an idle child or without."""
+    workers = {number: stage.start(*PATIENT) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number, worker in workers.items():
+        worker.until("ready")
+        stage.until_ended(*stage.submit(tasks.plain_quick))
+        assert worker.stop(number) == 0
+        assert len(worker.seen("summary")) == 1
+        assert worker.words == []
+
+
+@pytest.mark.parametrize("task", BOTH, ids=["async", "plain"])
+def test_what_ends_within_the_grace_is_completed_and_nothing_more_is_begun(stage, task):
+    worker = stage.hire(*PATIENT)
+    (job_id,) = stage.submit(task, stage.go)
+    stage.until_noted("began")
+    worker.send(signal.SIGTERM)
+    worker.until("stopping")
+    (later,) = stage.submit(task, stage.go)
+    stage.say_go()
+    assert worker.wait() == 0
+    assert stage.states(job_id, later) == ["completed", "queued"]
+    assert (stage.codes(job_id), stage.job(later).attempt) == (["completed"], 0)
+
+
+def test_leases_are_kept_during_a_long_grace(stage):
+    """…or what was about to finish would be run again by another worker, which stands by."""
+    worker = stage.hire("--slots", "2", "--lease", "1s", "--grace", "300s")
+    (job_id,) = stage.submit(tasks.rests, stage.go)
+    stage.until_noted("began")
+    stage.hire("--slots", "2", "--lease", "1s")
+    worker.send(signal.SIGTERM)
+    worker.until("stopping")
+    stopped_at = heard_of(stage.job(job_id))
+    until(
+        lambda: (heard_of(stage.job(job_id)) - stopped_at).total_seconds() > 1.5,
+        "heartbeats for more than a lease",
+    )
+    stage.say_go()
+    assert worker.wait() == 0
+    assert stage.codes(job_id) == ["completed"]
+
+
+@OVER_BOTH
+@pytest.mark.parametrize("hurry", [False, True], ids=["grace over", "second signal"])
+def test_what_does_not_end_in_time_is_given_back_and_burns_no_try(stage, hurry):
+    """The task is told; a plain function's child is killed."""
+    worker = stage.hire(*(PATIENT if hurry else HASTY))
+    ids = stage.submit(tasks.rests) + stage.submit(tasks.plain_rests)
+    pids = {note.id: note.pid for note in stage.until_noted("began", count=2)}
+    assert (worker.hurry() if hurry else worker.stop()) == 0
+    assert len(worker.seen("released")) == 2
+    for job_id in ids:
+        job = stage.job(job_id)
+        assert (job.state, job.tries_left, stage.codes(job_id)) == ("queued", job.max_attempts, ["released"])
+    assert stage.notes("told", ids[0])
+    until(lambda: not is_alive(pids[ids[1]]), "the end of the child")
+    assert worker.seen("summary")[0]["released"] == 2
+
+
+@OVER_BOTH
+def test_no_job_is_lost_by_a_signal_at_any_moment_of_the_start(stage):
+    """Before Python listens the signal just ends the process; from then on it is heeded. Either way no lease is left behind."""
+    ids = stage.submit(tasks.rests, always=True, n=6)
+    workers = []
+    for i in range(6):
+        workers.append(stage.start(*HASTY))
+        time.sleep(0.1 * i)  # not in place of a condition: any moment will do
+        workers[i].send(signal.SIGTERM)
+    codes = [worker.wait() for worker in workers]
+    assert set(codes) <= {0, -signal.SIGTERM}
+    assert [worker.words for worker in workers] == [[]] * 6
+    assert stage.states(*ids) == ["queued"] * 6
+    assert {stage.job(job_id).tries_left for job_id in ids} <= {None, 3}
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["silent", "gone"])
+def test_a_worker_can_be_stopped_while_redis_is_away(private, how):
+    """What it holds comes back when the leases end; its own end does not wait for Redis."""
+    worker = private.hire(*HASTY, env={"SUBLET_TIMEOUT": "0.3"})
+    (job_id,) = private.submit(tasks.rests)
+    private.until_noted("began")
+    private.signal_server(how)
+    worker.send(signal.SIGTERM)
+    try:
+        code = worker.wait(14.5)  # a blocking read takes 15 s here: it must not wait for one
+    finally:
+        private.signal_server(signal.SIGCONT)
+    assert code in (0, 3)
+    assert private.notes("told", job_id)
+    assert "Traceback" not in "".join(worker.words)
+
+
+def test_ctrl_c_reaches_the_children_but_does_not_end_them(stage):
+    """A terminal signals the whole process group; what becomes of a running job is for the worker to decide."""
+    worker = stage.hire(*PATIENT)
+    ids = stage.submit(tasks.rests, stage.go) + stage.submit(tasks.plain_rests, stage.go)
+    stage.until_noted("began", count=2)
+    worker.send(signal.SIGINT, group=True)
+    worker.until("stopping")
+    stage.say_go()
+    assert worker.wait() == 0
+    assert [stage.codes(job_id) for job_id in ids] == [["completed"]] * 2
+
+
+def test_a_terminal_that_closes_stops_the_worker_in_good_order(stage):
+    worker = stage.hire(*HASTY)
+    (job_id,) = stage.submit(tasks.rests)
+    stage.until_noted("began")
+    assert worker.stop(signal.SIGHUP) == 0
+    assert stage.codes(job_id) == ["released"]
+
+
+def test_a_worker_whose_reader_left_gives_its_jobs_back(stage):
+    worker = stage.hire(*HASTY)
+    (job_id,) = stage.submit(tasks.rests)
+    stage.until_noted("began")
+    worker.leave()
+    stage.submit(tasks.quick)
+    until(lambda: not worker.readers[0].is_alive(), "its reader has left")
+    stage.submit(tasks.quick)  # of the first one it may have told before
+    assert worker.wait() == 141
+    assert stage.states(job_id) == ["queued"]
+    assert stage.codes(job_id) == ["released"]

@@ -1,0 +1,270 @@
+"""When a worker's world goes wrong: a server that fails once, an ending that was not sent, a claim that was abandoned."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from sublet import App, Client, Context, Discard, Snooze
+from sublet.errors import Denied, NoNamespace, Unavailable
+from sublet.model import State
+from sublet.protocol import keys
+from sublet.store.store import Store
+from sublet.worker.worker import Worker
+from tests.support import tasks
+
+pytest_plugins = ["tests.support.sources"]
+app = App()
+
+
+@app.task
+async def says(ctx: Context) -> None:
+    ctx.progress(0.5)
+    await asyncio.sleep(60)
+
+
+async def test_an_ending_that_could_not_be_sent_is_sent_again(source, monkeypatch):
+    """The server is away for a moment when the job is done: the result is not lost, the job does not run again."""
+    settle, calls = source.settle, []
+
+    async def settle_badly(endings):
+        calls.append(len(endings))
+        if len(calls) == 1:
+            raise Unavailable("no answer")
+        return await settle(endings)
+
+    monkeypatch.setattr(source, "settle", settle_badly)
+    monkeypatch.setattr("sublet.worker.claim_loop.REST", 0.01)
+    monkeypatch.setattr("sublet.worker.settle_loop.REST", 0.01)
+    await source.submit([tasks.add.job(1)])
+    async with asyncio.timeout(20):
+        summary = await Worker(tasks.app, source, slots=1).run(drain=True)
+    assert (summary.completed, calls) == (1, [1, 1])
+
+
+async def test_a_worker_that_is_half_busy_claims_what_still_fits(source, raw, base):
+    worker = Worker(tasks.app, source, slots=3, grace=0.0)
+    running = asyncio.create_task(worker.run())
+    try:
+        for jobs, most in ((1, 1), (5, 3)):
+            await source.submit([tasks.crowd.job(60) for _ in range(jobs)])
+            async with asyncio.timeout(20):
+                while raw.zcard(keys.structure(base, State.RUNNING)) < most:
+                    await asyncio.sleep(0.005)
+            assert raw.zcard(keys.structure(base, State.RUNNING)) == most
+    finally:
+        worker.stop()
+        await running
+
+
+@pytest.mark.parametrize(
+    ("verb", "error"),
+    [("claim", Unavailable), ("heartbeat", Unavailable), ("heartbeat", NoNamespace), ("settle", NoNamespace)],
+)
+async def test_a_worker_outlives_a_server_that_fails_once(source, monkeypatch, verb, error):
+    send, failures = getattr(source, verb), []
+
+    async def badly(*request, **more):
+        if not failures:
+            failures.append(verb)
+            raise error("no answer")
+        return await send(*request, **more)
+
+    monkeypatch.setattr(source, verb, badly)
+    monkeypatch.setattr("sublet.worker.claim_loop.REST", 0.01)
+    monkeypatch.setattr("sublet.worker.settle_loop.REST", 0.01)
+    await source.submit([tasks.crowd.job(0.5)])
+    worker = Worker(tasks.app, source, slots=2, lease=0.9, grace=0.0)
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(20):
+        while not failures:
+            await asyncio.sleep(0.005)
+    (later,) = await source.submit([tasks.add.job(1)])
+    watching = asyncio.create_task(source.watch(later.id, 5))
+    await asyncio.wait([watching, running], return_when=asyncio.FIRST_COMPLETED)
+    died = running.done()
+    if died:
+        watching.cancel()
+    worker.stop()
+    await asyncio.wait([watching, running])
+    assert not died, "the worker died of it"
+    assert watching.result().state is State.COMPLETED
+
+
+async def test_a_sign_of_life_that_is_refused_is_said_once_and_is_no_outage(source, monkeypatch, caplog):
+    """A token was exchanged for one of another name: jobs are claimed and settled, and a log is not filled every 5 s."""
+    refused = []
+
+    async def enlist(card):
+        refused.append(card)
+        raise Denied("it came with another token")
+
+    worker = Worker(tasks.app, source, slots=2, lease=0.3, grace=0.0)
+    running = asyncio.create_task(worker.run())
+    monkeypatch.setattr("sublet.worker.heartbeat.SEEN", 0.1)
+    await source.submit([tasks.add.job(1)])
+    async with asyncio.timeout(20):
+        while not worker.summary.completed:
+            await asyncio.sleep(0.005)
+        monkeypatch.setattr(source, "enlist", enlist)
+        while len(refused) < 3:
+            await asyncio.sleep(0.005)
+        await source.submit([tasks.add.job(1)])
+        while worker.summary.completed < 2:
+            await asyncio.sleep(0.005)
+    worker.stop()
+    await running
+    assert caplog.text.count("cannot be seen on the register: it came with another token") == 1
+    assert "cannot send" not in caplog.text
+
+
+async def test_progress_is_sent_once(source, monkeypatch):
+    beat, told = source.heartbeat, []
+
+    async def heard(beats, *, lease):
+        told.extend(beat.progress for beat in beats)
+        return await beat(beats, lease=lease)
+
+    monkeypatch.setattr(source, "heartbeat", heard)
+    await source.submit([says.job()])
+    worker = Worker(app, source, slots=1, lease=0.3, grace=0.0)
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(20):
+        while len(told) < 3:
+            await asyncio.sleep(0.005)
+    worker.stop()
+    await running
+    assert [bool(progress) for progress in told[:3]] == [True, False, False]
+
+
+async def test_a_store_that_is_closed_has_given_back_what_an_abandoned_claim_took(place, raw, base):
+    store = Store(place.settings, client=place.client(), blocking=place.client())
+    (submitted,) = await store.submit([tasks.add.job(1)])
+    claiming = asyncio.create_task(store.claim(worker="w", queues=["default"], n=1, lease=60))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    claiming.cancel()
+    await asyncio.wait([claiming])
+    assert claiming.cancelled()
+    await store.aclose()
+    assert raw.hget(keys.job(base, submitted.id), "state") == "queued"
+
+
+async def test_a_drain_is_not_over_because_nobody_answers(source, monkeypatch):
+    """The server is away when the worker asks for more: that is no answer, so the queues are not dry."""
+    claim, worker = source.claim, Worker(tasks.app, source, slots=2)
+    taken, refused = [], []
+
+    async def claim_badly(**request):
+        if taken and len(refused) < 20:
+            refused.extend(["nothing runs"] * (worker.summary.completed == len(taken)))
+            raise Unavailable("no answer")
+        claimed = await claim(**request)
+        taken.extend(claimed.leases)
+        return claimed
+
+    monkeypatch.setattr(source, "claim", claim_badly)
+    monkeypatch.setattr("sublet.worker.claim_loop.REST", 0.01)
+    monkeypatch.setattr("sublet.worker.settle_loop.REST", 0.01)
+    await source.submit([tasks.add.job(i) for i in range(20)])
+    async with asyncio.timeout(20):
+        summary = await worker.run(drain=True)
+    assert summary.completed == 20
+
+
+async def test_a_drain_waits_for_what_is_not_settled_yet(source, raw, base, monkeypatch):
+    """The last result finds the server away for a while: it is sent, however long that takes, before the worker goes."""
+    settle, calls = source.settle, []
+
+    async def settle_badly(endings):
+        calls.append(len(endings))
+        if len(calls) < 20:
+            raise Unavailable("no answer")
+        return await settle(endings)
+
+    monkeypatch.setattr(source, "settle", settle_badly)
+    monkeypatch.setattr("sublet.worker.claim_loop.REST", 0.01)
+    monkeypatch.setattr("sublet.worker.settle_loop.REST", 0.01)
+    monkeypatch.setattr("sublet.worker.worker.LAST_WORDS", 0.0)
+    await source.submit([tasks.add.job(1)])
+    async with asyncio.timeout(20):
+        summary = await Worker(tasks.app, source, slots=1).run(drain=True)
+    assert (summary.completed, len(calls)) == (1, 20)
+
+
+class Spoilt(Snooze):
+    def __init__(self):  # and not its own one
+        pass
+
+
+class Worse(Discard):
+    def __init__(self):
+        self.reason = {"not": "text"}
+
+
+class Rude(Exception):
+    def __str__(self):
+        raise SystemExit(3)
+
+
+class Mute(Discard):
+    def __init__(self):
+        self.reason = Rude()
+
+
+RAISED = {
+    "timedelta": lambda: Snooze(timedelta(hours=1)),
+    "nan": lambda: Snooze(float("nan")),
+    "infinite": lambda: Snooze(float("inf")),
+    "text": lambda: Snooze("5"),
+    "spoilt": Spoilt,
+    "worse": Worse,
+    "mute": Mute,
+    "long": lambda: Discard("x" * 2_000_000),
+    "rude": Rude,
+}
+
+
+@app.task(max_attempts=1)
+async def raises(what: str) -> None:
+    raise RAISED[what]()
+
+
+@app.task(max_attempts=1, run="thread")
+def thread_raises(what: str) -> None:
+    raise RAISED[what]()
+
+
+@app.task(max_attempts=1)
+def child_raises(what: str) -> None:
+    raise RAISED[what]()
+
+
+@pytest.mark.parametrize("task", [raises, thread_raises, child_raises], ids=["loop", "thread", "child"])
+async def test_whatever_a_task_raises_is_its_jobs_ending_and_never_the_workers(source, store, task):
+    """…also what was made wrongly: it would kill one worker after the other."""
+    submitted = await source.submit([task.job(what) for what in RAISED])
+    worker = Worker(app, source, slots=2, lease=60, grace=0.0)
+    run = asyncio.create_task(worker.run())
+    client, ended = Client(store=store), {}
+    async with asyncio.timeout(60):
+        while len(ended) < len(RAISED):
+            for what, job in zip(RAISED, submitted, strict=True):
+                attempts = (await client.get(job.id)).attempts
+                if attempts:
+                    ended[what] = attempts[0].code
+            await asyncio.sleep(0.01)
+            assert not run.done(), run.result()
+    worker.stop()
+    await run
+    assert ended.pop("spoilt") in ("released", "Spoilt")
+    assert ended == {
+        "timedelta": "released",
+        "nan": "ValueError",
+        "infinite": "ValueError",
+        "text": "ValueError",
+        "worse": "discarded",
+        "mute": "Mute",
+        "long": "discarded",
+        "rude": "Rude",
+    }
