@@ -91,7 +91,7 @@ class Day:
     def __init__(self, url: str, offset: Offset, scale: Scale) -> None:
         self.scale, self.offset, self.dice = scale, offset, random.Random(scale.seed)
         self.store = Store(Settings(redis_url=url, namespace="day"))
-        self.base = self.store.layout.bases[0]
+        self.base = self.store.operations.bases[0]
         self.raw: Any = redis.Redis.from_url(url, decode_responses=True)
         self.told: Counter[str] = Counter()
         self.dead: list[str] = []
@@ -101,8 +101,8 @@ class Day:
         await self.store.prepare()
         if self.scale.kept != Scale.kept:
             kept = dict.fromkeys(("completed", "dead", "cancelled"), self.scale.kept)
-            await self.store.follow(self.store.layout.configure("*", **kept))
-        await self.store.follow(pools.put(self.store.layout.bases, POOL))
+            await self.store.follow(self.store.operations.configure("*", **kept))
+        await self.store.follow(pools.put(self.store.operations.bases, POOL))
         now = round(self.raw.time()[0] * 1000)
         for i in range(20):
             every = 60 * (1 + i % 5)
@@ -132,7 +132,7 @@ class Day:
             rules = dice.choice(("", "", "", "priority=5", "tries=1", "delay=90000", f"key=k{dice.randrange(5000)}",
                                  f"key=w{uuid.uuid4().hex[:9]} window=600000")) if i >= self.scale.tenants else ""  # fmt: skip
             payload = b"x" * dice.choice((10, 100, 200, 300, 1500))
-            found.append(self.store.layout.submission("t", payload, queue, rules))
+            found.append(self.store.operations.submission("t", payload, queue, rules))
         return found
 
     async def minute(self, number: int) -> None:
@@ -140,9 +140,9 @@ class Day:
         jobs = self.jobs()
         made = [one.id for one in await self.store.submit(jobs) if one.created]
         await asyncio.gather(*(self.cancel(job_id) for job_id in made if self.dice.random() < 0.29))
-        self.told["fired"] += await self.store.follow(self.store.layout.fire("tick"))
+        self.told["fired"] += await self.store.follow(self.store.operations.fire("tick"))
         for job_id in self.dead[:5]:
-            await self.order(self.store.layout.retry(job_id), "retried")
+            await self.order(self.store.operations.retry(job_id), "retried")
         self.dead.clear()
         names = [*FIXED, *(job.queue for job in jobs[: self.scale.tenants])]
         worker = f"w-{number // 30}-{number % 3}"
@@ -156,7 +156,7 @@ class Day:
 
     async def cancel(self, job_id: str) -> None:
         """Call a job off."""
-        await self.order(self.store.layout.cancel(job_id), "cancelled")
+        await self.order(self.store.operations.cancel(job_id), "cancelled")
 
     async def order(self, plan: Any, word: str) -> None:
         """An operator's verb: it may come too late."""
@@ -195,9 +195,9 @@ class Day:
 
     async def tick(self) -> None:
         """What a cron calls each minute."""
-        await self.store.follow(self.store.layout.reap("tick"))
+        await self.store.follow(self.store.operations.reap("tick"))
         for _ in range(100):
-            if not (await self.store.follow(self.store.layout.prune()))[1]:
+            if not (await self.store.follow(self.store.operations.prune()))[1]:
                 return
 
     def look(self) -> dict[str, int]:

@@ -79,7 +79,7 @@ async def one(store: Store, seconds: float, took: list[float]) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         begin = time.monotonic()
-        await store.submit([store.layout.submission("t", b'{"a": 1}', "q", "")])
+        await store.submit([store.operations.submission("t", b'{"a": 1}', "q", "")])
         took.append(1000 * (time.monotonic() - begin))
 
 

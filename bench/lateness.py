@@ -54,7 +54,7 @@ class Site:
     def __init__(self, url: str, namespace: str) -> None:
         self.settings = Settings(redis_url=url, namespace=namespace, timeout=30)
         self.raw, self.store = connect_sync(self.settings), Store(self.settings)
-        self.base = self.store.layout.bases[0]
+        self.base = self.store.operations.bases[0]
 
     async def __aenter__(self) -> "Site":
         await self.store.prepare()
@@ -122,13 +122,13 @@ class Site:
 async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
     """Watch schedules of a second for a while. Raises NotFound where a slot has no job."""
     await site.store.follow(
-        site.store.layout.configure("*", completed=10_000_000)
+        site.store.operations.configure("*", completed=10_000_000)
     )  # or the first ones would be forgotten
     if kind in ("busy", "full"):
         jobs, length = (seconds * 8000, 0.02) if kind == "busy" else (100, seconds + PATIENCE)
         payload = json.dumps({"seconds": length}).encode()
         await site.store.submit(
-            [site.store.layout.submission("pause", payload, "short", "timeout=none") for _ in range(jobs)]
+            [site.store.operations.submission("pause", payload, "short", "timeout=none") for _ in range(jobs)]
         )
     apart = (
         1000 // EVERY if kind == "ticks" else 0

@@ -106,7 +106,7 @@ async def _none_due(site: Site) -> dict[str, float]:
     site.measure()
     done, rounds = Ticked(), 50
     for _ in range(rounds):
-        await site.store.follow(one_round(site.store.layout, "bench", done))
+        await site.store.follow(one_round(site.store.operations, "bench", done))
     assert done.fired == 0
     return {"tick_redis_ms": site.spent() / rounds, **site.longest("tick")}
 
@@ -117,7 +117,7 @@ async def _all_due(site: Site) -> dict[str, float]:
     site.measure()
     done, began = Ticked(), time.perf_counter()
     for _ in range(10):  # a round fires what it finds, up to a limit
-        await site.store.follow(one_round(site.store.layout, "bench", done))
+        await site.store.follow(one_round(site.store.operations, "bench", done))
     seconds = time.perf_counter() - began
     assert done.fired == MANY, done
     return {
@@ -129,7 +129,9 @@ async def _all_due(site: Site) -> dict[str, float]:
 
 async def _many_ticks(site: Site) -> dict[str, float]:
     """5,000 leases that have ended, and a hundred ticks."""
-    await site.store.submit([site.store.layout.submission("noop", b"{}", "slots", "") for _ in range(ENDED)])
+    await site.store.submit(
+        [site.store.operations.submission("noop", b"{}", "slots", "") for _ in range(ENDED)]
+    )
     claim: dict[str, Any] = dict(worker="gone", lease=PATIENCE, n=verbs.CLAIM_MAX, queues=["slots"])
     claims = [
         verbs.claim(site.base, claim_id=secrets.token_urlsafe(16), **claim)
@@ -145,7 +147,8 @@ async def _many_ticks(site: Site) -> dict[str, float]:
     site.measure()
     began, done = time.perf_counter(), [Ticked() for _ in stores]
     rounds = (
-        store.follow(one_round(store.layout, "bench", one)) for store, one in zip(stores, done, strict=True)
+        store.follow(one_round(store.operations, "bench", one))
+        for store, one in zip(stores, done, strict=True)
     )
     await asyncio.gather(*rounds)
     seconds = time.perf_counter() - began

@@ -63,14 +63,14 @@ class Site:
     def __init__(self, url: str, number: int) -> None:
         settings = Settings(redis_url=f"{url}?db={number}", timeout=30)
         self.raw, self.store = connect_sync(settings), Store(settings)
-        self.base = self.store.layout.bases[0]
+        self.base = self.store.operations.bases[0]
         self.kept, self._revision = -1, 0
         self.bytes_per_job = 0.0
         """What one job of the standing load takes in memory."""
 
     def new(self, size: int = 200, queue: str = "default", rules: str = "") -> Submission:
         """A job to be, its payload a JSON string of `size` bytes."""
-        return self.store.layout.submission("noop", b'"' + b"x" * (size - 2) + b'"', queue, rules)
+        return self.store.operations.submission("noop", b'"' + b"x" * (size - 2) + b'"', queue, rules)
 
     async def limit(self, kept: int) -> None:
         """Set how many finished jobs are kept."""
@@ -212,8 +212,8 @@ class Site:
         """What the reads of an operator cost: ms of Redis, and ms until the answer is there."""
         found: dict[str, list[float]] = {}
         plans: dict[str, Callable[[], Plan[Any]]] = {
-            "stats": self.store.layout.stats,
-            "queues": self.store.layout.queues,
+            "stats": self.store.operations.stats,
+            "queues": self.store.operations.queues,
         }
         for _ in range(rounds):
             for name, plan in plans.items():

@@ -87,9 +87,9 @@ async def _round(url: str, jobs: int) -> dict[str, float]:
     raw, store = connect_sync(settings), Store(settings)
     raw.flushall()
     await store.prepare()
-    base, found = store.layout.bases[0], {}
+    base, found = store.operations.bases[0], {}
     batches = [
-        [store.layout.submission("noop", PAYLOAD, "default", "") for _ in range(BATCH)]
+        [store.operations.submission("noop", PAYLOAD, "default", "") for _ in range(BATCH)]
         for _ in range(jobs // BATCH)
     ]
     before = raw.info("memory")["used_memory"]
@@ -103,7 +103,7 @@ async def _round(url: str, jobs: int) -> dict[str, float]:
     raw.flushall()
     await store.aclose()
     app._settings = settings
-    app._layout = None
+    app._operations = None
     await app.client.submit_all([noop.job() for _ in range(jobs)])
     summary = await work(app, slots=100, drain=True)
     await app.aclose()
@@ -150,7 +150,7 @@ async def _holds(url: str) -> dict[str, float]:
     raw, store = connect_sync(settings), Store(settings)
     raw.flushall()
     await store.prepare()
-    base = store.layout.bases[0]
+    base = store.operations.bases[0]
     await store.submit([_job(store) for _ in range(50_000)])
     held: dict[str, list[float]] = {}
 
@@ -174,7 +174,7 @@ async def _holds(url: str) -> dict[str, float]:
 
 
 def _job(store: Store, rules: str = "") -> Submission:
-    return store.layout.submission("noop", PAYLOAD, "default", rules)
+    return store.operations.submission("noop", PAYLOAD, "default", rules)
 
 
 async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]], Awaitable[Any]]) -> None:

@@ -151,7 +151,7 @@ async def test_it_is_forgotten(client, store, claim, elapse):
     handle = await client.submit("greet")
     await store.settle([Completion(await claim(), b"1")])
     elapse(86_400)
-    assert await store.follow(store.layout.prune()) == (1, False)
+    assert await store.follow(store.operations.prune()) == (1, False)
     assert (await client.list_jobs()).jobs == ()
     with pytest.raises(Exception, match="its retention has passed"):
         await handle.get()

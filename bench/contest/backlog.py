@@ -145,6 +145,6 @@ async def _holds(url: str) -> dict[str, list[float]]:
 
     full: Callable[..., Awaitable[None]] = scripts._full_batches
     for _ in range(HOLDS):
-        await full(library, library.layout.bases[0], timed)
+        await full(library, library.operations.bases[0], timed)
     await library.aclose()
     return held

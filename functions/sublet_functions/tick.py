@@ -14,7 +14,7 @@ from sublet.errors import JobsError, NoNamespace
 if TYPE_CHECKING:
     from sublet.client.client import SyncClient
     from sublet.connection.transport import Plan
-    from sublet.operations.operations import Layout
+    from sublet.operations.operations import Operations
     from sublet.scaling.summoner import Summoned
     from sublet_functions.adapters.cloudevents import Event
     from sublet_functions.api.request import Call, Reply
@@ -60,11 +60,11 @@ def run_tick(
     """
     start, done = time.monotonic(), Ticked()
     while True:
-        found = client.tend(one_round(client.layout, by, done))
+        found = client.tend(one_round(client.operations, by, done))
         if found.pools:
             from sublet.scaling.sync_summoner import summon_once  # a tick without pools has no need of it
 
-            done.heard(summon_once(client.layout.settings, transport=client.transport))
+            done.heard(summon_once(client.operations.settings, transport=client.transport))
         if found.trouble:
             raise found.trouble
         report(done, found.pools)
@@ -85,7 +85,9 @@ async def tick(call: Call[Nothing | Event, TickQuery]) -> Reply:
 
     asked, done, start = call.query, Ticked(), time.monotonic()
     while True:
-        found = await call.store.tend(one_round(call.store.layout, f"http:{call.who.name}".rstrip(":"), done))
+        found = await call.store.tend(
+            one_round(call.store.operations, f"http:{call.who.name}".rstrip(":"), done)
+        )
         if found.pools and call.store.summoner:
             done.heard(await call.store.summoner.summon())
         if found.trouble:
@@ -114,20 +116,20 @@ class Round(NamedTuple):
     """What came of the schedules, if they could not be fired: to be raised when all else is done."""
 
 
-def one_round(layout: Layout, by: str, done: Ticked) -> Plan[Round]:
+def one_round(operations: Operations, by: str, done: Ticked) -> Plan[Round]:
     """One round, but for the summoning. Where there is no namespace yet, there is nothing to do, and none is made."""
     done.rounds += 1
     try:
-        return (yield from _upkeep(layout, by, done))
+        return (yield from _upkeep(operations, by, done))
     except NoNamespace:
         return Round(False, None)
 
 
-def _upkeep(layout: Layout, by: str, done: Ticked) -> Plan[Round]:
+def _upkeep(operations: Operations, by: str, done: Ticked) -> Plan[Round]:
     """What makes no job comes first, for that works on a full server, too."""
     come, trouble = False, None
     for _ in range(ROUNDS):
-        reaped = yield from layout.reap(by)
+        reaped = yield from operations.reap(by)
         done.reaped, done.promoted, come = (
             done.reaped + reaped.ended,
             done.promoted + reaped.queued,
@@ -136,12 +138,12 @@ def _upkeep(layout: Layout, by: str, done: Ticked) -> Plan[Round]:
         if not reaped.more:
             break
     for _ in range(ROUNDS):
-        pruned, more = yield from layout.prune()
+        pruned, more = yield from operations.prune()
         done.pruned += pruned
         if not more:
             break
     try:
-        done.fired += (yield from layout.fire(by)) if come else 0
+        done.fired += (yield from operations.fire(by)) if come else 0
     except (
         JobsError
     ) as error:  # a full server takes no new job: now, of all times, its workers must be called

@@ -33,7 +33,7 @@ from sublet.tasks.program import Output
 if TYPE_CHECKING:
     from sublet.client.client import Client, SyncClient
     from sublet.connection.settings import Settings
-    from sublet.operations.operations import Layout
+    from sublet.operations.operations import Operations
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,7 +87,7 @@ class Task(Generic[P, R]):
     def _job(self, job_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
         payload = self.arguments.dump(args, kwargs)
         options = self.defaults
-        return self.app.layout.submission(
+        return self.app.operations.submission(
             self.name, payload, options.queue, self._rules, job_id, options.durability
         )
 
@@ -128,7 +128,7 @@ class App:
         """Entered around each submit of a task ("send") and each `Task.job` ("create"); the job that it gives is sent."""
         self._given = (redis_url, namespace)
         self._settings = settings
-        self._layout: Layout | None = None
+        self._operations: Operations | None = None
         self._client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sync: SyncClient | None = None
@@ -154,23 +154,29 @@ class App:
             raise Invalid(
                 "this app lives in a sandbox already: leave that one first (was it entered and never left?)"
             )
-        before = self._settings, self._layout, self._client, self._loop, self._sync
-        self._settings, self._layout, self._client, self._loop, self._sync = settings, None, None, None, None
+        before = self._settings, self._operations, self._client, self._loop, self._sync
+        self._settings, self._operations, self._client, self._loop, self._sync = (
+            settings,
+            None,
+            None,
+            None,
+            None,
+        )
         try:
             yield
         finally:
             if self._sync is not None:
                 self._sync.close()
-            self._settings, self._layout, self._client, self._loop, self._sync = before
+            self._settings, self._operations, self._client, self._loop, self._sync = before
 
     @property
-    def layout(self) -> "Layout":
+    def operations(self) -> "Operations":
         """How the namespace is laid out, and the plans over it."""
-        if self._layout is None:
-            from sublet.operations.operations import Layout
+        if self._operations is None:
+            from sublet.operations.operations import Operations
 
-            self._layout = Layout(self.settings)
-        return self._layout
+            self._operations = Operations(self.settings)
+        return self._operations
 
     @property
     def client(self) -> "Client":

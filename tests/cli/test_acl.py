@@ -139,11 +139,11 @@ async def submits(store, desk):
     assert (await store.submit([Submission("0-a", "q", "t", "key=k window=60000", b"{}")]))[0].id == "gone"
     await store.submit([Submission("0-b", "q", "t", "", b"{}")])
     assert (await store.watch("0-b", 0.1)).state == "queued"
-    assert (await store.follow(store.layout.get("0-b"))).id == "0-b"
+    assert (await store.follow(store.operations.get("0-b"))).id == "0-b"
     await desk.pool("p", 0, "queues=q invoker=none max=1 linger=0")
     await desk.join("w")
     await desk.join("v")
-    await store.follow(pools.look_at_all(store.layout.bases))
+    await store.follow(pools.look_at_all(store.operations.bases))
     await store.run(pools.summon(desk.base, "p", summons="s" * 22, n=0, leaver="w"))
 
 
@@ -181,13 +181,13 @@ async def ticks(store, desk):
         keys.queues(desk.base), mapping={f"old{i}": "" for i in range(QUEUES)}
     )  # so many that some are forgotten
     desk.raw.script_flush()
-    done = await store.follow(store.layout.reap("tick"))
+    done = await store.follow(store.operations.reap("tick"))
     assert done.ended
-    assert await store.follow(store.layout.fire("tick")) >= 1
-    await store.follow(store.layout.see_to("tick"))
-    await store.follow(store.layout.prune())
-    await store.follow(pools.look_at_all(store.layout.bases))
-    await store.follow(pools.may_leave(store.layout.bases, "p", "w"))
+    assert await store.follow(store.operations.fire("tick")) >= 1
+    await store.follow(store.operations.see_to("tick"))
+    await store.follow(store.operations.prune())
+    await store.follow(pools.look_at_all(store.operations.bases))
+    await store.follow(pools.may_leave(store.operations.bases, "p", "w"))
 
 
 async def until_blocked(raw):
@@ -199,7 +199,7 @@ async def until_blocked(raw):
 
 async def looks(store, desk):
     """Read all there is, and follow the events; `tend` makes no namespace."""
-    layout, run = store.layout, store._transport.run
+    layout, run = store.operations, store._transport.run
     await desk.fail(await desk.running("a", "retention=60000"))
     await desk.submit("b", "c", payload=b"x" * 2000)
     await desk.put("s")
@@ -234,12 +234,12 @@ async def directs(store, desk):
     for flow in (looks, submits, works):
         await new(desk)
         await flow(store, desk)
-    await store.follow(pools.look_at_all(store.layout.bases))
+    await store.follow(pools.look_at_all(store.operations.bases))
     await store.run(Call((("SCRIPT", "LOAD", script("init").text),), bytes.decode))
     await new(desk)
     await desk.running("held", "key=k")
     desk.raw.zrem(keys.structure(desk.base, "running"), "held")
-    assert [fault.words.split()[0] for fault in (await store.tend(repair(store.layout.bases)))[1]] == [
+    assert [fault.words.split()[0] for fault in (await store.tend(repair(store.operations.bases)))[1]] == [
         "placed"
     ]
     await store.tend(recount(desk.base))

@@ -11,7 +11,7 @@ from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import NoNamespace
 from sublet.model import Submission
 from sublet.operations import repair
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet.operations.recount import recount
 from sublet.protocol import keys, verbs
 
@@ -52,9 +52,9 @@ def ids_of(own, base):
 
 def submit(transport, base, n, payload=b'{"a":1}', size=200):
     """Submit jobs in batches, as clients do: a namespace that is gone is made again."""
-    layout = Layout(transport.settings)
+    operations = Operations(transport.settings)
     for _ in range(n // size):
-        batch = [layout.submission("add", payload, "default", "") for _ in range(size)]
+        batch = [operations.submission("add", payload, "default", "") for _ in range(size)]
         for _ in range(2):
             try:
                 transport.run(verbs.submit(base, [Submission(*job) for job in batch]))

@@ -76,10 +76,10 @@ async def test_above_the_mark_a_job_is_refused_in_words_and_nothing_is_stored(st
 
 async def test_the_mark_is_the_callers(store, says):
     says.share = 0.5
-    store.layout.admission = admission.Admission(0.49)
+    store.operations.admission = admission.Admission(0.49)
     with pytest.raises(OutOfMemory, match="from 49% on"):
         await store.submit([job()])
-    store.layout.admission = admission.Admission(0.51)
+    store.operations.admission = admission.Admission(0.51)
     assert (await store.submit([job()]))[0].created
 
 
@@ -89,11 +89,11 @@ async def test_a_job_that_is_there_gets_its_first_answer_above_the_mark(store, s
     windowed = job("0-w", "window=60000 key=w")
     await store.submit([first, windowed])
     says.share = 0.95
-    store.layout.admission = admission.Admission(0.9)
+    store.operations.admission = admission.Admission(0.9)
     assert await store.submit([first]) == [("0-a", False)]
     other, same_key, lasting = job("0-b"), job("0-c", "priority=1 key=k"), job("0-d", "key=w window=60000")
     answers = await store.follow(
-        store.layout.submit_each([other, first, same_key, lasting, job("0-e", "key=new")])
+        store.operations.submit_each([other, first, same_key, lasting, job("0-e", "key=new")])
     )
     assert [getattr(one, "id", None) for one in answers] == [None, "0-a", "0-a", "0-w", None]
     assert isinstance(answers[0], OutOfMemory)
@@ -104,7 +104,7 @@ async def test_a_key_whose_job_is_gone_holds_nothing_above_the_mark(store, says,
     await store.submit([job("0-a", "key=k")])
     raw.delete(keys.job(base, "0-a"))
     says.share = 0.95
-    store.layout.admission = admission.Admission(0.9)
+    store.operations.admission = admission.Admission(0.9)
     with pytest.raises(OutOfMemory):
         await store.submit([job("0-b", "key=k")])
 
@@ -113,7 +113,7 @@ async def test_a_key_with_a_window_holds_after_its_job_is_gone(store, says, raw,
     await store.submit([job("0-a", "key=k window=60000")])
     raw.delete(keys.job(base, "0-a"))
     says.share = 0.95
-    store.layout.admission = admission.Admission(0.9)
+    store.operations.admission = admission.Admission(0.9)
     assert await store.submit([job("0-b", "key=k")]) == [("0-a", False)]
 
 
@@ -129,7 +129,9 @@ async def test_of_many_calls_each_looks_for_itself(store, says, raw, base):
 
     says.share = 0.899
     store._transport.run = filling
-    answers = await store.follow(store.layout.submit_each([job(payload=b"x" * 100_000) for _ in range(40)]))
+    answers = await store.follow(
+        store.operations.submit_each([job(payload=b"x" * 100_000) for _ in range(40)])
+    )
     kinds = [isinstance(one, OutOfMemory) for one in answers]
     assert (kinds[0], kinds[-1], kinds == sorted(kinds)) == (False, True, True)
 
@@ -214,8 +216,8 @@ async def test_a_burst_of_a_fresh_process_asks_the_server_once(place, raw):
         return raw.info("commandstats").get("cmdstat_info", {"calls": 0})["calls"]
 
     store = Store(place.settings)
-    await store.follow(store.layout.prepare())
-    store.layout.admission, before = admission.Admission(0.9), asked()
+    await store.follow(store.operations.prepare())
+    store.operations.admission, before = admission.Admission(0.9), asked()
     await asyncio.gather(*(store.submit([job()]) for _ in range(500)))
     assert asked() - before < 10, "one for all, and those of this test"
     await store.aclose()
@@ -263,9 +265,9 @@ async def test_a_server_that_is_away_says_so_to_the_caller(store, says):
 
 
 async def test_a_share_of_one_asks_nobody(store, says):
-    store.layout.admission = admission.Admission(1.0)
+    store.operations.admission = admission.Admission(1.0)
     says.share = 1.5
-    await store.follow(store.layout.prepare())
+    await store.follow(store.operations.prepare())
     asked = says.asked
     assert (await store.submit([job()]))[0].created
     assert says.asked == asked
@@ -280,16 +282,16 @@ async def test_each_partition_has_a_server_of_its_own(place, raw, monkeypatch):
     async def answer(call):
         if ("INFO", "memory") not in call.commands:
             return await run(call)
-        assert call.tag in store.layout.bases
+        assert call.tag in store.operations.bases
         return Memory("noeviction", 99 if call.tag in full else 1, 100)
 
     monkeypatch.setattr(store._transport, "run", answer)
-    queues = {store.layout.of_queue(name): name for name in ("a", "b", "c", "d", "e", "f")}
-    first, second = store.layout.bases
-    await store.follow(store.layout.prepare())
+    queues = {store.operations.of_queue(name): name for name in ("a", "b", "c", "d", "e", "f")}
+    first, second = store.operations.bases
+    await store.follow(store.operations.prepare())
     full.append(first)
-    jobs = [store.layout.submission("t", b"{}", queues[base], "") for base in (first, second)]
-    one, two = await store.follow(store.layout.submit_each(jobs))
+    jobs = [store.operations.submission("t", b"{}", queues[base], "") for base in (first, second)]
+    one, two = await store.follow(store.operations.submit_each(jobs))
     assert (isinstance(one, OutOfMemory), two.created) == (True, True)
     await store.aclose()
 
@@ -333,7 +335,7 @@ def limited(place, raw) -> Iterator[Callable[[float], None]]:
 @pytest.mark.real_server
 async def test_what_a_server_says_is_read(store, limited, raw):
     limited(0.5)
-    seen = await store.run(memory(store.layout.bases[0]))
+    seen = await store.run(memory(store.operations.bases[0]))
     assert seen.policy == "noeviction"
     assert seen.used == pytest.approx(raw.info("memory")["used_memory"], rel=0.1)
     assert seen.most == int(raw.config_get("maxmemory")["maxmemory"])
@@ -344,7 +346,9 @@ async def test_a_job_in_flight_ends_above_the_mark_and_operators_have_their_way(
     with SyncClient(replace(place.settings)) as client:
         client.submit_all([job(f"0-{i}") for i in range(6)])
         limited(0.95)
-        client.layout.admission = admission.Admission(0.9)  # or what it heard a moment ago would do for it
+        client.operations.admission = admission.Admission(
+            0.9
+        )  # or what it heard a moment ago would do for it
         with pytest.raises(OutOfMemory, match="SUBLET_MEMORY"):
             client.submit_all([job()])
         one, two, three = await desk.claim(3)
@@ -367,7 +371,7 @@ async def test_over_http_it_is_507_with_a_moment_to_come_again(store, limited):
 
     assert (await send(b'{"task":"t","id":"a"}')).status == 201
     limited(0.95)
-    store.layout.admission = admission.Admission(0.9)
+    store.operations.admission = admission.Admission(0.9)
     refused = await send(b'{"task":"t","id":"b"}')
     assert (refused.status, refused.headers["Retry-After"]) == (507, "30")
     assert b"urn:sublet:problem:oom" in refused.body
@@ -423,12 +427,12 @@ async def test_a_slot_waits_until_there_is_room_and_is_not_lost(store, says, des
     slot = desk.schedule()["slot"]
     says.share = 0.95
     with pytest.raises(OutOfMemory):
-        await store.follow(store.layout.fire("me"))
+        await store.follow(store.operations.fire("me"))
     assert (desk.schedule()["slot"], desk.members("queue:q")) == (slot, [])
     says.share = 0.5
-    assert await store.follow(store.layout.fire("me")) == 0, "it is looked at again in 2 s"
+    assert await store.follow(store.operations.fire("me")) == 0, "it is looked at again in 2 s"
     desk.elapse(2.1)
-    assert await store.follow(store.layout.fire("me")) == 1
+    assert await store.follow(store.operations.fire("me")) == 1
     (job_id,) = desk.members("queue:q")
     assert job_id.startswith("0-s:")
 
@@ -464,7 +468,7 @@ async def test_workers_are_summoned_above_the_mark(store, says, desk):
     await store.submit([job() for _ in range(5)])
     await desk.pool(settings="queues=q invoker=none wait=1 slots=1")
     says.share = 0.95
-    store.layout.admission = admission.Admission(0.9)
+    store.operations.admission = admission.Admission(0.9)
     with pytest.raises(OutOfMemory):
         await store.submit([job()])
     assert (await desk.summon(3)).given > 0

@@ -270,7 +270,7 @@ async def test_of_many_scripts_a_full_server_refuses_those_that_take_room(both, 
     old, new = [job(f"a{n}") for n in range(200)], [job(f"b{n}") for n in range(200)]
 
     async def each(jobs):
-        plan = store.layout.submit_each(jobs)
+        plan = store.operations.submit_each(jobs)
         return await (store.follow(plan) if way == "async" else asyncio.to_thread(client.follow, plan))
 
     await each(old)
@@ -297,9 +297,9 @@ async def test_many_scripts_that_share_a_wait_stop_at_the_mark(both, here, monke
         return Memory("noeviction", 89_000_000 + 251_000 * both.primary.zcard(queue), 100_000_000)
 
     monkeypatch.setattr(store._transport, "run", answer)
-    store.layout.admission = Admission(0.9)
+    store.operations.admission = Admission(0.9)
     jobs = [Submission(f"0-{n}", "q", "t", "", b"x" * 250_000, "") for n in range(60)]
-    answers = await store.follow(store.layout.submit_each(jobs))
+    answers = await store.follow(store.operations.submit_each(jobs))
     assert [isinstance(answer, OutOfMemory) for answer in answers] == [False] * 4 + [True] * 56
     assert both.primary.zcard(queue) == 5
     await store.aclose()

@@ -53,7 +53,7 @@ def api(store):
 
 
 def submission(store, **how):
-    return store.layout.submission("t", b"{}", how.get("queue", "q"), "")
+    return store.operations.submission("t", b"{}", how.get("queue", "q"), "")
 
 
 async def claim(source, n=1, wait=0.0):
@@ -80,7 +80,7 @@ async def test_what_a_claim_took_that_never_had_an_answer_goes_back(store, api):
         with pytest.raises(Unavailable):
             await claim(source)
         await source.aclose()
-    (stats,) = await store.follow(store.layout.stats())
+    (stats,) = await store.follow(store.operations.stats())
     assert (stats.states["running"], stats.states["queued"]) == (0, 1)
 
 
@@ -94,7 +94,7 @@ async def test_a_claim_whose_answer_was_lost_is_the_same_claim(store, api, statu
         assert lease.attempt == 1
         assert await source.settle([Completion(lease, b"1")]) == ["completed"]
         await source.aclose()
-    (stats,) = await store.follow(store.layout.stats())
+    (stats,) = await store.follow(store.operations.stats())
     assert (stats.states["running"], stats.states["queued"]) == (0, 2)
 
 
@@ -493,7 +493,7 @@ async def test_a_result_that_cannot_be_sent_is_a_failure_and_the_others_are_kept
         )
         assert answers == ["completed", "dead", "completed", "completed", "completed"]
         await source.aclose()
-    (attempt,) = (await store.follow(store.layout.get(leases[1].id))).attempts
+    (attempt,) = (await store.follow(store.operations.get(leases[1].id))).attempts
     assert attempt.code == "invalid_result"
     assert "result" in attempt.message or "not-json" in attempt.message or "JSON" in attempt.message
 
@@ -510,7 +510,7 @@ async def test_a_checkpoint_that_cannot_be_sent_costs_no_other_and_no_log(store,
         assert await source.note(notes) == ["noted"] * 3
         assert await source.heartbeat([Beat(lease, b"no json") for lease in leases], lease=60) != []
         await source.aclose()
-    jobs = [await store.follow(store.layout.get(lease.id)) for lease in leases]
+    jobs = [await store.follow(store.operations.get(lease.id)) for lease in leases]
     assert [job.checkpoint for job in jobs] == [1, None, 3]
     assert [job.log for job in jobs] == [("a line",)] * 3
     assert leases[1].id in caplog.text

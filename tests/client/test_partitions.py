@@ -24,14 +24,14 @@ async def wide(place, raw):
 
 async def submit(store, n=1, rules=""):
     """`n` jobs in each queue; their ids."""
-    jobs = [store.layout.submission("t", b"{}", queue, rules) for queue in QUEUES for _ in range(n)]
+    jobs = [store.operations.submission("t", b"{}", queue, rules) for queue in QUEUES for _ in range(n)]
     return [submitted.id for submitted in await store.submit(jobs)]
 
 
 async def test_each_partition_is_a_base_of_its_own(wide, raw):
     await wide.prepare()
-    assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.layout.bases)
-    assert len(wide.layout.bases) == 3
+    assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.operations.bases)
+    assert len(wide.operations.bases) == 3
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
@@ -47,31 +47,31 @@ async def test_who_was_told_another_number_of_partitions_is_refused_before_anyth
     ):
         await submit(forgetful)
     await forgetful.aclose()
-    assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.layout.bases)
+    assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.operations.bases)
 
 
 async def test_a_queue_where_it_does_not_belong_locks_nobody_out_who_was_told_right(wide, place):
     await wide.prepare()
-    stray = next(queue for queue in QUEUES if wide.layout.of_queue(queue) != wide.layout.bases[0])
-    await wide.run(verbs.submit(wide.layout.bases[0], [Submission("0-stray", stray, "t", "", b"{}")]))
+    stray = next(queue for queue in QUEUES if wide.operations.of_queue(queue) != wide.operations.bases[0])
+    await wide.run(verbs.submit(wide.operations.bases[0], [Submission("0-stray", stray, "t", "", b"{}")]))
     other = Store(wide.settings, client=place.client(), blocking=place.client())
     assert len(await submit(other)) == len(QUEUES)
-    await other.follow(other.layout.cancel("0-stray"))
+    await other.follow(other.operations.cancel("0-stray"))
     await other.aclose()
 
 
 async def test_a_partition_that_is_there_tells_for_one_that_is_gone(wide, place, raw):
     await wide.prepare()
-    raw.delete(wide.layout.bases[0])
+    raw.delete(wide.operations.bases[0])
     forgetful = Store(replace(place.settings, partitions=4), client=place.client(), blocking=place.client())
     with pytest.raises(Unfit, match="has 3 partitions"):
         await submit(forgetful)
     await forgetful.aclose()
-    assert not raw.exists(wide.layout.bases[0])
+    assert not raw.exists(wide.operations.bases[0])
     right = Store(wide.settings, client=place.client(), blocking=place.client())
     await submit(right)
     await right.aclose()
-    assert raw.hget(wide.layout.bases[0], "partitions") == "3"
+    assert raw.hget(wide.operations.bases[0], "partitions") == "3"
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
@@ -81,7 +81,7 @@ async def test_a_tick_that_was_told_another_number_says_so(wide, place, number):
         replace(place.settings, partitions=number), client=place.client(), blocking=place.client()
     )
     with pytest.raises(Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}"):
-        await forgetful.tend(forgetful.layout.reap("tick"))
+        await forgetful.tend(forgetful.operations.reap("tick"))
     await forgetful.aclose()
 
 
@@ -99,21 +99,21 @@ async def test_who_waits_for_a_result_and_was_told_another_number_hears_that_and
 
 async def test_a_job_lives_where_its_queue_does_and_its_id_says_so(wide, raw):
     for queue, job_id in zip(QUEUES, await submit(wide), strict=True):
-        base = wide.layout.of_queue(queue)
+        base = wide.operations.of_queue(queue)
         assert raw.zrange(keys.queue(base, queue), 0, -1) == [job_id]
-        assert wide.layout.of_id(job_id) == base
-    assert all(raw.hlen(keys.queues(base)) for base in wide.layout.bases)
+        assert wide.operations.of_id(job_id) == base
+    assert all(raw.hlen(keys.queues(base)) for base in wide.operations.bases)
 
 
 async def test_an_id_of_ones_own_is_prefixed_with_its_partition(wide):
     for queue in QUEUES:
         partition = keys.partition_of_queue(queue, 3)
-        assert wide.layout.submission("t", b"", queue, "", "mine").id == f"{partition}-mine"
-        assert wide.layout.submission("t", b"", queue, "", f"{partition}-mine").id == f"{partition}-mine"
+        assert wide.operations.submission("t", b"", queue, "", "mine").id == f"{partition}-mine"
+        assert wide.operations.submission("t", b"", queue, "", f"{partition}-mine").id == f"{partition}-mine"
 
 
 async def test_the_answers_of_a_submit_are_in_its_order(wide):
-    jobs = [wide.layout.submission("t", b"{}", queue, "", f"j{i}") for i, queue in enumerate(QUEUES)]
+    jobs = [wide.operations.submission("t", b"{}", queue, "", f"j{i}") for i, queue in enumerate(QUEUES)]
     assert [s.id for s in await wide.submit(jobs)] == [job.id for job in jobs]
     assert [s.created for s in await wide.submit(jobs[::-1])] == [False] * len(QUEUES)
 
@@ -135,29 +135,31 @@ async def test_a_worker_claims_from_all_partitions_and_settles_in_any_order(wide
     endings = [kinds[i % 3](lease) for i, lease in enumerate(leases)]
     assert await wide.settle(endings) == ["completed", "dead", "queued"] * 4
     for i, lease in enumerate(leases):
-        assert (await wide.follow(wide.layout.get(lease.id))).state == ("completed", "dead", "queued")[i % 3]
+        assert (await wide.follow(wide.operations.get(lease.id))).state == ("completed", "dead", "queued")[
+            i % 3
+        ]
 
 
 async def test_no_more_is_claimed_than_asked_for(wide):
     await submit(wide, n=2)
     claimed = await wide.claim(worker="w", queues=QUEUES, n=5, lease=30)
     assert len(claimed.leases) == 5
-    assert sum(stats.states[State.RUNNING] for stats in await wide.follow(wide.layout.stats())) == 5
+    assert sum(stats.states[State.RUNNING] for stats in await wide.follow(wide.operations.stats())) == 5
 
 
 async def test_a_claim_that_is_sent_again_takes_nothing_where_it_found_nothing_at_first(wide):
     first, second = (
         QUEUES[0],
-        next(q for q in QUEUES if wide.layout.of_queue(q) != wide.layout.of_queue(QUEUES[0])),
+        next(q for q in QUEUES if wide.operations.of_queue(q) != wide.operations.of_queue(QUEUES[0])),
     )
 
     async def claim(n=1):
         claimed = await wide.claim(worker="w", queues=[first, second], n=n, lease=30, claim_id="c" * 22)
         return [lease.id for lease in claimed.leases]
 
-    (x,) = await wide.submit([wide.layout.submission("t", b"{}", second, "")])
+    (x,) = await wide.submit([wide.operations.submission("t", b"{}", second, "")])
     assert await claim() == [x.id]
-    await wide.submit([wide.layout.submission("t", b"{}", queue, "") for queue in (first, second)])
+    await wide.submit([wide.operations.submission("t", b"{}", queue, "") for queue in (first, second)])
     assert await claim() == await claim(n=5) == await claim(n=0) == [x.id]
 
 
@@ -181,7 +183,7 @@ async def test_a_claim_that_was_sent_again_is_not_given_back_in_any_partition(wi
 async def test_orders_and_waiters_find_their_job(wide):
     ids = await submit(wide)
     for job_id in ids:
-        assert await wide.follow(wide.layout.cancel(job_id)) == "cancelled"
+        assert await wide.follow(wide.operations.cancel(job_id)) == "cancelled"
         assert await wide.watch(job_id, wait=0) == Standing(State.CANCELLED, b"", "")
 
 
@@ -189,28 +191,28 @@ async def test_pages_go_through_all_partitions(wide):
     ids = await submit(wide, n=3)
     found, cursor = [], None
     while True:
-        page = await wide.follow(wide.layout.list_jobs(limit=7, cursor=cursor))
+        page = await wide.follow(wide.operations.list_jobs(limit=7, cursor=cursor))
         found += [job.id for job in page.jobs]
         cursor = page.cursor
         if cursor is None:
             break
     assert sorted(found) == sorted(ids)
-    assert [q.queued for q in await wide.follow(wide.layout.queues())] == [3] * len(QUEUES)
+    assert [q.queued for q in await wide.follow(wide.operations.queues())] == [3] * len(QUEUES)
 
 
 async def test_reap_and_prune_look_after_all_partitions(wide):
     await submit(wide, rules="timeout=none")
     leases = (await wide.claim(worker="w", queues=QUEUES, n=100, lease=0)).leases
     assert len(leases) == len(QUEUES)
-    assert (await wide.follow(wide.layout.reap("tick")))[:3] == (len(QUEUES), 0, False)
-    assert await wide.follow(wide.layout.prune()) == (0, False)
+    assert (await wide.follow(wide.operations.reap("tick")))[:3] == (len(QUEUES), 0, False)
+    assert await wide.follow(wide.operations.prune()) == (0, False)
 
 
 async def test_an_id_that_names_no_partition_of_ours_is_looked_for_in_one_that_is(wide):
-    assert wide.layout.of_id("7-x") in wide.layout.bases
-    assert wide.layout.of_id("x") == wide.layout.bases[0]
+    assert wide.operations.of_id("7-x") in wide.operations.bases
+    assert wide.operations.of_id("x") == wide.operations.bases[0]
     with pytest.raises(Invalid):
-        wide.layout.of_id("no good")
+        wide.operations.of_id("no good")
 
 
 @pytest.mark.parametrize(
@@ -231,9 +233,9 @@ def test_one_base_is_one_hash_tag():
 
 async def test_a_claim_over_partitions_comes_back_for_the_nearest_moment(place, raw):
     store = Store(replace(place.settings, partitions=2), client=place.client(), blocking=place.client())
-    queues = sorted((f"q{i}" for i in range(8)), key=store.layout.of_queue)
-    near = store.layout.submission("t", b"{}", queues[0], "delay=1500")
+    queues = sorted((f"q{i}" for i in range(8)), key=store.operations.of_queue)
+    near = store.operations.submission("t", b"{}", queues[0], "delay=1500")
     await store.submit([near])
-    assert store.layout.of_queue(queues[0]) != store.layout.of_queue(queues[-1])
+    assert store.operations.of_queue(queues[0]) != store.operations.of_queue(queues[-1])
     assert (await store.claim(worker="w", queues=[queues[0], queues[-1]], n=1, lease=30)).next_in < 2
     await store.aclose()

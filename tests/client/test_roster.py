@@ -11,7 +11,7 @@ from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import NotFound
 from sublet.model import Card, Release, Submission
 from sublet.operations import workers
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet.protocol import keys, verbs
 from sublet.store.store import Store
 
@@ -23,7 +23,7 @@ def card(worker, life="1", **about):
 
 
 async def put(store, n, queue="q"):
-    await store.submit([store.layout.submission("t", b"{}", queue, "") for _ in range(n)])
+    await store.submit([store.operations.submission("t", b"{}", queue, "") for _ in range(n)])
 
 
 async def hold(store, worker, n, queue="q"):
@@ -44,7 +44,7 @@ async def test_workers_are_shown_with_what_they_hold_the_latest_first(store, des
     desk.elapse(60)
     await store.enlist(card("two", completed=3))
     await desk.drain("one")
-    two, one = await store.follow(store.layout.workers())
+    two, one = await store.follow(store.operations.workers())
     assert (one.name, one.life, one.place, one.draining, two.draining) == ("one", "1", "slot-0", True, False)
     assert (one.about, two.about) == ({"host": "h", "pid": 7, "slots": 2}, {"completed": 3})
     assert (one.leases, sorted(one.jobs)) == (2, sorted(lease.id for lease in held))
@@ -69,7 +69,7 @@ async def test_what_somebody_spoiled_on_the_register_hides_nobody(store, desk, s
     desk.raw.hset(keys.worker(desk.base, "w"), b"\xff", "")
     desk.raw.hset(keys.job(desk.base, held.id), "attempt", "spoiled")
     desk.raw.zadd(keys.structure(desk.base, "running"), {b"\xff": desk.now()})
-    assert [(worker.name, worker.leases) for worker in await store.follow(store.layout.workers())] == [
+    assert [(worker.name, worker.leases) for worker in await store.follow(store.operations.workers())] == [
         ("w", 1)
     ]
 
@@ -87,7 +87,7 @@ async def test_a_worker_in_another_language_may_say_what_it_likes(store):
 
 async def test_nobody_is_nobody(store):
     await store.prepare()
-    assert await store.follow(store.layout.workers()) == []
+    assert await store.follow(store.operations.workers()) == []
     assert await store.reconcile({}) == 0
     assert await store.reconcile(GONE) == 0
 
@@ -95,7 +95,7 @@ async def test_nobody_is_nobody(store):
 async def test_a_worker_that_leaves_between_two_looks_is_left_out(store, raw, base):
     await store.enlist(card("w"))
     raw.zadd(keys.workers(base), {"gone": raw.zscore(keys.workers(base), "w")})
-    assert [worker.name for worker in await store.follow(store.layout.workers())] == ["w"]
+    assert [worker.name for worker in await store.follow(store.operations.workers())] == ["w"]
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ async def test_half_a_card_is_no_worker_and_hides_no_other(store, desk, raw, bas
         if value is not None:
             raw.hset(keys.worker(base, "half"), field, value)
     assert [worker.name for worker in await store.workers()] == ["whole"]
-    assert [worker.name for worker in await store.follow(store.layout.workers())] == ["whole"]
+    assert [worker.name for worker in await store.follow(store.operations.workers())] == ["whole"]
     with pytest.raises(NotFound):
-        await store.follow(store.layout.drain("half"))
+        await store.follow(store.operations.drain("half"))
     assert await store.reconcile({"half": "1"}) == 0
     await store.enlist(card("half", "2"))
     assert sorted(worker.name for worker in await store.workers()) == ["half", "whole"]
@@ -129,7 +129,7 @@ async def test_half_a_card_is_no_worker_and_hides_no_other(store, desk, raw, bas
 async def test_no_more_than_a_hundred_jobs_of_a_worker_are_named(store):
     await store.enlist(card("w"))
     await hold(store, "w", 130)
-    (worker,) = await store.follow(store.layout.workers())
+    (worker,) = await store.follow(store.operations.workers())
     assert (worker.leases, len(worker.jobs)) == (130, 100)
 
 
@@ -184,7 +184,7 @@ async def test_none_is_missed_among_many_that_come_and_go(store, desk):
         others.extend((await store.claim(worker="alive", queues=["q"], n=60, lease=60)).leases)
 
     watched = Watched(store, between)
-    assert await watched.follow(workers.reconcile(store.layout.bases, GONE)) == 250
+    assert await watched.follow(workers.reconcile(store.operations.bases, GONE)) == 250
     assert watched.calls > 6
     holders = {desk.raw.hget(keys.job(desk.base, job_id), "worker") for job_id in desk.members("running")}
     assert holders == {"alive"}
@@ -195,7 +195,7 @@ async def test_none_is_missed_among_many_that_come_and_go(store, desk):
 async def test_a_new_life_of_the_name_keeps_what_it_claims_meanwhile(two_partitions, raw):
     """Whenever it comes, between any two calls of those who reconcile its earlier life, and wherever its jobs are."""
     store = two_partitions
-    one, two = store.layout.bases
+    one, two = store.operations.bases
     for moment in itertools.count(1):
         await store.enlist(card("gone", "1"))
         await hold(store, "gone", 2, queue_in(store, one))
@@ -212,14 +212,14 @@ async def test_a_new_life_of_the_name_keeps_what_it_claims_meanwhile(two_partiti
                     ]
 
         watched = Watched(store, between)
-        ended = await watched.follow(workers.reconcile(store.layout.bases, GONE))
+        ended = await watched.follow(workers.reconcile(store.operations.bases, GONE))
         if watched.calls < moment:
             assert ended == 4
             break
         assert {raw.hget(job, "state") for job in taken} == {"running"}, f"it came after call {moment}"
         assert raw.hget(keys.worker(one, "gone"), "life") == "2"
         raw.delete(*raw.scan_iter(match=f"{one[:-2]}*", count=1000))
-        await store.follow(store.layout.prepare())
+        await store.follow(store.operations.prepare())
     assert moment > 6
 
 
@@ -242,7 +242,7 @@ async def two_partitions(place, raw):
 
 def queue_in(store, base, n=0):
     """A queue that lives there."""
-    return next(name for name in (f"q{n}-{i}" for i in range(100)) if store.layout.of_queue(name) == base)
+    return next(name for name in (f"q{n}-{i}" for i in range(100)) if store.operations.of_queue(name) == base)
 
 
 async def test_leases_in_every_partition_come_back(place, raw):
@@ -251,16 +251,16 @@ async def test_leases_in_every_partition_come_back(place, raw):
     await store.prepare()
     await store.enlist(card("gone"))
     queues = [f"q{n}" for n in range(12)]
-    assert {store.layout.of_queue(queue) for queue in queues} == set(store.layout.bases)
+    assert {store.operations.of_queue(queue) for queue in queues} == set(store.operations.bases)
     for queue in queues:
         await hold(store, "gone", 2, queue)
         await hold(store, "alive", 1, queue)
-    (worker,) = await store.follow(store.layout.workers())
+    (worker,) = await store.follow(store.operations.workers())
     assert (worker.name, worker.leases) == ("gone", 24)
     assert await store.reconcile(GONE) == 24
-    assert sum(raw.zcard(keys.structure(base, "running")) for base in store.layout.bases) == 12
+    assert sum(raw.zcard(keys.structure(base, "running")) for base in store.operations.bases) == 12
     assert await store.workers() == []
-    assert [raw.exists(keys.workers(base)) for base in store.layout.bases] == [0, 0, 0, 0], (
+    assert [raw.exists(keys.workers(base)) for base in store.operations.bases] == [0, 0, 0, 0], (
         "the register is in partition 0"
     )
     await store.aclose()
@@ -278,7 +278,7 @@ async def test_who_reconciles_may_die_over_it_and_the_next_one_finds_the_rest(st
             raise Died
 
     with pytest.raises(Died):
-        await Watched(store, between).follow(workers.reconcile(store.layout.bases, GONE))
+        await Watched(store, between).follow(workers.reconcile(store.operations.bases, GONE))
     assert desk.enlisted() == ["gone"]
     assert await store.reconcile(GONE) == 50
     assert (desk.enlisted(), desk.members("running")) == ([], [])
@@ -296,14 +296,14 @@ async def test_a_worker_that_leaves_is_gone_from_the_register_and_another_life_o
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_both_protocols_say_the_same(place, raw, protocol):
     client = redis.Redis.from_url(place.settings.redis_url, protocol=protocol)
-    transport, layout = SyncTransport(place.settings, client), Layout(place.settings)
-    base = layout.bases[0]
+    transport, operations = SyncTransport(place.settings, client), Operations(place.settings)
+    base = operations.bases[0]
     transport.run(verbs.init(base))
     transport.run(verbs.submit(base, [Submission(f"0-{n}", "q", "t", "", b"{}") for n in range(150)]))
     for n in range(2):
         transport.run(verbs.claim(base, claim_id=f"{n:022}", worker=f"w{n}", lease=30, n=75, queues=["q"]))
         transport.run(verbs.enlist(base, card(f"w{n}", pid=n)))
-    found = follow_sync(transport.run, layout.workers())
+    found = follow_sync(transport.run, operations.workers())
     assert sorted((worker.name, worker.leases, worker.about["pid"]) for worker in found) == [
         ("w0", 75, 0),
         ("w1", 75, 1),

@@ -17,7 +17,7 @@ NOBODY = Lease("0-nobody", "1.none", 1, 0, "q", "t", None, b"", "")
 
 
 def job(store, task="t", payload=b"{}", queue="q", rules="", job_id=None):
-    return store.layout.submission(task, payload, queue, rules, job_id)
+    return store.operations.submission(task, payload, queue, rules, job_id)
 
 
 async def leases(source, store, n=1, **how):
@@ -66,7 +66,7 @@ async def test_all_that_a_submitter_may_ask_for_arrives(source, store, raw, base
 
 
 async def test_a_queue_that_is_full_is_said_in_the_same_words(source, store):
-    await store.follow(store.layout.configure("q", jobs=2))
+    await store.follow(store.operations.configure("q", jobs=2))
     with pytest.raises(QueueFull, match=r"queue q .*: add workers, or raise the limit"):
         await source.submit([job(store) for _ in range(3)])
 
@@ -152,7 +152,7 @@ async def test_a_claim_that_cannot_be_is_refused(source, how):
 
 async def test_heartbeats_are_answered_one_by_one(source, store, raw, base):
     first, second, third = await leases(source, store, 3)
-    await store.follow(store.layout.cancel(second.id))
+    await store.follow(store.operations.cancel(second.id))
     beats = [Beat(first, b'{"fraction":0.5}'), Beat(second), Beat(stale(third)), Beat(NOBODY)]
     until, *others = await source.heartbeat(beats, lease=60)
     assert until == raw.zscore(keys.structure(base, "running"), first.id)
@@ -187,7 +187,9 @@ async def test_endings_of_all_kinds_are_answered_in_their_order(source, store):
     assert await source.settle([]) == []
     due = {one: int(answers[i].split()[1]) for one, i in ((c.id, 2), (f.id, 5))}
     for job_id, at in due.items():
-        assert (await store.follow(store.layout.get(job_id))).due_at == datetime.fromtimestamp(at / 1000, UTC)
+        assert (await store.follow(store.operations.get(job_id))).due_at == datetime.fromtimestamp(
+            at / 1000, UTC
+        )
 
 
 async def test_a_failure_is_kept_as_it_was_told(source, store):
@@ -198,7 +200,7 @@ async def test_a_failure_is_kept_as_it_was_told(source, store):
         Failure(foreign, "Ошибка", "wörds"),
     ])  # fmt: skip
     told = [
-        (await store.follow(store.layout.get(lease.id))).attempts[0] for lease in (awkward, long, foreign)
+        (await store.follow(store.operations.get(lease.id))).attempts[0] for lease in (awkward, long, foreign)
     ]
     assert (told[0].code, told[0].message, told[0].detail) == (
         "KeyError", "two lines \u2028 and “quotes”\x00", "trace\n  back\n",
@@ -211,7 +213,7 @@ async def test_a_job_that_no_worker_knows_waits_longer_each_time(source, store):
     (lease,) = await leases(source, store)
     (answer,) = await source.settle([Release(lease, 0, "unknown_task: this worker has no task t")])
     assert answer.startswith("scheduled ")
-    assert (await store.follow(store.layout.get(lease.id))).attempts[0].code == "unknown_task"
+    assert (await store.follow(store.operations.get(lease.id))).attempts[0].code == "unknown_task"
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ async def test_a_worker_comes_is_seen_is_asked_to_go_and_leaves(source, store):
     (seen,) = await source.workers()
     assert (seen.name, seen.life, seen.place, seen.draining) == ("w1", "life", "pod-0", False)
     assert {"host": "h", "pid": 7, "queues": ["q"]}.items() <= seen.about.items()
-    await store.follow(store.layout.drain("w1"))
+    await store.follow(store.operations.drain("w1"))
     assert await source.enlist(card) is True
     assert (await source.workers())[0].draining
     await source.leave(card._replace(life="another"))
@@ -308,7 +310,7 @@ async def test_where_a_job_stands_is_told_at_once_and_its_end_when_it_comes(sour
     await store.settle(
         [Completion(first, b'{"x":1}'), Failure(second, "Boom", "words", "more\nlines", again=False)]
     )
-    await store.follow(store.layout.cancel(third.id))
+    await store.follow(store.operations.cancel(third.id))
     await store.settle([Failure(third, "cancelled", "on request", again=False)])
     async with asyncio.timeout(15):
         found = await asyncio.gather(*watching)
@@ -318,7 +320,7 @@ async def test_where_a_job_stands_is_told_at_once_and_its_end_when_it_comes(sour
 
 async def test_one_that_was_called_off_before_it_ran_has_no_story(source, store):
     (submitted,) = await source.submit([job(store)])
-    await store.follow(store.layout.cancel(submitted.id))
+    await store.follow(store.operations.cancel(submitted.id))
     assert await source.watch(submitted.id, 0) == (State.CANCELLED, b"", "")
 
 

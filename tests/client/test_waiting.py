@@ -41,7 +41,9 @@ async def test_a_result_is_heard_of_at_once(deaf, client, store):
 async def until_watched(client, job_id):
     fields = ()
     while b"watched" not in fields:
-        fields = await client.store._transport.client.hkeys(f"{client.store.layout.bases[0]}:job:{job_id}")
+        fields = await client.store._transport.client.hkeys(
+            f"{client.store.operations.bases[0]}:job:{job_id}"
+        )
         await asyncio.sleep(0.001)
 
 
@@ -154,7 +156,9 @@ async def test_one_submit_wakes_one_of_many(place, raw, client):
     done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=1)
     assert [len(task.result().leases) for task in done] == [1]
     assert claims["n"] < 60, "the others were not woken"
-    await client.submit_all([client.store.layout.submission("t", b"{}", "default", "") for _ in range(49)])
+    await client.submit_all(
+        [client.store.operations.submission("t", b"{}", "default", "") for _ in range(49)]
+    )
     await asyncio.wait(waiting, timeout=20)
     assert sorted(len(task.result().leases) for task in waiting) == [1] * 50
     for one in stores:

@@ -89,13 +89,13 @@ def test_a_failed_test_shows_what_its_tasks_raised(tmp_path):
 async def test_an_app_is_as_before_when_it_comes_out(monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://127.0.0.1:2")
     own = App()
-    client, sync, settings, layout = own.client, own.sync, own.settings, own.layout
+    client, sync, settings, operations = own.client, own.sync, own.settings, own.operations
     with Sandbox(own) as sandbox:
         assert own.client is not client
         assert own.sync is not sync
         await own.client.submit("t")
         assert [job.task for job in sandbox.jobs()] == ["t"]
-    assert (own.client, own.sync, own.settings, own.layout) == (client, sync, settings, layout)
+    assert (own.client, own.sync, own.settings, own.operations) == (client, sync, settings, operations)
     assert own.settings.redis_url == "redis://127.0.0.1:2"
     assert own.hooks == []
 

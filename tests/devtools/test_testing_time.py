@@ -281,5 +281,5 @@ async def test_a_program_that_works_by_itself_does_so_in_the_sandbox(sandbox):
 async def test_a_queue_whose_jobs_are_not_there_does_not_keep_a_drain(sandbox):
     handle = await double.submit(4)
     with sandbox._here().sync_client() as raw:
-        raw.delete(keys.job(app.layout.bases[0], handle.id))
+        raw.delete(keys.job(app.operations.bases[0], handle.id))
     assert (await sandbox.drain()).completed == 0

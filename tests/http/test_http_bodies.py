@@ -259,7 +259,7 @@ STRANGE += [b"[" * depth + b"]" * depth for depth in (150, 250, 400, 900, 5000)]
 async def test_whatever_a_foreign_client_has_stored_is_answered(settings, strange):
     """A client that speaks Redis may store any bytes; over HTTP that becomes JSON."""
     store = Store(settings)
-    core, base = asker(Api(store, Tokens())), store.layout.bases[0]
+    core, base = asker(Api(store, Tokens())), store.operations.bases[0]
     job_id = f"0-{uuid.uuid4().hex}"
     assert (await core("GET", "/jobs")).status == 200
     await store.run(verbs.submit(base, [model.Submission(job_id, "default", "t", "", strange)]))

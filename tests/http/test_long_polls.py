@@ -347,7 +347,7 @@ async def test_a_lost_marker_costs_a_look_whichever_queue_it_was_for(open_store,
     """One looks for all who wait; what the others wait for is read. A paused queue is no reason to claim."""
     store = await open_store(Counting)
     tasks = [wait_for(store, f"q{i}") for i in range(8)]
-    await store.follow(store.layout.pause("q7"))
+    await store.follow(store.operations.pause("q7"))
     await until(lambda: waiting(store) == 8)
     await submit_without_a_marker(raw, base, [job("q0"), job("q5"), job("q7")])
     claims, began = store.claims, time.monotonic()
@@ -438,7 +438,7 @@ async def test_what_was_taken_in_one_partition_is_not_lost_when_another_fails(pl
     settings = Settings(redis_url=place.settings.redis_url, namespace=place.settings.namespace, partitions=3)
     store = await open_store(Store, settings)
     queues = [f"queue-{i}" for i in range(9)]
-    await store.submit([store.layout.submission("t", b"{}", queue, "") for queue in queues])
+    await store.submit([store.operations.submission("t", b"{}", queue, "") for queue in queues])
     run, seen = store.run, Counter()
 
     async def run_and_fail(call):
@@ -449,7 +449,7 @@ async def test_what_was_taken_in_one_partition_is_not_lost_when_another_fails(pl
 
     store.run = store._claims._run = run_and_fail
     claimed = await store.claim(worker="w", queues=queues, n=9, lease=30, wait=10)
-    assert len(claimed.leases) == sum(store.layout.of_queue(queue) in seen for queue in queues)
+    assert len(claimed.leases) == sum(store.operations.of_queue(queue) in seen for queue in queues)
     assert claimed.next_in == 0
 
 

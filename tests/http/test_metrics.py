@@ -171,7 +171,7 @@ async def test_partitions_are_told_as_one(place, raw):
     wide = Store(
         Settings(redis_url=place.settings.redis_url, namespace=place.settings.namespace, partitions=3)
     )
-    await wide.submit([wide.layout.submission("t", b"{}", f"queue-{i}", "") for i in range(8)])
+    await wide.submit([wide.operations.submission("t", b"{}", f"queue-{i}", "") for i in range(8)])
     found = samples(await exposition(wide))
     await wide.aclose()
     assert found["sublet_jobs_submitted_total",] == 8

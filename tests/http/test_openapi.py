@@ -8,7 +8,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sublet.connection.settings import Settings
 from sublet.errors import Unavailable
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.openapi import ASKED, SAID, document
@@ -146,7 +146,7 @@ class Refusing:
     """A store that would take the job, if only it could."""
 
     def __init__(self):
-        self.layout = Layout(Settings(redis_url="redis://nowhere"))
+        self.operations = Operations(Settings(redis_url="redis://nowhere"))
 
     async def submit_each(self, jobs):
         raise Unavailable("nobody there")

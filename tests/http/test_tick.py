@@ -43,26 +43,28 @@ def due(store):
         now = round((await store.run(server_info.clock())).timestamp() * 1000)
         slot = now // 3_600_000 * 3_600_000
         how = dict(queue="q", task="t", rules="", overlap="allow", paused=False, payload=b"{}")
-        await store.run(schedule(store.layout.bases[0], "hourly", 0, plan=PLAN, slot=slot, due=slot, **how))
+        await store.run(
+            schedule(store.operations.bases[0], "hourly", 0, plan=PLAN, slot=slot, due=slot, **how)
+        )
 
     return due
 
 
 async def queued(store):
-    return (await store.follow(store.layout.stats()))[0].states[State.QUEUED]
+    return (await store.follow(store.operations.stats()))[0].states[State.QUEUED]
 
 
 async def test_a_round_fires_what_has_come_once(store, due):
     await due()
     done = Ticked()
     for _ in range(2):
-        assert await store.follow(one_round(store.layout, "tick", done)) == (False, None)
+        assert await store.follow(one_round(store.operations, "tick", done)) == (False, None)
     assert (done.fired, done.rounds, await queued(store)) == (1, 2, 1)
 
 
 async def test_who_looks_at_the_numbers_fires_too(store, due):
     await due()
-    await store.follow(store.layout.see_to("stats"))
+    await store.follow(store.operations.see_to("stats"))
     assert await queued(store) == 1
 
 
@@ -72,7 +74,7 @@ async def test_a_tick_over_http_fires_summons_and_says_who_it_was(store, due, mo
     store.summoner = Summoner(store, {"http": invoker})
     api = Api(store, Tokens.read())
     await due()
-    await store.follow(pools.put(store.layout.bases, POOL))
+    await store.follow(pools.put(store.operations.bases, POOL))
     headers = {"authorization": f"Bearer {SECRET}", "host": "localhost"}
     reply = await api.answer(Request("POST", "/tick", headers=headers))
     assert b'"fired":1,"summoned":1,"unreached":0,"rounds":1' in reply.body
@@ -93,8 +95,8 @@ async def test_where_no_job_can_be_made_workers_are_called_all_the_same(store, d
     store.summoner = Summoner(store, {"http": invoker})
     await due()
     await store.submit(jobs(1))
-    await store.follow(pools.put(store.layout.bases, POOL))
-    monkeypatch.setattr(type(store.layout), "fire", full)
+    await store.follow(pools.put(store.operations.bases, POOL))
+    monkeypatch.setattr(type(store.operations), "fire", full)
     reply = await Api(store, Tokens()).answer(Request("POST", "/tick", headers={"host": "localhost"}))
     assert (reply.status, len(invoker.summons)) == (507, 1)
     await store.summoner.aclose()
@@ -113,7 +115,7 @@ def test_a_tick_from_a_shell_fires_and_summons(place, monkeypatch):
         client.submit("t")
         done = run_tick(client, by="tick")
         assert (done.summoned, done.unreached, asked) == (0, 0, [])
-        client.follow(pools.put(client.layout.bases, POOL))
+        client.follow(pools.put(client.operations.bases, POOL))
         done = run_tick(client, by="tick")
     assert (done.summoned, done.unreached, len(asked)) == (2, 1, 1)
 

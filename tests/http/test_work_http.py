@@ -306,7 +306,7 @@ async def summoner(settings, app, url, monkeypatch):
     pool = Pool(
         name="images", queues=("q",), invoker="http", target=f"{url}/work?for=30", slots=2, linger=0.0
     )
-    await store.follow(pools.put(store.layout.bases, pool, None))
+    await store.follow(pools.put(store.operations.bases, pool, None))
     one = Summoner(store, {"http": Noting()})
     one.noted = one._invokers["http"].asked
     yield one
@@ -347,7 +347,7 @@ async def test_where_another_works_a_call_fails_and_is_counted(app, url, summone
         await app.begun.wait()
     await submit(app, "add", a=1)
     assert await summoner.summon() == Summoned(pools=1, summoned=0, failed=1)
-    (pool,) = await summoner._store.follow(pools.look_at_all(summoner._store.layout.bases))
+    (pool,) = await summoner._store.follow(pools.look_at_all(summoner._store.operations.bases))
     assert (pool.failures, pool.failure) == (1, "it answered 429")
     app.gate.set()
     one.close()

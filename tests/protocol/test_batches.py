@@ -12,7 +12,7 @@ def test_a_call_takes_200_items_and_512_kib():
 
 
 async def submit(store, n, queue="q"):
-    jobs = [store.layout.submission("t", b"{}", queue, "") for _ in range(n)]
+    jobs = [store.operations.submission("t", b"{}", queue, "") for _ in range(n)]
     return [submitted.id for submitted in await store.submit(jobs)]
 
 
@@ -52,7 +52,7 @@ async def test_heavy_results_go_in_several_calls(store):
     store.run = counted
     assert await store.settle([Completion(lease, result) for lease in leases]) == ["completed"] * 5
     assert len(sent) == 3
-    assert (await store.follow(store.layout.get(leases[4].id))).result == "x" * 200_000
+    assert (await store.follow(store.operations.get(leases[4].id))).result == "x" * 200_000
 
 
 async def test_heartbeats_of_any_number(store):
@@ -64,5 +64,5 @@ async def test_heartbeats_of_any_number(store):
 
 
 async def test_one_id_twice_in_a_list_is_new_once(store):
-    job = store.layout.submission("t", b"{}", "q", "")
+    job = store.operations.submission("t", b"{}", "q", "")
     assert [submitted.created for submitted in await store.submit([job, job])] == [True, False]

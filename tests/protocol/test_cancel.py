@@ -149,11 +149,11 @@ async def test_an_unknown_job_is_not_found(desk):
 
 async def test_a_store_looks_before_it_orders(desk, store):
     await desk.running("0-a")
-    assert await store.follow(store.layout.cancel("0-a")) == "requested"
+    assert await store.follow(store.operations.cancel("0-a")) == "requested"
     with pytest.raises(Changed):
-        await store.follow(store.layout.cancel("0-a", revision=0))
+        await store.follow(store.operations.cancel("0-a", revision=0))
     with pytest.raises(NotFound):
-        await store.follow(store.layout.cancel("0-nobody"))
+        await store.follow(store.operations.cancel("0-nobody"))
 
 
 async def test_the_waiting_are_told(desk):

@@ -156,7 +156,7 @@ async def test_a_partition_may_keep_fewer_completed_jobs(desk):
 
 
 async def test_a_client_raises_queue_full_and_says_what_to_do(store, raw):
-    await store.follow(store.layout.configure("q", jobs=1))
+    await store.follow(store.operations.configure("q", jobs=1))
     jobs = [Submission(f"0-{i}", "q", "t", "", b"{}") for i in range(2)]
     with pytest.raises(
         QueueFull,
@@ -167,11 +167,11 @@ async def test_a_client_raises_queue_full_and_says_what_to_do(store, raw):
 
 
 async def test_a_client_changes_what_it_names_and_keeps_the_rest(store, raw):
-    layout = store.layout
-    await store.follow(layout.configure("q", jobs=5, bytes=100))
-    assert await store.follow(layout.configure("q", bytes=None)) == "jobs=5"
-    assert await store.follow(layout.pause("q")) == "paused"
-    (queue,) = await store.follow(layout.queues())
+    operations = store.operations
+    await store.follow(operations.configure("q", jobs=5, bytes=100))
+    assert await store.follow(operations.configure("q", bytes=None)) == "jobs=5"
+    assert await store.follow(operations.pause("q")) == "paused"
+    (queue,) = await store.follow(operations.queues())
     assert (queue.name, queue.limits, queue.revision, queue.paused_at is not None) == (
         "q",
         {"jobs": 5},
@@ -180,12 +180,12 @@ async def test_a_client_changes_what_it_names_and_keeps_the_rest(store, raw):
     )
     for wrong in ({"jobs": -1}, {"nonsense": 1}, {"completed": 1}):
         with pytest.raises(Invalid, match=r"a limit is 0 to|setting "):
-            await store.follow(layout.configure("q", **wrong))
+            await store.follow(operations.configure("q", **wrong))
 
 
 async def test_a_client_that_lost_a_race_looks_again(store, raw, monkeypatch):
     """Somebody else configures between the look and the order."""
-    run, base = store._transport.run, store.layout.bases[0]
+    run, base = store._transport.run, store.operations.bases[0]
     others = iter(["jobs=7"])
 
     async def raced(call):
@@ -195,9 +195,9 @@ async def test_a_client_that_lost_a_race_looks_again(store, raw, monkeypatch):
         return await run(call)
 
     monkeypatch.setattr(store._transport, "run", raced)
-    assert await store.follow(store.layout.configure("q", bytes=9)) == "jobs=7 bytes=9"
+    assert await store.follow(store.operations.configure("q", bytes=9)) == "jobs=7 bytes=9"
 
 
 async def test_the_partitions_settings_are_no_queue(store, raw):
-    await store.follow(store.layout.configure("*", completed=5))
-    assert await store.follow(store.layout.queues()) == []
+    await store.follow(store.operations.configure("*", completed=5))
+    assert await store.follow(store.operations.queues()) == []

@@ -57,11 +57,11 @@ async def test_its_jobs_go_on(desk):
 
 
 async def test_a_plan_asks_the_worker_as_it_is_seen(desk, store):
-    layout = store.layout
+    operations = store.operations
     await desk.enlist("w", "7")
-    assert await store.follow(layout.drain("w")) == "drain"
+    assert await store.follow(operations.drain("w")) == "drain"
     assert await desk.enlist("w", "7") == "drain"
     with pytest.raises(NotFound, match="no worker nobody"):
-        await store.follow(layout.drain("nobody"))
+        await store.follow(operations.drain("nobody"))
     with pytest.raises(Invalid, match="use 1 to 128"):
-        await store.follow(layout.drain("no name"))
+        await store.follow(operations.drain("no name"))

@@ -168,7 +168,7 @@ async def test_a_code_that_is_no_word_becomes_failed(desk, code):
 
 async def test_a_message_of_several_lines_stays_one_message(desk, store):
     await desk.fail(await desk.running("a"), "Boom", "line 1\nline 2\r\nline 3", "detail 1\ndetail 2")
-    (attempt,) = (await store.follow(store.layout.get("a"))).attempts
+    (attempt,) = (await store.follow(store.operations.get("a"))).attempts
     assert attempt.message == "line 1 line 2 line 3"
     assert attempt.detail == "detail 1\ndetail 2"
 

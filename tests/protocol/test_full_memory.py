@@ -69,7 +69,7 @@ class Filler:
             client.submit_all(self.jobs(1, payload))
             taken = 1
             self.raw.config_set("maxmemory", self.used() + room)
-            client.layout.admission = Admission(
+            client.operations.admission = Admission(
                 self.settings.memory
             )  # or it would still believe that there is no limit
             try:
@@ -270,11 +270,11 @@ async def test_draining_makes_room_without_any_change_of_the_limit(filler, size)
 async def test_draining_small_jobs_makes_room_where_few_finished_ones_are_kept(filler):
     """A completed job takes half a KiB, whatever it was: where jobs are smaller than that, it is the number kept that counts."""
     store = Store(filler.settings)
-    await store.run(verbs.configure(store.layout.bases[0], "*", 0, "completed=100"))
+    await store.run(verbs.configure(store.operations.bases[0], "*", 0, "completed=100"))
     taken, full = filler.fill(100), filler.used()
     assert await work_off(store) == taken > 1000
     filler.has_shrunk_to(full - taken * 100)
-    assert (await store.follow(store.layout.stats()))[0].states[State.COMPLETED] <= 200
+    assert (await store.follow(store.operations.stats()))[0].states[State.COMPLETED] <= 200
     assert [job.created for job in await store.submit(filler.jobs(20, b"{}".ljust(100)))] == [True] * 20
     await store.aclose()
 
@@ -284,9 +284,9 @@ async def test_pruning_makes_the_rest_of_the_room(desk, filler):
     store = Store(filler.settings)
     taken, full = filler.fill(), filler.used()
     assert await work_off(store) == taken
-    there = elsewhere(desk, store.layout.bases[0])
+    there = elsewhere(desk, store.operations.bases[0])
     there.elapse(86_401)
-    while (await store.follow(store.layout.prune()))[1]:
+    while (await store.follow(store.operations.prune()))[1]:
         pass
     assert desk.raw.keys(f"{there.base}:job:*") == []
     filler.has_shrunk_to(full - taken * 1000)

@@ -126,7 +126,7 @@ async def test_a_lease_without_its_place_in_running_does_no_harm(desk):
 
 
 async def test_a_store_sends_any_number_of_heartbeats(store):
-    jobs = [store.layout.submission("t", b"{}", "q", "") for _ in range(250)]
+    jobs = [store.operations.submission("t", b"{}", "q", "") for _ in range(250)]
     await store.submit(jobs)
     leases = [
         lease

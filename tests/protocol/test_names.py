@@ -281,7 +281,7 @@ async def test_what_a_worker_says_is_refused(place, raw, base, bad):
             with pytest.raises(JobsError):
                 await store.enlist(card)
         with pytest.raises(JobsError):
-            await store.follow(store.layout.reap(bad))
+            await store.follow(store.operations.reap(bad))
     finally:
         await store.aclose()
     assert stored(raw, base) == before

@@ -191,7 +191,7 @@ async def test_checkpoints_count_towards_what_a_claim_may_answer(desk):
 
 
 async def test_a_store_sends_any_number_of_notes_in_calls_of_512_kib(store, raw):
-    jobs = [store.layout.submission("t", b"{}", "q", "") for _ in range(120)]
+    jobs = [store.operations.submission("t", b"{}", "q", "") for _ in range(120)]
     await store.submit(jobs)
     leases = [
         lease

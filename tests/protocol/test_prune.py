@@ -257,4 +257,4 @@ async def test_an_id_without_a_job_is_dropped(desk):
 async def test_a_store_prunes_and_tells(desk, store):
     await finish(desk, "a", "completed")
     desk.elapse(2 * DAY)
-    assert await store.follow(store.layout.prune()) == (1, False)
+    assert await store.follow(store.operations.prune()) == (1, False)

@@ -15,7 +15,7 @@ def follow(store):
     """Carries a plan of the store's layout out: `await follow("get", "a")`."""
 
     async def carry_out(plan, *words, **more):
-        return await store.follow(getattr(store.layout, plan)(*words, **more))
+        return await store.follow(getattr(store.operations, plan)(*words, **more))
 
     return carry_out
 

@@ -171,4 +171,4 @@ async def test_ids_that_point_nowhere_are_dropped(desk):
 async def test_a_store_reaps_and_tells(desk, store):
     await desk.running("a")
     desk.elapse(30)
-    assert (await store.follow(store.layout.reap("tick")))[:3] == (1, 0, False)
+    assert (await store.follow(store.operations.reap("tick")))[:3] == (1, 0, False)

@@ -179,7 +179,7 @@ async def test_a_rule_that_makes_no_sense_is_refused(desk, rules):
 async def test_unusual_space_between_rules_never_reaches_a_job(desk, store, rules):
     (answer,) = await desk.submit("a", rules=rules, payload=b'{"x": 1}')
     if isinstance(answer, Submitted):
-        job = await store.follow(store.layout.get("a"))
+        job = await store.follow(store.operations.get("a"))
         assert (job.max_attempts, job.payload) == (5, {"x": 1})
         assert (await desk.take("a")).payload == b'{"x": 1}'
     else:
@@ -247,15 +247,15 @@ async def test_the_stream_is_capped(desk):
 
 
 async def test_a_store_splits_what_is_too_much_for_one_call(store, raw, base):
-    jobs = [store.layout.submission("t", b"{}", "q", "", f"0-{i:03}") for i in range(450)]
+    jobs = [store.operations.submission("t", b"{}", "q", "", f"0-{i:03}") for i in range(450)]
     assert [s.id for s in await store.submit(jobs)] == [f"0-{i:03}" for i in range(450)]
     assert not any(s.created for s in await store.submit(jobs))
     assert raw.zrange(keys.queue(base, "q"), 0, -1) == [f"0-{i:03}" for i in range(450)]
 
 
 async def test_a_store_sends_no_more_than_512_kib_at_once(store):
-    jobs = [store.layout.submission("t", b"x" * 200_000, "q", "") for _ in range(12)]
-    sizes = [sum(len(job.payload) for job in batch) for _, batch in store.layout._batches(jobs)]
+    jobs = [store.operations.submission("t", b"x" * 200_000, "q", "") for _ in range(12)]
+    sizes = [sum(len(job.payload) for job in batch) for _, batch in store.operations._batches(jobs)]
     assert sizes == [400_000] * 6
     assert all(s.created for s in await store.submit(jobs))
 
@@ -267,8 +267,8 @@ async def test_a_store_raises_invalid_for_a_refused_item(store):
 
 async def test_a_store_refuses_what_cannot_be_before_redis_sees_it(store):
     with pytest.raises(Invalid, match="task 'no good'"):
-        store.layout.submission("no good", b"{}", "q", "")
+        store.operations.submission("no good", b"{}", "q", "")
     with pytest.raises(Invalid, match="262,145 bytes"):
-        store.layout.submission("t", b"x" * (256 * 1024 + 1), "q", "")
+        store.operations.submission("t", b"x" * (256 * 1024 + 1), "q", "")
     with pytest.raises(Invalid, match="id "):
-        store.layout.submission("t", b"{}", "q", "", "x" * 63)
+        store.operations.submission("t", b"{}", "q", "", "x" * 63)

@@ -189,7 +189,7 @@ async def test_a_job_in_a_pools_queue_has_a_worker_come_and_go(settings):
     summoner = Summoner(store, {"process": invoker})
     await store.follow(
         pools.put(
-            store.layout.bases, Pool(name="p", queues=("default",), invoker="process", linger=0.0), None
+            store.operations.bases, Pool(name="p", queues=("default",), invoker="process", linger=0.0), None
         )
     )
     with app.elsewhere(settings):

@@ -17,7 +17,7 @@ IMAGES = Pool(name="images", queues=("images", "thumbs"), max=20, wait=2.5, slot
 
 @pytest.fixture
 def bases(store):
-    return store.layout.bases
+    return store.operations.bases
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_the_last_failure_is_shown_with_its_age(shell, run, client):
     shell.ok(*SET)
     run(
         pools.complain(
-            client.layout.bases[0], "images", summons="s" * 22, n=3, words="it answered\x1b[31m 500"
+            client.operations.bases[0], "images", summons="s" * 22, n=3, words="it answered\x1b[31m 500"
         )
     )
     assert re.search(r"\d+ (ms|s) ago \(3 in all\): it answered \[31m 500$", shell.ok("pools"))
@@ -131,7 +131,7 @@ def test_the_sum_is_told_as_a_person_reads_it(shell, client, run):
     shell.ok(*SET, "--wait", "2500ms", "--slots", "4")
     for _ in range(3):
         shell.ok("submit", "add", '{"a": 1}', "--queue", "images")
-    run(enlist(client.layout.bases[0], Card("w", "1", "", b"{}", "images")))
+    run(enlist(client.operations.bases[0], Card("w", "1", "", b"{}", "images")))
     assert shell.ok("scale", "images").splitlines() == [
         "images: queues images, thumbs; invoker none",
         "  ready: 3; running: 0; arrive per second: 0; mean run time: 1.0 s; target wait: 2.5 s; slots: 4",
@@ -227,7 +227,7 @@ def test_submit_summons_where_the_environment_says_so(shell, client):
     assert (done.returncode, done.stderr) == (0, "")
     odd = shell.run("submit", "add", '{"a": 1}', SUBLET_SUMMON="1", SUBLET_SIGNING_SECRETS="x")
     assert (odd.returncode, "cannot summon workers: " in odd.stderr) == (0, True)
-    assert len(follow_sync(client.transport.run, client.layout.list_jobs()).jobs) == 2
+    assert len(follow_sync(client.transport.run, client.operations.list_jobs()).jobs) == 2
 
 
 def test_looking_makes_no_namespace(shell):

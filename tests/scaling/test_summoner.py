@@ -101,7 +101,7 @@ async def test_a_worker_that_is_not_heard_of_is_replaced(store, raw, have_pool, 
     await who.summon()
     assert not await store.enlist(Card("w", "1", "", b"{}", "p", invoker.summons[0]))
     assert (await who.summon()).summoned == 0
-    raw.zincrby(keys.crew(store.layout.bases[0], "p"), -12_001, "w")
+    raw.zincrby(keys.crew(store.operations.bases[0], "p"), -12_001, "w")
     assert (await who.summon()).summoned == 1
 
 
@@ -122,7 +122,10 @@ async def test_only_pools_whose_invoker_is_here_are_asked_about(store, have_pool
     lookups["ask"] = 0
     await store.submit(jobs(1))
     assert (invoker.requests, lookups["ask"]) == ([], 0)
-    assert [pool.sum.summoned for pool in await store.follow(pools.look_at_all(store.layout.bases))] == [0, 0]
+    assert [pool.sum.summoned for pool in await store.follow(pools.look_at_all(store.operations.bases))] == [
+        0,
+        0,
+    ]
     await have_pool(name="c", min=1)
     assert await summoner_of(invoker).summon() == Summoned(1, 1, 0)
 
@@ -134,10 +137,10 @@ async def test_a_tick_takes_the_averages_of_pools_that_others_scale(
     await have_pool(invoker="none", target="")
     who = summoner_of(Recorder())
     for seconds in (0, 2):
-        raw.hincrby(keys.pool(store.layout.bases[0], "p"), "at", -1000 * seconds)
+        raw.hincrby(keys.pool(store.operations.bases[0], "p"), "at", -1000 * seconds)
         await (asyncio.to_thread(summon_once, place.settings, dict) if without_a_loop else who.summon())
         await store.submit(jobs(50))
-    (found,) = await store.follow(pools.look_at_all(store.layout.bases))
+    (found,) = await store.follow(pools.look_at_all(store.operations.bases))
     assert (found.sum.rate > 1, found.sum.summoned, found.lost, found.sum.crew) == (True, 0, 0, 0)
 
 
@@ -155,15 +158,17 @@ async def test_a_pool_that_has_changed_since_is_invoked_as_it_is_now(have_pool, 
 async def test_the_queues_of_a_pool_may_live_in_other_partitions(place):
     store = Store(replace(place.settings, partitions=4))
     queues = tuple(f"q{n}" for n in range(8))
-    assert {store.layout.of_queue(queue) for queue in queues} == set(store.layout.bases)
+    assert {store.operations.of_queue(queue) for queue in queues} == set(store.operations.bases)
     await store.prepare()
-    await store.follow(pools.put(store.layout.bases, POOL.model_copy(update={"queues": queues, "slots": 4})))
+    await store.follow(
+        pools.put(store.operations.bases, POOL.model_copy(update={"queues": queues, "slots": 4}))
+    )
     invoker = Recorder()
     who = Summoner(store, {"http": invoker})
     store.nudge = who.nudge
     await store.submit([job._replace(queue=queue) for queue in queues for job in jobs(2)])
     await who.aclose()
-    (found,) = await store.follow(pools.look_at_all(store.layout.bases))
+    (found,) = await store.follow(pools.look_at_all(store.operations.bases))
     assert (found.sum.ready, found.sum.wanted, len(invoker.summons)) == (16, 4, 4)
     await store.aclose()
 

@@ -88,7 +88,7 @@ async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, have_poo
     invoker = Recorder()
     who = summoner_of(invoker)
     await who._know()
-    await store.follow(pools.remove(store.layout.bases, "p"))
+    await store.follow(pools.remove(store.operations.bases, "p"))
     who.nudge(["q"])
     await who.settle()
     assert (invoker.requests, caplog.records) == ([], [])
@@ -101,7 +101,7 @@ async def test_a_spoiled_pool_keeps_nobody_from_the_others_and_is_told(
     for name in ("a", "p", "z"):
         await have_pool(name=name, min=1)
     for name in ("a", "z"):
-        raw.set(keys.crew(store.layout.bases[0], name), "spoiled")
+        raw.set(keys.crew(store.operations.bases[0], name), "spoiled")
     once = (
         asyncio.to_thread(summon_once, place.settings, made)
         if without_a_loop

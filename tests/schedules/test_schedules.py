@@ -199,7 +199,7 @@ async def test_an_async_client_syncs_too(settings):
 
 
 def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings):
-    base = client.layout.bases[0]
+    base = client.operations.bases[0]
     client.sync(declared(("a", "0 * * * *"), ("b", "0 * * * *")))
     client.schedules.pause("b")
     come(raw, base, "a", 2)
@@ -207,7 +207,7 @@ def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings)
         "changed",
         "changed",
     ]
-    assert client.follow(client.layout.fire("me")) == 0, "the old slot is none of the new line"
+    assert client.follow(client.operations.fire("me")) == 0, "the old slot is none of the new line"
     now = datetime.fromtimestamp(raw.time()[0], UTC)
     a, b = client.schedules.get("a"), client.schedules.get("b")
     assert a.next_at > now
@@ -216,11 +216,11 @@ def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings)
 
 def test_what_stays_the_same_in_time_keeps_its_slot(client, raw):
     """A deploy in the minute of a slot, which nobody has fired yet, does not cost that slot."""
-    base = client.layout.bases[0]
+    base = client.operations.bases[0]
     client.schedules.put("a", Recurrence(every=3600.0), "report", {"region": "eu"})
     slot = come(raw, base, "a")
     assert client.schedules.put("a", Recurrence(every=3600.0), "report", {"region": "us"}) == "changed"
-    assert client.follow(client.layout.fire("me")) == 1
+    assert client.follow(client.operations.fire("me")) == 1
     (job,) = client.list_jobs(queue="default").jobs
     assert (job.payload, job.schedule, job.run_at.timestamp() * 1000) == ({"region": "us"}, "a", slot)
 
@@ -257,7 +257,7 @@ def test_a_change_by_hand_lasts_until_the_next_deploy(client):
 def test_the_code_takes_over_what_was_put_by_hand_alike(client):
     app = declared(("a", "0 * * * *"))
     (wanted,) = app.schedules.all()
-    client.follow(operations.put(client.layout, wanted))
+    client.follow(operations.put(client.operations, wanted))
     assert [tuple(one) for one in client.sync(app, "tasks:app")] == [("a", "changed", "")]
     assert client.schedules.get("a").source == "tasks:app", (
         "or else it would stay when the code has it no more"
@@ -303,16 +303,18 @@ def test_a_schedule_that_moves_to_another_partition_is_there_once(settings, raw)
     spread = Settings(settings.redis_url, settings.namespace, partitions=4)
     with SyncClient(spread) as client:
         elsewhere = next(
-            f"q{i}" for i in range(99) if client.layout.of_queue(f"q{i}") != client.layout.of_queue("q0")
+            f"q{i}"
+            for i in range(99)
+            if client.operations.of_queue(f"q{i}") != client.operations.of_queue("q0")
         )
         client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue="q0"))
-        slot = come(raw, client.layout.of_queue("q0"), "a")
+        slot = come(raw, client.operations.of_queue("q0"), "a")
         assert (
             client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue=elsewhere))
             == "changed"
         )
-        assert [raw.exists(keys.schedule(base, "a")) for base in client.layout.bases].count(1) == 1
-        assert client.follow(client.layout.fire("me")) == 1, "its slot, which had come, moved with it"
+        assert [raw.exists(keys.schedule(base, "a")) for base in client.operations.bases].count(1) == 1
+        assert client.follow(client.operations.fire("me")) == 1, "its slot, which had come, moved with it"
         assert client.schedules.get("a").last_at.timestamp() * 1000 == slot
         client.schedules.pause("a")
         assert client.schedules.put("a", HOURLY, "t", options=Options(queue="q0")) == "changed"
@@ -338,15 +340,15 @@ def test_the_list_is_by_name_over_all_partitions_in_pages_and_without_payloads(s
 
 
 def test_a_paused_schedule_makes_no_jobs_and_goes_on_from_now(client, raw):
-    base = client.layout.bases[0]
+    base = client.operations.bases[0]
     client.schedules.put("a", Recurrence(every=3600.0, missed="all"), "t")
     come(raw, base, "a", 3)
     assert (client.schedules.pause("a"), client.schedules.pause("a")) == ("paused", "paused")
-    assert client.follow(client.layout.fire("me")) == 0
+    assert client.follow(client.operations.fire("me")) == 0
     found = client.schedules.get("a")
     assert (found.state, found.next_at, len(found.upcoming)) == ("paused", None, 5)
     assert (client.schedules.resume("a"), client.schedules.resume("a")) == ("resumed", "resumed")
-    assert client.follow(client.layout.fire("me")) == 0, "what came meanwhile is no slot"
+    assert client.follow(client.operations.fire("me")) == 0, "what came meanwhile is no slot"
     assert client.schedules.get("a").next_at.timestamp() > raw.time()[0]
     assert client.schedules.get("a").revision == 3
 
@@ -408,14 +410,14 @@ def test_one_that_has_come_to_its_end_says_so_and_stops_no_deploy(client):
 )
 def test_a_plan_that_this_code_cannot_read_is_shown_paused_removed_and_mended(client, raw, plan):
     """Newer code, or another's client, may have put it."""
-    base = client.layout.bases[0]
+    base = client.operations.bases[0]
     for name in ("a", "b"):
         client.schedules.put(name, HOURLY, "t")
     raw.hset(keys.schedule(base, "a"), "plan", plan)
     come(raw, base, "a")
     assert [one.state for one in client.schedules.list()] == ["broken", "active"]
     assert client.schedules.get("a").words.startswith("its plan cannot be read here: ")
-    assert client.follow(client.layout.fire("me")) == 0
+    assert client.follow(client.operations.fire("me")) == 0
     assert client.schedules.pause("a") == "paused"
     with pytest.raises(Invalid):
         client.schedules.resume("a")

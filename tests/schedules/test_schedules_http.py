@@ -139,7 +139,7 @@ def slot(settings):
         slot = raw.time()[0] // 3600 * 3_600_000
         raw.hset(keys.schedule(base, "often"), "slot", slot)
         raw.zadd(keys.schedules(base), {"often": slot})
-        assert client.follow(client.layout.fire("me")) == 1
+        assert client.follow(client.operations.fire("me")) == 1
     return datetime.fromtimestamp(slot / 1000, UTC)
 
 

@@ -23,7 +23,7 @@ def app_of(cron=None, **how):
 
 def fire(app):
     """Have what has come fired: how many jobs there are now."""
-    return app.sync.follow(app.layout.fire("test"))
+    return app.sync.follow(app.operations.fire("test"))
 
 
 async def settle(sandbox):

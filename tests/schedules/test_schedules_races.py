@@ -39,7 +39,7 @@ fired = []
 
 def fire(n):
     for _ in range(30):
-        fired.append(client.follow(client.layout.fire(f"{host}-{n}")))
+        fired.append(client.follow(client.operations.fire(f"{host}-{n}")))
 
 threads = [threading.Thread(target=fire, args=(n,)) for n in range(5)]
 for thread in threads: thread.start()
@@ -63,7 +63,7 @@ def client(settings):
 
 def come(raw, client, name, slots):
     """Let so many slots of a schedule have come, one a second, the last one just now."""
-    base = client.layout.of_queue(client.schedules.get(name).queue)
+    base = client.operations.of_queue(client.schedules.get(name).queue)
     first = (raw.time()[0] - slots + 1) * 1000
     raw.hset(keys.schedule(base, name), "slot", first)
     raw.zadd(keys.schedules(base), {name: first})
@@ -72,7 +72,7 @@ def come(raw, client, name, slots):
 
 def fired(raw, client):
     """How often each job was submitted, by its id."""
-    entries = [fields for base in client.layout.bases for _, fields in raw.xrange(keys.events(base))]
+    entries = [fields for base in client.operations.bases for _, fields in raw.xrange(keys.events(base))]
     return collections.Counter(
         job for one in entries if one["code"] == "fired" for job in one["jobs"].split()
     )
@@ -116,13 +116,13 @@ def test_twenty_firers_in_four_processes_fire_each_slot_once(client, raw, settin
 def test_one_that_was_picked_by_somebody_who_died_is_fired_by_the_next(client, raw):
     client.schedules.put("a", Recurrence(every=60.0), "t")
     come(raw, client, "a", 1)
-    base = client.layout.of_queue("default")
+    base = client.operations.of_queue("default")
     dead = client.transport.run(pick(base))
     assert [one.name for one in dead.picks] == ["a"]
-    assert client.follow(client.layout.fire("me")) == 0, "it is the other's, for 2 s"
+    assert client.follow(client.operations.fire("me")) == 0, "it is the other's, for 2 s"
     assert 0 < raw.zscore(keys.schedules(base), "a") - dead.now <= 2000
     raw.zincrby(keys.schedules(base), -2000, "a")
-    assert client.follow(client.layout.fire("me")) == 1
+    assert client.follow(client.operations.fire("me")) == 1
     assert client.schedules.get("a").fired_by == "me"
 
 
@@ -133,7 +133,7 @@ def firing(client, threads=8):
 
     def fire(n):
         while not over.is_set():
-            client.follow(client.layout.fire(f"firer-{n}"))
+            client.follow(client.operations.fire(f"firer-{n}"))
 
     with ThreadPoolExecutor(threads) as pool:
         working = [pool.submit(fire, n) for n in range(threads)]
@@ -161,7 +161,7 @@ def test_after_an_order_is_answered_no_slot_is_fired_any_more(client, raw, order
             getattr(client.schedules, order)("a")
             before = fired(raw, client)
             for _ in range(3):  # the others go on asking, too
-                client.follow(client.layout.fire("me"))
+                client.follow(client.operations.fire("me"))
             assert fired(raw, client) == before
             assert (client.schedules.resume("a") if order == "pause" else put(client)) in (
                 "resumed",
@@ -172,33 +172,33 @@ def test_after_an_order_is_answered_no_slot_is_fired_any_more(client, raw, order
 def test_a_move_to_another_partition_loses_no_slot_and_fires_none_twice(client, raw):
     """Somebody fires in the very moment between the look and the removal."""
     there = next(
-        f"q{i}" for i in range(99) if client.layout.of_queue(f"q{i}") != client.layout.of_queue("q0")
+        f"q{i}" for i in range(99) if client.operations.of_queue(f"q{i}") != client.operations.of_queue("q0")
     )
     moved = new_schedule("a", Recurrence(every=3600.0), "t", b"{}", Options(queue=there))
     for meddle in (True, False):
         client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue="q0"))
         now = raw.time()[0] * 1000
         slot = now - now % 3_600_000
-        raw.hset(keys.schedule(client.layout.of_queue("q0"), "a"), "slot", slot)
-        raw.zadd(keys.schedules(client.layout.of_queue("q0")), {"a": slot})
+        raw.hset(keys.schedule(client.operations.of_queue("q0"), "a"), "slot", slot)
+        raw.zadd(keys.schedules(client.operations.of_queue("q0")), {"a": slot})
         before = []
 
         def run(call, meddle=meddle, before=before):
             if (
                 meddle and not before and call.commands[0][0] == "EVALSHA"
             ):  # the removal is the first that is no read
-                before.append(client.follow(client.layout.fire("me")))
+                before.append(client.follow(client.operations.fire("me")))
             return client.transport.run(call)
 
-        assert follow_sync(run, operations.put(client.layout, moved)) == "changed"
+        assert follow_sync(run, operations.put(client.operations, moved)) == "changed"
         assert before == ([1] if meddle else [])
-        assert client.follow(client.layout.fire("me")) == (0 if meddle else 1)
+        assert client.follow(client.operations.fire("me")) == (0 if meddle else 1)
         times = fired(raw, client)
         assert list(times.values()) == [1]
         assert [int(job.rpartition(":")[2]) for job in times] == [slot]
         raw.delete(
-            *(keys.events(base) for base in client.layout.bases),
-            *(keys.job(client.layout.of_id(job), job) for job in times),
+            *(keys.events(base) for base in client.operations.bases),
+            *(keys.job(client.operations.of_id(job), job) for job in times),
         )
         client.schedules.remove("a")
 
@@ -217,7 +217,7 @@ def with_meddling(client, plan, at, meddle, late=timedelta()):
             meddle()
         answer = client.transport.run(call)
         if late:
-            client.follow(client.layout.fire("me"))
+            client.follow(client.operations.fire("me"))
         return answer - late if call.commands[0] == ("TIME",) else answer
 
     follow_sync(run, plan)
@@ -239,12 +239,14 @@ def hourly(queue, payload=b"{}"):
 
 def elsewhere(client):
     """A queue of another partition than `q0` is in."""
-    return next(f"q{i}" for i in range(99) if client.layout.of_queue(f"q{i}") != client.layout.of_queue("q0"))
+    return next(
+        f"q{i}" for i in range(99) if client.operations.of_queue(f"q{i}") != client.operations.of_queue("q0")
+    )
 
 
 def set_back(raw, client, hours=1):
     """Let the slot of the schedule be one that came hours ago; when that was."""
-    base = client.layout.of_queue(client.schedules.get("a").queue)
+    base = client.operations.of_queue(client.schedules.get("a").queue)
     slot = (raw.time()[0] // 3600 - hours) * 3_600_000
     raw.hset(keys.schedule(base, "a"), "slot", slot)
     raw.zadd(keys.schedules(base), {"a": slot})
@@ -253,22 +255,22 @@ def set_back(raw, client, hours=1):
 
 def test_a_put_never_sets_back_what_was_fired_since_it_looked(client, raw):
     """Not even where the slot's job is forgotten, whose id keeps another from being made."""
-    client.follow(operations.put(client.layout, hourly("q0")))
+    client.follow(operations.put(client.operations, hourly("q0")))
     payloads, slots = iter(range(1, 99)), []
 
     def make():
         slots.append(set_back(raw, client))
-        return operations.put(client.layout, hourly("q0", b"%d" % next(payloads)))
+        return operations.put(client.operations, hourly("q0", b"%d" % next(payloads)))
 
     def meddle():
-        client.follow(client.layout.fire("me"))
-        raw.delete(*(keys.job(base, f"{n}-a:{slots[-1]}") for n, base in enumerate(client.layout.bases)))
+        client.follow(client.operations.fire("me"))
+        raw.delete(*(keys.job(base, f"{n}-a:{slots[-1]}") for n, base in enumerate(client.operations.bases)))
 
     def check(at):
-        client.follow(client.layout.fire("me"))
+        client.follow(client.operations.fire("me"))
         times = fired(raw, client)
         assert set(times.values()) == {1}, f"before call {at}"
-        raw.delete(*(keys.events(base) for base in client.layout.bases))
+        raw.delete(*(keys.events(base) for base in client.operations.bases))
 
     at_each_call(client, make, meddle, check)
 
@@ -281,13 +283,13 @@ def test_an_order_finds_a_schedule_wherever_it_moves_meanwhile(client, order, fi
     wanted = {"pause": ["paused"], "resume": ["active"], "remove": []}[order]
 
     def make():
-        client.follow(operations.put(client.layout, hourly(queues[first])))
+        client.follow(operations.put(client.operations, hourly(queues[first])))
         (client.schedules.resume if order == "pause" else client.schedules.pause)("a")
-        return getattr(operations, order)(client.layout, "a")
+        return getattr(operations, order)(client.operations, "a")
 
     def meddle():
         for one in client.schedules.list():
-            client.follow(operations.put(client.layout, hourly(there[one.queue])))
+            client.follow(operations.put(client.operations, hourly(there[one.queue])))
 
     def check(at):
         assert [one.state for one in client.schedules.list()] == wanted, f"before call {at}"
@@ -300,20 +302,23 @@ def test_a_put_forgets_no_slot_where_others_move_it_meanwhile(client, raw, first
     queues, payloads, slots = ("q0", elsewhere(client)), iter(range(1, 99)), []
 
     def make():
-        client.follow(operations.put(client.layout, hourly(queues[first])))
+        client.follow(operations.put(client.operations, hourly(queues[first])))
         slots.append(set_back(raw, client, hours=5))
-        return operations.put(client.layout, hourly(queues[first], b"%d" % next(payloads)))
+        return operations.put(client.operations, hourly(queues[first], b"%d" % next(payloads)))
 
     def check(at):
         (one,) = (
             raw.hgetall(keys.schedule(base, "a"))
-            for base in client.layout.bases
+            for base in client.operations.bases
             if raw.exists(keys.schedule(base, "a"))
         )
         assert int(one["slot"]) == slots[-1], f"before call {at}"
 
     at_each_call(
-        client, make, lambda: client.follow(operations.put(client.layout, hourly(queues[1 - first]))), check
+        client,
+        make,
+        lambda: client.follow(operations.put(client.operations, hourly(queues[1 - first]))),
+        check,
     )
 
 
@@ -321,10 +326,10 @@ def test_who_moves_it_alike_at_the_same_moment_forgets_no_slot_and_fires_none_tw
     """A rolling deploy: each process puts the same schedule in the same new queue, and fires; a call of one of them at a time."""
     rng = random.Random(7)
     for _ in range(100):
-        client.follow(operations.put(client.layout, hourly("q0")))
+        client.follow(operations.put(client.operations, hourly("q0")))
         slot = set_back(raw, client, hours=5)
-        plans = [operations.put(client.layout, hourly(elsewhere(client))) for _ in range(3)]
-        plans += [client.layout.fire(f"firer-{n}") for n in range(6)]
+        plans = [operations.put(client.operations, hourly(elsewhere(client))) for _ in range(3)]
+        plans += [client.operations.fire(f"firer-{n}") for n in range(6)]
         answers = dict.fromkeys(plans)
         while answers:
             plan = rng.choice([*answers])
@@ -337,19 +342,19 @@ def test_who_moves_it_alike_at_the_same_moment_forgets_no_slot_and_fires_none_tw
                     answers[plan] = error
         (one,) = (
             raw.hgetall(keys.schedule(base, "a"))
-            for base in client.layout.bases
+            for base in client.operations.bases
             if raw.exists(keys.schedule(base, "a"))
         )
         assert one["queue"] == elsewhere(client)
-        client.follow(client.layout.fire("me"))
+        client.follow(client.operations.fire("me"))
         times = fired(raw, client)
         assert sorted(int(job.rpartition(":")[2]) for job in times) == [
             slot + 3_600_000 * n for n in range(6)
         ]
         assert set(times.values()) == {1}
         raw.delete(
-            *(keys.events(base) for base in client.layout.bases),
-            *(keys.job(client.layout.of_id(job), job) for job in times),
+            *(keys.events(base) for base in client.operations.bases),
+            *(keys.job(client.operations.of_id(job), job) for job in times),
         )
         client.schedules.remove("a")
 
@@ -371,7 +376,7 @@ def moved_until(client, wanted, writes):
         return client.transport.run(call)
 
     try:
-        follow_sync(run, operations.put(client.layout, wanted))
+        follow_sync(run, operations.put(client.operations, wanted))
     except Crash:
         return True
     return False
@@ -382,32 +387,32 @@ def test_a_move_that_dies_at_any_step_leaves_one_that_fires_once_and_the_next_on
     client, raw, heal
 ):
     there = next(
-        f"q{i}" for i in range(99) if client.layout.of_queue(f"q{i}") != client.layout.of_queue("q0")
+        f"q{i}" for i in range(99) if client.operations.of_queue(f"q{i}") != client.operations.of_queue("q0")
     )
     wanted, writes = new_schedule("a", Recurrence(every=3600.0), "t", b"{}", Options(queue=there)), 0
     while True:
         client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue="q0"))
         now = raw.time()[0] * 1000
         slot = now - now % 3_600_000
-        raw.hset(keys.schedule(client.layout.of_queue("q0"), "a"), "slot", slot)
-        raw.zadd(keys.schedules(client.layout.of_queue("q0")), {"a": slot})
+        raw.hset(keys.schedule(client.operations.of_queue("q0"), "a"), "slot", slot)
+        raw.zadd(keys.schedules(client.operations.of_queue("q0")), {"a": slot})
         crashed = moved_until(client, wanted, writes)
         assert [one.name for one in client.schedules.list()] == ["a"]
         if heal == "put":
-            follow_sync(client.transport.run, operations.put(client.layout, wanted))
+            follow_sync(client.transport.run, operations.put(client.operations, wanted))
         if heal == "sync":
             client.schedules.sync([wanted], source="code")
-        assert sum(client.follow(client.layout.fire("me")) for _ in range(2)) == 1, (
+        assert sum(client.follow(client.operations.fire("me")) for _ in range(2)) == 1, (
             f"died before write {writes}"
         )
         assert list(fired(raw, client).values()) == [1], f"died before write {writes}"
-        holds = [base for base in client.layout.bases if raw.exists(keys.schedule(base, "a"))]
+        holds = [base for base in client.operations.bases if raw.exists(keys.schedule(base, "a"))]
         assert len(holds) == 1
-        assert holds == [client.layout.of_queue(client.schedules.get("a").queue)]
+        assert holds == [client.operations.of_queue(client.schedules.get("a").queue)]
         times = fired(raw, client)
         raw.delete(
-            *(keys.events(base) for base in client.layout.bases),
-            *(keys.job(client.layout.of_id(job), job) for job in times),
+            *(keys.events(base) for base in client.operations.bases),
+            *(keys.job(client.operations.of_id(job), job) for job in times),
         )
         client.schedules.remove("a")
         writes += 1
@@ -421,22 +426,22 @@ def test_a_move_with_other_times_that_dies_fires_no_slot_twice_either(client, ra
         "a", Recurrence(every=7200.0, missed="all"), "t", b"{}", Options(queue=elsewhere(client))
     )
     for writes in (1, 2):
-        client.follow(operations.put(client.layout, hourly("q0")))
+        client.follow(operations.put(client.operations, hourly("q0")))
         set_back(raw, client, hours=5)
         assert moved_until(client, wanted, writes)
-        home = client.layout.of_queue(elsewhere(client))
+        home = client.operations.of_queue(elsewhere(client))
         early = (raw.time()[0] // 7200 - 2) * 7_200_000  # as if it had died hours ago
         raw.hset(keys.schedule(home, "a"), "slot", early)
         raw.zadd(keys.schedules(home), {"a": early})
-        while client.follow(client.layout.fire("me")):
+        while client.follow(client.operations.fire("me")):
             pass
         times = fired(raw, client)
         slots = [int(job.rpartition(":")[2]) for job in times]
         assert slots
         assert len(slots) == len(set(slots)), f"died before write {writes}"
         raw.delete(
-            *(keys.events(base) for base in client.layout.bases),
-            *(keys.job(client.layout.of_id(job), job) for job in times),
+            *(keys.events(base) for base in client.operations.bases),
+            *(keys.job(client.operations.of_id(job), job) for job in times),
         )
         client.schedules.remove("a")
 
@@ -444,18 +449,18 @@ def test_a_move_with_other_times_that_dies_fires_no_slot_twice_either(client, ra
 @pytest.mark.parametrize("arriving", [0, 1, 2])
 def test_of_two_the_one_that_is_furthest_stays(client, raw, arriving):
     """Whatever the partition: what it has fired, the other has not."""
-    client.follow(client.layout.prepare())
+    client.follow(client.operations.prepare())
     slots = [(raw.time()[0] // 3600 + n) * 3_600_000 for n in (2, 5)]
-    for n, (base, slot) in enumerate(zip(client.layout.bases, slots, strict=True)):
+    for n, (base, slot) in enumerate(zip(client.operations.bases, slots, strict=True)):
         plan = hourly("q0").plan
         plan = plan[:-1] + ARRIVES if n < arriving else plan
         call = schedule(base, "a", 0, plan=plan, queue="q0", task="t", rules="", overlap="allow", paused=False, slot=slot,
                         due=slot, payload=b"")  # fmt: skip
         client.transport.run(call)
-    client.follow(settle(client.layout.bases, "a"))
+    client.follow(settle(client.operations.bases, "a"))
     (one,) = (
         raw.hgetall(keys.schedule(base, "a"))
-        for base in client.layout.bases
+        for base in client.operations.bases
         if raw.exists(keys.schedule(base, "a"))
     )
     assert int(one["slot"]) == slots[1]
@@ -466,9 +471,9 @@ def test_who_resumes_what_moves_with_other_times_has_it_resumed(client):
     wanted = new_schedule("a", Recurrence(every=7200.0), "t", b"{}", Options(queue=elsewhere(client)))
 
     def make():
-        client.follow(operations.put(client.layout, hourly("q0")))
+        client.follow(operations.put(client.operations, hourly("q0")))
         client.schedules.pause("a")
-        return operations.put(client.layout, wanted)
+        return operations.put(client.operations, wanted)
 
     def check(at):
         assert client.schedules.get("a").state == "active", f"before call {at}"
@@ -478,10 +483,10 @@ def test_who_resumes_what_moves_with_other_times_has_it_resumed(client):
 
 def test_two_who_put_it_in_two_partitions_at_the_same_moment_leave_one(client, raw):
     client.schedules.put("other", Recurrence(every=3600.0), "t")
-    queues = {client.layout.of_queue(f"q{i}"): f"q{i}" for i in range(20)}
+    queues = {client.operations.of_queue(f"q{i}"): f"q{i}" for i in range(20)}
     plans = [
         operations.put(
-            client.layout, new_schedule("a", Recurrence(every=3600.0), "t", b"{}", Options(queue=queue))
+            client.operations, new_schedule("a", Recurrence(every=3600.0), "t", b"{}", Options(queue=queue))
         )
         for queue in queues.values()
     ]
@@ -493,7 +498,7 @@ def test_two_who_put_it_in_two_partitions_at_the_same_moment_leave_one(client, r
             except StopIteration:
                 del replies[plan]
     assert not replies
-    assert sum(raw.exists(keys.schedule(base, "a")) for base in client.layout.bases) == 1
+    assert sum(raw.exists(keys.schedule(base, "a")) for base in client.operations.bases) == 1
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -503,15 +508,15 @@ def test_a_new_one_whose_put_is_slow_fires_no_slot_again_and_takes_a_pause_along
     queues = ("q0", elsewhere(client))
 
     def meddle():
-        client.follow(operations.put(client.layout, hourly(queues[first])))
+        client.follow(operations.put(client.operations, hourly(queues[first])))
         if paused:
             client.schedules.pause("a")
         elif not fired(raw, client):
             set_back(raw, client, hours=0)
-            client.follow(client.layout.fire("me"))
+            client.follow(client.operations.fire("me"))
 
     def check(at):
-        client.follow(client.layout.fire("me"))
+        client.follow(client.operations.fire("me"))
         slots = collections.Counter(job.partition("-")[2] for job in fired(raw, client).elements())
         assert [*slots.values()] in ([[1], []] if paused else [[1]]), f"before call {at}"
         assert [one.state for one in client.schedules.list()] == ["paused" if paused else "active"], (
@@ -520,14 +525,14 @@ def test_a_new_one_whose_put_is_slow_fires_no_slot_again_and_takes_a_pause_along
         client.schedules.remove("a")
         for key in [
             key
-            for base in client.layout.bases
+            for base in client.operations.bases
             for key in (keys.events(base), *raw.scan_iter(f"{base}:job:*"))
         ]:
             raw.delete(key)
 
     late = timedelta(hours=1)
     at_each_call(
-        client, lambda: operations.put(client.layout, hourly(queues[1 - first])), meddle, check, late
+        client, lambda: operations.put(client.operations, hourly(queues[1 - first])), meddle, check, late
     )
 
 

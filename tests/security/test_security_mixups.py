@@ -18,7 +18,7 @@ SEED = 20_230_324
 @pytest.mark.real_server
 async def test_a_thousand_cancelled_questions_leave_every_other_answer_its_own(store, source):
     """Each job's payload is its own name; each question is about one of them, and half of them are called off midway."""
-    jobs = [store.layout.submission(f"t.{n}", b'{"n": %d}' % n, "q", "") for n in range(200)]
+    jobs = [store.operations.submission(f"t.{n}", b'{"n": %d}' % n, "q", "") for n in range(200)]
     for start in range(0, len(jobs), 100):
         await store.submit(jobs[start : start + 100])
     dice, cancelled, answered = random.Random(SEED), 0, 0
@@ -56,7 +56,7 @@ async def test_a_thousand_cancelled_questions_leave_every_other_answer_its_own(s
 async def test_after_claims_that_were_called_off_each_lease_has_its_own_payload(store, source):
     """The job that a claim gives is the one whose task and payload it says, whichever claims were called off before."""
     dice = random.Random(SEED)
-    await store.submit([store.layout.submission(f"t.{n}", b'{"n":%d}' % n, "q", "") for n in range(100)])
+    await store.submit([store.operations.submission(f"t.{n}", b'{"n":%d}' % n, "q", "") for n in range(100)])
     seen = set()
     for _ in range(400):
         claiming = asyncio.create_task(source.claim(worker="w", queues=["q"], n=1, lease=60))
@@ -81,7 +81,7 @@ async def test_callers_who_hang_up_at_random_leave_others_their_own_answers(stor
     dice = random.Random(SEED)
     ids = [
         made.id
-        for made in await store.submit([store.layout.submission("t", b"{}", "q", "") for _ in range(50)])
+        for made in await store.submit([store.operations.submission("t", b"{}", "q", "") for _ in range(50)])
     ]
     async with serving(place.settings, tokens=f"boss:admin:{SECRET}") as url:
 

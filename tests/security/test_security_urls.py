@@ -259,7 +259,9 @@ def test_a_server_calls_no_pools_target_inside_of_its_network(settings, monkeypa
         with serve_process(settings, tokens=ADMIN, **secrets) as server, SyncClient(settings) as client:
             target = f"http://127.0.0.1:{port}/"
             client.follow(
-                pools.put(client.layout.bases, Pool(name="p", queues=("q",), invoker="http", target=target))
+                pools.put(
+                    client.operations.bases, Pool(name="p", queues=("q",), invoker="http", target=target)
+                )
             )
             assert (
                 asyncio.run(

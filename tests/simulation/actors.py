@@ -12,7 +12,7 @@ from sublet.connection.settings import Settings
 from sublet.errors import Refused, Unavailable
 from sublet.model import Submission
 from sublet.operations import workers
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet.operations.repair import repair
 from sublet.protocol import verbs
 from sublet.schedules.firing import fire_due, schedule
@@ -23,7 +23,7 @@ from tests.simulation.request import must
 from tests.simulation.world import Process, Sleep, Strand, World
 
 SETTINGS = Settings(namespace="simulation")
-LAYOUT = Layout(SETTINGS)
+LAYOUT = Operations(SETTINGS)
 BASE = LAYOUT.bases[0]
 QUEUES = ("a", "b")
 

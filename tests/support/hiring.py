@@ -12,7 +12,7 @@ def have_pool(store):
     """Have a pool be so."""
 
     async def have_pool(**how):
-        await store.follow(pools.put(store.layout.bases, POOL.model_copy(update=how)))
+        await store.follow(pools.put(store.operations.bases, POOL.model_copy(update=how)))
 
     return have_pool
 
@@ -38,7 +38,7 @@ def look(store):
     """The pool as it stands, with its sum."""
 
     async def look():
-        (found,) = await store.follow(pools.look_at_all(store.layout.bases, "p"))
+        (found,) = await store.follow(pools.look_at_all(store.operations.bases, "p"))
         return found
 
     return look

@@ -16,7 +16,7 @@ def put(store):
 
     async def put(**how):
         usual = Pool(name="p", queues=("q",), linger=0.0, max=5)
-        await store.follow(pools.put(store.layout.bases, usual.model_copy(update=how)))
+        await store.follow(pools.put(store.operations.bases, usual.model_copy(update=how)))
 
     return put
 

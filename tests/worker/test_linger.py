@@ -131,7 +131,7 @@ async def test_between_the_answer_and_its_end_nothing_is_claimed(store, start_wo
     assert [how for name, how in after if name == "claim" and how["n"]] == []
     assert (summary.dismissed, summary.completed) == (True, 0)
     assert (await Client(store=store).get(left[0].id)).state is State.QUEUED
-    (pool,) = await store.follow(pools.look_at_all(store.layout.bases))
+    (pool,) = await store.follow(pools.look_at_all(store.operations.bases))
     assert (pool.sum.crew, pool.sum.owed) == (0, 1)
 
 

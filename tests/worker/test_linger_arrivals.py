@@ -22,11 +22,11 @@ ONE_BACKEND = True
 
 async def test_one_that_was_summoned_arrives_and_is_waited_for_no_more(store, start_worker, put, raw, base):
     await put(min=1)
-    found = await store.follow(pools.ask(store.layout.bases, "p", ["q"], summons="s" * 22, n=5))
+    found = await store.follow(pools.ask(store.operations.bases, "p", ["q"], summons="s" * 22, n=5))
     assert found.given == 1
     worker, _, watched = start_worker(summons="s" * 22 + ".1")
     await until(lambda: watched.count("claim") > 0)
-    (pool,) = await store.follow(pools.look_at_all(store.layout.bases))
+    (pool,) = await store.follow(pools.look_at_all(store.operations.bases))
     assert (crew(raw, base), pool.arrived, pool.sum.summoned, pool.sum.owed) == ([worker.name], 1, 0, 0)
 
 
@@ -45,7 +45,7 @@ async def test_one_for_whom_nobody_waits_any_more_takes_nothing_and_goes(store, 
 async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_worker, put, gate, monkeypatch):
     monkeypatch.setattr(heartbeat, "SEEN", 0.0)
     await put(min=2)
-    await store.follow(pools.ask(store.layout.bases, "p", ["q"], summons="s" * 22, n=5))
+    await store.follow(pools.ask(store.operations.bases, "p", ["q"], summons="s" * 22, n=5))
     await store.submit([gated.job()])
     events = []
     both = [
@@ -58,7 +58,7 @@ async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_wor
         for n in (1, 2)
     ]
     await until(gate["started"].is_set)
-    await store.follow(pools.remove(store.layout.bases, "p"))
+    await store.follow(pools.remove(store.operations.bases, "p"))
     await until(lambda: events.count("draining") == 2)
     (left,) = await store.submit([quick.job()])
     await until(lambda: any(running.done() for _, running, _ in both))

@@ -27,7 +27,7 @@ async def called(stage):
     )
     summoner = Summoner(store, {"process": invoker})
     await store.prepare()
-    await store.follow(pools.put(store.layout.bases, POOL))
+    await store.follow(pools.put(store.operations.bases, POOL))
     yield store, summoner, invoker
     await summoner.aclose()
     await store.aclose()

@@ -42,7 +42,7 @@ async def test_a_killed_worker_is_replaced_and_all_are_gone_when_nothing_is_left
     client, who = Client(store=store), Summoner(store, {"process": invoker})
     store.nudge = who.nudge
     pool = Pool(name="p", queues=("default",), invoker="process", max=1, slots=2, linger=0.2)
-    await store.follow(pools.put(store.layout.bases, pool))
+    await store.follow(pools.put(store.operations.bases, pool))
     (held,) = await store.submit([tasks.waits_until_cancelled.job()])
 
     async def running():
@@ -55,7 +55,7 @@ async def test_a_killed_worker_is_replaced_and_all_are_gone_when_nothing_is_left
     (name,) = raw.zrange(keys.crew(base, "p"), 0, -1)
     for key, of in ((keys.crew(base, "p"), name), (keys.structure(base, "running"), held.id)):
         raw.zincrby(key, -60_000, of)  # a minute later
-    assert (await store.follow(store.layout.reap("tick"))).ended == 1
+    assert (await store.follow(store.operations.reap("tick"))).ended == 1
     assert (await who.summon()).summoned == 1
 
     async def taken_over():
@@ -71,7 +71,7 @@ async def test_a_killed_worker_is_replaced_and_all_are_gone_when_nothing_is_left
         return not invoker.processes and not raw.zrange(keys.crew(base, "p"), 0, -1)
 
     await until(all_gone)
-    found = await store.follow(pools.get(store.layout.bases, "p"))
+    found = await store.follow(pools.get(store.operations.bases, "p"))
     assert (found.summoned, found.arrived, found.failures) == (2, 2, 0)
     assert not is_alive(killed.pid)
     await who.aclose()

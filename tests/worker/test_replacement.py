@@ -78,7 +78,7 @@ class Show:
 
     @property
     def bases(self):
-        return self.store.layout.bases
+        return self.store.operations.bases
 
     def at_work(self):
         """The workers that have come, live, and are not frozen."""
@@ -133,7 +133,7 @@ class Show:
             await asyncio.sleep(self.random.uniform(0.5, 2))
 
     async def is_empty(self):
-        (stats,) = await self.store.follow(self.store.layout.stats())
+        (stats,) = await self.store.follow(self.store.operations.stats())
         return not sum(stats.states[state] for state in ("queued", "running", "scheduled"))
 
     def thaw(self):

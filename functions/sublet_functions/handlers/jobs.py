@@ -15,15 +15,15 @@ async def get_job(call: Call[Nothing, WaitQuery]) -> Reply:
     job_id, store = call.words["id"], call.store
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
         raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
-    return json_reply(await store.follow(store.layout.get(job_id)))
+    return json_reply(await store.follow(store.operations.get(job_id)))
 
 
 async def list_jobs(call: Call[Nothing, ListQuery]) -> Reply:
     """Jobs by state, queue and task; finished ones newest first. Looks at 1,000 a page at most."""
-    asked, layout = call.query, call.store.layout
+    asked, operations = call.query, call.store.operations
     with telling("query", "cursor"):
         page = await call.store.follow(
-            layout.list_jobs(asked.state, asked.queue, asked.task, asked.limit, opened(asked.cursor))
+            operations.list_jobs(asked.state, asked.queue, asked.task, asked.limit, opened(asked.cursor))
         )
     cursor = sealed(page.cursor)
     headers = {}

@@ -11,18 +11,18 @@ from sublet_functions.schemas.query import Nothing
 
 async def list_pools(call: Call[Nothing, Nothing]) -> Reply:
     """All pools, each with the sum behind its number of workers. Nothing is summoned by looking."""
-    found = await call.store.follow(pools.look_at_all(call.store.layout.bases))
+    found = await call.store.follow(pools.look_at_all(call.store.operations.bases))
     return json_reply({"pools": [pool.shown for pool in found]})
 
 
 async def get_pool(call: Call[Nothing, Nothing]) -> Reply:
     """One pool, with its sum: autoscalers may read `sum.wanted`."""
-    return json_reply(await _found(call.store.layout.bases, call))
+    return json_reply(await _found(call.store.operations.bases, call))
 
 
 async def put_pool(call: Call[PoolWish, Nothing]) -> Reply:
     """Have a pool be like this, whether it is there or not. The same again changes nothing."""
-    said, bases = call.body, call.store.layout.bases
+    said, bases = call.body, call.store.operations.bases
     wish = Pool(name=call.words["name"], **said.model_dump(exclude={"revision"}))
     with telling("body"):
         answer = await call.store.follow(pools.put(bases, wish, said.revision))
@@ -31,7 +31,7 @@ async def put_pool(call: Call[PoolWish, Nothing]) -> Reply:
 
 async def delete_pool(call: Call[Nothing, Nothing]) -> Reply:
     """Summon nobody for it any more; those that were summoned finish what they run, and go. Gone already: nothing happens."""
-    await call.store.follow(pools.remove(call.store.layout.bases, call.words["name"]))
+    await call.store.follow(pools.remove(call.store.operations.bases, call.words["name"]))
     return Reply(204)
 
 

@@ -9,5 +9,5 @@ from sublet_functions.schemas.requests import Order
 async def promote(call: Call[Order, Nothing]) -> Reply:
     """Queue a scheduled job now, whatever it was waiting for."""
     job_id = call.words["id"]
-    state = await call.store.follow(call.store.layout.promote(job_id, call.body.revision))
+    state = await call.store.follow(call.store.operations.promote(job_id, call.body.revision))
     return json_reply({"id": job_id, "state": state})

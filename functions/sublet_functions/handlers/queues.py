@@ -10,8 +10,8 @@ from sublet_functions.schemas.requests import QueueChange
 
 async def list_queues(call: Call[Nothing, PageQuery]) -> Reply:
     """The queues that ever had a job or a setting, by name."""
-    asked, layout = call.query, call.store.layout
-    found = await call.store.follow(layout.queues(opened(asked.cursor) or "", asked.limit))
+    asked, operations = call.query, call.store.operations
+    found = await call.store.follow(operations.queues(opened(asked.cursor) or "", asked.limit))
     cursor = sealed(found[-1].name) if len(found) == asked.limit else None
     headers = {"Link": f'</queues?limit={asked.limit}&cursor={cursor}>; rel="next"'} if cursor else {}
     return json_reply({"queues": found, "cursor": cursor}, headers=headers)
@@ -19,7 +19,7 @@ async def list_queues(call: Call[Nothing, PageQuery]) -> Reply:
 
 async def get_queue(call: Call[Nothing, Nothing]) -> Reply:
     """One queue, known or not; `*` has the settings of the whole namespace."""
-    return json_reply(await call.store.follow(call.store.layout.queue(call.words["queue"])))
+    return json_reply(await call.store.follow(call.store.operations.queue(call.words["queue"])))
 
 
 async def change_queue(call: Call[QueueChange, Nothing]) -> Reply:
@@ -31,13 +31,13 @@ async def change_queue(call: Call[QueueChange, Nothing]) -> Reply:
             "name the queue: they are paused one by one",
             errors=[fault("not for *", "body", "paused")],
         )
-    seen = await store.follow(store.layout.queue(name))
+    seen = await store.follow(store.operations.queue(name))
     limits = {
         kind: most for kind, most in change.limits.items() if name == "*" or seen.limits.get(kind) != most
     }
     if limits:
         with telling("body", "limits"):
-            await store.follow(store.layout.configure(name, **limits))
+            await store.follow(store.operations.configure(name, **limits))
     if change.paused not in (None, seen.paused_at is not None):
-        await store.follow(store.layout.pause(name) if change.paused else store.layout.resume(name))
-    return json_reply(await store.follow(store.layout.queue(name)))
+        await store.follow(store.operations.pause(name) if change.paused else store.operations.resume(name))
+    return json_reply(await store.follow(store.operations.queue(name)))

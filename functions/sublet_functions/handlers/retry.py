@@ -9,5 +9,5 @@ from sublet_functions.schemas.requests import Order
 async def retry(call: Call[Order, Nothing]) -> Reply:
     """Revive a dead or cancelled job, with all its tries."""
     job_id = call.words["id"]
-    state = await call.store.follow(call.store.layout.retry(job_id, call.body.revision))
+    state = await call.store.follow(call.store.operations.retry(job_id, call.body.revision))
     return json_reply({"id": job_id, "state": state})

@@ -21,7 +21,7 @@ async def list_schedules(call: Call[Nothing, PageQuery]) -> Reply:
     """The schedules, by name, without their payloads."""
     asked = call.query
     found = await call.store.follow(
-        operations.page(call.store.layout, opened(asked.cursor) or "", asked.limit)
+        operations.page(call.store.operations, opened(asked.cursor) or "", asked.limit)
     )
     cursor = sealed(found.cursor)
     headers = {"Link": f'</schedules?limit={asked.limit}&cursor={cursor}>; rel="next"'} if cursor else {}
@@ -43,28 +43,28 @@ async def put_schedule(call: Call[NewSchedule, Nothing]) -> Reply:
     with telling("path", "name"):
         wanted = new_schedule(call.words["name"], when, said.task, payload, _options(said))
     with telling("body", "end"):  # all else was looked at above
-        answer = await call.store.follow(operations.put(call.store.layout, wanted))
+        answer = await call.store.follow(operations.put(call.store.operations, wanted))
     return await _as_it_stands(call, 201 if answer == "created" else 200)
 
 
 async def remove_schedule(call: Call[Nothing, Nothing]) -> Reply:
     """Have a schedule be no more. Jobs that it has made stay. The same again: nothing happens."""
     with telling("path", "name"):
-        await call.store.follow(operations.remove(call.store.layout, call.words["name"]))
+        await call.store.follow(operations.remove(call.store.operations, call.words["name"]))
     return Reply(204)
 
 
 async def pause_schedule(call: Call[Nothing, Nothing]) -> Reply:
     """Make no more jobs of a schedule until it is resumed."""
     with telling("path", "name"):
-        await call.store.follow(operations.pause(call.store.layout, call.words["name"]))
+        await call.store.follow(operations.pause(call.store.operations, call.words["name"]))
     return await _as_it_stands(call)
 
 
 async def resume_schedule(call: Call[Nothing, Nothing]) -> Reply:
     """Go on with a schedule, from now on: slots that came meanwhile are none."""
     with telling("path", "name"):
-        await call.store.follow(operations.resume(call.store.layout, call.words["name"]))
+        await call.store.follow(operations.resume(call.store.operations, call.words["name"]))
     return await _as_it_stands(call)
 
 
@@ -77,12 +77,13 @@ async def run_schedule(call: Call[RunNow, Nothing]) -> Reply:
             "give an id or an Idempotency-Key, not both",
             errors=[fault("beside an Idempotency-Key", "body", "id")],
         )
-    layout = call.store.layout
     digest = f"digest={hashlib.sha256(f'run {name}'.encode()).hexdigest()[:32]}" if key is not None else ""
     with telling("path", "name"):
-        found = await call.store.follow(operations.find(layout, name))
+        found = await call.store.follow(operations.find(call.store.operations, name))
     with telling("body", "id"):
-        job = operations.job_of(layout, found, own if key is None else keyed_id(call, key), digest)
+        job = operations.job_of(
+            call.store.operations, found, own if key is None else keyed_id(call, key), digest
+        )
     (answer,) = await call.store.submit([job])
     replayed = key is not None and not answer.created and await is_the_same(call, job)
     headers = {"Location": f"/jobs/{answer.id}"} | ({"Idempotent-Replayed": "true"} if replayed else {})
@@ -92,7 +93,7 @@ async def run_schedule(call: Call[RunNow, Nothing]) -> Reply:
 async def _as_it_stands(call: Call[Any, Any], status: int = 200) -> Reply:
     with telling("path", "name"):
         return json_reply(
-            await call.store.follow(operations.get(call.store.layout, call.words["name"])), status
+            await call.store.follow(operations.get(call.store.operations, call.words["name"])), status
         )
 
 

@@ -78,7 +78,7 @@ async def stats(call: Call[Nothing, StatsQuery]) -> Reply:
     For KEDA: `metrics-api` with `valueLocation: ready`. It does a share of the upkeep first: who asks may be the only one left to
     see that a delay is over, or that a worker is dead.
     """
-    await call.store.follow(call.store.layout.see_to("stats"))
+    await call.store.follow(call.store.operations.see_to("stats"))
     names = tuple(dict.fromkeys(call.query.queue))
     found = await look(call.store, names)
     return json_reply(numbered(found, whole=not names))

@@ -20,7 +20,7 @@ async def list_workers(call: Call[Nothing, WorkersQuery]) -> Reply:
     """The workers on the register, at most 1,000: where each runs, what it holds, when it was last heard of."""
     held = call.query.jobs
     return json_reply(
-        {"workers": await call.store.follow(workers.workers(call.store.layout.bases, jobs=held))}
+        {"workers": await call.store.follow(workers.workers(call.store.operations.bases, jobs=held))}
     )
 
 
@@ -48,7 +48,7 @@ async def leave(call: Call[Nothing, LifeQuery]) -> Reply:
 async def retire(call: Call[Retiring, Nothing]) -> Reply:
     """May an idle worker of a pool go? If so it counts no more from this moment, and must take nothing more."""
     name, said = call.words["name"], call.body
-    bases = call.store.layout.bases
+    bases = call.store.operations.bases
     if not await _own(call, name, said.life):  # another has come by its name
         return json_reply({"leave": True})
     return json_reply({"leave": await call.store.follow(pools.may_leave(bases, said.pool, name))})
@@ -63,7 +63,7 @@ async def reconcile(call: Call[Gone, Nothing]) -> Reply:
 
 async def drain(call: Call[Nothing, Nothing]) -> Reply:
     """Ask a worker to finish and go. It hears of it at its next sign of life."""
-    await call.store.follow(call.store.layout.drain(call.words["name"]))
+    await call.store.follow(call.store.operations.drain(call.words["name"]))
     return json_reply({"drain": True}, 202)
 
 
@@ -78,7 +78,7 @@ async def _own(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo |
             f"{name} is the name of another token: only that one may speak for a worker of this name",
         )
     try:
-        worker = await call.store.follow(workers.worker(call.store.layout.bases, name))
+        worker = await call.store.follow(workers.worker(call.store.operations.bases, name))
     except NotFound:
         return None
     if worker.about.get("principal") != call.who.name and not admin:

@@ -16,7 +16,7 @@ def hold_leases(stage: Stage, many: int, lease: float) -> int:
     jobs = [labour.job() for _ in range(many)]
     for job in stage.client.submit_all(jobs):
         stage.pen.write("acked", job.id)
-    base, held = stage.client.layout.of_queue(jobs[0].queue), 0
+    base, held = stage.client.operations.of_queue(jobs[0].queue), 0
     while held < many:
         claim = verbs.claim(
             base, claim_id=secrets.token_urlsafe(16), worker="nobody", lease=lease, n=100, queues=QUEUES
@@ -28,7 +28,7 @@ def hold_leases(stage: Stage, many: int, lease: float) -> int:
 def overdue(stage: Stage) -> int:
     """How many leases have ended that nobody has given on."""
     now = round(stage.client.transport.run(server_info.clock()).timestamp() * 1000)
-    return stage.client.transport.run(reads.overdue(stage.client.layout.bases[0], now))[0]
+    return stage.client.transport.run(reads.overdue(stage.client.operations.bases[0], now))[0]
 
 
 def reap_all(stage: Stage) -> int:

@@ -22,7 +22,7 @@ def jobs_of(client: SyncClient, ids: Iterable[str]) -> dict[str, Job]:
     """Those of these jobs that are there, by id."""
     by_base: dict[str, list[str]] = defaultdict(list)
     for job_id in ids:
-        by_base[client.layout.of_id(job_id)].append(job_id)
+        by_base[client.operations.of_id(job_id)].append(job_id)
     found: dict[str, Job] = {}
     for base, own in by_base.items():
         for i in range(0, len(own), CALL):
@@ -47,9 +47,9 @@ def _get_all(base: str, ids: Sequence[str]) -> Call[dict[str, Job]]:
 
 def disagreements(client: SyncClient) -> list[str]:
     """What is stored and does not agree with itself, in words; nothing is changed."""
-    seen = follow_sync(client.transport.run, audit(client.layout.bases))
+    seen = follow_sync(client.transport.run, audit(client.operations.bases))
     wrong = [f"{fault.name}: {fault.words}" for fault in seen.faults]
-    for base in client.layout.bases:
+    for base in client.operations.bases:
         counted = follow_sync(client.transport.run, recount(base, "look"))
         wrong += [f"{name}: {words}" for name, words in counted.found]
     return wrong

@@ -59,7 +59,7 @@ class Producer:
 
     def _job(self, n: int) -> Submission:
         made = labour.job(seconds=self._seconds, fails=n % FAILING == 0)
-        return app.layout.submission(
+        return app.operations.submission(
             made.task, made.payload, QUEUES[n % len(QUEUES)], made.rules, f"{self._name}.{n}"
         )
 

@@ -113,7 +113,7 @@ def _verdict(findings: list[Finding]) -> str:
 def _gather(client: SyncClient) -> Facts:
     """Ask the servers everything once. Their clocks must answer; what else they do not say is None."""
     asked = _Asked(client)
-    layout, bases = client.layout, client.layout.bases
+    operations, bases = client.operations, client.operations.bases
     nodes = [_node(asked, place, base) for place, base in _places(client).items()]
     now = client.transport.run(server_info.clock())
     names = [asked.ask(reads.queues(base)) for base in bases]
@@ -122,7 +122,7 @@ def _gather(client: SyncClient) -> Facts:
     workers = asked.follow(roster.workers(bases, jobs=False))
     first = nodes[0]._asdict() | {"node": ""} if len(nodes) == 1 else nodes[0]._asdict()
     return Facts(
-        settings=layout.settings,
+        settings=operations.settings,
         now=now,
         **first,
         nodes=tuple(nodes) if len(nodes) > 1 else (),
@@ -171,7 +171,7 @@ class _Asked:
 
 def _places(client: SyncClient) -> dict[str, str]:
     """The servers that the namespace is on, by address, each with a partition that is there. Raises Unavailable."""
-    transport, bases = client.transport, client.layout.bases
+    transport, bases = client.transport, client.operations.bases
     if not isinstance(transport, SyncRoutes):
         return {"": bases[0]}
     return dict(sorted((transport.place(base), base) for base in bases))
@@ -215,7 +215,7 @@ def _on(base: str, call: Call[T]) -> Call[T]:
 
 def _foreign(asked: _Asked, names: list[list[str] | None]) -> list[str] | None:
     """The keys that are of a wrong type; None where it cannot be seen."""
-    bases = asked.client.layout.bases
+    bases = asked.client.operations.bases
     found = [
         asked.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
     ]
@@ -230,7 +230,7 @@ def _upkeep(sums: Stats | None) -> tuple[datetime, str] | None:
 def _overdue(asked: _Asked, now: datetime) -> tuple[int, float] | None:
     """How much is overdue, and for how many seconds at most; None where it cannot be read."""
     until = round((now.timestamp() - OVERDUE) * 1000)
-    found = [asked.ask(reads.overdue(base, until)) for base in asked.client.layout.bases]
+    found = [asked.ask(reads.overdue(base, until)) for base in asked.client.operations.bases]
     if None in found:
         return None
     since = [each[1] for each in found if each and each[1]]

@@ -43,11 +43,11 @@ def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str,
 def _find(client: SyncClient, job_id: str) -> Job:
     """The job. Raises NotFound, with the id that was meant if only the partition in front of it is missing."""
     try:
-        return look(client, client.layout.get(job_id))
+        return look(client, client.operations.get(job_id))
     except NotFound as error:
-        for partition in range(len(client.layout.bases)):
+        for partition in range(len(client.operations.bases)):
             try:
-                found = look(client, client.layout.get(f"{partition}-{job_id}"[:64]))
+                found = look(client, client.operations.get(f"{partition}-{job_id}"[:64]))
             except NotFound:
                 continue
             raise NotFound(f"no job {job_id}; did you mean {found.id}?") from None
@@ -59,7 +59,7 @@ def list_jobs(args: Namespace) -> int:
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
         page = look(
-            client, client.layout.list_jobs(state, args.queue, args.task, args.limit, args.cursor), args
+            client, client.operations.list_jobs(state, args.queue, args.task, args.limit, args.cursor), args
         )
         if args.json:
             document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
@@ -91,7 +91,7 @@ def _when(job: Job, now: datetime) -> str:
 
 
 def _why(client: SyncClient, queue: str | None) -> str:
-    known = [each.name for each in look(client, client.layout.queues())] if queue else []
+    known = [each.name for each in look(client, client.operations.queues())] if queue else []
     return f": there is no queue {queue}{instead(queue, known)}" if queue and queue not in known else ""
 
 
@@ -106,7 +106,7 @@ def _again(args: Namespace) -> str:
 def queues(args: Namespace) -> int:
     """All queues."""
     with client_of(settings_of(args)) as client:
-        found, now = look(client, client.layout.queues(), args), clock(client)
+        found, now = look(client, client.operations.queues(), args), clock(client)
     if args.json:
         document([queue.model_dump(mode="json") for queue in found])
     elif found:
@@ -128,7 +128,7 @@ def _line(queue: Queue, now: datetime) -> list[Cell | str]:
 def stats(args: Namespace) -> int:
     """The namespace in numbers."""
     with client_of(settings_of(args)) as client:
-        found = look(client, client.layout.stats(), args)
+        found = look(client, client.operations.stats(), args)
         now = clock(client)
     sums = total(found)
     if args.json:

@@ -49,7 +49,7 @@ def show_pools(args: Namespace) -> int:
             return _remove(client, names, args.json)
         if verb == "show":
             return _show(client, names[0], args.json)
-        found, now = look(client, pools.look_at_all(client.layout.bases), args), clock(client)
+        found, now = look(client, pools.look_at_all(client.operations.bases), args), clock(client)
     if args.json:
         document([_as_json(pool) for pool in found])
     elif found:
@@ -94,9 +94,9 @@ def _show(client: SyncClient, name: str, as_json: bool) -> int:
 def _look(client: SyncClient, name: str = "") -> list[Pool]:
     """The pool of this name, or all. Raises NotFound, with the name that was probably meant."""
     try:
-        return look(client, pools.look_at_all(client.layout.bases, name))
+        return look(client, pools.look_at_all(client.operations.bases, name))
     except NotFound as error:
-        known = [pool.name for pool in look(client, pools.known(client.layout.bases))]
+        known = [pool.name for pool in look(client, pools.known(client.operations.bases))]
         raise NotFound(f"{error}{_near(name, known)}") from None
 
 
@@ -145,7 +145,7 @@ def _put(client: SyncClient, before: Pool, said: dict[str, Any]) -> tuple[str, P
         raise Invalid(f"--target is missing: {TARGETS[wish.invoker]}")
     if (wish.words, wish.target) == (before.words, before.target) and before.revision:
         return "unchanged", wish
-    return client.follow(pools.put(client.layout.bases, wish, before.revision)), wish
+    return client.follow(pools.put(client.operations.bases, wish, before.revision)), wish
 
 
 def _settings(pool: Pool) -> str:
@@ -158,11 +158,13 @@ def _settings(pool: Pool) -> str:
 
 def _remove(client: SyncClient, names: list[str], as_json: bool) -> int:
     """Remove pools, and say each answer. 1 if one was not there."""
-    known = [pool.name for pool in look(client, pools.known(client.layout.bases))]
+    known = [pool.name for pool in look(client, pools.known(client.operations.bases))]
     answers: list[dict[str, Any]] = []
     for name in dict.fromkeys(names):
         if name in known:
-            answers.append({"pool": name, "answer": client.follow(pools.remove(client.layout.bases, name))})
+            answers.append(
+                {"pool": name, "answer": client.follow(pools.remove(client.operations.bases, name))}
+            )
         else:
             answers.append(
                 {"pool": name, "error": "NOT_FOUND", "message": f"no pool {name[:130]}{_near(name, known)}"}
@@ -185,7 +187,9 @@ def _answer(answer: dict[str, Any]) -> Cell:
 def _found(client: SyncClient, name: str) -> Pool | None:
     if not keys.is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-    return next((pool for pool in look(client, pools.known(client.layout.bases)) if pool.name == name), None)
+    return next(
+        (pool for pool in look(client, pools.known(client.operations.bases)) if pool.name == name), None
+    )
 
 
 def scale(args: Namespace) -> int:

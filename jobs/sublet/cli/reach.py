@@ -15,7 +15,7 @@ from sublet.protocol import reads, server_info
 
 def reach(client: SyncClient) -> list[Finding]:
     """A finding for each node that has a partition, or that the URL names; none where no node answers, or it is no cluster."""
-    settings = client.layout.settings
+    settings = client.operations.settings
     many = Many.read(settings.redis_url)
     if not isinstance(client.transport, SyncRoutes) or many is None or many.kind != "cluster":
         return []
@@ -29,7 +29,7 @@ def reach(client: SyncClient) -> list[Finding]:
 def _places(client: SyncClient, routes: SyncRoutes, many: Many) -> dict[str, list[str]]:
     """The nodes, by address, each with the partitions that are on it; under no address those that no node has."""
     on: dict[str, list[str]] = {}
-    for base in client.layout.bases:
+    for base in client.operations.bases:
         place = ""
         with suppress(Unavailable):
             place = routes.place(base)

@@ -55,14 +55,16 @@ class Kind(NamedTuple):
 def mend(args: Namespace) -> int:
     """Repair a namespace, and say what was done. 1 if something is left. Raises JobsError where there is none, Unavailable."""
     with client_of(settings_of(args)) as client:
-        seen, mended = look(client, repair(client.layout.bases, _progress))
+        seen, mended = look(client, repair(client.operations.bases, _progress))
         counted = [*_recounted(client)]
         _clear()
         if not (
-            mended or counted or any(client.transport.run(reads.layout(base)) for base in client.layout.bases)
+            mended
+            or counted
+            or any(client.transport.run(reads.layout(base)) for base in client.operations.bases)
         ):
             raise JobsError(
-                f"there is no namespace {client.layout.settings.namespace}: nothing was looked at"
+                f"there is no namespace {client.operations.settings.namespace}: nothing was looked at"
             )
     done = [each for each in _kinds([*mended, *counted]) if each.kind in MENDED]
     left = _kinds([*seen.faults, *(fault for fault in counted if fault.words in LEFT)])
@@ -82,7 +84,7 @@ def mend(args: Namespace) -> int:
 
 def _recounted(client: SyncClient) -> Iterator[Fault]:
     """What was wrong with the backlogs, or why that cannot be told."""
-    for base in client.layout.bases:
+    for base in client.operations.bases:
         try:
             if not client.transport.run(reads.layout(base)):
                 continue

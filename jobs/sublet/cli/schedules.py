@@ -49,7 +49,7 @@ def _list(args: Namespace, words: Sequence[str]) -> int:
     _only(words, 0, "list")
     limit, after = getattr(args, "limit", 100), getattr(args, "cursor", "")
     with client_of(settings_of(args)) as client:
-        found, cursor = look(client, operations.page(client.layout, after, limit), args)
+        found, cursor = look(client, operations.page(client.operations, after, limit), args)
         now = clock(client)
     if args.json:
         document({"schedules": [_as_json(one, "payload", "upcoming") for one in found], "cursor": cursor})
@@ -87,13 +87,13 @@ def _find(client: SyncClient, name: str) -> Schedule:
     """The schedule. Raises NotFound, with the name that was probably meant."""
     check_name(name)
     try:
-        return look(client, operations.get(client.layout, name))
+        return look(client, operations.get(client.operations, name))
     except NotFound as error:
         raise _unknown(client, name, error) from None
 
 
 def _unknown(client: SyncClient, name: str, error: NotFound) -> NotFound:
-    known = [known for known, _ in look(client, operations.known(client.layout))]
+    known = [known for known, _ in look(client, operations.known(client.operations))]
     near = instead(name, known) or (f"; {program()} schedules lists them" if known else ": there are none")
     return NotFound(f"{error}{near}")
 
@@ -119,7 +119,7 @@ def _add(args: Namespace, words: Sequence[str]) -> int:
     when = _when(args)
     wanted = new_schedule(check_name(name), when, task, payload, options)
     with client_of(settings_for(args, app)) as client:
-        answer = client.follow(operations.put(client.layout, wanted))
+        answer = client.follow(operations.put(client.operations, wanted))
         found, now = _find(client, name), clock(client)
     if args.json:
         document({"answer": answer, "schedule": _as_json(found)})
@@ -147,7 +147,7 @@ def _when(args: Namespace) -> Recurrence:
 def _remove(args: Namespace, words: Sequence[str]) -> int:
     def remove(client: SyncClient, name: str) -> dict[str, Any]:
         look(
-            client, operations.find(client.layout, name)
+            client, operations.find(client.operations, name)
         )  # an unknown one is told of: it may be typed wrongly
         client.schedules.remove(name)
         return {"answer": "removed"}
@@ -189,7 +189,7 @@ def _each(
     with client_of(settings_of(args)) as client:
         for name in dict.fromkeys(names):
             try:
-                look(client, operations.find(client.layout, name))
+                look(client, operations.find(client.operations, name))
                 answers.append({"schedule": name} | ask(client, name))
             except Refused as error:
                 words = _unknown(client, name, error) if isinstance(error, NotFound) else error
@@ -220,7 +220,9 @@ def _sync(args: Namespace, words: Sequence[str]) -> int:
     with client_of(settings_for(args, app)) as client:
         done = client.sync(app, target_of(place), remove=hasattr(args, "remove"))
         may_end = any(wanted.recurrence.end for wanted in app.schedules.all())
-        shown = look(client, operations.page(client.layout)).schedules if may_end and not args.json else []
+        shown = (
+            look(client, operations.page(client.operations)).schedules if may_end and not args.json else []
+        )
         ended = {one.name for one in shown if one.state == "ended"}
     if args.json:
         document([one._asdict() for one in done])

@@ -46,8 +46,8 @@ def _each(verb: str, args: Namespace) -> int:
     kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
     with client_of(settings_of(args)) as client:
         for name in names:  # a name that cannot be stops us before anything is done
-            (client.layout.check_queue if kind == "queue" else client.layout.of_id)(name)
-        follow_sync(client.transport.run, client.layout.agree())
+            (client.operations.check_queue if kind == "queue" else client.operations.of_id)(name)
+        follow_sync(client.transport.run, client.operations.agree())
         answers = [_ask(client, verb, kind, name) for name in names]
     if args.json:
         document([{name: said for name, said in answer.items() if name != "near"} for answer in answers])
@@ -57,7 +57,7 @@ def _each(verb: str, args: Namespace) -> int:
 
 
 def _ask(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
-    plan = getattr(client.layout, verb)(name)
+    plan = getattr(client.operations, verb)(name)
     try:
         known = [queue.name for queue in client.queues()] if kind == "queue" else [name]
         answer: str = client.follow(plan) if kind == "queue" else follow_sync(client.transport.run, plan)
@@ -89,7 +89,7 @@ def configure(args: Namespace) -> int:
     with client_of(settings_of(args)) as client:
         if limits:
             client.configure(args.queue, **limits)
-        held = look(client, client.layout.queue(args.queue))
+        held = look(client, client.operations.queue(args.queue))
     if args.json:
         document({"queue": held.name, "limits": held.limits})
     else:

@@ -13,7 +13,7 @@ from sublet.cli.session import client_of, settings_for
 from sublet.client.client import SyncClient
 from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit
 from sublet.model import State, Submission, Submitted
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.near import instead
 from sublet.protocol.payload import payload_of
@@ -77,7 +77,7 @@ def submit(args: Namespace) -> int:
     payload = payload_of(text_of(args.payload))
     options = (checked_options(app, args.app, args.task, payload) if app else Options()).but(**_given(args))
     job_id: str | None = getattr(args, "id", None)
-    job = Layout(settings).submission(
+    job = Operations(settings).submission(
         args.task, payload, options.queue, options.rules(), job_id, options.durability
     )
     with client_of(settings) as client:

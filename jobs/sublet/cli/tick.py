@@ -48,7 +48,7 @@ def _tell_uncalled(client: SyncClient, told: set[str]) -> None:
     from sublet.scaling.sync_summoner import uncalled  # what it takes is slow to import
 
     try:
-        found = uncalled(client.layout.settings, client.transport)
+        found = uncalled(client.operations.settings, client.transport)
     except JobsError:  # the round is done; the next one asks again
         return
     for pool in found:

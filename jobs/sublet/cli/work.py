@@ -173,7 +173,7 @@ def _unknown(app: App, queues: list[str]) -> str:
         if not queues:
             return ""
         try:
-            known = {*app.queues(), *(queue.name for queue in look(client, client.layout.queues()))}
+            known = {*app.queues(), *(queue.name for queue in look(client, client.operations.queues()))}
         except Forbidden:  # who may only work may not ask for that
             return ""
     return "; ".join(
@@ -186,7 +186,7 @@ def _unknown(app: App, queues: list[str]) -> str:
 def _unknown_pool(app: App, name: str) -> str:
     """What to say of a pool that is not there: its name may be typed wrongly. Empty for one that is."""
     with client_of(app.settings) as client:
-        known = {pool.name for pool in look(client, pools.known(client.layout.bases))}
+        known = {pool.name for pool in look(client, pools.known(client.operations.bases))}
     return (
         ""
         if name in known

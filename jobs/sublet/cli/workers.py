@@ -36,7 +36,7 @@ def workers(args: Namespace) -> int:
     if verb and not names:
         raise Invalid(f"NAME is missing: which worker is to finish and go? {program()} workers shows them")
     with client_of(settings_of(args)) as client:
-        found = look(client, client.layout.workers(), None if verb else args)
+        found = look(client, client.operations.workers(), None if verb else args)
         if verb:
             return _drain(client, found, [_meant(name, found) for name in names], args.json)
         now = clock(client)
@@ -149,7 +149,7 @@ def _ask(client: SyncClient, known: list[WorkerInfo], name: str) -> dict[str, An
         )
         return {"worker": name, "error": "NOT_FOUND", "message": f"no worker {name}{near}"}
     try:
-        return {"worker": name, "answer": follow_sync(client.transport.run, client.layout.drain(name))}
+        return {"worker": name, "answer": follow_sync(client.transport.run, client.operations.drain(name))}
     except Refused as error:
         return {"worker": name, "error": error.code, "message": str(error)}
 

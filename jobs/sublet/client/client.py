@@ -22,7 +22,7 @@ from sublet.model import (
     Submitted,
     WorkerInfo,
 )
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
 from sublet.protocol.reads import attempt_from
@@ -88,7 +88,7 @@ class Client:
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> Handle[Any]:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
-        job = self.store.layout.submission(
+        job = self.store.operations.submission(
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
         (submitted,) = await self.store.submit([job])
@@ -106,58 +106,58 @@ class Client:
 
     async def get(self, job_id: str) -> Job:
         """One job with its story. Raises NotFound."""
-        return await self.store.follow(self.store.layout.get(job_id))
+        return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
         """Jobs by `state`, `queue` and `task`, `limit` a page, from `cursor` on."""
-        return await self.store.follow(self.store.layout.list_jobs(**filters))
+        return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:
         """Call a job off: `cancelled`, or `requested` when it runs. Raises WrongState when it has ended."""
-        return await self.store.follow(self.store.layout.cancel(job_id, revision))
+        return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
     async def retry(self, job_id: str, revision: int | None = None) -> str:
         """Revive a dead or cancelled job with all its tries."""
-        return await self.store.follow(self.store.layout.retry(job_id, revision))
+        return await self.store.follow(self.store.operations.retry(job_id, revision))
 
     async def promote(self, job_id: str, revision: int | None = None) -> str:
         """Queue a scheduled job now."""
-        return await self.store.follow(self.store.layout.promote(job_id, revision))
+        return await self.store.follow(self.store.operations.promote(job_id, revision))
 
     async def pause(self, queue: str) -> str:
         """Hand out no more jobs of a queue; those that run go on, and new ones are taken in."""
-        return await self.store.follow(self.store.layout.pause(queue))
+        return await self.store.follow(self.store.operations.pause(queue))
 
     async def resume(self, queue: str) -> str:
         """Hand out the jobs of a paused queue again."""
-        return await self.store.follow(self.store.layout.resume(queue))
+        return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **limits: int | None) -> str:
         """Set limits: `jobs`, `bytes` of a queue, `completed`, `dead`, `cancelled` (jobs kept) of `*`; None lifts one."""
-        return await self.store.follow(self.store.layout.configure(queue, **limits))
+        return await self.store.follow(self.store.operations.configure(queue, **limits))
 
     async def queue(self, name: str) -> Queue:
         """One queue, known or not, with its limits; `*` has those of the whole namespace."""
-        return await self.store.follow(self.store.layout.queue(name))
+        return await self.store.follow(self.store.operations.queue(name))
 
     async def queues(self) -> list[Queue]:
         """All queues that ever had a job or a setting."""
-        return await self.store.follow(self.store.layout.queues())
+        return await self.store.follow(self.store.operations.queues())
 
     async def workers(self) -> list[WorkerInfo]:
         """All workers on the register, with what they hold; the latest heard of first."""
-        return await self.store.follow(self.store.layout.workers())
+        return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
         """Ask a worker to finish and go. Raises NotFound for one that is not on the register."""
-        return await self.store.follow(self.store.layout.drain(worker))
+        return await self.store.follow(self.store.operations.drain(worker))
 
     @property
     def schedules(self) -> "Schedules":
         """The schedules: put, look, pause, resume, run, remove."""
         from sublet.client.schedules import Schedules  # who has none has no use for the calendar
 
-        return Schedules(self.store.layout, self.store.follow)
+        return Schedules(self.store.operations, self.store.follow)
 
     async def sync(self, app: "App", source: str = "app", *, remove: bool = False) -> "Sequence[Synced]":
         """Have the schedules be as the app declares them; the same again writes nothing (see `Schedules.sync`)."""
@@ -165,7 +165,7 @@ class Client:
 
     async def stats(self) -> list[Stats]:
         """The namespace in numbers, one entry a partition."""
-        return await self.store.follow(self.store.layout.stats())
+        return await self.store.follow(self.store.operations.stats())
 
     async def aclose(self) -> None:
         """Let go of all connections."""
@@ -185,18 +185,18 @@ class SyncClient:
 
     def __init__(self, settings: Settings | None = None, transport: SyncTransport | None = None) -> None:
         self.transport = transport or sync_transport_for(settings or Settings.read())
-        self.layout = Layout(self.transport.settings)
+        self.operations = Operations(self.transport.settings)
         self._summoner = _sync_summoner(self.transport.settings) if self.transport.settings.summon else None
         self._ready = False
 
     def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan of `self.layout`, in a namespace that is made where there is none."""
+        """Carry out a plan of `self.operations`, in a namespace that is made where there is none."""
         self._prepare()
         return follow_sync(self.transport.run, plan)
 
     def _prepare(self) -> None:
         if not self._ready:
-            follow_sync(self.transport.run, self.layout.prepare())
+            follow_sync(self.transport.run, self.operations.prepare())
             self._ready = True
 
     def tend(self, plan: Plan[T]) -> T:
@@ -207,7 +207,7 @@ class SyncClient:
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> SyncHandle[Any]:
         """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
-        job = self.layout.submission(
+        job = self.operations.submission(
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
         (submitted,) = self.submit_all([job])
@@ -217,7 +217,7 @@ class SyncClient:
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit many jobs in few calls; `Task.job(…)` makes them."""
-        stored = self.follow(self.layout.submit(jobs))
+        stored = self.follow(self.operations.submit(jobs))
         if self._summoner:
             self._summoner.nudge([job.queue for job in jobs])
         return stored
@@ -226,63 +226,66 @@ class SyncClient:
         """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
         self._prepare()  # with another number of partitions, a job that lives would not be found
         return outcome(
-            job_id, watch_sync(self.transport, self.layout.of_id(job_id), job_id, timeout), decode, timeout
+            job_id,
+            watch_sync(self.transport, self.operations.of_id(job_id), job_id, timeout),
+            decode,
+            timeout,
         )
 
     def get(self, job_id: str) -> Job:
         """One job with its story. Raises NotFound."""
-        return self.follow(self.layout.get(job_id))
+        return self.follow(self.operations.get(job_id))
 
     def list_jobs(self, **filters: Any) -> Page:
         """Jobs by `state`, `queue` and `task`, `limit` a page, from `cursor` on."""
-        return self.follow(self.layout.list_jobs(**filters))
+        return self.follow(self.operations.list_jobs(**filters))
 
     def cancel(self, job_id: str, revision: int | None = None) -> str:
         """Call a job off: `cancelled`, or `requested` when it runs. Raises WrongState when it has ended."""
-        return self.follow(self.layout.cancel(job_id, revision))
+        return self.follow(self.operations.cancel(job_id, revision))
 
     def retry(self, job_id: str, revision: int | None = None) -> str:
         """Revive a dead or cancelled job with all its tries."""
-        return self.follow(self.layout.retry(job_id, revision))
+        return self.follow(self.operations.retry(job_id, revision))
 
     def promote(self, job_id: str, revision: int | None = None) -> str:
         """Queue a scheduled job now."""
-        return self.follow(self.layout.promote(job_id, revision))
+        return self.follow(self.operations.promote(job_id, revision))
 
     def pause(self, queue: str) -> str:
         """Hand out no more jobs of a queue; those that run go on, and new ones are taken in."""
-        return self.follow(self.layout.pause(queue))
+        return self.follow(self.operations.pause(queue))
 
     def resume(self, queue: str) -> str:
         """Hand out the jobs of a paused queue again."""
-        return self.follow(self.layout.resume(queue))
+        return self.follow(self.operations.resume(queue))
 
     def configure(self, queue: str, **limits: int | None) -> str:
         """Set limits: `jobs`, `bytes` of a queue, `completed`, `dead`, `cancelled` (jobs kept) of `*`; None lifts one."""
-        return self.follow(self.layout.configure(queue, **limits))
+        return self.follow(self.operations.configure(queue, **limits))
 
     def queue(self, name: str) -> Queue:
         """One queue, known or not, with its limits; `*` has those of the whole namespace."""
-        return self.follow(self.layout.queue(name))
+        return self.follow(self.operations.queue(name))
 
     def queues(self) -> list[Queue]:
         """All queues that ever had a job or a setting."""
-        return self.follow(self.layout.queues())
+        return self.follow(self.operations.queues())
 
     def workers(self) -> list[WorkerInfo]:
         """All workers on the register, with what they hold; the latest heard of first."""
-        return self.follow(self.layout.workers())
+        return self.follow(self.operations.workers())
 
     def drain(self, worker: str) -> str:
         """Ask a worker to finish and go. Raises NotFound for one that is not on the register."""
-        return self.follow(self.layout.drain(worker))
+        return self.follow(self.operations.drain(worker))
 
     @property
     def schedules(self) -> "SyncSchedules":
         """The schedules: put, look, pause, resume, run, remove."""
         from sublet.client.schedules import SyncSchedules  # who has none has no use for the calendar
 
-        return SyncSchedules(self.layout, self.follow)
+        return SyncSchedules(self.operations, self.follow)
 
     def sync(self, app: "App", source: str = "app", *, remove: bool = False) -> "Sequence[Synced]":
         """Have the schedules be as the app declares them; the same again writes nothing (see `SyncSchedules.sync`)."""
@@ -290,15 +293,15 @@ class SyncClient:
 
     def stats(self) -> list[Stats]:
         """The namespace in numbers, one entry a partition."""
-        return self.follow(self.layout.stats())
+        return self.follow(self.operations.stats())
 
     def reap(self, by: str) -> Reaped:
         """Do what time has decided: leases that ended go back, jobs that fell due are queued."""
-        return self.follow(self.layout.reap(by))
+        return self.follow(self.operations.reap(by))
 
     def prune(self) -> tuple[int, bool]:
         """Forget what is past its time: jobs forgotten, whether there may be more."""
-        return self.follow(self.layout.prune())
+        return self.follow(self.operations.prune())
 
     def close(self) -> None:
         """Let go of all connections; where workers are to be summoned, that is seen to first."""

@@ -24,7 +24,7 @@ LOOKS = 5
 _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
-class Layout(Intake):
+class Operations(Intake):
     """Where a namespace's jobs live, and the plans over it."""
 
     def check_queue(self, name: str, *others: str) -> None:

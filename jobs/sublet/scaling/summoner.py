@@ -160,7 +160,7 @@ class Summoner:
                 if pool.invoker == "none":  # somebody may scale it by its sum
                     with contextlib.suppress(NotFound, NoNamespace):
                         await self._store.follow(
-                            pools.sample(self._store.layout.bases, pool.name, pool.queues)
+                            pools.sample(self._store.operations.bases, pool.name, pool.queues)
                         )
                 elif len(self._under_way.get(pool.name, ())) < LANES:  # or else we are at it already
                     invoking += [self._start(order) for order in await self._ask(pool)]
@@ -176,7 +176,7 @@ class Summoner:
 
     async def may_leave(self, pool: str, worker: str) -> bool:
         """May a worker of a pool go, which is idle? If so it counts no more from this moment on. Raises Unavailable."""
-        return await self._store.follow(pools.may_leave(self._store.layout.bases, pool, worker))
+        return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))
 
     async def settle(self) -> None:
         """Wait until what was nudged is asked for, and what was handed out is invoked."""
@@ -210,7 +210,7 @@ class Summoner:
 
     async def _know(self) -> None:
         """Read which pools there are."""
-        found = await self._store.follow(pools.known(self._store.layout.bases))
+        found = await self._store.follow(pools.known(self._store.operations.bases))
         self._known = {
             pool.name: pool for pool in found if pool.invoker in self._invokers and self._ours(pool)
         }
@@ -263,7 +263,7 @@ class Summoner:
 
     async def _ask(self, pool: Pool) -> list[Order]:
         try:
-            return await self._store.follow(owed(self._store.layout.bases, pool))
+            return await self._store.follow(owed(self._store.operations.bases, pool))
         except (NotFound, NoNamespace):  # removed by now
             return []
 
@@ -306,7 +306,7 @@ class Summoner:
         words = why.encode("utf-8", "replace")[:WORDS_MAX].decode("utf-8", "ignore")
         try:
             await self._store.run(
-                pools.complain(self._store.layout.bases[0], name, summons=ids[0], n=len(ids), words=words)
+                pools.complain(self._store.operations.bases[0], name, summons=ids[0], n=len(ids), words=words)
             )
         except JobsError as error:  # its summonses expire all the same
             log.debug("pool %s: a failure is not counted: %s", name, error)

@@ -18,7 +18,7 @@ from sublet.connection.settings import Settings
 from sublet.connection.transport import SyncTransport, follow_sync
 from sublet.errors import JobsError, NotFound
 from sublet.operations import pools
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet.scaling.invokers import Invoker, invokers_of, lacking
 from sublet.scaling.summoner import AGAIN, Order, Summoned, Summoner, Troubles, owed
 from sublet.store.store import Store
@@ -50,7 +50,7 @@ def uncalled(
     settings: Settings, transport: SyncTransport, invokers: Invokers = invokers_of
 ) -> list[Uncalled]:
     """The pools that are owed workers by an invoker that is not here. A look: nothing is written. Raises Unavailable."""
-    bases, hired, found = Layout(settings).bases, invokers(), list[Uncalled]()
+    bases, hired, found = Operations(settings).bases, invokers(), list[Uncalled]()
     for pool in follow_sync(transport.run, pools.known(bases)):
         if pool.invoker not in hired:
             with contextlib.suppress(NotFound):  # removed by now
@@ -74,7 +74,7 @@ def summon_once(
     """
     own, hired, troubles = transport or sync_transport_for(settings), invokers(), Troubles()
     try:
-        bases, asked, orders = Layout(settings).bases, 0, list[Order]()
+        bases, asked, orders = Operations(settings).bases, 0, list[Order]()
         for pool in follow_sync(own.run, pools.known(bases)):
             with troubles.of(pool.name), contextlib.suppress(NotFound):  # removed by now
                 if pool.invoker == "none":

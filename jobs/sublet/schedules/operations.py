@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sublet.connection.transport import Plan
 from sublet.errors import Changed, Invalid, NoNamespace, NotFound, Unfit
 from sublet.model import Submission, Submitted
-from sublet.operations.operations import LOOKS, Layout
+from sublet.operations.operations import LOOKS, Operations
 from sublet.protocol import server_info
 from sublet.protocol.reads import SPOILED
 from sublet.protocol.scripts import Call
@@ -60,9 +60,9 @@ class Synced(NamedTuple):
         return self.before is not None and self.answer != "unchanged"
 
 
-def get(layout: Layout, name: str) -> Plan[Schedule]:
+def get(operations: Operations, name: str) -> Plan[Schedule]:
     """One schedule, with its next runs. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
-    one = yield from find(layout, name)
+    one = yield from find(operations, name)
     now = yield from _now()
     try:
         return schedule_from(one, now)
@@ -72,20 +72,20 @@ def get(layout: Layout, name: str) -> Plan[Schedule]:
         ) from None
 
 
-def known(layout: Layout) -> Plan[list[tuple[str, str]]]:
+def known(operations: Operations) -> Plan[list[tuple[str, str]]]:
     """The names of all schedules, sorted, each with its base."""
     found: list[tuple[str, str]] = []
-    for base in layout.bases:
+    for base in operations.bases:
         found += [(name, base) for name in (yield names(base))]
     return sorted(found)
 
 
-def page(layout: Layout, after: str = "", most: int | None = None) -> Plan[Some]:
+def page(operations: Operations, after: str = "", most: int | None = None) -> Plan[Some]:
     """The schedules by name, without payloads: those that come after a name, all or at most so many."""
-    left = [one for one in (yield from known(layout)) if one[0] > after]
+    left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
     read: list[Stored] = []
-    for base in layout.bases:
+    for base in operations.bases:
         read += yield from _read(base, [name for name, of in found if of == base], summaries)
     return Some(list(_readable(shown(read))), found[-1][0] if len(found) < len(left) else None)
 
@@ -98,23 +98,23 @@ def _readable(found: Iterable[Stored]) -> Iterable[Schedule]:
             continue
 
 
-def put(layout: Layout, wanted: NewSchedule) -> Plan[str]:
+def put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
     """Have a schedule be as is wanted: `created`, `changed`, or `unchanged` where it is so already.
 
     One whose times are others counts from now on; if they stay, its next slot stays, too. One that is paused stays so.
     Raises Invalid for a name that cannot be, for what is too large, and for times of which none is to come.
     """
     if wanted.recurrence.end is not None:
-        yield from _check_end(layout, wanted, wanted.recurrence.end)
-    return (yield from _put(layout, wanted))
+        yield from _check_end(operations, wanted, wanted.recurrence.end)
+    return (yield from _put(operations, wanted))
 
 
-def _check_end(layout: Layout, wanted: NewSchedule, end: datetime) -> Plan[None]:
+def _check_end(operations: Operations, wanted: NewSchedule, end: datetime) -> Plan[None]:
     """Raise Invalid where there is no slot from now on, unless the schedule is there with these times, and so has ended since."""
     now = yield from _now()
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
-    for base in layout.bases:
+    for base in operations.bases:
         if any(keeps_time(wanted, one) for one in (yield stored(base, [wanted.name]))):
             return
     later = first(wanted.recurrence.model_copy(update={"end": None}), wanted.name, now)
@@ -126,10 +126,10 @@ def _check_end(layout: Layout, wanted: NewSchedule, end: datetime) -> Plan[None]
     raise Invalid(f"end: there is no slot before its end, {end:%Y-%m-%d %H:%M:%S}Z: {why}")
 
 
-def _put(layout: Layout, wanted: NewSchedule) -> Plan[str]:
-    home, many = layout.of_queue(wanted.queue), len(layout.bases) > 1
+def _put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
+    home, many = operations.of_queue(wanted.queue), len(operations.bases) > 1
     for _ in range(LOOKS):  # once more where somebody has removed it, or moved it to and fro, meanwhile
-        before = (yield from settle(layout.bases, wanted.name)) if many else None
+        before = (yield from settle(operations.bases, wanted.name)) if many else None
 
         def decide(seen: Stored | None, now: int, before: Stored | None = before) -> Call[str] | None:
             moved = before if before and before.base != home else None
@@ -140,10 +140,10 @@ def _put(layout: Layout, wanted: NewSchedule) -> Plan[str]:
             return _call(home, wanted, seen, moved, now, alone=not many)
 
         try:
-            answer: str = yield from _change(layout, home, wanted.name, decide)
+            answer: str = yield from _change(operations, home, wanted.name, decide)
         except NotFound:
             continue
-        if not many or (yield from settle(layout.bases, wanted.name)):
+        if not many or (yield from settle(operations.bases, wanted.name)):
             return "changed" if before and answer == "created" else answer
     raise Changed(f"schedule {wanted.name} is removed by others all the while: try again")
 
@@ -177,35 +177,35 @@ def _is_so(wanted: NewSchedule, seen: Stored) -> bool:
     return same and not other and seen.fields.get("payload") == wanted.payload and keeps_time(wanted, seen)
 
 
-def remove(layout: Layout, name: str) -> Plan[bool]:
+def remove(operations: Operations, name: str) -> Plan[bool]:
     """Have a schedule be no more; jobs that it has made stay. False if there was none. Raises Invalid."""
     check_name(name)
     gone = False
     for _ in range(LOOKS):  # once more where it has moved meanwhile
-        found = yield from find_all(layout.bases, name)
+        found = yield from find_all(operations.bases, name)
         if not found:
             return gone
         for one in found:
-            gone = (yield from _take_away(layout, one.base, name)) is not None or gone
+            gone = (yield from _take_away(operations, one.base, name)) is not None or gone
     raise Changed(f"schedule {name} is put by others all the while: try again")
 
 
-def pause(layout: Layout, name: str) -> Plan[str]:
+def pause(operations: Operations, name: str) -> Plan[str]:
     """Make no more jobs of a schedule until it is resumed: `paused`. Raises Invalid or NotFound."""
-    yield from _set(layout, name, paused=True)
+    yield from _set(operations, name, paused=True)
     return "paused"
 
 
-def resume(layout: Layout, name: str) -> Plan[str]:
+def resume(operations: Operations, name: str) -> Plan[str]:
     """Go on with a schedule, from now on: `resumed`. Slots that came meanwhile are none. Raises Invalid or NotFound."""
-    yield from _set(layout, name, paused=False)
+    yield from _set(operations, name, paused=False)
     return "resumed"
 
 
-def _set(layout: Layout, name: str, *, paused: bool) -> Plan[None]:
+def _set(operations: Operations, name: str, *, paused: bool) -> Plan[None]:
     check_name(name)
     for _ in range(LOOKS):  # once more where it has moved meanwhile
-        one = yield from settle(layout.bases, name)
+        one = yield from settle(operations.bases, name)
         if one is None:
             raise NotFound(f"no schedule {name}")
         if one.paused == paused:
@@ -224,32 +224,32 @@ def _stopped(one: Stored, now: int | None) -> Call[str]:
     return again(one, one.fields["plan"], was="", paused=now is None, slot=slot, due=due)
 
 
-def run(layout: Layout, name: str, job_id: str | None = None, rules: str = "") -> Plan[Submitted]:
+def run(operations: Operations, name: str, job_id: str | None = None, rules: str = "") -> Plan[Submitted]:
     """Submit one job of a schedule now, beside its slots; the same `job_id` again is the same job. Raises Invalid or NotFound."""
-    one = yield from find(layout, name)
-    (submitted,) = yield from layout.submit([job_of(layout, one, job_id, rules)])
+    one = yield from find(operations, name)
+    (submitted,) = yield from operations.submit([job_of(operations, one, job_id, rules)])
     return submitted
 
 
-def job_of(layout: Layout, one: Stored, job_id: str | None, rules: str = "") -> Submission:
+def job_of(operations: Operations, one: Stored, job_id: str | None, rules: str = "") -> Submission:
     """The job that a schedule makes now."""
     words = " ".join(filter(None, [one.text("rules"), f"schedule={one.name}", rules]))
-    return layout.submission(
+    return operations.submission(
         one.text("task"), one.fields.get("payload", b""), one.text("queue"), words, job_id
     )
 
 
-def find(layout: Layout, name: str) -> Plan[Stored]:
+def find(operations: Operations, name: str) -> Plan[Stored]:
     """A schedule as it is stored. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
     check_name(name)
-    found = yield from find_all(layout.bases, name)
+    found = yield from find_all(operations.bases, name)
     if not found:
         raise NotFound(f"no schedule {name}")
     return shown(found)[0]
 
 
 def sync(
-    layout: Layout, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
+    operations: Operations, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
 ) -> Plan[list[Synced]]:
     """Have the schedules be as code declares them, and say per name what became of it; the same again writes nothing.
 
@@ -260,7 +260,7 @@ def sync(
         raise Invalid("remove: say whose schedules are to go (source)")
     mine = {one.name: one._replace(source=source) for one in wanted}
     there: dict[str, list[Stored]] = {}
-    for base in layout.bases:
+    for base in operations.bases:
         there_are = yield names(base)
         for one in (yield from _read(base, [name for name in there_are if name in mine], stored)):
             there.setdefault(one.name, []).append(one)
@@ -276,12 +276,14 @@ def sync(
         found = there.pop(name, [])
         before = found[0].source if found and found[0].source != source else None
         is_so = (
-            len(found) == 1 and found[0].base == layout.of_queue(wished.queue) and _is_so(wished, found[0])
+            len(found) == 1
+            and found[0].base == operations.of_queue(wished.queue)
+            and _is_so(wished, found[0])
         )
-        answers.append(Synced(name, "unchanged" if is_so else (yield from _put(layout, wished)), before))
+        answers.append(Synced(name, "unchanged" if is_so else (yield from _put(operations, wished)), before))
     for name, found in sorted(there.items()):
         for one in found:
-            yield from _take_away(layout, one.base, name, source)
+            yield from _take_away(operations, one.base, name, source)
         answers.append(Synced(name, "removed"))
     return answers
 
@@ -300,7 +302,7 @@ def _now() -> Plan[int]:
     return in_ms(now)
 
 
-def _change(layout: Layout, base: str, name: str, decide: Decide) -> Plan[str]:
+def _change(operations: Operations, base: str, name: str, decide: Decide) -> Plan[str]:
     """Look at a schedule, change it as seen, and look again if somebody else was faster. `unchanged` where all is so already."""
     for looks in range(LOOKS, 0, -1):
         found = yield stored(base, [name])
@@ -316,11 +318,13 @@ def _change(layout: Layout, base: str, name: str, decide: Decide) -> Plan[str]:
         except NoNamespace:
             if looks == 1:
                 raise
-            yield from layout.prepare()
+            yield from operations.prepare()
     return "unchanged"
 
 
-def _take_away(layout: Layout, base: str, name: str, source: str | None = None) -> Plan[Stored | None]:
+def _take_away(
+    operations: Operations, base: str, name: str, source: str | None = None
+) -> Plan[Stored | None]:
     """Remove a schedule from a partition, if it is this source's. What was there; None for nothing."""
     taken: Stored | None = None
 
@@ -329,5 +333,5 @@ def _take_away(layout: Layout, base: str, name: str, source: str | None = None) 
         taken = seen if seen and source in (None, seen.source) else None
         return unschedule(base, name, seen.revision, seen.text("slot")) if seen and taken else None
 
-    yield from _change(layout, base, name, decide)
+    yield from _change(operations, base, name, decide)
     return taken

@@ -14,7 +14,7 @@ from sublet.connection.settings import Settings
 from sublet.connection.transport import follow
 from sublet.errors import JobsError, NoNamespace
 from sublet.model import Claimed, Ending, Lease, Release
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet.protocol import verbs
 from sublet.protocol.scripts import Call
 from sublet.store.outage_log import Outage
@@ -56,7 +56,7 @@ class Claims:
     def __init__(
         self,
         settings: Settings,
-        layout: Layout,
+        operations: Operations,
         run: Run,
         anew: Run,
         prepare: Callable[[], Awaitable[None]],
@@ -65,9 +65,9 @@ class Claims:
         blocking: Any = None,
         routes: Routes | None = None,
     ) -> None:
-        self._settings, self._layout, self._run, self._anew, self._prepare = (
+        self._settings, self._operations, self._run, self._anew, self._prepare = (
             settings,
-            layout,
+            operations,
             run,
             anew,
             prepare,
@@ -88,7 +88,7 @@ class Claims:
             return claimed
         markers = self._markers = self._markers or self._listen()
         with markers.waiting(
-            [(self._layout.of_queue(queue), queue) for queue in asked.queues], claimed.next_in
+            [(self._operations.of_queue(queue), queue) for queue in asked.queues], claimed.next_in
         ) as waiter:
             while not self._hurried.is_set() and await markers.wait(waiter, until - time.monotonic()):
                 claimed = await self._claim_and_fire(asked)
@@ -102,7 +102,7 @@ class Claims:
 
     def _listen(self) -> Markers:
         ears = Ears(self._routes, self._run) if self._routes else None
-        return Markers(self._settings, self._run, self._layout.bases[0], self._blocking, ears)
+        return Markers(self._settings, self._run, self._operations.bases[0], self._blocking, ears)
 
     async def _claim_and_fire(self, asked: Asked) -> Claimed:
         """Claim, and see to the slots of schedules that have come: before the answer if there is no job, else beside the jobs."""
@@ -123,7 +123,7 @@ class Claims:
 
     async def _fire_due(self, by: str) -> None:
         try:
-            await follow(self._run, self._layout.fire(by))
+            await follow(self._run, self._operations.fire(by))
             self._outage.over()
         except JobsError as error:  # the next claim or tick tries again, and no claim fails for it
             self._outage.failed("fire the slots of schedules", error)
@@ -133,14 +133,14 @@ class Claims:
     async def _claim_once(self, asked: Asked) -> Claimed:
         by_base: dict[str, list[str]] = {}
         for queue in asked.queues:
-            by_base.setdefault(self._layout.of_queue(queue), []).append(queue)
+            by_base.setdefault(self._operations.of_queue(queue), []).append(queue)
         if (
             asked.claim_id and len(by_base) > 1
         ):  # sent again, it must not take from a partition where it found nothing before
             before = replace(asked, n=0)
             claimed = await self._claim_each(by_base, before)
             asked.spent = before.spent
-            held = {self._layout.of_id(lease.id) for lease in claimed.leases}
+            held = {self._operations.of_id(lease.id) for lease in claimed.leases}
             if (
                 asked.spent and held and asked.n > 0
             ):  # once more there, for jobs: that marks the claim as asked for again

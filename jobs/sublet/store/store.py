@@ -24,7 +24,7 @@ from sublet.model import (
     WorkerInfo,
 )
 from sublet.operations import workers as roster
-from sublet.operations.operations import Layout
+from sublet.operations.operations import Operations
 from sublet.protocol import verbs
 from sublet.protocol.scripts import Call
 from sublet.store.claim import Asked, Claims
@@ -45,7 +45,7 @@ class Store:
 
     def __init__(self, settings: Settings, client: Any = None, blocking: Any = None) -> None:
         self.settings = settings
-        self.layout = Layout(settings)
+        self.operations = Operations(settings)
         self._transport = transport_for(settings, client)
         self._routes = self._transport if isinstance(self._transport, Routes) else None
         self._blocking = blocking
@@ -57,7 +57,7 @@ class Store:
         """Nobody is to wait any more."""
         self._claims = Claims(
             settings,
-            self.layout,
+            self.operations,
             self.run,
             self._anew,
             self.prepare,
@@ -78,7 +78,7 @@ class Store:
         if (
             self._preparing is None
         ):  # one for all who ask meanwhile: if Redis is away, nobody waits for another's turn
-            self._preparing = asyncio.ensure_future(follow(self._transport.run, self.layout.prepare()))
+            self._preparing = asyncio.ensure_future(follow(self._transport.run, self.operations.prepare()))
             self._preparing.add_done_callback(self._prepared)
         await asyncio.shield(self._preparing)
 
@@ -98,7 +98,7 @@ class Store:
         return await self.run(call)
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan of `self.layout`."""
+        """Carry out a plan of `self.operations`."""
         return await follow(self.run, plan)
 
     async def tend(self, plan: Plan[T]) -> T:
@@ -107,13 +107,13 @@ class Store:
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store jobs, as many as there are. Raises Invalid, Refused or Unavailable; sending the same again is safe."""
-        stored = await self.follow(self.layout.submit(jobs))
+        stored = await self.follow(self.operations.submit(jobs))
         self.nudge([job.queue for job in jobs])
         return stored
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
         """Store jobs, each on its own: per job what became of it, or why it was refused. Raises Unavailable."""
-        answers = await self.follow(self.layout.submit_each(jobs))
+        answers = await self.follow(self.operations.submit_each(jobs))
         self.nudge([job.queue for job in jobs])
         return answers
 
@@ -172,7 +172,7 @@ class Store:
 
     async def enlist(self, card: Card) -> bool:
         """A worker's sign of life. True when it has been asked to finish and go."""
-        call = verbs.enlist(self.layout.bases[0], card)
+        call = verbs.enlist(self.operations.bases[0], card)
         try:
             return await self.run(call) == "drain"
         except NoNamespace:  # the data was flushed
@@ -180,21 +180,21 @@ class Store:
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers on the register; what they hold is left out."""
-        return await self.follow(roster.workers(self.layout.bases, jobs=False))
+        return await self.follow(roster.workers(self.operations.bases, jobs=False))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
         """Strike off workers (name → life) that are gone for good and end their leases. How many those were."""
-        return await self.follow(roster.reconcile(self.layout.bases, gone))
+        return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
         """May an idle worker of a pool go? True: it counts no more from this moment, and must take nothing more."""
         from sublet.operations.pools import may_leave  # who has no pool has no need of it
 
-        return await self.follow(may_leave(self.layout.bases, card.pool, card.worker))
+        return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
         """Strike off a worker that holds nothing any more."""
-        await self.run(verbs.reconcile(self.layout.bases[0], card.worker, card.life, []))
+        await self.run(verbs.reconcile(self.operations.bases[0], card.worker, card.life, []))
 
     async def _spread(
         self, items: Sequence[Any], ids: Sequence[str], verb: Any, most: int = verbs.BATCH
@@ -202,7 +202,7 @@ class Store:
         """Send items to their partitions, in calls that are not too large, side by side; the answers come in the items' order."""
         by_base: dict[str, list[int]] = {}
         for i, job_id in enumerate(ids):
-            by_base.setdefault(self.layout.of_id(job_id), []).append(i)
+            by_base.setdefault(self.operations.of_id(job_id), []).append(i)
         chunks = [
             (base, c)
             for base, own in by_base.items()
@@ -220,7 +220,9 @@ class Store:
         endings = self._endings = self._endings or Endings(
             self.settings, self.run, self._blocking, self._routes
         )
-        return await endings.watch(self.layout.of_id(job_id), job_id, 0 if self.hurried.is_set() else wait)
+        return await endings.watch(
+            self.operations.of_id(job_id), job_id, 0 if self.hurried.is_set() else wait
+        )
 
     def hurry(self) -> None:
         """Have nobody wait any more: claims, watches and listeners that do are answered now, and later ones at once."""

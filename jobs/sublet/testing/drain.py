@@ -84,7 +84,7 @@ class Drain:
     def next_at(self) -> datetime | None:
         """When the next job falls due, or the next lease ends."""
         raw, heads = self._client.transport.client, list[float]()
-        for base in self._client.layout.bases:
+        for base in self._client.operations.bases:
             for name in ("scheduled", "running"):
                 heads += [score for _, score in raw.zrange(keys.structure(base, name), 0, 0, withscores=True)]
         return moment(min(heads)) if heads else None

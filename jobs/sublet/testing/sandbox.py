@@ -93,7 +93,7 @@ class Sandbox:
             if not done.more:
                 break
         if done.come:
-            client.follow(client.layout.fire("sandbox"))
+            client.follow(client.operations.fire("sandbox"))
         for _ in range(ROUNDS):
             if not client.prune()[1]:
                 break

@@ -137,7 +137,7 @@ def _new_queue(client: SyncClient, screen: Screen) -> str:
 def _submit(stage: acts.Stage, corpus: Corpus) -> list[str]:
     """Submit one job per file, in bulk."""
     options = Options(queue=stage.queue)
-    submission = stage.client.layout.submission
+    submission = stage.client.operations.submission
     payloads = [analyse.arguments.dump((str(path),), {}) for path in corpus.files]
     began = stage.began = time.monotonic()
     jobs = [submission(analyse.name, payload, stage.queue, options.rules()) for payload in payloads]

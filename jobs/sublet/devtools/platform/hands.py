@@ -92,9 +92,9 @@ class Hands:
 
     async def _round(self, done: Ticked) -> None:
         try:
-            trouble = (await self.store.follow(one_round(self.store.layout, "dev", done))).trouble
+            trouble = (await self.store.follow(one_round(self.store.operations, "dev", done))).trouble
         except NoNamespace:  # somebody has emptied the server
-            trouble = await self.store.follow(self.store.layout.prepare())
+            trouble = await self.store.follow(self.store.operations.prepare())
         await self.pool.see_to()
         if self._may():
             await self._summoner.summon()

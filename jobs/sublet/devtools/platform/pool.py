@@ -64,14 +64,14 @@ class OwnPool:
 
     async def see_to(self) -> None:
         """See that it is as it was put: somebody may have changed or removed it, or emptied the server. Raises Unavailable."""
-        await self._store.follow(pools.put(self._store.layout.bases, self._wish))
+        await self._store.follow(pools.put(self._store.operations.bases, self._wish))
 
     async def remove(self) -> None:
         """Have no more workers summoned. Raises Unavailable."""
-        await self._store.follow(pools.remove(self._store.layout.bases, self._wish.name))
+        await self._store.follow(pools.remove(self._store.operations.bases, self._wish.name))
 
     async def numbers(self, broken: bool) -> Numbers:
         """How it fares now. Raises NotFound or Unavailable."""
-        found = (await self._store.follow(pools.look(self._store.layout.bases, self._wish))).sum
+        found = (await self._store.follow(pools.look(self._store.operations.bases, self._wish))).sum
         assert isinstance(found, Sum)
         return Numbers(found.ready, found.running, found.crew, found.summoned, broken)
