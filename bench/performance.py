@@ -1,6 +1,6 @@
-"""docs/performance.md: its tables and its pictures, from the figures that a run of `run.py` wrote down.
+"""docs/measurements/performance.md: its tables and its pictures, from the figures that a run of `run.py` wrote down.
 
-    python3 bench/performance.py FILE [--page docs/performance.md] [--pictures docs/pictures]
+    python3 bench/performance.py FILE [--page docs/measurements/performance.md] [--pictures docs/measurements/pictures]
 
 FILE is what `python3 bench/run.py --json FILE` wrote. The tables go between the marks of the page (`<!-- begin: NAME -->` and
 `<!-- end: NAME -->`), the rest of it stays as it is; the figures themselves are put beside it, as performance.json, so that page
@@ -282,8 +282,8 @@ def main() -> None:
     """Write the page, its pictures, and the figures beside it; ends with 2, and a sentence, when it cannot."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="the figures: what run.py wrote with --json")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
-    parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "pictures")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "measurements" / "performance.md")
+    parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "measurements" / "pictures")
     asked = parser.parse_args()
     try:
         drawn = write(asked.file, asked.page, asked.pictures)

@@ -1,4 +1,4 @@
-"""How an example's own tests may look: no server, no sleeping (see docs/testing.md).
+"""How an example's own tests may look: no server, no sleeping (see docs/guides/testing.md).
 
 pip install 'sublet[testing]' pytest pytest-asyncio (from a checkout: '.[testing]')
 python3 -m pytest examples -o asyncio_mode=auto

@@ -1,4 +1,4 @@
-"""The pictures of docs/performance.md, drawn by `performance.py`: throughput, sweeps, latency, memory."""
+"""The pictures of docs/measurements/performance.md, drawn by `performance.py`: throughput, sweeps, latency, memory."""
 
 import math
 import statistics

@@ -241,7 +241,7 @@ class App:
         """Have a task submitted by a cron line, or every so many seconds; above or below `@app.task`, as often as you like.
 
         `name` is the task's by default; `payload` has its arguments by name; the task's options hold. Nothing happens before
-        `client.sync(app)`, `sublet schedules sync` or `sublet work`. The rest is in docs/schedules.md. Raises Invalid.
+        `client.sync(app)`, `sublet schedules sync` or `sublet work`. The rest is in docs/guides/schedules.md. Raises Invalid.
         """
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         wished = wish(
@@ -287,7 +287,7 @@ class App:
         """Declare a task that runs a program; its arguments are the fields of the template, as in "gzip --keep -- {path}".
 
         No value becomes a second word or a shell's code. With `shell` the template is a script for `/bin/sh`. `name` is the
-        program's by default. Raises Invalid for a template that makes no sense. See `docs/commands.md`.
+        program's by default. Raises Invalid for a template that makes no sense. See `docs/guides/commands.md`.
         """
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)

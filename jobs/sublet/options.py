@@ -18,7 +18,7 @@ RETENTION_MIN = 60.0
 Seconds = float | timedelta
 """A duration: seconds, or a timedelta."""
 Durability = Literal["none", "replicated", "fsync"]
-"""What a submit waits for before it is acknowledged: Redis itself, replicas, or Redis's disk (`docs/durability.md`)."""
+"""What a submit waits for before it is acknowledged: Redis itself, replicas, or Redis's disk (`docs/guides/durability.md`)."""
 
 
 @dataclass(frozen=True, slots=True)

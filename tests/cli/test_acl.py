@@ -440,7 +440,7 @@ def test_who_reads_writes_nothing(user, base, raw):
 
 @pytest.mark.parametrize("role", ["submit", "work"])
 def test_a_role_may_run_its_scripts_commands_raw(role, user, base, raw):
-    """The limit that `docs/acl.md` tells of, so that it is told as it is: between roles that write, HTTP is the wall."""
+    """The limit that `docs/guides/acl.md` tells of, so that it is told as it is: between roles that write, HTTP is the wall."""
     with client(user(role)) as own:
         assert own.hset(base, "layout", "spoiled") == 1
         assert own.eval("return redis.call('DEL', KEYS[1])", 1, base) == 1

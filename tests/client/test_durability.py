@@ -613,7 +613,7 @@ def test_what_is_none_of_the_three_is_refused_with_words():
 
 @pytest.mark.parametrize("vain", [0, 2, 3])
 async def test_the_pages_snippet_sends_again_and_says_when_it_was_in_vain(vain, monkeypatch):
-    (_, text), *_ = blocks("python", (ROOT / "docs" / "durability.md").read_text())
+    (_, text), *_ = blocks("python", (ROOT / "docs" / "guides" / "durability.md").read_text())
     loop = text[text.index("for pause in") :]
     told, pauses = [], []
 

@@ -33,7 +33,7 @@ SCHEDULE = """
 @app.task
 async def beat() -> None: ...
 """
-PAGE = (ROOT / "docs" / "dev.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "dev.md").read_text()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sublet.testing import Sandbox, StandIn, fixture
 from sublet.testing.server import Server
 from tests.support.paths import ROOT
 
-PAGE = (ROOT / "docs" / "testing.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "testing.md").read_text()
 NOWHERE = "redis://127.0.0.1:1"
 ASYNCIO = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function", "-p", "no:anyio")
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)

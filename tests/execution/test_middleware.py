@@ -17,7 +17,9 @@ from tests.support import hooked
 from tests.support.paths import ROOT
 
 SNIPPETS = re.findall(
-    r"^```python\n(.*?)^```$", (ROOT / "docs" / "middleware.md").read_text(), re.MULTILINE | re.DOTALL
+    r"^```python\n(.*?)^```$",
+    (ROOT / "docs" / "guides" / "middleware.md").read_text(),
+    re.MULTILINE | re.DOTALL,
 )
 
 

@@ -25,7 +25,9 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.real_server
 SNIPPETS = re.findall(
-    r"^```python\n(.*?)^```$", (ROOT / "docs" / "middleware.md").read_text(), re.MULTILINE | re.DOTALL
+    r"^```python\n(.*?)^```$",
+    (ROOT / "docs" / "guides" / "middleware.md").read_text(),
+    re.MULTILINE | re.DOTALL,
 )
 W3C = "00-{0.trace_id:032x}-{0.span_id:016x}-{0.trace_flags:02x}"
 

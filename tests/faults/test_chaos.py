@@ -27,7 +27,7 @@ from tests.support.chance import one_in
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, until
 
-PAGE = (ROOT / "docs" / "chaos.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "chaos.md").read_text()
 SECONDS = 120.0
 
 

@@ -1,4 +1,4 @@
-"""docs/http.md is true: its commands run, in their order, in one shell against a real server, and print what it shows."""
+"""docs/reference/http.md is true: its commands run, in their order, in one shell against a real server, and print what it shows."""
 
 import importlib.util
 import re
@@ -17,7 +17,7 @@ from tests.support import pages
 from tests.support.paths import ROOT
 from tests.support.shell import Shell
 
-PAGE = (ROOT / "docs" / "http.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
 PORTS = ("8377", "8378")
 """The ports on the page; the test takes free ones."""
 SERVE, *STEPS = pages.steps(*(console for _, console in pages.blocks("console", PAGE)))
@@ -63,7 +63,7 @@ def test_every_route_has_an_example(route):
     exact = {(one.method, path) for one in ROUTES for path in (one.path, one.alias) if "{" not in path}
     shape = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(route.path))
     mine = {(method, path) for method, path in SHOWN if method == route.method and re.fullmatch(shape, path)}
-    assert mine - (set() if "{" not in route.path else exact), "docs/http.md shows no example of it"
+    assert mine - (set() if "{" not in route.path else exact), "docs/reference/http.md shows no example of it"
 
 
 def test_no_example_asks_for_what_is_not_there():

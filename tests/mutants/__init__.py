@@ -1,4 +1,4 @@
-"""Small defects, made on purpose in copies of the code: each must be noticed by a test. See `docs/mutants.md`."""
+"""Small defects, made on purpose in copies of the code: each must be noticed by a test. See `tests/mutants/README.md`."""
 
 from tests.mutants import (
     clients,

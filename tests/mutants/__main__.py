@@ -45,7 +45,7 @@ def main(words: Sequence[str], mutants: Sequence[Mutant] = MUTANTS) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the outcomes as one JSON document")
     parser.add_argument(
-        "--write", action="store_true", help="write docs/mutants.md from the list, and try nothing"
+        "--write", action="store_true", help="write tests/mutants/README.md from the list, and try nothing"
     )
     args = parser.parse_args(words)
     if args.write:

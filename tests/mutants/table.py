@@ -1,10 +1,10 @@
-"""The mutants as a page: `docs/mutants.md` is what this makes of the list."""
+"""The mutants as a page: `tests/mutants/README.md` is what this makes of the list."""
 
 from collections.abc import Sequence
 
 from tests.mutants.mutant import ROOT, Mutant
 
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "tests" / "mutants" / "README.md"
 _HEAD = """\
 # Mutants: what the suite would notice
 

@@ -336,10 +336,10 @@ def test_it_is_imported_without_any_framework_or_connection(tmp_path):
     assert printed(code, tmp_path) == "[]"
 
 
-# docs/asgi.md
+# docs/platforms/asgi.md
 
 
-PAGE = (ROOT / "docs" / "asgi.md").read_text()
+PAGE = (ROOT / "docs" / "platforms" / "asgi.md").read_text()
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))
 
 

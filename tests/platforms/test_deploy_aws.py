@@ -1,6 +1,6 @@
 """deploy/aws-sam: CloudFormation would take the template, and what it describes runs a job: as it says, with its own words.
 
-And docs/aws.md: its commands run, and what it names is there.
+And docs/platforms/aws.md: its commands run, and what it names is there.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ pytest_plugins = ["tests.support.sam"]
 PLACE = ROOT / "deploy" / "aws-sam"
 TEMPLATE = (PLACE / "template.yaml").read_text()
 README = (PLACE / "README.md").read_text()
-PAGE = (ROOT / "docs" / "aws.md").read_text()
+PAGE = (ROOT / "docs" / "platforms" / "aws.md").read_text()
 STACK = "sublet"
 SECRET = "the-secret-of-the-template"
 REFERENCE = re.compile(r"\{\{resolve:secretsmanager:sublet:SecretString:(\w+)::(\w*)\}\}")
@@ -347,7 +347,9 @@ def test_what_the_page_names_is_there():
     assert [
         name for name in set(re.findall(r"\b(?:SUBLET|AWS_LWA_PASS)_\w+", PAGE)) if f'"{name}"' not in code
     ] == []
-    assert all((ROOT / name).is_file() for name in re.findall(r"`((?:bench|docs|functions)/[\w.]+)`", PAGE))
+    assert all(
+        (ROOT / name).is_file() for name in re.findall(r"`((?:bench|docs|functions)/[\w./]+\.\w+)`", PAGE)
+    )
     assert set(re.findall(r"`(functions\.\w+\.\w+)`", PAGE)) == set(re.findall(r"Handler: (.*)", TEMPLATE))
     assert f"{aws.BODY_MAX / 1e6:g} MB" in PAGE
     connections = (told["ApiConcurrency"] + told["WorkerConcurrency"]) * 4 + 2

@@ -27,7 +27,7 @@ MINE, YOURS = ROOT, ROOT / "deploy" / "compose"
 """The folders with a compose.yaml and a Dockerfile: the checkout's own, and that for a user's project."""
 CONTAINERS = [ROOT / "deploy" / target for target in ("compose", "kubernetes", "knative", "cloud-run")]
 BOTH = pytest.mark.parametrize("folder", [MINE, YOURS], ids=["checkout", "project"])
-PAGE = (ROOT / "docs" / "compose.md").read_text()
+PAGE = (ROOT / "docs" / "platforms" / "compose.md").read_text()
 
 
 def exec_lines(page: str) -> Iterator[tuple[str, list[str]]]:

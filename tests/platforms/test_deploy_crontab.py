@@ -30,7 +30,7 @@ from tests.support.serving import serve_process
 pytest_plugins = ["tests.support.served"]
 
 CRON = ROOT / "deploy" / "crontab"
-PAGE = (ROOT / "docs" / "systemd.md").read_text().split("## cron: from nothing", 1)[1]
+PAGE = (ROOT / "docs" / "platforms" / "systemd.md").read_text().split("## cron: from nothing", 1)[1]
 SECONDS = 60.0
 
 
@@ -249,7 +249,7 @@ def test_its_readme_says_what_the_page_says():
     ((_, there),) = blocks("sh", (CRON / "README.md").read_text())
     known = [
         line.removeprefix("$ ").partition("    #")[0]
-        for line in (ROOT / "docs" / "systemd.md").read_text().splitlines()
+        for line in (ROOT / "docs" / "platforms" / "systemd.md").read_text().splitlines()
     ]
     assert [line for line in there.splitlines() if line not in known] == []
     assert len(re.findall(r"^\(crontab -l .* \| crontab -$", PAGE, re.MULTILINE)) == 2

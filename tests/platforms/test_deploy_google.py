@@ -31,7 +31,7 @@ pytest_plugins = ["tests.support.manifests"]
 TEMPLATE = ROOT / "deploy" / "cloud-run"
 SERVICES = documents(TEMPLATE / "service.yaml", TEMPLATE / "worker.yaml")
 API, WORKER = (kind_of(SERVICES, "Service", name) for name in ("sublet", "sublet-worker"))
-PAGE = (ROOT / "docs" / "google.md").read_text()
+PAGE = (ROOT / "docs" / "platforms" / "google.md").read_text()
 TEN = 10.0
 """Seconds that Cloud Run gives an instance to end."""
 TASKS = """

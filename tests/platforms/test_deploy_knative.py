@@ -35,7 +35,7 @@ KUSTOMIZATION = TEMPLATE / "knative" / "kustomization.yaml"
 FILES = sorted(path for path in (TEMPLATE / "knative").glob("*.yaml") if path != KUSTOMIZATION)
 DOCUMENTS = documents(*FILES)
 SERVING = [one for one in DOCUMENTS if one["apiVersion"].startswith("serving.knative.dev/")]
-PAGE = (ROOT / "docs" / "knative.md").read_text()
+PAGE = (ROOT / "docs" / "platforms" / "knative.md").read_text()
 RESERVED = re.compile(r"PORT|K_\w+")
 """Variables that Knative sets, and lets nobody else set."""
 KNOWN = {

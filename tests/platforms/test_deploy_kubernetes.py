@@ -19,7 +19,7 @@ from tests.support.pods import ROOT, SECONDS, secret_of
 from tests.support.processes import on_linux, until
 
 pytest_plugins = ["tests.support.manifests", "tests.support.clusters"]
-PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
+PAGE = (ROOT / "docs" / "platforms" / "kubernetes.md").read_text()
 WORKLOADS = ("Deployment", "StatefulSet", "CronJob", "ScaledJob")
 PODS = [(one["metadata"]["name"], pod_of(one)) for one in PLAIN if one["kind"] in WORKLOADS]
 

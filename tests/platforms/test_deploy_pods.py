@@ -11,7 +11,7 @@ from tests.support.clusters import PLAIN, SHELL, pod_of, told
 from tests.support.manifests import kind_of
 from tests.support.pods import ROOT, SECONDS, secret_of
 
-PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
+PAGE = (ROOT / "docs" / "platforms" / "kubernetes.md").read_text()
 WORKLOADS = ("Deployment", "StatefulSet", "CronJob", "ScaledJob")
 PODS = [(one["metadata"]["name"], pod_of(one)) for one in PLAIN if one["kind"] in WORKLOADS]
 OF_EACH_POD = pytest.mark.parametrize("spec", [spec for _, spec in PODS], ids=[name for name, _ in PODS])

@@ -1,4 +1,4 @@
-"""The units of systemd: held against its own tools, and what they start is started, as docs/systemd.md says."""
+"""The units of systemd: held against its own tools, and what they start is started, as docs/platforms/systemd.md says."""
 
 import importlib.util
 import itertools
@@ -26,7 +26,7 @@ from tests.support.paths import ROOT
 from tests.support.processes import until
 
 UNITS = ROOT / "deploy" / "systemd"
-PAGE, _ = (ROOT / "docs" / "systemd.md").read_text().split("## cron: from nothing", 1)
+PAGE, _ = (ROOT / "docs" / "platforms" / "systemd.md").read_text().split("## cron: from nothing", 1)
 BEFORE, AFTER = PAGE.split("A job, over HTTP", 1)
 """What the page does until the units are up, and then."""
 INSTANCES = re.findall(r"sublet-worker@(\d+)\.service", BEFORE)

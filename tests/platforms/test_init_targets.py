@@ -209,7 +209,7 @@ def test_a_dockerfile_of_ones_own_is_left_alone_and_told_about(target, ask, proj
 
 
 def test_the_page_of_all_platforms_shows_what_happens(tmp_path, project):
-    page = (ROOT / "docs" / "platforms.md").read_text()
+    page = (ROOT / "docs" / "platforms" / "index.md").read_text()
     env = APPLESS | {"PATH": command_on_path(tmp_path), "PYTHONPATH": str(ROOT)}
     here = [*steps(*(text for _, text in blocks("console", page)))]
     for step, answer in zip(here, run(here, project, env), strict=True):

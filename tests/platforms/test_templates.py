@@ -14,8 +14,8 @@ from tests.support.pages import blocks
 ROOT, DEPLOY, TARGETS, PAGES = read.ROOT, read.DEPLOY, read.TARGETS, read.PAGES
 FILES = [path for target in TARGETS for path in read.files_of(target)]
 TOP = [path for path in (ROOT / "compose.yaml", ROOT / "Dockerfile") if path.exists()]
-DOCS = [path for path in (ROOT / "docs" / f"{name}.md" for name in PAGES) if path.exists()]
-INDEX = ROOT / "docs" / "platforms.md"
+DOCS = [path for path in (ROOT / "docs" / "platforms" / f"{name}.md" for name in PAGES) if path.exists()]
+INDEX = ROOT / "docs" / "platforms" / "index.md"
 PAGE_OF = {target: name for name, targets in PAGES.items() for target in targets}
 EVERY = [*FILES, *TOP]
 
@@ -59,21 +59,21 @@ def test_the_files_that_a_readme_names_are_in_the_template(target):
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_is_in_both_tables_and_has_a_page(target):
     page = f"{PAGE_OF[target]}.md"
-    assert (ROOT / "docs" / page).is_file()
+    assert (ROOT / "docs" / "platforms" / page).is_file()
     assert re.search(rf"^\|[^\n]*`{target}`[^\n]*\]\({page}", INDEX.read_text(), re.MULTILINE)
     assert re.search(
-        rf"^\|[^\n]*`{target}`[^\n]*\]\(docs/{page}", (ROOT / "README.md").read_text(), re.MULTILINE
+        rf"^\|[^\n]*`{target}`[^\n]*\]\(docs/platforms/{page}", (ROOT / "README.md").read_text(), re.MULTILINE
     )
-    assert f"`docs/{page}` in Sublet's repository" in readme(target), (
+    assert f"`docs/platforms/{page}` in Sublet's repository" in readme(target), (
         "a README leads to its page, which no wheel has"
     )
 
 
 @pytest.mark.parametrize(
-    "target", [target for target in TARGETS if ROOT / "docs" / f"{PAGE_OF[target]}.md" in DOCS]
+    "target", [target for target in TARGETS if ROOT / "docs" / "platforms" / f"{PAGE_OF[target]}.md" in DOCS]
 )
 def test_a_page_says_how_its_template_comes_into_a_project(target):
-    assert f"sublet init {target}" in (ROOT / "docs" / f"{PAGE_OF[target]}.md").read_text()
+    assert f"sublet init {target}" in (ROOT / "docs" / "platforms" / f"{PAGE_OF[target]}.md").read_text()
 
 
 # ── each template ────────────────────────────────────────────────────────────────────────────────────────────────────────

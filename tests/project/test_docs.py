@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
 TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
-DOCS = [*TOP, ROOT / "lua" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [*TOP, ROOT / "lua" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_the_readmes_words_on_schedules_and_pools_are_true(home, env, raw):
 @pytest.mark.real_server
 def test_the_workers_page_is_true(home, env, raw):
     """Its commands, in their order: the first worker lives until it is drained by the last."""
-    page = (ROOT / "docs" / "workers.md").read_text()
+    page = (ROOT / "docs" / "guides" / "workers.md").read_text()
     lives, *others = [
         step.command.partition("#")[0] for _, console in blocks("console", page) for step in steps(console)
     ]
@@ -105,7 +105,7 @@ def test_the_workers_page_is_true(home, env, raw):
 
 @pytest.mark.real_server
 def test_a_function_works_for_as_long_as_its_platform_says(home, env, raw):
-    ((_, text),) = blocks("python", (ROOT / "docs" / "workers.md").read_text())
+    ((_, text),) = blocks("python", (ROOT / "docs" / "guides" / "workers.md").read_text())
     (home / "function.py").write_text(
         f"from tasks import app\n{text}\nimport asyncio, sys\nasyncio.run(handler(float(sys.argv[1])))\n"
     )
@@ -174,5 +174,5 @@ def test_who_is_told_to_install_hears_how_from_a_checkout():
 def test_the_data_model_is_described_once():
     """Verbs, keys and fields are told in the protocol (see test_protocol.py), and `lua/README.md` leads there."""
     text = (ROOT / "lua" / "README.md").read_text()
-    assert "](../docs/protocol.md)" in text
+    assert "](../docs/reference/protocol.md)" in text
     assert "base`:" not in text

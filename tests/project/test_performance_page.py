@@ -1,4 +1,4 @@
-"""docs/performance.md says what its figures say: its tables are made from them, and so are its pictures."""
+"""docs/measurements/performance.md says what its figures say: its tables are made from them, and so are its pictures."""
 
 import importlib.util
 import json
@@ -11,7 +11,10 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PAGE, XEON = ROOT / "docs" / "performance.md", ROOT / "docs" / "performance-xeon.md"
+PAGE, XEON = (
+    ROOT / "docs" / "measurements" / "performance.md",
+    ROOT / "docs" / "measurements" / "performance-xeon.md",
+)
 MARKS = "".join(
     f"<!-- begin: {name} -->\n<!-- end: {name} -->\n"
     for name in ("about", "goals", "behind", "crash", "backlog", "noise")

@@ -1,4 +1,4 @@
-"""The server's clock jumps: what that does, verb by verb. `docs/clock.md` says it in words, each proved here.
+"""The server's clock jumps: what that does, verb by verb. `docs/explanation/clock.md` says it in words, each proved here.
 
 Jumping forward again after a jump backward is how these tests let time pass.
 """

@@ -18,7 +18,7 @@ from tests.protocol.test_contract import arguments, body, header_lines
 from tests.support.paths import ROOT
 from tests.support.transcripts import Replay, lineage, transcripts
 
-PAGE = (ROOT / "docs" / "protocol.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "protocol.md").read_text()
 PROMISES = (ROOT / "README.md").read_text().partition("## Promises")[2].partition("\n## ")[0]
 ALL = transcripts(PAGE)
 LUA = {name: body(name) for name in (*LIBRARIES, *NAMES)}

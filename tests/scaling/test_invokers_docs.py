@@ -1,4 +1,4 @@
-"""docs/invokers.md is true: its commands run, its snippets work, and what it says is sent is what is sent."""
+"""docs/guides/invokers.md is true: its commands run, its snippets work, and what it says is sent is what is sent."""
 
 import importlib.util
 import json
@@ -22,7 +22,7 @@ from tests.support import pages
 from tests.support.paths import ROOT
 from tests.support.shell import Shell
 
-PAGE = (ROOT / "docs" / "invokers.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "invokers.md").read_text()
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))
 
 

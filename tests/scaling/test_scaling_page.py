@@ -1,4 +1,4 @@
-"""docs/scaling.md is true: its commands run and print what it shows, its numbers add up, and its limits are those of the code."""
+"""docs/guides/scaling.md is true: its commands run and print what it shows, its numbers add up, and its limits are those of the code."""
 
 import importlib.util
 import re
@@ -14,7 +14,7 @@ from tests.support import pages
 from tests.support.paths import ROOT
 from tests.support.shell import Shell
 
-PAGE = (ROOT / "docs" / "scaling.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "scaling.md").read_text()
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))
 
 

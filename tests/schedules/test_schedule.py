@@ -15,7 +15,7 @@ from sublet.schedules.cron_times import Line
 from sublet.schedules.recurrence import COUNTED, Recurrence, Slot, firing, first, upcoming, words
 from tests.support.paths import ROOT
 
-PAGE = (ROOT / "docs" / "schedules.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "schedules.md").read_text()
 NOON = int(datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp() * 1000)
 YEAR = 365 * 86_400_000
 

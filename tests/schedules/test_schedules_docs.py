@@ -1,4 +1,4 @@
-"""docs/schedules.md is true: its commands run, in their order, and print what it shows; and its test passes."""
+"""docs/guides/schedules.md is true: its commands run, in their order, and print what it shows; and its test passes."""
 
 import importlib.util
 
@@ -8,7 +8,7 @@ from tests.support import pages
 from tests.support.paths import ROOT
 from tests.support.shell import Shell
 
-PAGE = (ROOT / "docs" / "schedules.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "schedules.md").read_text()
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))
 FILES = {name: text for name, text in pages.blocks("python", PAGE) if name.endswith(".py")}
 

@@ -1,4 +1,4 @@
-"""Replays the transcripts of `docs/protocol.md`: what is said there is sent, and the answers are compared with those there.
+"""Replays the transcripts of `docs/reference/protocol.md`: what is said there is sent, and the answers are compared with those there.
 
 A block begins with what was before it (`# an empty database`, or `# after <another transcript>`); `# 31 s later` lets time pass;
 `# the waiter hears` is what a subscription brings. A word in angle brackets stands for what changes: whatever comes first is

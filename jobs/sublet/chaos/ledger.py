@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 OURS = frozenset({"sent", "acked", "unknown", "refused-at-the-door", "fault", "healed"})
-"""The words of producers and of whoever makes trouble; all others are those of workers (`docs/workers.md`)."""
+"""The words of producers and of whoever makes trouble; all others are those of workers (`docs/guides/workers.md`)."""
 
 
 class Line(NamedTuple):

@@ -63,13 +63,13 @@ class Settings:
     allow_unverified_tls: bool = False
     """Take a URL that has TLS not look at the server's certificate, or at the name in it: whoever is on the way may listen."""
     durability: str = "none"
-    """What a submit waits for that asks for nothing itself: one of DURABILITIES (`docs/durability.md`)."""
+    """What a submit waits for that asks for nothing itself: one of DURABILITIES (`docs/guides/durability.md`)."""
     replicas: int = 1
     """How many replicas must have a `replicated` submit."""
     memory: float = 0.9
-    """The share of Redis's maxmemory from which on no jobs are taken in; the rest goes on. 1: no guard (`docs/memory.md`)."""
+    """The share of Redis's maxmemory from which on no jobs are taken in; the rest goes on. 1: no guard (`docs/guides/memory.md`)."""
     summon: bool = False
-    """Whoever submits jobs also has workers summoned for them, where pools say so (`docs/scaling.md`)."""
+    """Whoever submits jobs also has workers summoned for them, where pools say so (`docs/guides/scaling.md`)."""
     door: Door | None = field(default=None, repr=False)
     """Makes the clients, instead of the URL."""
 

@@ -1,4 +1,4 @@
-"""Every Redis key, spelled once. A test holds this equal to what the scripts spell; `docs/protocol.md` says what is in each.
+"""Every Redis key, spelled once. A test holds this equal to what the scripts spell; `docs/reference/protocol.md` says what is in each.
 
 A *base* is one partition of a namespace, `{sublet:0}`: a hash tag, so that all its keys live on one node, and itself the
 key of the partition's hash.
