@@ -120,7 +120,8 @@ def commands(path):
             yield words[1:]
     if path.suffix == ".md":
         for before, words in spoken(typed(text)):
-            if words and re.fullmatch(r"[a-z]+", words[0]) and not FLAGGED.search(before):
+            is_import = words[:1] == ["import"]  # `from sublet import App`
+            if words and re.fullmatch(r"[a-z]+", words[0]) and not FLAGGED.search(before) and not is_import:
                 yield words
     else:
         text = "\n".join(
