@@ -109,7 +109,7 @@ class Day:
             plan = b'{"when":{"every":%d}}' % every
             await self.store.run(firing.schedule(
                 self.base, f"every-{i}", 0, plan=plan, queue=FIXED[i % 4], task="t", rules="", overlap="allow", paused=False,
-                slot=now + every * 1000, due=now + every * 1000, payload=b"{}",
+                occurrence=now + every * 1000, due=now + every * 1000, payload=b"{}",
             ))  # fmt: skip
         if fresh:
             return

@@ -37,9 +37,9 @@ NOTED = 50
 app = App()
 
 
-@app.task(queue="slots")
+@app.task(queue="occurrences")
 async def noop() -> None:
-    """What a slot gives a job for."""
+    """What an occurrence gives a job for."""
 
 
 @app.task(queue="short", timeout=None)
@@ -70,19 +70,21 @@ class Site:
         seconds, micros = self.raw.time()
         return int(seconds * 1000 + micros // 1000)
 
-    async def put(self, names: list[str], recurrence: Recurrence, slot: int | None) -> None:
-        """Schedules with one rule; their first slot is this one, or the next."""
+    async def put(self, names: list[str], recurrence: Recurrence, occurrence: int | None) -> None:
+        """Schedules with one rule; their first occurrence is this one, or the next."""
         plan = json.dumps({"when": recurrence.model_dump(mode="json", exclude_defaults=True)}).encode()
         calls = []
         for name in names:
-            found = first(recurrence, name, (slot or self.now()) - 1)
+            found = first(recurrence, name, (occurrence or self.now()) - 1)
             assert found, "it has no end"
             rest: dict[str, Any] = dict(
-                queue="slots", task="noop", rules="", overlap="allow", paused=False, payload=b"{}"
+                queue="occurrences", task="noop", rules="", overlap="allow", paused=False, payload=b"{}"
             )
-            due = slot or found.due
+            due = occurrence or found.due
             calls.append(
-                firing.schedule(self.base, name, 0, plan=plan, slot=slot or found.slot, due=due, **rest)
+                firing.schedule(
+                    self.base, name, 0, plan=plan, occurrence=occurrence or found.occurrence, due=due, **rest
+                )
             )
         await self.run_all(calls)
 
@@ -120,7 +122,7 @@ class Site:
 
 
 async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
-    """Watch schedules of a second for a while. Raises NotFound where a slot has no job."""
+    """Watch schedules of a second for a while. Raises NotFound where an occurrence has no job."""
     await site.store.follow(
         site.store.operations.configure("*", completed=10_000_000)
     )  # or the first ones would be forgotten
@@ -132,7 +134,7 @@ async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
         )
     apart = (
         1000 // EVERY if kind == "ticks" else 0
-    )  # ms: a tick comes at one moment of the second, and slots at all of them
+    )  # ms: a tick comes at one moment of the second, and occurrences at all of them
     with _process(site, kind, seconds):
         for i in range(EVERY):
             await site.put(
@@ -157,21 +159,21 @@ async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
 
 
 async def lateness_of_the_new(site: Site) -> dict[str, float]:
-    """Put a schedule shortly before its first slot, again and again."""
+    """Put a schedule shortly before its first occurrence, again and again."""
     late = []
     with _process(site, "idle", 0):
         for i in range(10):
             await asyncio.sleep(2.1 + i / 10)  # the worker has looked, and waits
-            slot = (site.now() // 1000 + 1) * 1000
-            await site.put([f"new-{i}"], Recurrence(every=3600, start=EPOCH + slot * MS), slot)
-            await asyncio.sleep((slot - site.now()) / 1000 + 2.5)
-            job = await site.store.run(reads.get(site.base, f"0-new-{i}:{slot}"))
+            occurrence = (site.now() // 1000 + 1) * 1000
+            await site.put([f"new-{i}"], Recurrence(every=3600, start=EPOCH + occurrence * MS), occurrence)
+            await asyncio.sleep((occurrence - site.now()) / 1000 + 2.5)
+            job = await site.store.run(reads.get(site.base, f"0-new-{i}:{occurrence}"))
             late.append(_late(job.id, job.submitted_at))
     return _spread("late_new_fired_ms", late)
 
 
 def _late(job_id: str, at: datetime) -> float:
-    """ms from a slot, which is in the job's id, to a moment."""
+    """ms from an occurrence, which is in the job's id, to a moment."""
     return at.timestamp() * 1000 - int(job_id.rpartition(":")[2])
 
 

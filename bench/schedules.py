@@ -5,13 +5,13 @@
 Starts its own servers (Valkey from the wheel; Redis where `redis-server` is on the PATH), persistence off. All clocks are this
 machine's.
 
-- late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`, and how many ms after its slot each job was queued
+- late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`, and how many ms after its occurrence each job was queued
   (`fired`) and claimed (`started`): with a worker that has nothing else to do; with one that drains jobs of 20 ms in a hundred
   slots all the time; with one whose slots are all taken for the whole time, so that nothing can start; without any worker, by
-  `sublet tick --every 1`. Each slot must have its job, and one only.
-- late_new: a schedule that is put within a second of its first slot, while a worker waits for something else; ten of them.
+  `sublet tick --every 1`. Each occurrence must have its job, and one only.
+- late_new: a schedule that is put within a second of its first occurrence, while a worker waits for something else; ten of them.
 - tick: what a tick takes of Redis with 10,000 schedules of which none is due (ms, the mean of fifty), and its longest call.
-- all_due: 10,000 schedules whose slots come at the same moment, fired by one tick; its longest call.
+- all_due: 10,000 schedules whose occurrences come at the same moment, fired by one tick; its longest call.
 - ticks: a hundred ticks at once, each with a connection of its own, on 5,000 leases that have ended: each must be reaped once.
 
 The longest call is what Redis's slow log has: for so long nobody else was served. Other work on the machine only makes it
@@ -101,7 +101,7 @@ async def _all(url: str, seconds: int) -> dict[str, float]:
 
 
 async def _none_due(site: Site) -> dict[str, float]:
-    """10,000 schedules whose slots are all to come."""
+    """10,000 schedules whose occurrences are all to come."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(cron="0 0 1 1 *"), None)
     site.measure()
     done, rounds = Ticked(), 50
@@ -112,7 +112,7 @@ async def _none_due(site: Site) -> dict[str, float]:
 
 
 async def _all_due(site: Site) -> dict[str, float]:
-    """10,000 schedules whose slots came a second ago."""
+    """10,000 schedules whose occurrences came a second ago."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(every=3600), site.now() - 1000)
     site.measure()
     done, began = Ticked(), time.perf_counter()

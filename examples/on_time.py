@@ -15,15 +15,15 @@ app = App()
 @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin", payload={"region": "eu"}, missed="skip", late=3600)
 @app.task(queue="reports")
 async def report(ctx: Context, region: str) -> str:
-    """Late by up to an hour it is still of use, and it is of its slot's day, whenever it runs."""
-    return f"the report of {ctx.slot:%A} for {region}"
+    """Late by up to an hour it is still of use, and it is of its occurrence's day, whenever it runs."""
+    return f"the report of {ctx.occurrence:%A} for {region}"
 
 
 @app.schedule(every=1, overlap="skip")
 @app.task
 async def probe(ctx: Context) -> None:
     """If one takes longer than a second, the next ones are left out."""
-    print(f"probe of {ctx.slot:%H:%M:%S}")
+    print(f"probe of {ctx.occurrence:%H:%M:%S}")
 
 
 async def main() -> None:

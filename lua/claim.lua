@@ -7,7 +7,7 @@
 -- ARGV  lease        ms the worker may stay silent
 -- ARGV  n            jobs wanted, at most 100; 0 does the upkeep alone, and leaves no mark
 -- ARGV  queue …      the queues, at most 32, the first one first
--- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 when a schedule's slot has come (see pick),
+-- REPLY array        [token, ms until this worker should claim again (at most 2000), 1 when a schedule's occurrence has come (see pick),
 --                    then per job: id, attempt, lease's end, spec, payload ("" when it is in spec), how the last attempt ended
 --                    or "", and, where one left a checkpoint, a newline and the checkpoint]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID

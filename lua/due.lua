@@ -23,17 +23,17 @@ local function upkeep(limit, by)
   return #lost, #due
 end
 
--- The next moment that something falls due (a job, a schedule's slot, the end of a lease) is given to one worker at a time, as an
+-- The next moment that something falls due (a job, a schedule's occurrence, the end of a lease) is given to one worker at a time, as an
 -- alarm; the others look again after `cap` ms. `alarm` is who has it now. The end of a lease is nobody's appointment who holds
--- that lease: it would die with its keeper. Answers the ms that `worker` may wait, and 1 where a slot has come already: that is
+-- that lease: it would die with its keeper. Answers the ms that `worker` may wait, and 1 where an occurrence has come already: that is
 -- for the caller to see to, at once.
 local function appointment(worker, cap, alarm)
   local due = (sizes.scheduled > 0 or first_due) and call('ZRANGE', key('scheduled'), 0, 0, 'WITHSCORES')[2] or nil
   local id, ends = unpack(sizes.running > 0 and call('ZRANGE', key('running'), 0, 0, 'WITHSCORES') or {})  -- else they are its own
   if ends and tonumber(ends) < now + cap and peek('HGET', key('job:', id), 'worker') == worker then ends = nil end
-  local slot = peek('ZCARD', key('schedules')) ~= 0 and peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
-  local come = slot and tonumber(slot) <= now
-  local moment = math.min(tonumber(due or math.huge), tonumber(ends or math.huge), not come and tonumber(slot) or math.huge)
+  local occurrence = peek('ZCARD', key('schedules')) ~= 0 and peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
+  local come = occurrence and tonumber(occurrence) <= now
+  local moment = math.min(tonumber(due or math.huge), tonumber(ends or math.huge), not come and tonumber(occurrence) or math.huge)
   local at, owner = string.match(alarm or '', '^(%d+) (.+)$')
   if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then return cap, come and 1 or 0 end
   local wait = math.max(0, math.ceil(moment - now))

@@ -1,41 +1,43 @@
--- fire: submit the jobs of slots that have come, and move each schedule on. Of all who fire the same slot, one does.
+-- fire: submit the jobs of occurrences that have come, and move each schedule on. Of all who fire the same occurrence, one does.
 --
--- LIBS  lib.lua queue.lua life.lua slot.lua
+-- LIBS  lib.lua queue.lua life.lua occurrence.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  by           the caller's name
--- ARGV  name revision slot slots missed next due …   the schedules, in sevens: as pick gave the first three; the slots that get a job
---                    (ms, from that slot on, oldest first, blanks between, at most 100 in a call); how many slots are left
---                    out; the slot after them ("" for none), and when that is to be fired (ms)
+-- ARGV  name revision occurrence occurrences missed next due …   the schedules, in sevens: the first three as pick gave them; the
+--                    occurrences that get a job (ms, from that one on, oldest first, blanks between, at most 100 in a call); how many
+--                    are left out; the occurrence after them ("" for none), and when that is to be fired (ms)
 -- REPLY array        one per schedule: "fired <n>" (jobs that are there now), "skipped <n>" (n; overlap: others were left out), "held"
 --                    (overlap), "later" (a call has at most 1 MiB of payloads), "QUEUE_FULL …", "INVALID …", "CHANGED" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
-local AGAIN, LOOK = 5000, 60000             -- ms until a full queue is tried again, and until a held slot is looked at anyway
-local SLOTS, BYTES = 100, 1048576           -- in a call: slots, and bytes of payloads
+local AGAIN, LOOK = 5000, 60000             -- ms until a full queue is tried again, and until a held occurrence is looked at anyway
+local OCCURRENCES, BYTES = 100, 1048576     -- in a call: occurrences, and bytes of payloads
 local by, total, bytes = ARGV[1], 0, 0
 local refused_because = refused((#ARGV - 1) / 7, 50)
 if refused_because then return refused_because end
 for i = 2, #ARGV, 7 do for _ in string.gmatch(ARGV[i + 3], '%S+') do total = total + 1 end end
-if not is_name(by) or total > SLOTS then return refusal('INVALID', 'by is a name, and a call has at most ' .. SLOTS .. ' slots') end
+if not is_name(by) or total > OCCURRENCES then
+  return refusal('INVALID', 'by is a name, and a call has at most ' .. OCCURRENCES .. ' occurrences')
+end
 call('ZCARD', key('schedules'))
 
 local schedules, seen = {}, {}
 for i = 2, #ARGV, 7 do                      -- look at all before anything is written
-  local name, revision, slot, slots, missed, next_slot, due = unpack(ARGV, i, i + 6)
-  local last = (ms(slot) or 0) - 1
-  local v = peek('HMGET', key('schedule:' .. name), 'revision', 'slot', 'queue', 'task', 'rules', 'overlap', 'last_id', 'answer',
+  local name, revision, occurrence, occurrences, missed, next_occurrence, due = unpack(ARGV, i, i + 6)
+  local last = (ms(occurrence) or 0) - 1
+  local v = peek('HMGET', key('schedule:' .. name), 'revision', 'occurrence', 'queue', 'task', 'rules', 'overlap', 'last_id', 'answer',
     'paused')
   local one = {name = name, queue = v[3], task = v[4], rules = v[5] or '', overlap = v[6], last = v[7], fired = 0, new = 0, skipped = 0,
-    asked = table.concat({by, revision, slot, ''}, ' '), slots = {}, missed = ms(missed), slot = next_slot,
-    due = next_slot == '' and NEVER or due}
-  for moment in string.gmatch(slots, '%S+') do
+    asked = table.concat({by, revision, occurrence, ''}, ' '), occurrences = {}, missed = ms(missed), occurrence = next_occurrence,
+    due = next_occurrence == '' and NEVER or due}
+  for moment in string.gmatch(occurrences, '%S+') do
     local at = ms(moment)
-    if not at or at > now or at <= last then one.answer = 'INVALID slot ' .. string.sub(moment, 1, 80) end
-    one.slots[#one.slots + 1], last = moment, at or last
+    if not at or at > now or at <= last then one.answer = 'INVALID occurrence ' .. string.sub(moment, 1, 80) end
+    one.occurrences[#one.occurrences + 1], last = moment, at or last
   end
-  local onward = ms(slot) and ms(one.due) and (next_slot == '' or (ms(next_slot) or 0) > math.max(last, slot))
-  if not one.missed or not onward then one.answer = 'INVALID numbers are ms, or a count, and slots go on' end
-  if v[1] ~= revision or v[2] ~= slot or v[9] == '1' then  -- sent again, it is answered as before
+  local onward = ms(occurrence) and ms(one.due) and (next_occurrence == '' or (ms(next_occurrence) or 0) > math.max(last, occurrence))
+  if not one.missed or not onward then one.answer = 'INVALID numbers are ms, or a count, and occurrences go on' end
+  if v[1] ~= revision or v[2] ~= occurrence or v[9] == '1' then  -- sent again, it is answered as before
     one.answer = v[8] and string.sub(v[8], 1, #one.asked) == one.asked and string.sub(v[8], #one.asked + 1) or 'CHANGED'
   elseif seen[name] then one.answer = 'CHANGED' end
   if not (v[1] and v[3] and v[4]) then one.answer = 'NOT_FOUND' end
@@ -44,18 +46,18 @@ for i = 2, #ARGV, 7 do                      -- look at all before anything is wr
 end
 
 local function fire(one)
-  for _, slot in ipairs(one.slots) do
+  for _, occurrence in ipairs(one.occurrences) do
     local busy, why, wait = one.overlap ~= 'allow' and one.last and OPEN[load(one.last).state], nil, LOOK
     if busy and one.overlap == 'skip' then one.skipped = one.skipped + 1
     elseif busy then why, one.held = 'held', one.last
     elseif bytes > 0 and bytes + call('HSTRLEN', key('schedule:' .. one.name), 'payload') > BYTES then why, wait = 'later', 0
     else
       one.payload = one.payload or call('HGET', key('schedule:' .. one.name), 'payload') or '' bytes = bytes + #one.payload
-      why, wait = submit_slot(one, slot), AGAIN
+      why, wait = submit_occurrence(one, occurrence), AGAIN
       one.held = why
     end
-    if why then                             -- this slot is the next one, still
-      one.slot, one.due = slot, string.format('%.0f', now + wait)
+    if why then                             -- this occurrence is the next one, still
+      one.occurrence, one.due = occurrence, string.format('%.0f', now + wait)
       return why
     end
   end
@@ -67,10 +69,10 @@ for _, one in ipairs(schedules) do
   if not one.answer then
     local hash = key('schedule:' .. one.name)
     one.answer = fire(one)
-    call('HSET', hash, 'slot', one.slot, 'held', one.held or '', 'answer', one.asked .. one.answer)
+    call('HSET', hash, 'occurrence', one.occurrence, 'held', one.held or '', 'answer', one.asked .. one.answer)
     if one.fired > 0 then call('HSET', hash, 'last_id', one.last, 'fired_at', stamp, 'fired_by', by) end
     for _, what in ipairs({'fired', 'skipped', 'missed'}) do if one[what] > 0 then add(hash, what, one[what]) end end
-    call('ZADD', key('schedules'), one.slot == '' and NEVER or one.due, one.name)
+    call('ZADD', key('schedules'), one.occurrence == '' and NEVER or one.due, one.name)
     new, turned_away = new + one.new, turned_away + (string.find(one.answer, '^QUEUE_FULL') and 1 or 0)
   end
   answers[#answers + 1] = one.answer

@@ -1,11 +1,11 @@
 -- lib: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
--- Of lib.lua, queue.lua, life.lua, forget.lua, due.lua, slot.lua and whole.lua, in this order, each script names what is put before it.
+-- Of the libraries lib, queue, life, forget, due, occurrence and whole, in this order, each script names those put before it.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms a worker has, after a timeout, to say so
 local KEEP_DEAD = 1209600000                -- dead and cancelled jobs are kept 14 days
 local KEEP, KEEP_EVENTS, KEEP_QUEUES = 100000, 10000, 10000   -- finished jobs of each state; events; queues with nothing in them
-local NEVER = '99999999999999'              -- ms, the score of a schedule that has no slot to come
+local NEVER = '99999999999999'              -- ms, the score of a schedule that has no occurrence to come
 local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
   backoff = '1000:2:300000'}}               -- what a header leaves unsaid
 local PLAIN = {key = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}  -- others: digits

@@ -19,7 +19,7 @@ local function backoff(job, n)
   return math.floor(delay / 2 + delay / 2 * dice / 65536)
 end
 
--- A job has ended: tell its waiters, let go of its key, and of its schedule's next slot if that waits for it. (What else may lie
+-- A job has ended: tell its waiters, let go of its key, and of its schedule's next occurrence if that waits for it. (What else may lie
 -- there does not name this job.)
 local function ended(job)
   local rules = job.rules

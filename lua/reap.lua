@@ -4,7 +4,7 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        moves at most, up to 100
 -- ARGV  by           the caller's name
--- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not, 1 when a schedule's slot has come (see
+-- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not, 1 when a schedule's occurrence has come (see
 --                    pick) and 0 when not, how many pools there are (see summon), how many partitions the namespace has]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
@@ -15,7 +15,7 @@ if not is_name(by) then return refusal('INVALID', 'by is a name: 1 to 128 of A-Z
 local lost, due = upkeep(limit, by)
 begin()
 call('HSET', base, 'upkeep', stamp .. ' ' .. by)
-local slot, pools = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2], peek('HLEN', key('pools'))
-local come = slot and tonumber(slot) <= now
+local occurrence, pools = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2], peek('HLEN', key('pools'))
+local come = occurrence and tonumber(occurrence) <= now
 local partitions = tonumber(call('HGET', base, 'partitions') or 0)
 return {lost, due, lost + due == limit and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0, partitions or 0}

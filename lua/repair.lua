@@ -33,7 +33,7 @@ begin_with(how)
 local function check_pair(hash, zset, name, whole, score)
   local stands, left = call('ZSCORE', key(zset), name), remains(hash)
   if left == 'foreign' then return amend('foreign') end
-  local missed = not stands_at(stands) or stands == NEVER and score ~= NEVER     -- its slot would never come
+  local missed = not stands_at(stands) or stands == NEVER and score ~= NEVER     -- its occurrence would never come
   if whole and missed then amend('placed ' .. zset .. ' ' .. score, 'ZADD', key(zset), score, name) end
   if stands and not whole then amend('stray', 'ZREM', key(zset), name) end
   if left and not whole then amend('lost', 'DEL', hash) end
@@ -45,7 +45,7 @@ local function check_worker(name)
   check_pair(key('worker:' .. name), 'workers', name, whole, since)
 end
 local function check_schedule(name)
-  local v = peek('HMGET', key('schedule:' .. name), 'revision', 'slot', 'plan', 'queue', 'task', 'paused')
+  local v = peek('HMGET', key('schedule:' .. name), 'revision', 'occurrence', 'plan', 'queue', 'task', 'paused')
   local whole = v[1] and v[3] and v[4] and v[5] and (v[2] == '' or ms(v[2] or nil))
   check_pair(key('schedule:' .. name), 'schedules', name, whole, (v[6] == '1' or v[2] == '') and NEVER or v[2])
 end

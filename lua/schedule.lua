@@ -1,31 +1,31 @@
--- schedule: have a job submitted at every slot of a plan; or, without a plan, no more.
+-- schedule: have a job submitted at every occurrence of a plan; or, without a plan, no more.
 --
 -- LIBS  lib.lua queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  name         the schedule's name, at most 40 characters
 -- ARGV  revision     what the caller saw: how often this schedule was put, 0 for one that is not there; 0+n for one that moves here,
 --                    and was put n times elsewhere: so that no revision of a name ever comes again
--- ARGV  was          ms, the next slot that the caller saw; "" whatever it is
+-- ARGV  was          ms, the next occurrence that the caller saw; "" whatever it is
 -- ARGV  plan         when it fires: opaque, at most 4 KiB; "" removes the schedule
 -- ARGV  queue        where its jobs go
 -- ARGV  task         what they are
 -- ARGV  rules        their rules as submit has them: priority tries timeout retention backoff
--- ARGV  overlap      what a slot does while the job of an earlier one is not over: allow (both run), skip, queue (it waits)
+-- ARGV  overlap      what an occurrence does while the job of an earlier one is not over: allow (both run), skip, queue (it waits)
 -- ARGV  paused       1 or 0
--- ARGV  slot         ms, the next slot; "" when there is none to come
--- ARGV  due          ms, when that is to be fired: the slot, or a little later
+-- ARGV  occurrence         ms, the next occurrence; "" when there is none to come
+-- ARGV  due          ms, when that is to be fired: the occurrence, or a little later
 -- ARGV  payload      that of its jobs, at most 256 KiB
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
 local KNOWN, OVERLAPS = ' priority tries timeout retention backoff ', {allow = true, skip = true, queue = true}
-local name, revision, was, plan, queue, task, rules, overlap, paused, slot, due, payload = unpack(ARGV, 1, 12)
+local name, revision, was, plan, queue, task, rules, overlap, paused, occurrence, due, payload = unpack(ARGV, 1, 12)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or #name > 40 then return refusal('INVALID', 'a schedule has a name of 1 to 40 of A-Z a-z 0-9 _ . : -') end
 local hash = key('schedule:' .. name)
 needs('HSETNX', hash, 'made_at', stamp)
-local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'slot')
+local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'occurrence')
 call('ZCARD', key('schedules'))
 local current, seen, elsewhere = known[1] or '0', string.match(revision or '', '^(%d+)%+?(%d*)$')
 local removed = ms(call('HGET', base, 'removed')) or 0      -- the highest revision that one had which is no more: a new one goes on
@@ -43,7 +43,7 @@ if plan == '' then                          -- gone already: the same order, sen
   return 'removed'
 end
 
-local moments = payload and (slot == '' or ms(slot) and ms(due))
+local moments = payload and (occurrence == '' or ms(occurrence) and ms(due))
 if not moments or #plan > 4096 or #payload > 262144 or not OVERLAPS[overlap] or paused ~= '0' and paused ~= '1' then
   return refusal('INVALID', 'plan is at most 4096 bytes, payload 262144, overlap allow, skip or queue, paused 0 or 1, moments are ms')
 end
@@ -59,8 +59,8 @@ if stale then return stale end
 look_at(queue)
 if known[1] then begin() end                -- one that is there can be paused on a full server, too
 call('HSET', hash, 'revision', string.format('%.0f', put), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
-  'overlap', overlap, 'paused', paused, 'slot', slot, 'payload', payload, 'held', '', 'answer', '', 'changed_at', stamp)
+  'overlap', overlap, 'paused', paused, 'occurrence', occurrence, 'payload', payload, 'held', '', 'answer', '', 'changed_at', stamp)
 call('HSETNX', hash, 'made_at', stamp)
-call('ZADD', key('schedules'), (paused == '1' or slot == '') and NEVER or due, name)
+call('ZADD', key('schedules'), (paused == '1' or occurrence == '') and NEVER or due, name)
 if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end  -- whoever waits, waits for a later moment
 return seen == '0' and 'created' or 'changed'

@@ -297,14 +297,14 @@ class Desk:
         name: str = "s",
         revision: int = 0,
         *,
-        slot: int | None = 1000,
+        occurrence: int | None = 1000,
         due: int | None = None,
         **what: Any,
     ) -> str:
-        """Put a schedule, whose next slot is the one given (ms)."""
-        due = slot if due is None else due
+        """Put a schedule, whose next occurrence is the one given (ms)."""
+        due = occurrence if due is None else due
         return await self.run(
-            firing.schedule(self.base, name, revision, **{**SCHEDULE, **what}, slot=slot, due=due)
+            firing.schedule(self.base, name, revision, **{**SCHEDULE, **what}, occurrence=occurrence, due=due)
         )
 
     async def pick(self, limit: int = 50) -> Picked:
@@ -313,14 +313,14 @@ class Desk:
     async def fire(
         self,
         pick: Pick,
-        *slots: int,
+        *occurrences: int,
         missed: int = 0,
         then: int | None = None,
         due: int | None = None,
         by: str = "tick",
     ) -> str:
-        """Fire slots of a schedule that was picked; `then` is the slot after them."""
-        shot = Shot(pick, slots, missed, then, then if due is None else due)
+        """Fire occurrences of a schedule that was picked; `then` is the occurrence after them."""
+        shot = Shot(pick, occurrences, missed, then, then if due is None else due)
         return (await self.run(firing.fire(self.base, by, [shot])))[0]
 
     def schedule(self, name: str = "s") -> dict[str, str]:
@@ -453,7 +453,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),
             "drain": verbs.drain(base, "w", "1"),
             "reconcile": verbs.reconcile(base, "w", "1", [(held.id, held.attempt)]),
-            "schedule": firing.schedule(base, "new", 0, **SCHEDULE, slot=1, due=1),
+            "schedule": firing.schedule(base, "new", 0, **SCHEDULE, occurrence=1, due=1),
             "pick": firing.pick(base),
             "fire": firing.fire(
                 base, "tick", [Shot(Pick("s", "1", 1000, b"{}", "allow"), [1000], 0, None, None)]

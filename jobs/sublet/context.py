@@ -104,10 +104,12 @@ class Context:
         return self._lease.trace
 
     @property
-    def slot(self) -> datetime | None:
-        """The slot that a schedule made the job for, in UTC; None for any other job. It is the same at every attempt."""
+    def occurrence(self) -> datetime | None:
+        """The occurrence that a schedule made the job for, in UTC; None for any other job. It is the same at every attempt."""
         return (
-            None if self._lease.slot_ms is None else datetime.fromtimestamp(self._lease.slot_ms / 1000, UTC)
+            None
+            if self._lease.occurrence_ms is None
+            else datetime.fromtimestamp(self._lease.occurrence_ms / 1000, UTC)
         )
 
     @property

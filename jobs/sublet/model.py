@@ -82,8 +82,8 @@ class Lease(NamedTuple):
     """The submitter's `traceparent`, if it had one (W3C Trace Context)."""
     checkpoint: bytes = b""
     """What an earlier attempt has left for this one (JSON); empty if none did."""
-    slot_ms: int | None = None
-    """The slot that a schedule made the job for; None for any other job."""
+    occurrence_ms: int | None = None
+    """The occurrence that a schedule made the job for; None for any other job."""
 
     @property
     def fence(self) -> int:
@@ -97,7 +97,7 @@ class Claimed(NamedTuple):
     leases: list[Lease]
     next_in: float
     come: bool = False
-    """Has the slot of some schedule come? Whoever claims sees to it."""
+    """Has the occurrence of some schedule come? Whoever claims sees to it."""
 
 
 class Reaped(NamedTuple):
@@ -109,7 +109,7 @@ class Reaped(NamedTuple):
     """Jobs that fell due."""
     more: bool
     come: bool
-    """May there be more of these? And has the slot of some schedule come?"""
+    """May there be more of these? And has the occurrence of some schedule come?"""
     pools: int
     partitions: int
     """How many of either the namespace has; 0 partitions where that is not known."""
@@ -241,7 +241,7 @@ class Job(_Frozen):
     schedule: str | None = None
     """The schedule that made it."""
     run_at: datetime | None = None
-    """The moment that it was made for: the schedule's slot, or what its submitter asked for."""
+    """The moment that it was made for: the schedule's occurrence, or what its submitter asked for."""
     cancel_requested_at: datetime | None = None
     attempts: tuple[Attempt, ...] = ()
     result: Any = None

@@ -67,7 +67,7 @@ async def test_the_arguments_that_the_odd_ones_are_made_of_are_good(desk, verb):
     desk.raw.execute_command("EVAL", script(verb).text, 1, desk.base, *GOOD[verb])
 
 
-async def test_no_odd_firing_makes_a_job_that_is_no_slots(desk):
+async def test_no_odd_firing_makes_a_job_that_is_no_occurrences(desk):
     chance = random.Random(7)
     await desk.put()
     for _ in range(TIMES):

@@ -530,7 +530,7 @@ def test_what_somebody_spoiled_of_queues_schedules_and_pools_hides_no_others(own
     own.hset(keys.queues(base), mapping={"r": ""})
     own.zadd(keys.schedules(base), {b"\xff": 4e12})  # one that is due is struck off by whoever picks
     own.hset(keys.schedule(base, "early"), "made_at", "9" * 21)
-    own.hset(keys.schedule(base, "late"), "slot", "9" * 21)
+    own.hset(keys.schedule(base, "late"), "occurrence", "9" * 21)
     own.hset(
         keys.pools(base),
         "odd",

@@ -414,21 +414,21 @@ async def test_fakeredis_that_says_nothing_takes_all(place):
 
 @pytest.fixture
 def come(desk) -> Callable[[], Any]:
-    """A schedule whose slot has come."""
+    """A schedule whose occurrence has come."""
 
     async def put() -> None:
-        await desk.put("s", 0, slot=desk.now() - 1000, plan=b'{"when":{"every":3600}}')
+        await desk.put("s", 0, occurrence=desk.now() - 1000, plan=b'{"when":{"every":3600}}')
 
     return put
 
 
-async def test_a_slot_waits_until_there_is_room_and_is_not_lost(store, says, desk, come):
+async def test_an_occurrence_waits_until_there_is_room_and_is_not_lost(store, says, desk, come):
     await come()
-    slot = desk.schedule()["slot"]
+    occurrence = desk.schedule()["occurrence"]
     says.share = 0.95
     with pytest.raises(OutOfMemory):
         await store.follow(store.operations.fire("me"))
-    assert (desk.schedule()["slot"], desk.members("queue:q")) == (slot, [])
+    assert (desk.schedule()["occurrence"], desk.members("queue:q")) == (occurrence, [])
     says.share = 0.5
     assert await store.follow(store.operations.fire("me")) == 0, "it is looked at again in 2 s"
     desk.elapse(2.1)
@@ -448,14 +448,14 @@ async def test_where_one_partition_has_no_room_the_others_are_fired(store, desk,
 
     await desk.run(verbs.init(other))
     await desk.run(schedule(other, "x", 0, plan=b'{"when":{"every":3600}}', queue="q", task="t", rules="", overlap="allow",
-                            paused=False, slot=desk.now() - 1000, due=desk.now() - 1000, payload=b"{}"))  # fmt: skip
+                            paused=False, occurrence=desk.now() - 1000, due=desk.now() - 1000, payload=b"{}"))  # fmt: skip
     with pytest.raises(OutOfMemory):
         await follow(store.run, fire_due([other, desk.base], "me", Full(0.9)))
     assert len(desk.members("queue:q")) == 1
     desk.raw.delete(*desk.raw.keys("{other:0}*"))
 
 
-async def test_the_numbers_are_read_although_a_slot_waits(store, says, desk, come):
+async def test_the_numbers_are_read_although_an_occurrence_waits(store, says, desk, come):
     """An autoscaler asks for them, and it is more workers that a full server needs."""
     await come()
     says.share = 0.95

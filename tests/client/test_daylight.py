@@ -1,4 +1,4 @@
-"""Cron lines on days when clocks are changed: lists of real slots, and two independent ways to find the same ones."""
+"""Cron lines on days when clocks are changed: lists of real occurrences, and two independent ways to find the same ones."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -104,7 +104,7 @@ def backwards(cron, begin, end, where):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(row[:3]))
-def test_a_day_on_which_clocks_change_has_these_slots(row):
+def test_a_day_on_which_clocks_change_has_these_occurrences(row):
     name, between, text, expected = row
     begin, end = moment(between[:16], name), moment(between[17:], name)
     found = forwards(line(text), begin - 1, end - 1, zone(name))
@@ -197,7 +197,7 @@ def test_the_search_finds_what_cronsim_finds(place, text):
             break
 
 
-def test_no_slot_is_missed_whichever_moment_one_looks_from():
+def test_no_occurrence_is_missed_whichever_moment_one_looks_from():
     """cronsim, asked from the evening before, finds 04:30 first on the day that Lord Howe's clocks move by half an hour."""
     where = zone("Australia/Lord_Howe")
     four = moment("2025-10-05 04:00", "Australia/Lord_Howe")
@@ -234,7 +234,11 @@ def test_lines_with_seconds_find_every_second():
 @pytest.mark.parametrize("text", ["0 0 29 2 *", "0 0 29 2 */7", "0 0 * 2 MON#5", "59 59 23 31 12 *"])
 def test_rare_lines_are_found_from_anywhere(text):
     where = ZoneInfo("Europe/Berlin")
-    slots = forwards(line(text), 0, 3_000_000_000, where)
-    assert slots == backwards(line(text), 0, 3_000_000_000, where)
-    assert len(slots) >= 2
-    assert line(text).after(slots[0] + 1, where) == slots[1] == line(text).until(slots[1], where)
+    occurrences = forwards(line(text), 0, 3_000_000_000, where)
+    assert occurrences == backwards(line(text), 0, 3_000_000_000, where)
+    assert len(occurrences) >= 2
+    assert (
+        line(text).after(occurrences[0] + 1, where)
+        == occurrences[1]
+        == line(text).until(occurrences[1], where)
+    )

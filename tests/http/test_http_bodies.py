@@ -65,14 +65,14 @@ async def test_numbers_and_depths_that_can_be_kept_are_kept(asked):
 
 
 @pytest.mark.parametrize("own", ["nightly:1700000000000", "0-nightly.99:1700000000000", "x:17000000000000"])
-async def test_nobody_can_take_the_id_of_a_schedules_slot(asked, own):
-    """It can be worked out, and a slot whose ids are all taken is never fired, nor any after it."""
+async def test_nobody_can_take_the_id_of_a_schedules_occurrence(asked, own):
+    """It can be worked out, and an occurrence whose ids are all taken is never fired, nor any after it."""
     assert not Draft202012Validator(TypeAdapter(OwnId).json_schema()).is_valid(own)
     bodies = (("/jobs", {"task": "t", "id": own}), ("/jobs/batch", {"jobs": [{"task": "t", "id": own}]}))
     for path, body in (*bodies, ("/schedules/nightly/run", {"id": own})):
         answer = await asked("POST", path, body)
         assert (answer.status, answer.problem) == (422, "invalid"), path
-        assert "is of a schedule's slot: choose another" in answer.json()["errors"][0]["msg"]
+        assert "is of a schedule's occurrence: choose another" in answer.json()["errors"][0]["msg"]
     for other in (own.replace(":", "-"), own[:-2], f"{own}x"):
         assert (await asked("POST", "/jobs", {"task": "t", "id": other})).status == 201
 

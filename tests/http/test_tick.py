@@ -36,15 +36,23 @@ PLAN = b'{"when":{"every":3600}}'
 
 @pytest.fixture
 def due(store):
-    """Have a schedule's slot come, an hour ago or so."""
+    """Have a schedule's occurrence come, an hour ago or so."""
 
     async def due():
         await store.prepare()
         now = round((await store.run(server_info.clock())).timestamp() * 1000)
-        slot = now // 3_600_000 * 3_600_000
+        occurrence = now // 3_600_000 * 3_600_000
         how = dict(queue="q", task="t", rules="", overlap="allow", paused=False, payload=b"{}")
         await store.run(
-            schedule(store.operations.bases[0], "hourly", 0, plan=PLAN, slot=slot, due=slot, **how)
+            schedule(
+                store.operations.bases[0],
+                "hourly",
+                0,
+                plan=PLAN,
+                occurrence=occurrence,
+                due=occurrence,
+                **how,
+            )
         )
 
     return due

@@ -97,6 +97,6 @@ MUTANTS = (
         "if admission and (full := (yield from admission.refuse(base, FIRING_BYTES))):",
         "if False and (full := OutOfMemory()):",
         "a schedule fills what is left for jobs in flight",
-        "client/test_admission.py::test_a_slot_waits_until_there_is_room_and_is_not_lost[fakeredis]",
+        "client/test_admission.py::test_an_occurrence_waits_until_there_is_room_and_is_not_lost[fakeredis]",
     ),
 )

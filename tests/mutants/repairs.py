@@ -129,7 +129,7 @@ MUTANTS = (
         "local missed = not stands_at(stands) or stands == NEVER and score ~= NEVER",
         "local missed = not stands_at(stands)",
         "after a restore of a part a schedule is silent, and the doctor says that all is well",
-        "protocol/test_repair.py::test_a_schedules_slot_that_would_never_come_is_put_back[fakeredis]",
+        "protocol/test_repair.py::test_a_schedules_occurrence_that_would_never_come_is_put_back[fakeredis]",
     ),
     Mutant(
         "a job whose moment can never be stays where it stands",

@@ -20,7 +20,7 @@ from tests.http import test_http_api, test_http_bodies, test_http_twice
 from tests.http.test_http_twice import stored  # noqa: F401  a fixture of some tests
 from tests.scaling import test_pools_http
 from tests.schedules import test_schedules_http
-from tests.schedules.test_schedules_http import slot  # noqa: F401  likewise
+from tests.schedules.test_schedules_http import occurrence  # noqa: F401  likewise
 from tests.support.platforms import PLATFORMS
 
 MODULES: tuple[ModuleType, ...] = (

@@ -72,16 +72,16 @@ SAMPLES = {
     ),
     "schedule": (
         firing.schedule(
-            "B", "NAME", 5, was="6", plan=b"PLAN", queue="QUEUE", task="TASK", rules="RULES", overlap="skip", paused=True, slot=7,
+            "B", "NAME", 5, was="6", plan=b"PLAN", queue="QUEUE", task="TASK", rules="RULES", overlap="skip", paused=True, occurrence=7,
             due=8, payload=b"PAYLOAD",
         ),
         {"name": "NAME", "revision": 5, "was": "6", "plan": b"PLAN", "queue": "QUEUE", "task": "TASK", "rules": "RULES",
-         "overlap": "skip", "paused": 1, "slot": 7, "due": 8, "payload": b"PAYLOAD"},
+         "overlap": "skip", "paused": 1, "occurrence": 7, "due": 8, "payload": b"PAYLOAD"},
     ),
     "pick": (firing.pick("B", 9), {"limit": 9}),
     "fire": (
         firing.fire("B", "WORKER", [Shot(Pick("NAME", "5", 7, b"PLAN", "skip"), [7, 8], 3, 9, 10)]),
-        {"by": "WORKER", "name": "NAME", "revision": "5", "slot": 7, "slots": "7 8", "missed": 3, "next": 9, "due": 10},
+        {"by": "WORKER", "name": "NAME", "revision": "5", "occurrence": 7, "occurrences": "7 8", "missed": 3, "next": 9, "due": 10},
     ),
     "pool": (
         pools.pool("B", "POOL", 5, "SETTINGS", "TARGET"),

@@ -1,4 +1,4 @@
-"""fire: submit the jobs of slots that have come, and move each schedule on. Of all who fire the same slot, one does."""
+"""fire: submit the jobs of occurrences that have come, and move each schedule on. Of all who fire the same occurrence, one does."""
 
 import asyncio
 
@@ -22,18 +22,18 @@ def due(desk, name="s"):
 
 
 async def fired_once(desk, **what):
-    """A schedule whose first slot, 1000, has its job; the next one, 2000, has come, and is picked."""
+    """A schedule whose first occurrence, 1000, has its job; the next one, 2000, has come, and is picked."""
     await desk.put(**what)
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     (pick,) = (await desk.pick()).picks
-    assert pick.slot == 2000
+    assert pick.occurrence == 2000
     return pick
 
 
-# a slot's job
+# an occurrence's job
 
 
-async def test_a_slot_has_a_job_that_is_made_of_schedule_and_slot(desk):
+async def test_an_occurrence_has_a_job_that_is_made_of_schedule_and_occurrence(desk):
     await desk.put(rules="tries=2 priority=5", payload=b'{"a":1}')
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     spec = desk.job("0-s:1000")["spec"].split("\n")
@@ -58,28 +58,37 @@ async def test_a_large_payload_is_a_field_of_its_own(desk):
     assert (await desk.take("0-s:1000")).payload == b"x" * 2000
 
 
-async def test_a_schedule_tells_what_it_has_done_and_goes_on_to_its_next_slot(desk):
+async def test_a_schedule_tells_what_it_has_done_and_goes_on_to_its_next_occurrence(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000, 2000, 3000, missed=4, then=5000, due=6000, by="worker-1") == "fired 3"
     told = desk.schedule()
-    assert [told[name] for name in ("fired", "missed", "slot", "last_id")] == ["3", "4", "5000", "0-s:3000"]
+    assert [told[name] for name in ("fired", "missed", "occurrence", "last_id")] == [
+        "3",
+        "4",
+        "5000",
+        "0-s:3000",
+    ]
     assert told["fired_by"] == "worker-1"
     assert desk.raw.zscore(keys.schedules(desk.base), "s") == 6000
     assert desk.members("queue:q") == ["0-s:1000", "0-s:2000", "0-s:3000"]
 
 
-async def test_slots_may_be_left_out_altogether(desk):
+async def test_occurrences_may_be_left_out_altogether(desk):
     await desk.put()
     assert await desk.fire(PICK, missed=7, then=9000) == "fired 0"
-    assert (desk.schedule()["missed"], desk.schedule()["slot"], desk.members("queue:q")) == ("7", "9000", [])
+    assert (desk.schedule()["missed"], desk.schedule()["occurrence"], desk.members("queue:q")) == (
+        "7",
+        "9000",
+        [],
+    )
 
 
-async def test_after_its_last_slot_a_schedule_never_comes_again(desk):
+async def test_after_its_last_occurrence_a_schedule_never_comes_again(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000) == "fired 1"
-    assert desk.schedule()["slot"] == ""
+    assert desk.schedule()["occurrence"] == ""
     assert desk.raw.zscore(keys.schedules(desk.base), "s") == NEVER
-    assert await desk.fire(PICK._replace(slot=""), 1000) != "fired 1"
+    assert await desk.fire(PICK._replace(occurrence=""), 1000) != "fired 1"
     assert (await desk.pick()).picks == []
 
 
@@ -91,11 +100,11 @@ async def test_the_ids_of_another_partition_say_so(desk):
     assert there.members("queue:q") == ["1-s:1000"]
 
 
-async def test_a_job_that_is_there_already_is_the_slots(desk):
+async def test_a_job_that_is_there_already_is_the_occurrences(desk):
     await desk.put()
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     desk.raw.hset(
-        keys.schedule(desk.base, "s"), mapping={"slot": 1000, "answer": "", "payload": "new"}
+        keys.schedule(desk.base, "s"), mapping={"occurrence": 1000, "answer": "", "payload": "new"}
     )  # as if that was lost
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     assert (desk.job("0-s:1000")["spec"].split("\n")[1], desk.members("queue:q")) == ("{}", ["0-s:1000"])
@@ -103,7 +112,7 @@ async def test_a_job_that_is_there_already_is_the_slots(desk):
 
 
 @pytest.mark.parametrize("rules", ["", "at=1000", "at=1000 schedule=s2", "at=2000 schedule=s"])
-async def test_a_job_of_another_that_has_the_slots_id_takes_nothing_from_the_slot(desk, rules):
+async def test_a_job_of_another_that_has_the_occurrences_id_takes_nothing_from_the_occurrence(desk, rules):
     await desk.submit("0-s:1000", queue="void", rules=rules)
     await desk.put()
     for _ in range(2):
@@ -111,18 +120,18 @@ async def test_a_job_of_another_that_has_the_slots_id_takes_nothing_from_the_slo
         assert desk.members("queue:q") == ["0-s.1:1000"]
         assert desk.schedule()["last_id"] == "0-s.1:1000"
         desk.raw.hset(
-            keys.schedule(desk.base, "s"), mapping={"slot": 1000, "answer": ""}
+            keys.schedule(desk.base, "s"), mapping={"occurrence": 1000, "answer": ""}
         )  # as if that was lost
 
 
-async def test_where_others_have_all_the_ids_of_a_slot_it_says_so(desk):
+async def test_where_others_have_all_the_ids_of_an_occurrence_it_says_so(desk):
     for other in ("", *(f".{i}" for i in range(1, 100))):
         desk.raw.hset(keys.job(desk.base, f"0-s{other}:1000"), "spec", "q t 1")
     await desk.put()
-    assert await desk.fire(PICK, 1000, then=2000) == "INVALID jobs of others have the ids of slot 1000"
-    assert (desk.members("queue:q"), desk.schedule()["slot"]) == ([], "1000")
+    assert await desk.fire(PICK, 1000, then=2000) == "INVALID jobs of others have the ids of occurrence 1000"
+    assert (desk.members("queue:q"), desk.schedule()["occurrence"]) == ([], "1000")
     (shown,) = await desk.run(stored(desk.base, ["s"]))
-    assert schedule_from(shown).held == "jobs of others have the ids of slot 1000"
+    assert schedule_from(shown).held == "jobs of others have the ids of occurrence 1000"
 
 
 @pytest.mark.parametrize(
@@ -133,17 +142,17 @@ async def test_where_others_have_all_the_ids_of_a_slot_it_says_so(desk):
         ("task", b""),
         ("rules", b"x=\n"),
         ("rules", b"priority=x"),
-        ("slot", b"abc"),
+        ("occurrence", b"abc"),
     ],
 )
 async def test_one_that_is_spoiled_is_not_fired_and_the_others_are(desk, field, value):
     for name in ("s", "bad"):
         await desk.put(name)
     desk.raw.hset(keys.schedule(desk.base, "bad"), field, value)
-    slot = value.decode() if field == "slot" else 1000
+    occurrence = value.decode() if field == "occurrence" else 1000
     shots = [
-        Shot(PICK._replace(name=name, slot=at), [1000], 0, 2000, 2000)
-        for name, at in (("bad", slot), ("s", 1000))
+        Shot(PICK._replace(name=name, occurrence=at), [1000], 0, 2000, 2000)
+        for name, at in (("bad", occurrence), ("s", 1000))
     ]
     bad, good = await desk.run(firing.fire(desk.base, "w", shots))
     assert (bad.partition(" ")[0], good, desk.members("queue:q")) == ("INVALID", "fired 1", ["0-s:1000"])
@@ -162,7 +171,7 @@ async def test_one_whose_queue_is_a_key_of_a_wrong_type_is_not_fired_and_the_oth
 # once
 
 
-async def test_of_many_who_fire_a_slot_one_does(desk):
+async def test_of_many_who_fire_an_occurrence_one_does(desk):
     await desk.put()
     shots = [firing.fire(desk.base, f"w{i}", [Shot(PICK, [1000], 0, 2000, 2000)]) for i in range(20)]
     answers = [answer for (answer,) in await asyncio.gather(*map(desk.run, shots))]
@@ -173,7 +182,7 @@ async def test_of_many_who_fire_a_slot_one_does(desk):
 async def test_of_many_who_look_at_once_one_fires(desk, store):
     """As claims and ticks do it, by the plan of the schedule."""
     plan = b'{"when":{"every":3600}}'
-    await desk.put(plan=plan, slot=3_600_000)
+    await desk.put(plan=plan, occurrence=3_600_000)
     fired = await asyncio.gather(*(store.follow(firing.fire_due([desk.base], f"w{i}")) for i in range(20)))
     assert sum(one.jobs for one in fired) == 1
     assert len(desk.members("queue:q")) == 1
@@ -189,19 +198,19 @@ async def test_fired_again_after_a_lost_reply_it_is_answered_as_before_and_chang
     assert await desk.fire(PICK, 1000, missed=2, then=2000, by="another") == "CHANGED"
 
 
-async def test_who_picked_and_died_delays_a_slot_by_two_seconds(desk):
+async def test_who_picked_and_died_delays_an_occurrence_by_two_seconds(desk):
     await desk.put()
     assert len((await desk.pick()).picks) == 1
     desk.elapse(2)
     (pick,) = (await desk.pick()).picks
-    assert await desk.fire(pick, pick.slot, then=pick.slot + 10) == "fired 1"
+    assert await desk.fire(pick, pick.occurrence, then=pick.occurrence + 10) == "fired 1"
 
 
 async def test_a_schedule_named_twice_is_fired_once(desk):
     await desk.put()
     shots = [Shot(PICK, [1000], 0, 2000, 2000), Shot(PICK, [1000], 5, 9000, 9000)]
     assert await desk.run(firing.fire(desk.base, "w", shots)) == ["fired 1", "CHANGED"]
-    assert (desk.schedule()["slot"], desk.schedule()["fired"]) == ("2000", "1")
+    assert (desk.schedule()["occurrence"], desk.schedule()["fired"]) == ("2000", "1")
 
 
 @pytest.mark.parametrize("change", ["paused", "changed", "removed"])
@@ -211,7 +220,7 @@ async def test_a_schedule_that_was_changed_since_it_was_picked_is_left_alone(des
     if change == "removed":
         await desk.run(firing.unschedule(desk.base, "s", 1))
     else:
-        await desk.put("s", 1, paused=change == "paused", slot=1000)
+        await desk.put("s", 1, paused=change == "paused", occurrence=1000)
     before = desk.everything()
     assert await desk.fire(pick, 1000, then=2000) == ("NOT_FOUND" if change == "removed" else "CHANGED")
     assert desk.everything() == before
@@ -233,14 +242,14 @@ async def test_jobs_may_run_beside_each_other(desk):
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "scheduled"])
-async def test_a_slot_is_skipped_while_the_job_before_is_not_over(desk, state):
+async def test_an_occurrence_is_skipped_while_the_job_before_is_not_over(desk, state):
     pick = await fired_once(desk, overlap="skip", rules="backoff=60000:1:60000")
     lease = await desk.take("0-s:1000") if state != "queued" else None
     if state == "scheduled":
         await desk.fail(lease)
     assert desk.state("0-s:1000") == state
     assert await desk.fire(pick, 2000, then=3000) == "skipped 0"
-    assert (desk.schedule()["skipped"], desk.schedule()["slot"], desk.schedule()["fired"]) == (
+    assert (desk.schedule()["skipped"], desk.schedule()["occurrence"], desk.schedule()["fired"]) == (
         "1",
         "3000",
         "1",
@@ -248,13 +257,13 @@ async def test_a_slot_is_skipped_while_the_job_before_is_not_over(desk, state):
     assert desk.job("0-s:2000") == {}
 
 
-async def test_a_slot_is_fired_when_the_job_before_is_over(desk):
+async def test_an_occurrence_is_fired_when_the_job_before_is_over(desk):
     pick = await fired_once(desk, overlap="skip")
     await desk.complete(await desk.take("0-s:1000"))
     assert await desk.fire(pick, 2000, then=3000) == "fired 1"
 
 
-async def test_of_many_slots_at_once_the_first_is_fired_and_the_others_are_skipped(desk):
+async def test_of_many_occurrences_at_once_the_first_is_fired_and_the_others_are_skipped(desk):
     await desk.put(overlap="skip")
     assert await desk.fire(PICK, 1000, 2000, 3000, then=4000) == "skipped 1"
     assert (desk.members("queue:q"), desk.schedule()["skipped"], desk.schedule()["fired"]) == (
@@ -264,11 +273,11 @@ async def test_of_many_slots_at_once_the_first_is_fired_and_the_others_are_skipp
     )
 
 
-async def test_of_many_slots_at_once_the_first_is_fired_and_the_second_waits(desk):
+async def test_of_many_occurrences_at_once_the_first_is_fired_and_the_second_waits(desk):
     await desk.put(overlap="queue")
     assert await desk.fire(PICK, 1000, 2000, 3000, then=4000) == "held"
     told = desk.schedule()
-    assert (told["slot"], told["held"], told["fired"], desk.members("queue:q")) == (
+    assert (told["occurrence"], told["held"], told["fired"], desk.members("queue:q")) == (
         "2000",
         "0-s:1000",
         "1",
@@ -292,7 +301,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", [*ENDS, "cancelled", "called off while it runs"])
-async def test_a_held_slot_goes_on_when_the_job_before_ends_however_it_does(desk, how):
+async def test_a_held_occurrence_goes_on_when_the_job_before_ends_however_it_does(desk, how):
     pick = await fired_once(desk, overlap="queue", rules="tries=1")
     assert await desk.fire(pick, 2000, then=3000) == "held"
     assert 50_000 < due(desk) <= 60_000
@@ -330,37 +339,37 @@ async def test_the_end_of_another_job_moves_nothing(desk):
     assert not (await desk.ask(0)).come
 
 
-async def test_a_slot_that_waits_for_a_job_that_is_gone_is_looked_at_in_a_minute(desk):
+async def test_an_occurrence_that_waits_for_a_job_that_is_gone_is_looked_at_in_a_minute(desk):
     pick = await fired_once(desk, overlap="queue")
     await desk.fire(pick, 2000, then=3000)
     desk.raw.delete(keys.job(desk.base, "0-s:1000"))
     assert (await desk.pick()).picks == []
     desk.elapse(60)
     (pick,) = (await desk.pick()).picks
-    assert await desk.fire(pick, pick.slot, then=pick.slot + 1) == "fired 1"
+    assert await desk.fire(pick, pick.occurrence, then=pick.occurrence + 1) == "fired 1"
 
 
 # no room
 
 
-async def test_a_full_queue_leaves_the_slot_to_come_and_is_tried_again_in_five_seconds(desk):
+async def test_a_full_queue_leaves_the_occurrence_to_come_and_is_tried_again_in_five_seconds(desk):
     await desk.arrange("configure", "q", 0, "jobs=1")
     await desk.put()
     assert await desk.fire(PICK, 1000, 2000, then=3000) == "QUEUE_FULL queue q may hold 1 jobs and has 1"
     told = desk.schedule()
-    assert (told["slot"], told["fired"], desk.counter("queue_full")) == ("2000", "1", 1)
+    assert (told["occurrence"], told["fired"], desk.counter("queue_full")) == ("2000", "1", 1)
     assert told["held"].startswith("QUEUE_FULL")
     assert 4000 < due(desk) <= 5000
     await desk.complete(await desk.take("0-s:1000"))
     desk.elapse(5)
     (pick,) = (await desk.pick()).picks
-    assert await desk.fire(pick, pick.slot, then=pick.slot + 60_000) == "fired 1"
+    assert await desk.fire(pick, pick.occurrence, then=pick.occurrence + 60_000) == "fired 1"
     assert desk.schedule()["held"] == ""
 
 
 async def test_a_call_stores_a_mebibyte_and_leaves_the_rest_for_the_next(desk):
     for i in range(6):
-        await desk.put(f"n{i}", payload=b"x" * 262_144, slot=1000)
+        await desk.put(f"n{i}", payload=b"x" * 262_144, occurrence=1000)
     shots = [Shot(pick, [1000], 0, 2**42, 2**42) for pick in (await desk.pick()).picks]
     assert await desk.run(firing.fire(desk.base, "w", shots)) == ["fired 1"] * 4 + ["later"] * 2
     again = await desk.pick()
@@ -369,10 +378,10 @@ async def test_a_call_stores_a_mebibyte_and_leaves_the_rest_for_the_next(desk):
     assert len(desk.members("queue:q")) == 6
 
 
-async def test_slots_of_one_schedule_too_are_left_for_the_next_call(desk):
+async def test_occurrences_of_one_schedule_too_are_left_for_the_next_call(desk):
     await desk.put(payload=b"x" * 262_144)
     assert await desk.fire(PICK, *range(1000, 7000, 1000), then=2**42) == "later"
-    assert (len(desk.members("queue:q")), desk.schedule()["slot"]) == (4, "5000")
+    assert (len(desk.members("queue:q")), desk.schedule()["occurrence"]) == (4, "5000")
     (pick,) = (await desk.pick()).picks
     assert await desk.fire(pick, 5000, 6000, then=2**42) == "fired 2"
 
@@ -383,7 +392,7 @@ FAR = 2**42  # ms: in the year 2109
 
 
 @pytest.mark.parametrize(
-    ("slots", "missed", "then", "due"),
+    ("occurrences", "missed", "then", "due"),
     [
         ([FAR], 0, FAR + 1, FAR + 1),
         ([999], 0, 2000, 2000),
@@ -405,10 +414,10 @@ FAR = 2**42  # ms: in the year 2109
         (["1" * 500], 0, 2000, 2000),
     ],
 )
-async def test_moments_that_make_no_sense_fire_nothing(desk, slots, missed, then, due):
+async def test_moments_that_make_no_sense_fire_nothing(desk, occurrences, missed, then, due):
     await desk.put()
     before = desk.everything()
-    (answer,) = await desk.run(firing.fire(desk.base, "w", [Shot(PICK, slots, missed, then, due)]))
+    (answer,) = await desk.run(firing.fire(desk.base, "w", [Shot(PICK, occurrences, missed, then, due)]))
     assert answer.startswith("INVALID ")
     assert len(answer) < 120
     assert desk.everything() == before
@@ -425,12 +434,12 @@ async def test_a_schedule_that_is_not_there_is_not_found_and_the_others_are_fire
     ]
 
 
-async def test_a_call_takes_50_schedules_and_100_slots(desk):
+async def test_a_call_takes_50_schedules_and_100_occurrences(desk):
     await desk.put()
     shot = Shot(PICK, [], 0, 2000, 2000)
     with pytest.raises(TooMany, match="51 items, a call takes 0 to 50"):
         await desk.run(firing.fire(desk.base, "w", [shot] * 51))
-    with pytest.raises(Invalid, match="at most 100 slots"):
+    with pytest.raises(Invalid, match="at most 100 occurrences"):
         await desk.fire(PICK, *range(1000, 1101), then=2000)
     assert await desk.fire(PICK, *range(1000, 1100), then=2000) == "fired 100"
 
@@ -450,8 +459,8 @@ async def test_a_schedule_without_its_parts_is_none(desk):
 
 
 async def test_a_worker_fires_in_passing_and_finds_the_job(desk, store):
-    """A claim that is told of a slot sees to it, and answers with its job."""
-    await desk.put(plan=b'{"when":{"every":3600}}', slot=3_600_000)
+    """A claim that is told of an occurrence sees to it, and answers with its job."""
+    await desk.put(plan=b'{"when":{"every":3600}}', occurrence=3_600_000)
     await desk.run(verbs.enlist(desk.base, Card("w", "1", "", b"{}")))
     claimed = await store.claim(worker="w", queues=["q"], n=1, lease=30)
     assert [lease.id.partition(":")[0] for lease in claimed.leases] == ["0-s"]

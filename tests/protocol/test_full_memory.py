@@ -120,11 +120,11 @@ def fill(filler) -> Any:
 
 
 async def test_a_schedule_that_is_there_can_be_paused_on_a_full_server(desk, fill):
-    await desk.put("sched", 0, slot=desk.now() + 60_000)
+    await desk.put("sched", 0, occurrence=desk.now() + 60_000)
     fill()
-    assert await desk.put("sched", 1, slot=None, paused=True) == "changed"
+    assert await desk.put("sched", 1, occurrence=None, paused=True) == "changed"
     with pytest.raises(OutOfMemory):
-        await desk.put("another", 0, slot=desk.now() + 60_000)
+        await desk.put("another", 0, occurrence=desk.now() + 60_000)
 
 
 @pytest.mark.parametrize("verb", [name for name in NAMES if name not in REFUSED])

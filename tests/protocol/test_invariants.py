@@ -35,7 +35,7 @@ from tests.support.stages import how_often
 ELAPSE = (ROOT / "tests" / "support" / "elapse.lua").read_text()
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 IDS, QUEUES, KEYS, WORKERS = [f"j{i}" for i in range(12)], ("q1", "q2"), ("k1", "k2"), ("w1", "w2")
-SCHEDULES, SLOT_RULES = ("n1", "n2"), "tries=2 backoff=20000:1:20000 retention=1000"
+SCHEDULES, OCCURRENCE_RULES = ("n1", "n2"), "tries=2 backoff=20000:1:20000 retention=1000"
 SETTLE = [
     ("heartbeat", 30), ("heartbeat", 70), ("complete",), ("complete",), ("fail", True), ("fail", True), ("fail", False),
     ("release", 0, ""), ("release", 10, ""), ("release", 0, "unknown_task"), ("note",), ("note",),
@@ -233,39 +233,39 @@ class Verbs(RuleBasedStateMachine):
         by=st.sampled_from(WORKERS),
     )
     def schedule(self, name, put, overlap, queue, n, stale, by):
-        """Put a schedule, or fire some of its slots, twice: none has two jobs, and none is left out but by overlap."""
+        """Put a schedule, or fire some of its occurrences, twice: none has two jobs, and none is left out but by overlap."""
         one = self.model.schedules.get(name)
         if one is None or put:
-            seen, slot, last = (one.revision, one.slot, one.last) if one else (0, 1, "")
+            seen, occurrence, last = (one.revision, one.occurrence, one.last) if one else (0, 1, "")
             what = dict(
                 plan=b"{}",
                 queue=queue,
                 task="t",
-                rules=SLOT_RULES,
+                rules=OCCURRENCE_RULES,
                 overlap=overlap,
                 paused=False,
                 payload=b"123",
             )
-            call = firing.schedule(self.base, name, seen, **what, slot=slot, due=slot)
+            call = firing.schedule(self.base, name, seen, **what, occurrence=occurrence, due=occurrence)
             assert self.twice(call) == ("changed" if one else "created")
-            self.model.schedules[name] = Schedule(seen + 1, slot, overlap, queue, last)
+            self.model.schedules[name] = Schedule(seen + 1, occurrence, overlap, queue, last)
             return
-        n = n if one.slot < 8 else 0  # enough jobs: a step should not take long
-        revision, slot, slots, then = (
+        n = n if one.occurrence < 8 else 0  # enough jobs: a step should not take long
+        revision, occurrence, occurrences, then = (
             one.revision - stale,
-            one.slot,
-            range(one.slot, one.slot + n),
-            one.slot + n + 1,
+            one.occurrence,
+            range(one.occurrence, one.occurrence + n),
+            one.occurrence + n + 1,
         )
         call = firing.fire(
-            self.base, by, [Shot(Pick(name, str(revision), slot, b"", ""), slots, 0, then, then)]
+            self.base, by, [Shot(Pick(name, str(revision), occurrence, b"", ""), occurrences, 0, then, then)]
         )
         for _ in range(2):
-            expected = self.model.fire(name, by, revision, slot, slots, then)
+            expected = self.model.fire(name, by, revision, occurrence, occurrences, then)
             (answer,) = self.run(call)
             assert (FULL if answer.startswith(FULL) else answer) == expected
-        stored = self.raw.hmget(keys.schedule(self.base, name), "slot", "last_id")
-        assert stored == [str(one.slot), one.last or None]
+        stored = self.raw.hmget(keys.schedule(self.base, name), "occurrence", "last_id")
+        assert stored == [str(one.occurrence), one.last or None]
         self.observe()
 
     @rule(

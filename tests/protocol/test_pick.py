@@ -1,4 +1,4 @@
-"""pick: take up schedules whose slot has come; and who is told of them, and when."""
+"""pick: take up schedules whose occurrence has come; and who is told of them, and when."""
 
 import pytest
 
@@ -16,9 +16,9 @@ def soon(desk, ms):
 
 
 async def test_what_has_come_is_picked_the_longest_overdue_first(desk):
-    for name, slot in (("b", 2000), ("a", 1000), ("c", 3000)):
-        await desk.put(name, slot=slot, plan=b'{"n":"%s"}' % name.encode(), overlap="skip")
-    await desk.put("later", slot=soon(desk, 60_000))
+    for name, occurrence in (("b", 2000), ("a", 1000), ("c", 3000)):
+        await desk.put(name, occurrence=occurrence, plan=b'{"n":"%s"}' % name.encode(), overlap="skip")
+    await desk.put("later", occurrence=soon(desk, 60_000))
     picked = await desk.pick()
     assert picked.picks[0] == Pick("a", "1", 1000, b'{"n":"a"}', "skip")
     assert [pick.name for pick in picked.picks] == ["a", "b", "c"]
@@ -35,7 +35,7 @@ async def test_what_was_picked_is_kept_from_others_for_two_seconds(desk):
 
 async def test_no_more_is_picked_than_the_limit_and_it_says_whether_there_may_be_more(desk):
     for i in range(5):
-        await desk.put(f"n{i}", slot=1000 + i)
+        await desk.put(f"n{i}", occurrence=1000 + i)
     first = await desk.pick(2)
     assert ([pick.name for pick in first.picks], first.more) == (["n0", "n1"], True)
     assert await names(desk, 2) == ["n2", "n3"]
@@ -53,7 +53,7 @@ async def test_a_limit_is_0_to_50(desk, limit):
 
 
 async def test_where_nothing_has_come_nothing_is_written(desk):
-    await desk.put(slot=soon(desk, 60_000))
+    await desk.put(occurrence=soon(desk, 60_000))
     before = desk.everything()
     assert (await desk.pick()).picks == []
     assert desk.everything() == before
@@ -70,7 +70,7 @@ async def test_a_name_of_which_there_is_no_schedule_is_dropped(desk):
 # who is told
 
 
-async def test_a_claim_and_a_tick_tell_that_a_slot_has_come_until_somebody_picks_it(desk):
+async def test_a_claim_and_a_tick_tell_that_an_occurrence_has_come_until_somebody_picks_it(desk):
     await desk.put()
     tick = verbs.reap(desk.base, limit=10, by="tick")
     assert (await desk.ask()).come
@@ -81,7 +81,7 @@ async def test_a_claim_and_a_tick_tell_that_a_slot_has_come_until_somebody_picks
     assert not (await desk.run(tick)).come
 
 
-async def test_a_slot_that_has_come_is_nobodys_appointment_and_makes_no_claim_spin(desk):
+async def test_an_occurrence_that_has_come_is_nobodys_appointment_and_makes_no_claim_spin(desk):
     await desk.put()
     assert await desk.ask(worker="one") == ([], 2.0, True)
     assert not desk.raw.exists(keys.alarm(desk.base))
@@ -91,8 +91,8 @@ async def test_a_slot_that_has_come_is_nobodys_appointment_and_makes_no_claim_sp
     assert 1 < claimed.next_in <= 2, "it comes again if nobody fires it"
 
 
-async def test_an_idle_worker_is_told_when_the_next_slot_comes_and_the_others_look_again_in_2_s(desk):
-    await desk.put(slot=soon(desk, 1500))
+async def test_an_idle_worker_is_told_when_the_next_occurrence_comes_and_the_others_look_again_in_2_s(desk):
+    await desk.put(occurrence=soon(desk, 1500))
     claimed = await desk.ask(worker="one")
     assert 0 < claimed.next_in <= 1.5
     assert desk.raw.get(keys.alarm(desk.base)).endswith(" one")
@@ -102,16 +102,16 @@ async def test_an_idle_worker_is_told_when_the_next_slot_comes_and_the_others_lo
     assert (await desk.ask(worker="two")).come
 
 
-async def test_the_sooner_of_a_job_and_a_slot_is_the_appointment(desk):
+async def test_the_sooner_of_a_job_and_an_occurrence_is_the_appointment(desk):
     await desk.submit("later", rules="delay=1800")
-    await desk.put(slot=soon(desk, 1000))
+    await desk.put(occurrence=soon(desk, 1000))
     assert (await desk.ask()).next_in <= 1.0
     await desk.submit("sooner", rules="delay=500")
     assert (await desk.ask()).next_in <= 0.5
 
 
-async def test_a_slot_far_away_is_no_appointment(desk):
-    await desk.put(slot=soon(desk, 60_000))
+async def test_an_occurrence_far_away_is_no_appointment(desk):
+    await desk.put(occurrence=soon(desk, 60_000))
     assert await desk.ask() == ([], 2.0, False)
     assert not desk.raw.exists(keys.alarm(desk.base))
 
@@ -125,11 +125,17 @@ async def test_a_claim_sent_again_tells_nothing_of_schedules(desk):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("plan", b"[" * 4096), ("plan", b"\xff"), ("slot", b"abc"), ("slot", b"9" * 19), ("overlap", b"\xff")],
+    [
+        ("plan", b"[" * 4096),
+        ("plan", b"\xff"),
+        ("occurrence", b"abc"),
+        ("occurrence", b"9" * 19),
+        ("overlap", b"\xff"),
+    ],
 )
 async def test_one_that_cannot_be_read_is_left_alone_and_a_claim_fires_the_others(desk, store, field, value):
     for name in ("bad", "s"):
-        await desk.put(name, plan=b'{"when":{"every":3600}}', slot=3_600_000)
+        await desk.put(name, plan=b'{"when":{"every":3600}}', occurrence=3_600_000)
     desk.raw.hset(keys.schedule(desk.base, "bad"), field, value)
     for _ in range(2):
         claimed = await store.claim(worker="w", queues=["q"], n=5, lease=30)

@@ -52,7 +52,7 @@ async def one_of_each(desk):
     await desk.submit("a", "b", rules="priority=5", payload=b"x" * 2000)
     await desk.submit("c", queue="r", rules="key=c window=60000", payload=b"x" * 50)
     await desk.enlist("w")
-    await desk.put("s", slot=desk.now() + 10**6)
+    await desk.put("s", occurrence=desk.now() + 10**6)
     await desk.pool("p")
     await desk.join("v")
     return lease
@@ -415,11 +415,11 @@ async def test_a_structure_of_a_wrong_type_stops_the_walk_in_words(desk):
 async def test_workers_schedules_and_pools_have_both_their_halves_or_none(desk):
     await one_of_each(desk)
     await desk.enlist("lost")
-    await desk.put("gone", slot=5)
-    await desk.put("idle", slot=None)
+    await desk.put("gone", occurrence=5)
+    await desk.put("idle", occurrence=None)
     await desk.pool("old")
     await desk.join("u", pool="old")
-    slots = dict(desk.raw.zrange(keys.schedules(desk.base), 0, -1, withscores=True))
+    occurrences = dict(desk.raw.zrange(keys.schedules(desk.base), 0, -1, withscores=True))
     desk.raw.zrem(keys.workers(desk.base), "w")
     desk.raw.delete(keys.worker(desk.base, "lost"), keys.schedule(desk.base, "gone"))
     desk.raw.zrem(keys.schedules(desk.base), "s", "idle")
@@ -430,19 +430,19 @@ async def test_workers_schedules_and_pools_have_both_their_halves_or_none(desk):
         ("pool", "old", "lost"), ("schedule", "gone", "stray"), ("schedule", "idle", "placed"), ("schedule", "s", "placed"),
         ("worker", "lost", "stray"), ("worker", "w", "placed"),
     ]  # fmt: skip
-    slots.pop("gone")
-    assert dict(desk.raw.zrange(keys.schedules(desk.base), 0, -1, withscores=True)) == slots
+    occurrences.pop("gone")
+    assert dict(desk.raw.zrange(keys.schedules(desk.base), 0, -1, withscores=True)) == occurrences
     assert sorted(desk.enlisted()) == ["u", "v", "w"]
     assert not desk.raw.exists(keys.crew(desk.base, "old"))
     assert desk.raw.exists(keys.crew(desk.base, "p"))
 
 
-async def test_a_schedules_slot_that_would_never_come_is_put_back(desk):
+async def test_a_schedules_occurrence_that_would_never_come_is_put_back(desk):
     """The zset is an older one, of a time when the schedule was paused."""
     never = 99999999999999
-    await desk.put("s", slot=5000)
-    await desk.put("paused", slot=5000, paused=True)
-    await desk.put("idle", slot=None)
+    await desk.put("s", occurrence=5000)
+    await desk.put("paused", occurrence=5000, paused=True)
+    await desk.put("idle", occurrence=None)
     register = keys.schedules(desk.base)
     desk.raw.zadd(register, {"s": never})
     assert await put_right(desk, *(("schedule", name) for name in ("s", "paused", "idle"))) == [

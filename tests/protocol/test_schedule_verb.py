@@ -1,4 +1,4 @@
-"""schedule: have a job submitted at every slot of a plan; or, without a plan, no more."""
+"""schedule: have a job submitted at every occurrence of a plan; or, without a plan, no more."""
 
 import pytest
 
@@ -14,17 +14,19 @@ def due(desk, name="s"):
     return desk.raw.zscore(keys.schedules(desk.base), name)
 
 
-async def remove(desk, revision=1, name="s", slot=""):
-    return await desk.run(firing.unschedule(desk.base, name, revision, slot))
+async def remove(desk, revision=1, name="s", occurrence=""):
+    return await desk.run(firing.unschedule(desk.base, name, revision, occurrence))
 
 
 async def test_a_schedule_is_kept_as_it_was_put_and_comes_when_it_is_due(desk):
-    assert await desk.put(slot=5000, due=6000, rules="tries=2 priority=-5", overlap="queue") == "created"
+    assert (
+        await desk.put(occurrence=5000, due=6000, rules="tries=2 priority=-5", overlap="queue") == "created"
+    )
     kept = desk.schedule()
     made = {kept.pop(name) for name in ("made_at", "changed_at")}
     assert kept == {
         "revision": "1", "plan": "{}", "queue": "q", "task": "t", "rules": "tries=2 priority=-5", "overlap": "queue",
-        "paused": "0", "slot": "5000", "payload": "{}", "held": "", "answer": "",
+        "paused": "0", "occurrence": "5000", "payload": "{}", "held": "", "answer": "",
     }  # fmt: skip
     assert len(made) == 1
     assert due(desk) == 6000
@@ -49,15 +51,18 @@ async def test_a_change_names_the_revision_that_it_saw(desk, revision):
     assert desk.everything() == before
 
 
-async def test_a_change_may_name_the_slot_that_it_saw(desk):
-    await desk.put(slot=1000)
+async def test_a_change_may_name_the_occurrence_that_it_saw(desk):
+    await desk.put(occurrence=1000)
     (pick,) = (await desk.pick()).picks
     await desk.fire(pick, 1000, then=2000)
-    for change in (desk.put("s", 1, was="1000", slot=1000, task="other"), remove(desk, slot="1000")):
+    for change in (
+        desk.put("s", 1, was="1000", occurrence=1000, task="other"),
+        remove(desk, occurrence="1000"),
+    ):
         with pytest.raises(Changed, match="schedule s has fired since: look again"):
             await change
-    assert desk.schedule()["slot"] == "2000"
-    assert await desk.put("s", 1, was="2000", slot=2000, task="other") == "changed"
+    assert desk.schedule()["occurrence"] == "2000"
+    assert await desk.put("s", 1, was="2000", occurrence=2000, task="other") == "changed"
 
 
 async def test_one_that_moves_here_goes_on_counting(desk):
@@ -104,9 +109,9 @@ async def test_a_change_keeps_what_was_counted_and_lets_go_of_what_it_waited_for
     (pick,) = (await desk.pick()).picks
     assert await desk.fire(pick, 2000, then=3000) == "held"
     assert desk.schedule()["held"] == "0-s:1000"
-    await desk.put("s", 1, slot=4000, overlap="allow")
+    await desk.put("s", 1, occurrence=4000, overlap="allow")
     kept = desk.schedule()
-    assert (kept["fired"], kept["missed"], kept["held"], kept["last_id"], kept["slot"]) == (
+    assert (kept["fired"], kept["missed"], kept["held"], kept["last_id"], kept["occurrence"]) == (
         "1",
         "4",
         "",
@@ -115,9 +120,9 @@ async def test_a_change_keeps_what_was_counted_and_lets_go_of_what_it_waited_for
     )
 
 
-async def test_a_schedule_that_is_paused_or_has_no_slot_to_come_never_comes(desk):
+async def test_a_schedule_that_is_paused_or_has_no_occurrence_to_come_never_comes(desk):
     await desk.put(paused=True)
-    await desk.put("ended", slot=None)
+    await desk.put("ended", occurrence=None)
     assert {due(desk), due(desk, "ended")} == {NEVER}
     assert (await desk.pick()).picks == []
     assert not (await desk.ask()).come
@@ -142,15 +147,16 @@ async def test_what_never_was_cannot_be_removed(desk):
 
 async def test_what_a_schedule_may_hold_it_holds(desk):
     assert (
-        await desk.put("n" * 40, plan=b"p" * 4096, payload=b"x" * 262_144, slot=99999999999998) == "created"
+        await desk.put("n" * 40, plan=b"p" * 4096, payload=b"x" * 262_144, occurrence=99999999999998)
+        == "created"
     )
     assert desk.raw.hstrlen(keys.schedule(desk.base, "n" * 40), "payload") == 262_144
 
 
 BAD = [
     {"name": ""}, {"name": "n" * 41}, {"name": "a b"}, {"name": "ä"}, {"plan": b"p" * 4097}, {"payload": b"x" * 262_145},
-    {"overlap": ""}, {"overlap": "maybe"}, {"paused": 2}, {"paused": -1}, {"slot": -1}, {"slot": 1.5}, {"slot": "nan"},
-    {"slot": 10**14}, {"due": ""}, {"due": "soon"}, {"queue": ""}, {"queue": "a b"}, {"queue": "q" * 129}, {"task": ""},
+    {"overlap": ""}, {"overlap": "maybe"}, {"paused": 2}, {"paused": -1}, {"occurrence": -1}, {"occurrence": 1.5}, {"occurrence": "nan"},
+    {"occurrence": 10**14}, {"due": ""}, {"due": "soon"}, {"queue": ""}, {"queue": "a b"}, {"queue": "q" * 129}, {"task": ""},
     {"rules": "delay=5"}, {"rules": "at=5"}, {"rules": "key=k"}, {"rules": "schedule=s"}, {"rules": "trace=0af7"},
     {"rules": "priority=101"}, {"rules": "tries=0"}, {"rules": "tries=1 tries=2"}, {"rules": "tries=1  timeout=5"},
     {"rules": "timeout=soon"}, {"rules": "backoff=1"}, {"rules": "retention=-1"}, {"rules": "x" * 200},
@@ -162,7 +168,7 @@ BAD = [
 )
 async def test_what_makes_no_sense_is_refused_and_changes_nothing(desk, wrong):
     before = desk.everything()
-    what = {"name": "s", "slot": 5, "due": 5, **SCHEDULE, **wrong}
+    what = {"name": "s", "occurrence": 5, "due": 5, **SCHEDULE, **wrong}
     with pytest.raises(Invalid):
         await desk.run(firing.schedule(desk.base, what.pop("name"), 0, **what))
     assert desk.everything() == before

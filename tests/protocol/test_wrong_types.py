@@ -88,7 +88,7 @@ async def scene(desk):
         "drain": verbs.drain(desk.base, "w", "1"),
         "reconcile": verbs.reconcile(desk.base, "w", "1", [(lease.id, lease.attempt) for lease in held]),
         "strike": verbs.reconcile(desk.base, "w", "1", []),
-        "schedule": firing.schedule(desk.base, "one", 1, **SCHEDULE, slot=5, due=5),
+        "schedule": firing.schedule(desk.base, "one", 1, **SCHEDULE, occurrence=5, due=5),
         "unschedule": firing.unschedule(desk.base, "one", 1),
         "pick": firing.pick(desk.base),
         "fire": firing.fire(

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sublet.schedules import recurrence as schedules
 from sublet.schedules.cron import ALIASES
 from sublet.schedules.cron_times import Line
-from sublet.schedules.recurrence import COUNTED, Recurrence, Slot, firing, first, upcoming, words
+from sublet.schedules.recurrence import COUNTED, Occurrence, Recurrence, firing, first, upcoming, words
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "guides" / "schedules.md").read_text()
@@ -53,12 +53,12 @@ BAD_RULES = [
     (
         {**DAILY, "start": "2026-02-01T09:00:01Z", "end": "2026-02-02T08:59:59Z"},
         "end",
-        "no slot between start and end",
+        "no occurrence between start and end",
     ),
     (
         {"cron": "0 0 29 2 *", "start": "2097-01-01T00:00:00Z", "end": "2103-12-31T00:00:00Z"},
         "end",
-        "no slot between",
+        "no occurrence between",
     ),
     ({"every": 60, "jitter": 60}, "jitter", "jitter must be less than every, 60 s"),
     ({**DAILY, "jitter": 86_401}, "jitter", "less than or equal to 86400"),
@@ -92,25 +92,25 @@ def test_the_same_schedule_is_written_the_same():
     assert Recurrence.model_validate_json('{"every": 60, "most": 3.0}').most == 3
 
 
-# slots and firing
+# occurrences and firing
 
 
 def test_an_interval_counts_from_1970_or_from_its_start():
-    assert first(Recurrence(every=45), "name", NOON) == Slot(
+    assert first(Recurrence(every=45), "name", NOON) == Occurrence(
         NOON + 45_000 - NOON % 45_000, NOON + 45_000 - NOON % 45_000
     )
     start = datetime(
         2026, 3, 28, 12, 0, 7, 500, tzinfo=UTC
-    )  # 7.0005 s after noon: the slot is the next whole ms
+    )  # 7.0005 s after noon: the occurrence is the next whole ms
     anchored = Recurrence(every=1.5, start=start, end=start + timedelta(seconds=3))
-    slots = [NOON + 7_001 + n for n in (0, 1500)]
-    assert [first(anchored, "name", after) for after in (0, slots[0] - 1, slots[0])] == [
-        Slot(slot, slot) for slot in (slots[0], slots[0], slots[1])
+    occurrences = [NOON + 7_001 + n for n in (0, 1500)]
+    assert [first(anchored, "name", after) for after in (0, occurrences[0] - 1, occurrences[0])] == [
+        Occurrence(occurrence, occurrence) for occurrence in (occurrences[0], occurrences[0], occurrences[1])
     ]
-    assert first(anchored, "name", slots[1]) is None
+    assert first(anchored, "name", occurrences[1]) is None
 
 
-def test_start_and_end_are_slots_themselves():
+def test_start_and_end_are_occurrences_themselves():
     nine = [datetime(2026, 3, day, 9, tzinfo=UTC) for day in (1, 2, 3)]
     both = Recurrence(cron="0 9 * * *", start=nine[0], end=nine[2])
     assert upcoming(both, 0) == nine
@@ -120,7 +120,7 @@ def test_start_and_end_are_slots_themselves():
     assert upcoming(later, 0) == nine[1:2]
 
 
-def test_upcoming_slots_are_in_the_schedules_zone():
+def test_upcoming_occurrences_are_in_the_schedules_zone():
     berlin = upcoming(Recurrence(cron="30 2 * * *", tz="Europe/Berlin"), NOON, 3)
     assert [at.isoformat() for at in berlin] == [
         "2026-03-29T03:00:00+02:00",
@@ -158,12 +158,14 @@ MISSED = [
 
 
 @pytest.mark.parametrize(("rules", "after", "fired", "missed", "following"), MISSED)
-def test_slots_that_nobody_saw_to_are_fired_as_the_schedule_says(rules, after, fired, missed, following):
+def test_occurrences_that_nobody_saw_to_are_fired_as_the_schedule_says(
+    rules, after, fired, missed, following
+):
     found = firing(EVERY_DAY.model_copy(update=rules), "name", NINE, NINE + after)
-    assert found == (nines(*fired), missed, Slot(*nines(following, following)))
+    assert found == (nines(*fired), missed, Occurrence(*nines(following, following)))
 
 
-def test_after_its_last_slot_a_schedule_is_over():
+def test_after_its_last_occurrence_a_schedule_is_over():
     ends = Recurrence(cron="0 9 * * *", end=datetime(2026, 3, 3, 9, tzinfo=UTC))
     assert firing(ends, "name", NINE, NINE + 100 * DAY) == (nines(2), 2, None)
 
@@ -182,18 +184,18 @@ def test_years_without_a_look_cost_no_more_than_a_day(rules, missed, monkeypatch
     assert len(searched) < 2 * COUNTED + 20
     step = 60_000 if rules.get("cron") == "* * * * *" else 1000
     newest = tuple(NOON + 5 * YEAR - n * step for n in range(100))
-    assert found.slots == (newest[::-1] if missed == "all" else newest[:1])
+    assert found.occurrences == (newest[::-1] if missed == "all" else newest[:1])
     if "every" in rules:
-        assert found.missed == 5 * YEAR // 1000 + 1 - len(found.slots)
+        assert found.missed == 5 * YEAR // 1000 + 1 - len(found.occurrences)
     else:
         assert found.missed >= COUNTED
 
 
-def test_a_slot_that_is_none_any_more_is_fired_all_the_same():
+def test_an_occurrence_that_is_none_any_more_is_fired_all_the_same():
     """As after a change of the time zone's rules: what was announced takes place, and the next one by the new rules."""
     odd = NINE - 3_600_000
-    assert firing(EVERY_DAY, "name", odd, odd) == ((odd,), 0, Slot(*nines(0, 0)))
-    assert firing(EVERY_DAY, "name", odd, NINE + DAY) == (nines(1), 2, Slot(*nines(2, 2)))
+    assert firing(EVERY_DAY, "name", odd, odd) == ((odd,), 0, Occurrence(*nines(0, 0)))
+    assert firing(EVERY_DAY, "name", odd, NINE + DAY) == (nines(1), 2, Occurrence(*nines(2, 2)))
 
 
 moments = st.datetimes(datetime(2026, 3, 27), datetime(2026, 3, 30), timezones=st.just(UTC))
@@ -216,35 +218,35 @@ LOOKS = st.lists(st.integers(0, 60) | st.integers(0, 40_000), min_size=1, max_si
 
 def look_again_and_again(recurrence, begin, looks):
     """Every firing, at one look after the other; and what is next."""
-    slot, now, found = first(recurrence, "name", begin), begin, []
+    occurrence, now, found = first(recurrence, "name", begin), begin, []
     for gap in looks:
         now += gap * 1000
-        while slot and slot.due <= now:
-            found.append((now, firing(recurrence, "name", slot.slot, now)))
-            assert found[-1][1].next is None or found[-1][1].next.slot > slot.slot
-            slot = found[-1][1].next
-    return found, slot, now
+        while occurrence and occurrence.due <= now:
+            found.append((now, firing(recurrence, "name", occurrence.occurrence, now)))
+            assert found[-1][1].next is None or found[-1][1].next.occurrence > occurrence.occurrence
+            occurrence = found[-1][1].next
+    return found, occurrence, now
 
 
 def chain(recurrence, begin, until, limit=None):
-    """The slots that come due, by `first` alone."""
-    slots, slot = [], first(recurrence, "name", begin)
-    while slot and slot.due <= until and (limit is None or len(slots) < limit):
-        slots.append(slot)
-        slot = first(recurrence, "name", slot.slot)
-    return slots
+    """The occurrences that come due, by `first` alone."""
+    occurrences, occurrence = [], first(recurrence, "name", begin)
+    while occurrence and occurrence.due <= until and (limit is None or len(occurrences) < limit):
+        occurrences.append(occurrence)
+        occurrence = first(recurrence, "name", occurrence.occurrence)
+    return occurrences
 
 
 @settings(max_examples=120, deadline=None)
 @given(recurrences, moments)
-def test_slots_and_their_due_moments_only_grow(rules, begin):
+def test_occurrences_and_their_due_moments_only_grow(rules, begin):
     recurrence, begin_ms = Recurrence(**rules), int(begin.timestamp() * 1000)
-    slots = chain(recurrence, begin_ms, begin_ms + 10 * YEAR, 100)
-    assert slots[0].slot > begin_ms
-    for one, other in pairwise(slots):
-        assert one.slot <= one.due < other.slot
-    for one in slots:
-        assert one.due - one.slot < max(1, rules["jitter"] * 1000)
+    occurrences = chain(recurrence, begin_ms, begin_ms + 10 * YEAR, 100)
+    assert occurrences[0].occurrence > begin_ms
+    for one, other in pairwise(occurrences):
+        assert one.occurrence <= one.due < other.occurrence
+    for one in occurrences:
+        assert one.due - one.occurrence < max(1, rules["jitter"] * 1000)
 
 
 @settings(max_examples=150, deadline=None)
@@ -255,39 +257,41 @@ def test_slots_and_their_due_moments_only_grow(rules, begin):
     st.sampled_from(["latest", "skip", "all"]),
     st.sampled_from(["allow", "queue"]),
 )
-def test_however_time_is_cut_into_looks_no_slot_is_fired_twice(rules, begin, looks, missed, overlap):
+def test_however_time_is_cut_into_looks_no_occurrence_is_fired_twice(rules, begin, looks, missed, overlap):
     recurrence = Recurrence(**rules, missed=missed, overlap=overlap, most=5, late=60)
     found, following, now = look_again_and_again(recurrence, int(begin.timestamp() * 1000), looks)
-    fired = [slot for _, one in found for slot in one.slots]
+    fired = [occurrence for _, one in found for occurrence in one.occurrences]
     assert all(one < other for one, other in pairwise(fired))
     due = chain(recurrence, int(begin.timestamp() * 1000), now, 2000)
     if len(due) < 2000:
-        assert set(fired) <= {slot.slot for slot in due}
+        assert set(fired) <= {occurrence.occurrence for occurrence in due}
         assert following is None or following.due > now
     if len(due) <= COUNTED:
         assert len(fired) + sum(one.missed for _, one in found) == len(due)
     for at, one in found if missed == "latest" and len(due) < 2000 else []:
-        assert one.slots == (max(slot.slot for slot in due if slot.due <= at),)
+        assert one.occurrences == (max(occurrence.occurrence for occurrence in due if occurrence.due <= at),)
 
 
 @settings(max_examples=100, deadline=None)
 @given(recurrences, moments, LOOKS, st.sampled_from(["allow", "queue"]))
-def test_with_missed_all_exactly_the_slots_are_fired(rules, begin, looks, overlap):
+def test_with_missed_all_exactly_the_occurrences_are_fired(rules, begin, looks, overlap):
     begin_ms = int(begin.timestamp() * 1000)
     recurrence = Recurrence(**rules, missed="all", most=100, overlap=overlap)
     due = chain(recurrence, begin_ms, begin_ms + sum(looks) * 1000, 101)
     if len(due) <= 100:
         found, _, _ = look_again_and_again(recurrence, begin_ms, looks)
-        assert [slot for _, one in found for slot in one.slots] == [slot.slot for slot in due]
+        assert [occurrence for _, one in found for occurrence in one.occurrences] == [
+            occurrence.occurrence for occurrence in due
+        ]
         assert sum(one.missed for _, one in found) == 0
 
 
 def test_jitter_is_the_same_on_every_machine():
     tidy = Recurrence(cron="0 9 * * *", jitter=600)
-    slot = first(tidy, "nightly", NOON)
-    assert slot.due - slot.slot == 191_051
-    assert first(tidy, "another", NOON).due != slot.due
-    dues = [one.due - one.slot for one in chain(tidy, NOON, NOON + YEAR)]
+    occurrence = first(tidy, "nightly", NOON)
+    assert occurrence.due - occurrence.occurrence == 191_051
+    assert first(tidy, "another", NOON).due != occurrence.due
+    dues = [one.due - one.occurrence for one in chain(tidy, NOON, NOON + YEAR)]
     assert min(dues) < 20_000
     assert max(dues) > 580_000
 
@@ -316,7 +320,7 @@ WORDS = [
     ({"every": 60, "overlap": "skip"}, "Every minute, not while the job before is not over"),
     ({"every": 60, "overlap": "queue"}, "Every minute, one after the other"),
     ({"every": 60, "missed": "skip"}, "Every minute, not if more than 5 minutes late"),
-    ({"every": 60, "missed": "all"}, "Every minute, up to 24 missed slots made up for"),
+    ({"every": 60, "missed": "all"}, "Every minute, up to 24 missed occurrences made up for"),
 ]
 
 

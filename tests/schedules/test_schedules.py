@@ -60,12 +60,12 @@ def stored(raw, namespace):
 
 
 def come(raw, base, name, hours=0):
-    """Let the next slot of a schedule have been at the last full hour, or some hours before that."""
+    """Let the next occurrence of a schedule have been at the last full hour, or some hours before that."""
     now = raw.time()[0] * 1000
-    slot = now - now % 3_600_000 - hours * 3_600_000
-    raw.hset(keys.schedule(base, name), "slot", slot)
-    raw.zadd(keys.schedules(base), {name: slot})
-    return slot
+    occurrence = now - now % 3_600_000 - hours * 3_600_000
+    raw.hset(keys.schedule(base, name), "occurrence", occurrence)
+    raw.zadd(keys.schedules(base), {name: occurrence})
+    return occurrence
 
 
 # declaring
@@ -207,22 +207,22 @@ def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings)
         "changed",
         "changed",
     ]
-    assert client.follow(client.operations.fire("me")) == 0, "the old slot is none of the new line"
+    assert client.follow(client.operations.fire("me")) == 0, "the old occurrence is none of the new line"
     now = datetime.fromtimestamp(raw.time()[0], UTC)
     a, b = client.schedules.get("a"), client.schedules.get("b")
     assert a.next_at > now
     assert (a.next_at.minute, a.state, b.state, b.next_at) == (30, "active", "paused", None)
 
 
-def test_what_stays_the_same_in_time_keeps_its_slot(client, raw):
-    """A deploy in the minute of a slot, which nobody has fired yet, does not cost that slot."""
+def test_what_stays_the_same_in_time_keeps_its_occurrence(client, raw):
+    """A deploy in the minute of an occurrence, which nobody has fired yet, does not cost that occurrence."""
     base = client.operations.bases[0]
     client.schedules.put("a", Recurrence(every=3600.0), "report", {"region": "eu"})
-    slot = come(raw, base, "a")
+    occurrence = come(raw, base, "a")
     assert client.schedules.put("a", Recurrence(every=3600.0), "report", {"region": "us"}) == "changed"
     assert client.follow(client.operations.fire("me")) == 1
     (job,) = client.list_jobs(queue="default").jobs
-    assert (job.payload, job.schedule, job.run_at.timestamp() * 1000) == ({"region": "us"}, "a", slot)
+    assert (job.payload, job.schedule, job.run_at.timestamp() * 1000) == ({"region": "us"}, "a", occurrence)
 
 
 def test_sync_leaves_others_alone_and_removes_its_own_alone(client):
@@ -270,10 +270,10 @@ def test_a_jitter_is_of_the_schedules_name(client):
     for name in ("a", "b"):
         client.schedules.put(name, Recurrence(every=3600.0, jitter=3000.0), "t")
         found = client.schedules.get(name)
-        slot = first(
+        occurrence = first(
             Recurrence(every=3600.0, jitter=3000.0), name, round(found.next_at.timestamp() * 1000) - 1
         )
-        assert found.due_at.timestamp() * 1000 == slot.due > slot.slot
+        assert found.due_at.timestamp() * 1000 == occurrence.due > occurrence.occurrence
 
 
 async def test_deploys_at_the_same_moment_end_as_one_of_them(settings):
@@ -308,14 +308,16 @@ def test_a_schedule_that_moves_to_another_partition_is_there_once(settings, raw)
             if client.operations.of_queue(f"q{i}") != client.operations.of_queue("q0")
         )
         client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue="q0"))
-        slot = come(raw, client.operations.of_queue("q0"), "a")
+        occurrence = come(raw, client.operations.of_queue("q0"), "a")
         assert (
             client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue=elsewhere))
             == "changed"
         )
         assert [raw.exists(keys.schedule(base, "a")) for base in client.operations.bases].count(1) == 1
-        assert client.follow(client.operations.fire("me")) == 1, "its slot, which had come, moved with it"
-        assert client.schedules.get("a").last_at.timestamp() * 1000 == slot
+        assert client.follow(client.operations.fire("me")) == 1, (
+            "its occurrence, which had come, moved with it"
+        )
+        assert client.schedules.get("a").last_at.timestamp() * 1000 == occurrence
         client.schedules.pause("a")
         assert client.schedules.put("a", HOURLY, "t", options=Options(queue="q0")) == "changed"
         assert (client.schedules.get("a").state, client.schedules.get("a").queue) == ("paused", "q0")
@@ -348,12 +350,12 @@ def test_a_paused_schedule_makes_no_jobs_and_goes_on_from_now(client, raw):
     found = client.schedules.get("a")
     assert (found.state, found.next_at, len(found.upcoming)) == ("paused", None, 5)
     assert (client.schedules.resume("a"), client.schedules.resume("a")) == ("resumed", "resumed")
-    assert client.follow(client.operations.fire("me")) == 0, "what came meanwhile is no slot"
+    assert client.follow(client.operations.fire("me")) == 0, "what came meanwhile is no occurrence"
     assert client.schedules.get("a").next_at.timestamp() > raw.time()[0]
     assert client.schedules.get("a").revision == 3
 
 
-def test_a_schedule_is_run_by_hand_beside_its_slots(client):
+def test_a_schedule_is_run_by_hand_beside_its_occurrences(client):
     client.schedules.put(
         "a", HOURLY, "report", {"region": "eu"}, Options(queue="q", priority=3, timeout=None)
     )
@@ -387,8 +389,8 @@ def test_one_that_is_not_there_or_cannot_be_is_refused(client, raw, settings):
         ({"every": 3.0e8, "end": datetime.now(UTC) + timedelta(hours=9)}, "Z: the next is 20[2-9]\\d-"),
     ],
 )
-def test_one_that_has_no_slot_before_its_end_is_refused(client, raw, settings, when, why):
-    with pytest.raises(Invalid, match=f"^end: there is no slot before its end, .*{why}"):
+def test_one_that_has_no_occurrence_before_its_end_is_refused(client, raw, settings, when, why):
+    with pytest.raises(Invalid, match=f"^end: there is no occurrence before its end, .*{why}"):
         client.schedules.put("a", Recurrence(**when), "t")
     assert stored(raw, settings.namespace) == {}
 
@@ -448,25 +450,25 @@ async def test_a_worker_works_although_its_schedules_cannot_be_put(monkeypatch, 
 # the job knows
 
 
-async def test_a_job_knows_its_slot(app, settings, raw):
+async def test_a_job_knows_its_occurrence(app, settings, raw):
     seen = []
 
     @app.schedule(every=3600)
     @app.task
     async def report(ctx: Context) -> None:
-        seen.append(ctx.slot)
+        seen.append(ctx.occurrence)
 
     app.settings = settings
     await app.client.sync(app)
-    slot = come(raw, keys.base(settings.namespace), "report")
+    occurrence = come(raw, keys.base(settings.namespace), "report")
     await app.client.schedules.run("report")
     from sublet_functions.work import work
 
     await work(app, drain=True)
-    moment = datetime.fromtimestamp(slot / 1000, UTC)
+    moment = datetime.fromtimestamp(occurrence / 1000, UTC)
     assert sorted(seen, key=str) == [moment, None]
     found = await app.client.schedules.get("report")
-    assert (found.last_at, found.fired, found.last_job) == (moment, 1, f"0-report:{slot}")
+    assert (found.last_at, found.fired, found.last_job) == (moment, 1, f"0-report:{occurrence}")
     job = await app.client.get(found.last_job)
     assert (job.schedule, job.run_at) == ("report", moment)
     await app.aclose()

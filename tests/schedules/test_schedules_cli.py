@@ -27,7 +27,7 @@ async def report(region: str = "all") -> str:
 @app.schedule(every=1, name="beat")
 @app.task
 async def pulse(ctx: Context) -> str:
-    return str(ctx.slot)
+    return str(ctx.occurrence)
 """
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
@@ -104,9 +104,9 @@ def test_show_tells_all_about_one(home):
     for words in (
         'task        report   {"region":"eu"}',
         "queue       reports",
-        "slots       0 fired, 0 missed, 0 skipped",
+        "occurrences 0 fired, 0 missed, 0 skipped",
         "if missed   the latest runs, however late",
-        "overlap     while the job before is not over, the new slot is left out",
+        "overlap     while the job before is not over, the new occurrence is left out",
         "from        timed:app",
     ):
         assert words in told
@@ -190,10 +190,13 @@ def test_what_code_has_no_more_is_removed_if_one_says_so(home):
 
 def test_what_never_fires_is_refused_by_hand_and_told_of_at_a_deploy(home):
     words = ("schedules", "add", "x", "report", "--every", "5s", "--end", "2020-01-01T00:00:00Z")
-    assert home.no(2, *words) == "end: there is no slot before its end, 2020-01-01 00:00:00Z: that has passed"
+    assert (
+        home.no(2, *words)
+        == "end: there is no occurrence before its end, 2020-01-01 00:00:00Z: that has passed"
+    )
     (home.folder / "timed.py").write_text(APP.replace("every=1,", "every=1, end=datetime(2020, 1, 1, tzinfo=UTC),").replace(
         "from sublet", "from datetime import UTC, datetime\nfrom sublet"))  # fmt: skip
-    assert "beat created; there is no slot before its end" in " ".join(
+    assert "beat created; there is no occurrence before its end" in " ".join(
         home.ok("schedules", "sync", "timed:app").split()
     )
     assert "next runs   none: its end has passed" in home.ok("schedules", "show", "beat")
@@ -263,8 +266,8 @@ def test_a_worker_brings_the_schedules_of_its_app_along_and_fires_them(shell):
         "the app's code has taken over schedules: beat (put by hand)"
     ]
     assert sum(one["event"] == "completed" for one in events) == 2
-    slots = sorted(one["id"].rpartition(":")[2] for one in events if one["event"] == "completed")
-    assert int(slots[1]) - int(slots[0]) == 1000
+    occurrences = sorted(one["id"].rpartition(":")[2] for one in events if one["event"] == "completed")
+    assert int(occurrences[1]) - int(occurrences[0]) == 1000
     found = shell.json("schedules", "show", "beat")
     assert (found["source"], found["fired"] >= 2) == ("timed:app", True)
     with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"]) as raw:
@@ -273,7 +276,8 @@ def test_a_worker_brings_the_schedules_of_its_app_along_and_fires_them(shell):
     assert told.startswith("beat   held")
     assert f"waits: job {found['last_job']} is not over" in told
     assert re.search(
-        r"last slot +\w\w\w .* UTC  .* ago\n  submitted +.* late, by \S+\n  its job     0-beat:\d+", told
+        r"last occurrence +\w\w\w .* UTC  .* ago\n  submitted +.* late, by \S+\n  its job     0-beat:\d+",
+        told,
     )
 
 
@@ -288,9 +292,9 @@ def test_a_narrow_terminal_shows_when_and_how_it_stands(home, monkeypatch, setti
         "four more runs, and the rest of the words"
     )
     with redis.Redis.from_url(settings.redis_url) as raw:
-        base, slot = keys.base(settings.namespace), (raw.time()[0] - 11) * 1000
-        raw.hset(keys.schedule(base, "nightly-report"), "slot", slot)
-        raw.zadd(keys.schedules(base), {"nightly-report": slot})
+        base, occurrence = keys.base(settings.namespace), (raw.time()[0] - 11) * 1000
+        raw.hset(keys.schedule(base, "nightly-report"), "occurrence", occurrence)
+        raw.zadd(keys.schedules(base), {"nightly-report": occurrence})
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")

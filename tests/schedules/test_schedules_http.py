@@ -108,7 +108,7 @@ async def test_one_that_is_not_there_is_404(core, verb):
         ({"cron": None}, "every", "use cron"),
         ({"cron": None, "every": 0.5}, "every", "greater than or equal to 1"),
         ({"start": "2030-01-02T00:00:00Z", "end": "2030-01-01T00:00:00Z"}, "end", "before start"),
-        ({"cron": None, "every": 5, "end": "2020-01-01T00:00:00Z"}, "end", "no slot before its end"),
+        ({"cron": None, "every": 5, "end": "2020-01-01T00:00:00Z"}, "end", "no occurrence before its end"),
         ({"start": 7}, "start", "RFC 3339"),
         ({"jitter": -1}, "jitter", "greater"),
         ({"missed": "never"}, "missed", "'latest', 'skip' or 'all'"),
@@ -131,36 +131,36 @@ async def test_what_cannot_be_is_422_with_the_field_and_the_reason(core, change,
 
 
 @pytest.fixture
-def slot(settings):
-    """A slot of the schedule `often` that has come, and was fired."""
+def occurrence(settings):
+    """An occurrence of the schedule `often` that has come, and was fired."""
     base = keys.base(settings.namespace)
     with redis.Redis.from_url(settings.redis_url) as raw, SyncClient(settings) as client:
         client.schedules.put("often", Recurrence(every=3600.0), "t")
-        slot = raw.time()[0] // 3600 * 3_600_000
-        raw.hset(keys.schedule(base, "often"), "slot", slot)
-        raw.zadd(keys.schedules(base), {"often": slot})
+        occurrence = raw.time()[0] // 3600 * 3_600_000
+        raw.hset(keys.schedule(base, "often"), "occurrence", occurrence)
+        raw.zadd(keys.schedules(base), {"often": occurrence})
         assert client.follow(client.operations.fire("me")) == 1
-    return datetime.fromtimestamp(slot / 1000, UTC)
+    return datetime.fromtimestamp(occurrence / 1000, UTC)
 
 
-async def test_a_lease_and_a_job_say_the_slot(core, slot):
+async def test_a_lease_and_a_job_say_the_occurrence(core, occurrence):
     lease = (await core("GET", "/jobs/next")).json()
-    assert datetime.fromisoformat(lease["slot"]) == slot
+    assert datetime.fromisoformat(lease["occurrence"]) == occurrence
     job = (await core("GET", f"/jobs/{lease['id']}")).json()
-    assert (job["schedule"], datetime.fromisoformat(job["run_at"])) == ("often", slot)
+    assert (job["schedule"], datetime.fromisoformat(job["run_at"])) == ("often", occurrence)
     await core("POST", "/jobs", {"task": "t"})
-    assert "slot" not in (await core("GET", "/jobs/next")).json()
+    assert "occurrence" not in (await core("GET", "/jobs/next")).json()
 
 
-async def test_the_task_of_a_worker_over_http_knows_its_slot(settings, slot):
+async def test_the_task_of_a_worker_over_http_knows_its_occurrence(settings, occurrence):
     app, seen = App(), []
 
     @app.task
     async def t(ctx: Context) -> None:
-        seen.append(ctx.slot)
+        seen.append(ctx.occurrence)
 
     async with serving(settings) as url:
         source = HttpSource.read(url, 5.0)
         await work(app, source, drain=True)
         await source.aclose()
-    assert seen == [slot]
+    assert seen == [occurrence]

@@ -1,4 +1,4 @@
-"""What becomes of slots: each policy for missed ones, and for those that overlap, end to end in a sandbox whose clock is ours."""
+"""What becomes of occurrences: each policy for missed ones, and for those that overlap, end to end in a sandbox whose clock is ours."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,7 @@ def app_of(cron=None, **how):
     @app.schedule(*([cron] if cron else []), **how)
     @app.task
     async def report(ctx: Context) -> str:
-        return ctx.slot.isoformat()
+        return ctx.occurrence.isoformat()
 
     return app
 
@@ -36,13 +36,13 @@ async def settle(sandbox):
 
 
 def minutes(sandbox):
-    """The slots that got a job, in minutes since noon."""
+    """The occurrences that got a job, in minutes since noon."""
     return sorted((job.run_at - NOON) // timedelta(minutes=1) for job in sandbox.jobs())
 
 
 def counts(app):
     found = app.sync.schedules.get("report")
-    return found.fired, found.slots_missed, found.slots_skipped
+    return found.fired, found.occurrences_missed, found.occurrences_skipped
 
 
 POLICIES = {
@@ -56,12 +56,12 @@ POLICIES = {
     ("all", "skip"): ([1], [1], (1, 2, 3)),
     ("all", "queue"): ([1], [1, 4, 5, 6], (4, 2, 0)),
 }
-"""Of slots 2 to 6, which came while nobody looked and the job of slot 1 was not over: the jobs that there are at once, those that
-there are in the end, and how many slots were fired, missed and skipped."""
+"""Of occurrences 2 to 6, which came while nobody looked and the job of occurrence 1 was not over: the jobs that there are at once, those that
+there are in the end, and how many occurrences were fired, missed and skipped."""
 
 
 @pytest.mark.parametrize(("missed", "overlap"), POLICIES, ids=["-".join(both) for both in POLICIES])
-async def test_each_policy_for_missed_slots_with_each_for_overlapping_ones(missed, overlap):
+async def test_each_policy_for_missed_occurrences_with_each_for_overlapping_ones(missed, overlap):
     app = app_of(every=60, missed=missed, late=20, most=3, overlap=overlap)
     at_once, in_the_end, counted = POLICIES[missed, overlap]
     async with Sandbox(app, now=NOON) as sandbox:
@@ -82,7 +82,7 @@ async def test_each_policy_for_missed_slots_with_each_for_overlapping_ones(misse
         assert app.sync.schedules.get("report").next_at == NOON + timedelta(minutes=7)
 
 
-async def test_a_slot_that_is_not_too_late_is_fired_with_skip():
+async def test_an_occurrence_that_is_not_too_late_is_fired_with_skip():
     app = app_of(every=60, missed="skip", late=45)
     async with Sandbox(app, now=NOON) as sandbox:
         app.sync.sync(app)
@@ -90,7 +90,7 @@ async def test_a_slot_that_is_not_too_late_is_fired_with_skip():
         assert (minutes(sandbox), counts(app)) == ([5], (1, 4, 0))
 
 
-async def test_queued_slots_run_one_after_the_other():
+async def test_queued_occurrences_run_one_after_the_other():
     app = app_of(every=60, missed="all", overlap="queue")
     async with Sandbox(app, now=NOON) as sandbox:
         app.sync.sync(app)
@@ -105,7 +105,7 @@ async def test_queued_slots_run_one_after_the_other():
         assert minutes(sandbox) == [1, 2, 3]
 
 
-async def test_a_full_queue_makes_a_slot_wait_and_costs_none():
+async def test_a_full_queue_makes_an_occurrence_wait_and_costs_none():
     app = app_of(every=60)
     async with Sandbox(app, now=NOON) as sandbox:
         app.sync.sync(app)
@@ -119,7 +119,7 @@ async def test_a_full_queue_makes_a_slot_wait_and_costs_none():
         assert (minutes(sandbox), counts(app)[:2]) == ([1], (1, 0))
 
 
-async def test_slots_are_between_start_and_end_both_included():
+async def test_occurrences_are_between_start_and_end_both_included():
     app = app_of(every=60, start=NOON + timedelta(minutes=2), end=NOON + timedelta(minutes=4), missed="all")
     async with Sandbox(app, now=NOON) as sandbox:
         app.sync.sync(app)
@@ -130,7 +130,7 @@ async def test_slots_are_between_start_and_end_both_included():
         assert app.sync.schedules.get("report").state == "ended"
 
 
-async def test_with_jitter_a_job_comes_later_and_is_of_its_slot_all_the_same():
+async def test_with_jitter_a_job_comes_later_and_is_of_its_occurrence_all_the_same():
     app = app_of(every=60, jitter=30)
     async with Sandbox(app, now=NOON) as sandbox:
         app.sync.sync(app)
@@ -159,7 +159,7 @@ async def test_a_schedule_at_half_past_two_runs_once_in_the_nights_when_clocks_c
         assert [(job.run_at - midnight) / timedelta(hours=1) for job in sandbox.jobs()] == hours
 
 
-async def test_a_plain_function_in_a_child_process_knows_its_slot():
+async def test_a_plain_function_in_a_child_process_knows_its_occurrence():
     async with Sandbox(plain_app, plain="process", now=NOON) as sandbox:
         plain_app.sync.sync(plain_app)
         sandbox.travel(60)
@@ -174,4 +174,4 @@ plain_app = App(redis_url="redis://127.0.0.1:1")
 @plain_app.schedule(every=60)
 @plain_app.task
 def plain(ctx: Context) -> str:
-    return str(ctx.slot)
+    return str(ctx.occurrence)

@@ -1,4 +1,4 @@
-"""Many who fire the same schedules at once, on one real server: each slot gets its job once, and an order is an order."""
+"""Many who fire the same schedules at once, on one real server: each occurrence gets its job once, and an order is an order."""
 
 import collections
 import contextlib
@@ -46,7 +46,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(sum(fired), flush=True)
 """
-NAMES, SLOTS = [f"s{i}" for i in range(8)], 40
+NAMES, OCCURRENCES = [f"s{i}" for i in range(8)], 40
 
 
 @pytest.fixture
@@ -61,11 +61,11 @@ def client(settings):
         yield client
 
 
-def come(raw, client, name, slots):
-    """Let so many slots of a schedule have come, one a second, the last one just now."""
+def come(raw, client, name, occurrences):
+    """Let so many occurrences of a schedule have come, one a second, the last one just now."""
     base = client.operations.of_queue(client.schedules.get(name).queue)
-    first = (raw.time()[0] - slots + 1) * 1000
-    raw.hset(keys.schedule(base, name), "slot", first)
+    first = (raw.time()[0] - occurrences + 1) * 1000
+    raw.hset(keys.schedule(base, name), "occurrence", first)
     raw.zadd(keys.schedules(base), {name: first})
     return first
 
@@ -78,7 +78,7 @@ def fired(raw, client):
     )
 
 
-def test_twenty_firers_in_four_processes_fire_each_slot_once(client, raw, settings):
+def test_twenty_firers_in_four_processes_fire_each_occurrence_once(client, raw, settings):
     for i, name in enumerate(NAMES):
         client.schedules.put(
             name, Recurrence(every=1.0, missed="all", most=100), "t", options=Options(queue=f"q{i}")
@@ -92,7 +92,7 @@ def test_twenty_firers_in_four_processes_fire_each_slot_once(client, raw, settin
     ]
     try:
         assert [host.stdout.readline() for host in hosts] == ["ready\n"] * 4
-        slots = {name: come(raw, client, name, SLOTS) for name in NAMES}
+        occurrences = {name: come(raw, client, name, OCCURRENCES) for name in NAMES}
         for host in hosts:
             host.stdin.write("go\n")
             host.stdin.flush()
@@ -104,13 +104,13 @@ def test_twenty_firers_in_four_processes_fire_each_slot_once(client, raw, settin
     times = fired(raw, client)
     assert set(times.values()) == {1}
     assert sum(told) == len(times), "and each is told of by one of them"
-    for name, first in slots.items():
+    for name, first in occurrences.items():
         found = client.schedules.get(name)
         made = sorted(
             int(job.rpartition(":")[2]) for job in times if job.partition("-")[2].startswith(f"{name}:")
         )
-        assert made[:SLOTS] == [first + 1000 * i for i in range(SLOTS)]
-        assert (found.fired, found.slots_missed) == (len(made), 0)
+        assert made[:OCCURRENCES] == [first + 1000 * i for i in range(OCCURRENCES)]
+        assert (found.fired, found.occurrences_missed) == (len(made), 0)
 
 
 def test_one_that_was_picked_by_somebody_who_died_is_fired_by_the_next(client, raw):
@@ -152,7 +152,7 @@ def put(client, queue="q0"):
 
 
 @pytest.mark.parametrize("order", ["pause", "remove"])
-def test_after_an_order_is_answered_no_slot_is_fired_any_more(client, raw, order):
+def test_after_an_order_is_answered_no_occurrence_is_fired_any_more(client, raw, order):
     """However many are at it."""
     put(client)
     with firing(client):
@@ -169,7 +169,7 @@ def test_after_an_order_is_answered_no_slot_is_fired_any_more(client, raw, order
             )
 
 
-def test_a_move_to_another_partition_loses_no_slot_and_fires_none_twice(client, raw):
+def test_a_move_to_another_partition_loses_no_occurrence_and_fires_none_twice(client, raw):
     """Somebody fires in the very moment between the look and the removal."""
     there = next(
         f"q{i}" for i in range(99) if client.operations.of_queue(f"q{i}") != client.operations.of_queue("q0")
@@ -178,9 +178,9 @@ def test_a_move_to_another_partition_loses_no_slot_and_fires_none_twice(client, 
     for meddle in (True, False):
         client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue="q0"))
         now = raw.time()[0] * 1000
-        slot = now - now % 3_600_000
-        raw.hset(keys.schedule(client.operations.of_queue("q0"), "a"), "slot", slot)
-        raw.zadd(keys.schedules(client.operations.of_queue("q0")), {"a": slot})
+        occurrence = now - now % 3_600_000
+        raw.hset(keys.schedule(client.operations.of_queue("q0"), "a"), "occurrence", occurrence)
+        raw.zadd(keys.schedules(client.operations.of_queue("q0")), {"a": occurrence})
         before = []
 
         def run(call, meddle=meddle, before=before):
@@ -195,7 +195,7 @@ def test_a_move_to_another_partition_loses_no_slot_and_fires_none_twice(client, 
         assert client.follow(client.operations.fire("me")) == (0 if meddle else 1)
         times = fired(raw, client)
         assert list(times.values()) == [1]
-        assert [int(job.rpartition(":")[2]) for job in times] == [slot]
+        assert [int(job.rpartition(":")[2]) for job in times] == [occurrence]
         raw.delete(
             *(keys.events(base) for base in client.operations.bases),
             *(keys.job(client.operations.of_id(job), job) for job in times),
@@ -245,26 +245,28 @@ def elsewhere(client):
 
 
 def set_back(raw, client, hours=1):
-    """Let the slot of the schedule be one that came hours ago; when that was."""
+    """Let the occurrence of the schedule be one that came hours ago; when that was."""
     base = client.operations.of_queue(client.schedules.get("a").queue)
-    slot = (raw.time()[0] // 3600 - hours) * 3_600_000
-    raw.hset(keys.schedule(base, "a"), "slot", slot)
-    raw.zadd(keys.schedules(base), {"a": slot})
-    return slot
+    occurrence = (raw.time()[0] // 3600 - hours) * 3_600_000
+    raw.hset(keys.schedule(base, "a"), "occurrence", occurrence)
+    raw.zadd(keys.schedules(base), {"a": occurrence})
+    return occurrence
 
 
 def test_a_put_never_sets_back_what_was_fired_since_it_looked(client, raw):
-    """Not even where the slot's job is forgotten, whose id keeps another from being made."""
+    """Not even where the occurrence's job is forgotten, whose id keeps another from being made."""
     client.follow(operations.put(client.operations, hourly("q0")))
-    payloads, slots = iter(range(1, 99)), []
+    payloads, occurrences = iter(range(1, 99)), []
 
     def make():
-        slots.append(set_back(raw, client))
+        occurrences.append(set_back(raw, client))
         return operations.put(client.operations, hourly("q0", b"%d" % next(payloads)))
 
     def meddle():
         client.follow(client.operations.fire("me"))
-        raw.delete(*(keys.job(base, f"{n}-a:{slots[-1]}") for n, base in enumerate(client.operations.bases)))
+        raw.delete(
+            *(keys.job(base, f"{n}-a:{occurrences[-1]}") for n, base in enumerate(client.operations.bases))
+        )
 
     def check(at):
         client.follow(client.operations.fire("me"))
@@ -298,12 +300,12 @@ def test_an_order_finds_a_schedule_wherever_it_moves_meanwhile(client, order, fi
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_put_forgets_no_slot_where_others_move_it_meanwhile(client, raw, first):
-    queues, payloads, slots = ("q0", elsewhere(client)), iter(range(1, 99)), []
+def test_a_put_forgets_no_occurrence_where_others_move_it_meanwhile(client, raw, first):
+    queues, payloads, occurrences = ("q0", elsewhere(client)), iter(range(1, 99)), []
 
     def make():
         client.follow(operations.put(client.operations, hourly(queues[first])))
-        slots.append(set_back(raw, client, hours=5))
+        occurrences.append(set_back(raw, client, hours=5))
         return operations.put(client.operations, hourly(queues[first], b"%d" % next(payloads)))
 
     def check(at):
@@ -312,7 +314,7 @@ def test_a_put_forgets_no_slot_where_others_move_it_meanwhile(client, raw, first
             for base in client.operations.bases
             if raw.exists(keys.schedule(base, "a"))
         )
-        assert int(one["slot"]) == slots[-1], f"before call {at}"
+        assert int(one["occurrence"]) == occurrences[-1], f"before call {at}"
 
     at_each_call(
         client,
@@ -322,12 +324,12 @@ def test_a_put_forgets_no_slot_where_others_move_it_meanwhile(client, raw, first
     )
 
 
-def test_who_moves_it_alike_at_the_same_moment_forgets_no_slot_and_fires_none_twice(client, raw):
+def test_who_moves_it_alike_at_the_same_moment_forgets_no_occurrence_and_fires_none_twice(client, raw):
     """A rolling deploy: each process puts the same schedule in the same new queue, and fires; a call of one of them at a time."""
     rng = random.Random(7)
     for _ in range(100):
         client.follow(operations.put(client.operations, hourly("q0")))
-        slot = set_back(raw, client, hours=5)
+        occurrence = set_back(raw, client, hours=5)
         plans = [operations.put(client.operations, hourly(elsewhere(client))) for _ in range(3)]
         plans += [client.operations.fire(f"firer-{n}") for n in range(6)]
         answers = dict.fromkeys(plans)
@@ -349,7 +351,7 @@ def test_who_moves_it_alike_at_the_same_moment_forgets_no_slot_and_fires_none_tw
         client.follow(client.operations.fire("me"))
         times = fired(raw, client)
         assert sorted(int(job.rpartition(":")[2]) for job in times) == [
-            slot + 3_600_000 * n for n in range(6)
+            occurrence + 3_600_000 * n for n in range(6)
         ]
         assert set(times.values()) == {1}
         raw.delete(
@@ -393,9 +395,9 @@ def test_a_move_that_dies_at_any_step_leaves_one_that_fires_once_and_the_next_on
     while True:
         client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue="q0"))
         now = raw.time()[0] * 1000
-        slot = now - now % 3_600_000
-        raw.hset(keys.schedule(client.operations.of_queue("q0"), "a"), "slot", slot)
-        raw.zadd(keys.schedules(client.operations.of_queue("q0")), {"a": slot})
+        occurrence = now - now % 3_600_000
+        raw.hset(keys.schedule(client.operations.of_queue("q0"), "a"), "occurrence", occurrence)
+        raw.zadd(keys.schedules(client.operations.of_queue("q0")), {"a": occurrence})
         crashed = moved_until(client, wanted, writes)
         assert [one.name for one in client.schedules.list()] == ["a"]
         if heal == "put":
@@ -421,7 +423,7 @@ def test_a_move_that_dies_at_any_step_leaves_one_that_fires_once_and_the_next_on
     assert writes == 5, "put as one that arrives, and once more, the old one removed, arrived"
 
 
-def test_a_move_with_other_times_that_dies_fires_no_slot_twice_either(client, raw):
+def test_a_move_with_other_times_that_dies_fires_no_occurrence_twice_either(client, raw):
     wanted = new_schedule(
         "a", Recurrence(every=7200.0, missed="all"), "t", b"{}", Options(queue=elsewhere(client))
     )
@@ -431,14 +433,14 @@ def test_a_move_with_other_times_that_dies_fires_no_slot_twice_either(client, ra
         assert moved_until(client, wanted, writes)
         home = client.operations.of_queue(elsewhere(client))
         early = (raw.time()[0] // 7200 - 2) * 7_200_000  # as if it had died hours ago
-        raw.hset(keys.schedule(home, "a"), "slot", early)
+        raw.hset(keys.schedule(home, "a"), "occurrence", early)
         raw.zadd(keys.schedules(home), {"a": early})
         while client.follow(client.operations.fire("me")):
             pass
         times = fired(raw, client)
-        slots = [int(job.rpartition(":")[2]) for job in times]
-        assert slots
-        assert len(slots) == len(set(slots)), f"died before write {writes}"
+        occurrences = [int(job.rpartition(":")[2]) for job in times]
+        assert occurrences
+        assert len(occurrences) == len(set(occurrences)), f"died before write {writes}"
         raw.delete(
             *(keys.events(base) for base in client.operations.bases),
             *(keys.job(client.operations.of_id(job), job) for job in times),
@@ -450,12 +452,12 @@ def test_a_move_with_other_times_that_dies_fires_no_slot_twice_either(client, ra
 def test_of_two_the_one_that_is_furthest_stays(client, raw, arriving):
     """Whatever the partition: what it has fired, the other has not."""
     client.follow(client.operations.prepare())
-    slots = [(raw.time()[0] // 3600 + n) * 3_600_000 for n in (2, 5)]
-    for n, (base, slot) in enumerate(zip(client.operations.bases, slots, strict=True)):
+    occurrences = [(raw.time()[0] // 3600 + n) * 3_600_000 for n in (2, 5)]
+    for n, (base, occurrence) in enumerate(zip(client.operations.bases, occurrences, strict=True)):
         plan = hourly("q0").plan
         plan = plan[:-1] + ARRIVES if n < arriving else plan
-        call = schedule(base, "a", 0, plan=plan, queue="q0", task="t", rules="", overlap="allow", paused=False, slot=slot,
-                        due=slot, payload=b"")  # fmt: skip
+        call = schedule(base, "a", 0, plan=plan, queue="q0", task="t", rules="", overlap="allow", paused=False, occurrence=occurrence,
+                        due=occurrence, payload=b"")  # fmt: skip
         client.transport.run(call)
     client.follow(settle(client.operations.bases, "a"))
     (one,) = (
@@ -463,7 +465,7 @@ def test_of_two_the_one_that_is_furthest_stays(client, raw, arriving):
         for base in client.operations.bases
         if raw.exists(keys.schedule(base, "a"))
     )
-    assert int(one["slot"]) == slots[1]
+    assert int(one["occurrence"]) == occurrences[1]
     assert "arrives" not in one["plan"]
 
 
@@ -503,8 +505,10 @@ def test_two_who_put_it_in_two_partitions_at_the_same_moment_leave_one(client, r
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_new_one_whose_put_is_slow_fires_no_slot_again_and_takes_a_pause_along(client, raw, first, paused):
-    """It looked an hour ago. Since then somebody has put it in another partition, and its slot was fired, or it was paused."""
+def test_a_new_one_whose_put_is_slow_fires_no_occurrence_again_and_takes_a_pause_along(
+    client, raw, first, paused
+):
+    """It looked an hour ago. Since then somebody has put it in another partition, and its occurrence was fired, or it was paused."""
     queues = ("q0", elsewhere(client))
 
     def meddle():
@@ -517,8 +521,8 @@ def test_a_new_one_whose_put_is_slow_fires_no_slot_again_and_takes_a_pause_along
 
     def check(at):
         client.follow(client.operations.fire("me"))
-        slots = collections.Counter(job.partition("-")[2] for job in fired(raw, client).elements())
-        assert [*slots.values()] in ([[1], []] if paused else [[1]]), f"before call {at}"
+        occurrences = collections.Counter(job.partition("-")[2] for job in fired(raw, client).elements())
+        assert [*occurrences.values()] in ([[1], []] if paused else [[1]]), f"before call {at}"
         assert [one.state for one in client.schedules.list()] == ["paused" if paused else "active"], (
             f"before call {at}"
         )

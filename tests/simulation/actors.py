@@ -86,7 +86,7 @@ class Producer(Process):
 
 
 class Planner(Process):
-    """Puts a schedule of a few slots, each of which must have its job in the end; sometimes twice, as every deploy does."""
+    """Puts a schedule of a few occurrences, each of which must have its job in the end; sometimes twice, as every deploy does."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -96,7 +96,7 @@ class Planner(Process):
         """Put it until that is acknowledged."""
         every = self.pick("every", (3, 1, 8))
         first = (self.world.clock.now // 1000 + self.pick("first in", (2, 1, 6))) * 1000
-        slots = [first + every * 1000 * n for n in range(self.pick("slots", (4, 1, 10)))]
+        occurrences = [first + every * 1000 * n for n in range(self.pick("occurrences", (4, 1, 10)))]
         overlap, queue = (
             self.pick("overlap", ("allow", "queue", "skip"), 0.6),
             self.pick("queue", QUEUES[::-1], 0.3),
@@ -104,11 +104,11 @@ class Planner(Process):
         when = {
             "every": every, "missed": "all", "most": 100, "overlap": overlap,
             "start": datetime.fromtimestamp(first / 1000, UTC).isoformat(),
-            "end": datetime.fromtimestamp(slots[-1] / 1000, UTC).isoformat(),
+            "end": datetime.fromtimestamp(occurrences[-1] / 1000, UTC).isoformat(),
         }  # fmt: skip
         call = schedule(
             BASE, self.name, 0, plan=json.dumps({"when": when}).encode(), queue=queue, task="t", rules="backoff=200:1:200",
-            overlap=overlap, paused=False, slot=first, due=first, payload=b"{}",
+            overlap=overlap, paused=False, occurrence=first, due=first, payload=b"{}",
         )  # fmt: skip
         for again in range(1 + self.pick("puts it again", (0, 2), 0.3)):
             while True:
@@ -119,7 +119,10 @@ class Planner(Process):
                     yield Sleep(REST)
             if overlap != "skip" and queue != QUEUES[0]:  # which may have room for none
                 self.world.checker.promised.update(
-                    {f"0-{self.name}:{slot}": f"slot {slot} of {self.name}" for slot in slots}
+                    {
+                        f"0-{self.name}:{occurrence}": f"occurrence {occurrence} of {self.name}"
+                        for occurrence in occurrences
+                    }
                 )
             if again == 0:
                 yield Sleep(self.pick("pause before it is put again", (1.0, 9.0)))

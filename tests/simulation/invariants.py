@@ -50,7 +50,7 @@ class Checker:
         self.register: dict[str, tuple[str, bool]] = {}
         """Worker → its life, and whether it was asked to go."""
         self.promised: dict[str, str] = {}
-        """The job of each slot that must be fired in the end → what is said of it when it is not."""
+        """The job of each occurrence that must be fired in the end → what is said of it when it is not."""
 
     def save(self) -> tuple[Any, ...]:
         """What is known, to compare, and to come back to."""
@@ -289,37 +289,37 @@ class Checker:
                 new[queue] += 1
 
     def fired(self, reply: Any, before: Look) -> None:
-        """A slot's job begins its life once, however often its slot is fired."""
+        """An occurrence's job begins its life once, however often its occurrence is fired."""
         self.totals["queue_full"] += sum(answer.startswith(b"QUEUE_FULL") for answer in reply)
         for i in self.look.jobs.keys() - before.jobs.keys():
             must(i not in self.lives, f"{i} was fired before")
             spec = self.look.jobs[i]["spec"]
             rules, queue = rules_of(spec), spec.split(" ")[0]
-            slot = int(rules["at"])
+            occurrence = int(rules["at"])
             must(
-                i == f"0-{rules['schedule']}:{slot}" and slot <= self.look.now,
-                f"{i} is no job of a slot that has come",
+                i == f"0-{rules['schedule']}:{occurrence}" and occurrence <= self.look.now,
+                f"{i} is no job of an occurrence that has come",
             )
             self.lives[i] = Life(
                 i, queue, int(rules.get("tries", 3)), size=len(spec.partition("\n")[2].encode())
             )
 
     def schedules(self, before: Look) -> None:
-        """Each schedule is there whole; its next slot is fired once, and only goes on."""
+        """Each schedule is there whole; its next occurrence is fired once, and only goes on."""
         look = self.look
-        half = look.schedules.keys() ^ look.slots.keys()
+        half = look.schedules.keys() ^ look.occurrences.keys()
         must(not half, f"of schedules, {half} are half there")
         for name, stored in look.schedules.items():
-            old = before.schedules.get(name, {}).get("slot")
-            on = old is None or not stored["slot"] or (old and int(stored["slot"]) >= int(old))
-            must(on, f"schedule {name} went back from slot {old} to {stored['slot']}")
+            old = before.schedules.get(name, {}).get("occurrence")
+            on = old is None or not stored["occurrence"] or (old and int(stored["occurrence"]) >= int(old))
+            must(on, f"schedule {name} went back from occurrence {old} to {stored['occurrence']}")
             must(
-                not stored["slot"] or f"0-{name}:{stored['slot']}" not in self.lives,
-                f"{name} will fire {stored['slot']} again",
+                not stored["occurrence"] or f"0-{name}:{stored['occurrence']}" not in self.lives,
+                f"{name} will fire {stored['occurrence']} again",
             )
         done = sum(int(stored.get("fired", 0)) for stored in look.schedules.values())
         made = sum("schedule" in rules_of(job["spec"]) for job in look.jobs.values())
-        must(done >= made, f"{made} slots have a job, and {done} were fired")
+        must(done >= made, f"{made} occurrences have a job, and {done} were fired")
 
     def paused(self, queue: str) -> bool:
         return self.settings.get(queue, Settings()).paused

@@ -99,8 +99,8 @@ class Look:
     cards: dict[str, dict[str, str]] = field(default_factory=dict)
     """What the register knows of each."""
     schedules: dict[str, dict[str, str]] = field(default_factory=dict)
-    slots: dict[str, float] = field(default_factory=dict)
-    """Schedule → when its next slot is to be fired."""
+    occurrences: dict[str, float] = field(default_factory=dict)
+    """Schedule → when its next occurrence is to be fired."""
     hashes: dict[str, dict[str, str]] = field(default_factory=dict)
     """The partition's own hashes by the rest of their key; the base itself is ``."""
 
@@ -184,7 +184,7 @@ class Redis:
             elif kind == "schedule":
                 look.schedules[rest] = _text(value)
             elif kind == "schedules":
-                look.slots = {name.decode(): score for name, score in value.items()}
+                look.occurrences = {name.decode(): score for name, score in value.items()}
             elif isinstance(value, ZSet):
                 look.shelves[f"{kind}:{rest}" if rest else kind] = {
                     i.decode(): score for i, score in value.items()

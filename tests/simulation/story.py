@@ -25,12 +25,13 @@ def told(request: Request) -> str:
             ", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "it leaves"
         )
     if words == "fire":
-        shots = [(name, slots, after) for name, _, _, slots, _, after, _ in groups]
+        shots = [(name, occurrences, after) for name, _, _, occurrences, _, after, _ in groups]
         return "fire " + ", ".join(
-            f"{name}: {slots or 'no slot'}, next {after or 'none'}" for name, slots, after in shots
+            f"{name}: {occurrences or 'no occurrence'}, next {after or 'none'}"
+            for name, occurrences, after in shots
         )
     if words == "schedule":
-        return f"schedule {one['name']} from {one['slot']}"
+        return f"schedule {one['name']} from {one['occurrence']}"
     if "worker" in one:
         return f"{words} {one['worker']}"
     if "id" in one:

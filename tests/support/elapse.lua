@@ -19,7 +19,7 @@ for _, key in ipairs(redis.call('KEYS', base .. ':*')) do
   if ttl > ms then redis.call('PEXPIRE', key, ttl - ms) end
   local kind = string.sub(key, #base + 1)
   if string.find(kind, '^:job:') or string.find(kind, '^:worker:') or string.find(kind, '^:schedule:') or string.find(kind, '^:pool:') then
-    for _, field in ipairs({'claimed_at', 'heartbeat_at', 'finished_at', 'cancel_requested_at', 'enlisted_at', 'drain', 'slot', 'at',
+    for _, field in ipairs({'claimed_at', 'heartbeat_at', 'finished_at', 'cancel_requested_at', 'enlisted_at', 'drain', 'occurrence', 'at',
       'came_at', 'fired_at', 'failed_at', 'changed_at', 'made_at'}) do
       local at = tonumber(redis.call('HGET', key, field) or nil)
       if at and at > 10 ^ 12 then redis.call('HSET', key, field, earlier(at)) end

@@ -70,7 +70,7 @@ class Schedule:
     """What the model knows of a schedule. `answer` is what its last firing was about, and was answered."""
 
     revision: int
-    slot: int
+    occurrence: int
     overlap: str
     queue: str
     last: str = ""
@@ -130,24 +130,24 @@ class Model:
         self.count("submitted")
         return None
 
-    def fire(self, name, by, revision, slot, slots, then):
-        """What firing slots of a schedule is answered: each has its job once, in order, as overlap and room allow."""
-        one, asked = self.schedules[name], (by, revision, slot)
-        if (revision, slot) != (one.revision, one.slot):
+    def fire(self, name, by, revision, occurrence, occurrences, then):
+        """What firing occurrences of a schedule is answered: each has its job once, in order, as overlap and room allow."""
+        one, asked = self.schedules[name], (by, revision, occurrence)
+        if (revision, occurrence) != (one.revision, one.occurrence):
             return one.answer[1] if one.answer[:1] == (asked,) else "CHANGED"
-        fired, skipped, stopped, one.slot = 0, 0, "", then
-        for moment in slots:
+        fired, skipped, stopped, one.occurrence = 0, 0, "", then
+        for moment in occurrences:
             before = self.jobs.get(one.last)
             if one.overlap != "allow" and before and before.state in WAITING:
                 if one.overlap == "queue":
-                    stopped, one.slot = "held", moment
+                    stopped, one.occurrence = "held", moment
                     break
                 skipped += 1
                 continue
             job_id, job = f"0-{name}:{moment}", Job(one.queue, 2, 0, None, None, 300, 3)
             if job_id not in self.jobs and self.full(job):
                 self.count("queue_full")
-                stopped, one.slot = FULL, moment
+                stopped, one.occurrence = FULL, moment
                 break
             if job_id not in self.jobs:
                 self.jobs[job_id] = job

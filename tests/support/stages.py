@@ -235,14 +235,14 @@ async def reconcile(desk: Any) -> Stage:
 
 
 async def overdue(desk: Any) -> int:
-    """A schedule whose slot came a minute ago: that slot."""
-    slot: int = desk.now() - MINUTE * 1000
-    await desk.put("sched", slot=slot, overlap="queue", rules="tries=2", payload=b"x" * 2000)
-    return slot
+    """A schedule whose occurrence came a minute ago: that occurrence."""
+    occurrence: int = desk.now() - MINUTE * 1000
+    await desk.put("sched", occurrence=occurrence, overlap="queue", rules="tries=2", payload=b"x" * 2000)
+    return occurrence
 
 
 async def schedule(desk: Any) -> Stage:
-    slot = desk.now() + 10 * MINUTE * 1000
+    occurrence = desk.now() + 10 * MINUTE * 1000
     what = dict(
         plan=b"{}",
         queue="q",
@@ -250,31 +250,33 @@ async def schedule(desk: Any) -> Stage:
         rules="tries=2",
         overlap="skip",
         paused=False,
-        slot=slot,
-        due=slot,
+        occurrence=occurrence,
+        due=occurrence,
         payload=b"{}",
     )
     return Stage(
-        firing.schedule(desk.base, "sched", 0, **what), None, lambda _: desk.put("sched", 1, slot=slot, task="other"), Changed
+        firing.schedule(desk.base, "sched", 0, **what), None, lambda _: desk.put("sched", 1, occurrence=occurrence, task="other"), Changed
     )  # fmt: skip
 
 
 async def pick(desk: Any) -> Stage:
-    slot = await overdue(desk)
+    occurrence = await overdue(desk)
     nothing = Picked(desk.now(), False, [])
 
     async def moves(picked: Picked) -> None:
-        assert await desk.fire(picked.picks[0], slot, then=slot + 600 * MINUTE * 1000) == "fired 1"
+        assert (
+            await desk.fire(picked.picks[0], occurrence, then=occurrence + 600 * MINUTE * 1000) == "fired 1"
+        )
 
     return Stage(firing.pick(desk.base), nothing, moves, nothing)
 
 
 async def fire(desk: Any) -> Stage:
-    slot = await overdue(desk)
-    later = slot + 600 * MINUTE * 1000
-    shot = Shot((await desk.pick()).picks[0], [slot], 3, later, later)
+    occurrence = await overdue(desk)
+    later = occurrence + 600 * MINUTE * 1000
+    shot = Shot((await desk.pick()).picks[0], [occurrence], 3, later, later)
     return Stage(
-        firing.fire(desk.base, "tick", [shot]), None, lambda _: desk.put("sched", 1, slot=later, task="other"), ["CHANGED"]
+        firing.fire(desk.base, "tick", [shot]), None, lambda _: desk.put("sched", 1, occurrence=later, task="other"), ["CHANGED"]
     )  # fmt: skip
 
 
@@ -377,7 +379,7 @@ def elsewhere(desk: Any, base: str = "") -> Any:
 def plain(value: Any, desk: Any, since: int) -> str:
     """What was answered or stored, in words that are the same in every run: moments become minutes since `since`."""
     text = repr(value).replace(desk.base, "BASE")
-    text = re.sub(r"\b\d-(?=sched:)", "0-", text)  # a slot's job has its partition in its id
+    text = re.sub(r"\b\d-(?=sched:)", "0-", text)  # an occurrence's job has its partition in its id
     text = re.sub(
         r"\b(1\d{12})(?:\.0)?\b", lambda moment: f"<{round((int(moment[1]) - since) / 60_000)}>", text
     )

@@ -100,7 +100,7 @@ OF_PROBLEMS = ("Retry-After", "WWW-Authenticate")
 TAGS = {
     "jobs": "Store jobs, take them, end them, look at them, steer them.",
     "queues": "What waits where, what may wait, and whether it is handed out.",
-    "schedules": "What is submitted by the clock, at every slot exactly once.",
+    "schedules": "What is submitted by the clock, at every occurrence exactly once.",
     "workers": "The register of those who run jobs.",
     "tick": "The upkeep, for where no worker does it.",
     "server": "What this server is, how it is, and what it has seen.",

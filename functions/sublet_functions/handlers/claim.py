@@ -72,8 +72,8 @@ def leased(lease: Lease) -> dict[str, Any]:
     }
     if lease.trace:
         said["trace"] = lease.trace
-    if lease.slot_ms is not None:
-        said["slot"] = moment(lease.slot_ms)
+    if lease.occurrence_ms is not None:
+        said["occurrence"] = moment(lease.occurrence_ms)
     if lease.checkpoint:
         said["checkpoint"] = json_of(lease.checkpoint)
     return said

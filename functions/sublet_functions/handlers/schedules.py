@@ -1,4 +1,4 @@
-"""`/schedules`: what is submitted by the clock. Put, looked at, paused, run once beside its slots, removed."""
+"""`/schedules`: what is submitted by the clock. Put, looked at, paused, run once beside its occurrences, removed."""
 
 import hashlib
 from typing import Any
@@ -29,7 +29,7 @@ async def list_schedules(call: Call[Nothing, PageQuery]) -> Reply:
 
 
 async def get_schedule(call: Call[Nothing, Nothing]) -> Reply:
-    """One schedule: what it runs and when, its next runs, and what became of its slots."""
+    """One schedule: what it runs and when, its next runs, and what became of its occurrences."""
     return await _as_it_stands(call)
 
 
@@ -62,14 +62,14 @@ async def pause_schedule(call: Call[Nothing, Nothing]) -> Reply:
 
 
 async def resume_schedule(call: Call[Nothing, Nothing]) -> Reply:
-    """Go on with a schedule, from now on: slots that came meanwhile are none."""
+    """Go on with a schedule, from now on: occurrences that came meanwhile are none."""
     with telling("path", "name"):
         await call.store.follow(operations.resume(call.store.operations, call.words["name"]))
     return await _as_it_stands(call)
 
 
 async def run_schedule(call: Call[RunNow, Nothing]) -> Reply:
-    """Submit one job of a schedule now, beside its slots. 200 with the job that is there, by its id or Idempotency-Key."""
+    """Submit one job of a schedule now, beside its occurrences. 200 with the job that is there, by its id or Idempotency-Key."""
     name, own, key = call.words["name"], call.body.id, idempotency_key(call)
     if key is not None and own is not None:
         raise Problem(

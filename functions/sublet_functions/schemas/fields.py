@@ -30,8 +30,8 @@ QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 _MADE = r"^(\d+-)?[ei]\.[0-9a-f]{40}$"
 """An id that the server makes, of an event or an Idempotency-Key: who could take it would take the place of another's job."""
-_SLOT = r":\d{13,14}$"
-"""How the id of a schedule's slot ends, its moment in ms: a slot whose ids are taken is never fired, nor any after it."""
+_OCCURRENCE = r":\d{13,14}$"
+"""How the id of a schedule's occurrence ends, its moment in ms: an occurrence whose ids are taken is never fired, nor any after it."""
 
 
 def _is_own(value: str) -> str:
@@ -39,16 +39,18 @@ def _is_own(value: str) -> str:
         raise ValueError(
             "an id of this form is made by the server, of an event or an Idempotency-Key: choose another"
         )
-    if re.search(_SLOT, value):
+    if re.search(_OCCURRENCE, value):
         raise ValueError(
-            "an id that ends in a colon and 13 or 14 digits is of a schedule's slot: choose another"
+            "an id that ends in a colon and 13 or 14 digits is of a schedule's occurrence: choose another"
         )
     return value
 
 
 OwnId = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z0-9_.:-]{1,58}$", json_schema_extra={"not": {"pattern": f"{_MADE}|{_SLOT}"}}),
+    Field(
+        pattern=r"^[A-Za-z0-9_.:-]{1,58}$", json_schema_extra={"not": {"pattern": f"{_MADE}|{_OCCURRENCE}"}}
+    ),
     AfterValidator(_is_own),
 ]
 ClaimId = Annotated[

@@ -51,7 +51,7 @@ class Leased(Answer):
         description="How the attempt before this one ended, as a code; empty on the first."
     )
     trace: str | None = None
-    slot: datetime | None = Field(None, description="The slot that a schedule made the job for.")
+    occurrence: datetime | None = Field(None, description="The occurrence that a schedule made the job for.")
     checkpoint: Any = Field(None, description="What an earlier attempt has left.")
 
 

@@ -17,16 +17,17 @@ class NewSchedule(Recurrence):
     # the numbers once more, as a schema can say their limits
 
     every: Annotated[float, Field(ge=1, le=315_576_000, allow_inf_nan=False)] | None = Field(
-        None, validate_default=True, description="Seconds from slot to slot, instead of cron."
+        None, validate_default=True, description="Seconds from occurrence to occurrence, instead of cron."
     )
     jitter: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
-        0.0, description="Each slot is due up to this many seconds later, and always before the next one."
+        0.0,
+        description="Each occurrence is due up to this many seconds later, and always before the next one.",
     )
     late: Annotated[float, Field(ge=0, le=315_576_000, allow_inf_nan=False)] = Field(
-        300.0, description="With missed=skip: how many seconds late a slot may be fired."
+        300.0, description="With missed=skip: how many seconds late an occurrence may be fired."
     )
     most: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(
-        24, description="With missed=all: how many slots are made up for at once."
+        24, description="With missed=all: how many occurrences are made up for at once."
     )
     task: Name
     payload: dict[str, Any] = Field({}, description="The arguments of its jobs by name; at most 256 KiB.")
@@ -48,7 +49,7 @@ class NewSchedule(Recurrence):
 
 
 class RunNow(Body):
-    """One job of a schedule, beside its slots."""
+    """One job of a schedule, beside its occurrences."""
 
     id: OwnId | None = Field(
         None,

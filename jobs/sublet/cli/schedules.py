@@ -235,7 +235,7 @@ def _sync(args: Namespace, words: Sequence[str]) -> int:
 
 def _synced(one: operations.Synced, ended: bool) -> Cell:
     if ended:
-        return Cell(f"{one.answer}; there is no slot before its end", "yellow")
+        return Cell(f"{one.answer}; there is no occurrence before its end", "yellow")
     colour = {"unchanged": "", "removed": "yellow"}.get(one.answer, "green")
     if one.before is None:
         return Cell(one.answer, colour)

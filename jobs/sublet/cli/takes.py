@@ -222,17 +222,17 @@ def schedules(parser: Parser) -> None:
     option = parser.option
     option("--cron", "LINE", "minute hour day month weekday, as '0 9 * * MON-FRI'")
     option("--tz", "ZONE", "the time zone of --cron (UTC)")
-    option("--every", "30s", "from slot to slot, instead of --cron", type=values.some_seconds)
+    option("--every", "30s", "from occurrence to occurrence, instead of --cron", type=values.some_seconds)
     option(
         "--start",
         "TIME",
-        "no slot before; none after: 2030-01-31T09:00:00Z",
+        "no occurrence before; none after: 2030-01-31T09:00:00Z",
         type=values.moment,
         beside="--end",
     )
     option("--end", "TIME", "", type=values.moment)
-    option("--jitter", "30s", "each job comes up to so much later than its slot", type=values.seconds)
-    option("--missed", "HOW", "missed slots: fire the latest, all, or skip late ones")
+    option("--jitter", "30s", "each job comes up to so much later than its occurrence", type=values.seconds)
+    option("--missed", "HOW", "missed occurrences: fire the latest, all, or skip late ones")
     option("--late", "5m", "with --missed skip: how late it may be (5m)", type=values.seconds)
     option("--most", "N", "with --missed all: how many at most (24)", type=values.positive)
     option("--overlap", "HOW", "while the job before is not over: allow, skip, queue")

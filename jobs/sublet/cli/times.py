@@ -1,4 +1,4 @@
-"""Schedules in lines that a person can read: when each runs next, in its own zone and in UTC, and what became of its slots."""
+"""Schedules in lines that a person can read: when each runs next, in its own zone and in UTC, and what became of its occurrences."""
 
 import textwrap
 from collections.abc import Iterator
@@ -18,8 +18,12 @@ POLICIES = {
 WRAPPED = 66
 """Columns of the words of when it runs: with their name in front, a small terminal's."""
 USUAL = 1.0
-"""Seconds by which a slot may be late before it is called overdue."""
-OVERLAPS = {"allow": "both run", "skip": "the new slot is left out", "queue": "the new slot waits for it"}
+"""Seconds by which an occurrence may be late before it is called overdue."""
+OVERLAPS = {
+    "allow": "both run",
+    "skip": "the new occurrence is left out",
+    "queue": "the new occurrence waits for it",
+}
 
 
 def row(one: Schedule, now: datetime) -> list[Cell | str]:
@@ -32,7 +36,7 @@ def row(one: Schedule, now: datetime) -> list[Cell | str]:
 
 
 def _overdue(one: Schedule, now: datetime) -> float:
-    """For how many seconds its next slot has been due, though nothing holds it; 0 while that is no more than usual."""
+    """For how many seconds its next occurrence has been due, though nothing holds it; 0 while that is no more than usual."""
     due = one.due_at or one.next_at
     late = (now - due).total_seconds() if due and one.state == "active" else 0.0
     return late if late >= USUAL else 0.0
@@ -88,25 +92,28 @@ def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
             "next runs",
             "none: its end has passed"
             if one.end and one.end <= now
-            else "none: there is no slot before its end",
+            else "none: there is no occurrence before its end",
         )
     if _overdue(one, now) and one.next_at:
         yield "overdue", f"{in_zone(one.next_at, one.tz)}  {ago(one.next_at)}; nobody has looked since"
     if one.last_at and one.fired_at:
         late = duration((one.fired_at - one.last_at).total_seconds())
-        yield "last slot", f"{in_zone(one.last_at, one.tz)}  {ago(one.last_at)}"
+        yield "last occurrence", f"{in_zone(one.last_at, one.tz)}  {ago(one.last_at)}"
         yield "submitted", f"{late} late, by {one.fired_by}"
         yield "its job", one.last_job or ""
-    yield "slots", f"{one.fired:,} fired, {one.slots_missed:,} missed, {one.slots_skipped:,} skipped"
+    yield (
+        "occurrences",
+        f"{one.fired:,} fired, {one.occurrences_missed:,} missed, {one.occurrences_skipped:,} skipped",
+    )
     if one.held:
         yield (
             "held",
-            f"the job of {in_zone(one.next_at, one.tz) if one.next_at else 'a slot'} waits: {one.held}",
+            f"the job of {in_zone(one.next_at, one.tz) if one.next_at else 'an occurrence'} waits: {one.held}",
         )
     yield "if missed", POLICIES[one.missed].format(late=duration(one.late), most=one.most)
     yield "overlap", f"while the job before is not over, {OVERLAPS[one.overlap]}"
     if one.jitter:
-        yield "jitter", f"up to {duration(one.jitter)} after its slot"
+        yield "jitter", f"up to {duration(one.jitter)} after its occurrence"
     yield "from", one.source or "somebody's hand"
     if one.changed_at:
         yield "changed", f"{moment(one.changed_at)}   {ago(one.changed_at)}"

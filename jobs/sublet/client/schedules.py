@@ -62,11 +62,11 @@ class Schedules:
         return await self._follow(operations.pause(self._operations, name))
 
     async def resume(self, name: str) -> str:
-        """Go on with a schedule, from now on; slots that came meanwhile are none. Raises NotFound."""
+        """Go on with a schedule, from now on; occurrences that came meanwhile are none. Raises NotFound."""
         return await self._follow(operations.resume(self._operations, name))
 
     async def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit one job of a schedule now, beside its slots; the same `job_id` again is the same job. Raises NotFound."""
+        """Submit one job of a schedule now, beside its occurrences; the same `job_id` again is the same job. Raises NotFound."""
         return await self._follow(operations.run(self._operations, name, job_id))
 
     async def sync(
@@ -113,11 +113,11 @@ class SyncSchedules:
         return self._follow(operations.pause(self._operations, name))
 
     def resume(self, name: str) -> str:
-        """Go on with a schedule, from now on; slots that came meanwhile are none. Raises NotFound."""
+        """Go on with a schedule, from now on; occurrences that came meanwhile are none. Raises NotFound."""
         return self._follow(operations.resume(self._operations, name))
 
     def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit one job of a schedule now, beside its slots; the same `job_id` again is the same job. Raises NotFound."""
+        """Submit one job of a schedule now, beside its occurrences; the same `job_id` again is the same job. Raises NotFound."""
         return self._follow(operations.run(self._operations, name, job_id))
 
     def sync(self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False) -> Sequence[Synced]:

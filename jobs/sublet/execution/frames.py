@@ -34,7 +34,7 @@ NEWS: Final = {news.value.encode(): news for news in News}
 
 HEAD = struct.Struct(">Ic")
 _JOB = struct.Struct(">HIQqqHHHHI")
-"""Of a JOB: the task's number, attempt, fence, timeout and slot in ms (-1: none), the lengths of what follows but the payload."""
+"""Of a JOB: the task's number, attempt, fence, timeout and occurrence in ms (-1: none), the lengths of what follows but the payload."""
 BODY_MAX = 1 << 20
 """Bytes of a frame's body: whoever announces more is not speaking to us."""
 CHUNK = 1 << 16
@@ -71,8 +71,8 @@ def job(number: int, lease: Lease) -> bytes:
     )
     sizes = len(job_id), len(queue), len(recovered), len(trace), len(lease.checkpoint)
     timeout = -1 if lease.timeout_ms is None else lease.timeout_ms
-    slot = -1 if lease.slot_ms is None else lease.slot_ms
-    words = _JOB.pack(number, lease.attempt, lease.fence, timeout, slot, *sizes)
+    occurrence = -1 if lease.occurrence_ms is None else lease.occurrence_ms
+    words = _JOB.pack(number, lease.attempt, lease.fence, timeout, occurrence, *sizes)
     size = _JOB.size + sum(sizes) + len(lease.payload)
     return b"".join(
         (HEAD.pack(size, JOB), words, job_id, queue, recovered, trace, lease.checkpoint, lease.payload)
@@ -88,13 +88,13 @@ def size(lease: Lease) -> int:
 
 def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
     """What a JOB says: its task's number, and the lease as far as a child may know it (the token stays at home)."""
-    number, attempt, fence, timeout, slot, *sizes = _JOB.unpack_from(body)
+    number, attempt, fence, timeout, occurrence, *sizes = _JOB.unpack_from(body)
     at, parts = _JOB.size, []
     for size in sizes:
         parts.append(body[at : at + size])
         at += size
     job_id, queue, recovered, trace = (part.decode() for part in parts[:4])
-    timeout_ms, slot_ms = (None if ms < 0 else ms for ms in (timeout, slot))
+    timeout_ms, occurrence_ms = (None if ms < 0 else ms for ms in (timeout, occurrence))
     return number, Lease(
         job_id,
         f"{fence}.",
@@ -107,7 +107,7 @@ def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
         recovered,
         trace,
         parts[4],
-        slot_ms,
+        occurrence_ms,
     )
 
 

@@ -28,9 +28,9 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
 
 
 def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
-    """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once.
+    """Give the occurrences of schedules that have come their jobs: how many there are. Any number may do so at once.
 
-    Raises OutOfMemory where a server has no room for them: the slots wait.
+    Raises OutOfMemory where a server has no room for them: the occurrences wait.
     """
     from sublet.schedules.firing import fire_due
     from sublet.schedules.moves import settle  # the calendar is of no use to who has no schedules
@@ -53,7 +53,9 @@ def see_to(bases: Sequence[str], by: str, admission: Admission | None = None) ->
         overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
         come = (overdue > 0 and (yield verbs.reap(base, limit=verbs.SETTLE_MAX, by=by)).come) or come
     if come:
-        with contextlib.suppress(OutOfMemory):  # the slots wait; who only looks is not to be refused for them
+        with contextlib.suppress(
+            OutOfMemory
+        ):  # the occurrences wait; who only looks is not to be refused for them
             yield from fire(bases, by, admission)
 
 

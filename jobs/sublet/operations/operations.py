@@ -115,9 +115,9 @@ class Operations(Intake):
         return maintenance.reap(self.bases, by)
 
     def fire(self, by: str) -> Plan[int]:
-        """Give the slots of schedules that have come their jobs: how many there are. Any number may do so at once.
+        """Give the occurrences of schedules that have come their jobs: how many there are. Any number may do so at once.
 
-        Raises OutOfMemory where a server has no room for them: the slots wait.
+        Raises OutOfMemory where a server has no room for them: the occurrences wait.
         """
         return maintenance.fire(self.bases, by, self.admission)
 

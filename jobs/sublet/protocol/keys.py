@@ -107,12 +107,12 @@ def worker(base: str, name: str) -> str:
 
 
 def schedules(base: str) -> str:
-    """The sorted set of all schedules, by the moment at which the next slot of each is to be fired (ms)."""
+    """The sorted set of all schedules, by the moment at which the next occurrence of each is to be fired (ms)."""
     return f"{base}:schedules"
 
 
 def schedule(base: str, name: str) -> str:
-    """The hash of one schedule: its plan, what its jobs are, and its next slot."""
+    """The hash of one schedule: its plan, what its jobs are, and its next occurrence."""
     return f"{base}:schedule:{name}"
 
 

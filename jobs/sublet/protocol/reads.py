@@ -291,7 +291,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """How many leases had ended, and jobs and slots of schedules come, by this moment, and nobody has seen to it; since when."""
+    """How many leases had ended, and jobs and occurrences of schedules come, by this moment, and nobody has seen to it; since when."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))

@@ -27,7 +27,7 @@ from sublet.source_tree import data_folder
 
 T = TypeVar("T")
 
-LIBRARIES = ("lib", "queue", "life", "forget", "due", "slot", "whole")
+LIBRARIES = ("lib", "queue", "life", "forget", "due", "occurrence", "whole")
 """The files that may stand in front of a script, in this order. Its header names those that do."""
 
 NAMES = (

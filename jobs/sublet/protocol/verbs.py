@@ -112,15 +112,15 @@ def _lease(
     header, _, inline = spec.partition(b"\n")
     queue, task, *rules = header.decode("utf-8", "replace").split(" ")
     recovered, _, checkpoint = before.partition(b"\n")
-    timeout, trace, slot = _rules(rules)
+    timeout, trace, occurrence = _rules(rules)
     return Lease(
         job_id.decode(), token, int(attempt), int(expires), queue, task, timeout, inline or payload,
-        recovered.decode("utf-8", "replace"), trace, checkpoint, slot,
+        recovered.decode("utf-8", "replace"), trace, checkpoint, occurrence,
     )  # fmt: skip
 
 
 def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
-    """The timeout in ms, the traceparent, and a schedule's slot in ms in a header; what is no number says nothing."""
+    """The timeout in ms, the traceparent, and a schedule's occurrence in ms in a header; what is no number says nothing."""
     timeout: int | None = 300_000
     trace, at, scheduled = "", None, False
     for rule in rules[1:]:

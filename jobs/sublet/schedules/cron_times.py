@@ -6,8 +6,8 @@ The rules are Debian's cron's, as `cronsim` has them:
   that the clock skips comes right after the gap, one that the clock repeats comes the first time;
 - any other line follows the clock on the wall: it skips what is skipped and fires again in what is repeated.
 
-The search is our own, because cronsim's depends on where it begins: from one moment it finds a slot that it misses from
-another (where clocks move by half an hour), and slots must be the same whoever looks from wherever. It takes bounded
+The search is our own, because cronsim's depends on where it begins: from one moment it finds an occurrence that it misses from
+another (where clocks move by half an hour), and occurrences must be the same whoever looks from wherever. It takes bounded
 work: days that do not fit are passed over, and within a day the time is found by bisection.
 
 Moments are whole seconds since 1970; a *wall* is what a clock on the wall shows, counted likewise.

@@ -22,7 +22,7 @@ SHOWN = 5
 """Runs to come that are told."""
 
 Standing = Literal["active", "held", "paused", "ended", "broken"]
-"""How a schedule stands: it fires; its next job waits; an operator stopped it; no slot is to come; its plan cannot be read."""
+"""How a schedule stands: it fires; its next job waits; an operator stopped it; no occurrence is to come; its plan cannot be read."""
 
 
 class NewSchedule(NamedTuple):
@@ -55,7 +55,7 @@ def new_schedule(
     for option in ("delay", "run_at", "key", "window"):
         if getattr(options, option):
             raise Invalid(
-                f"schedule {name}: {option} is for single jobs; a schedule's are told apart, and start, by their slots"
+                f"schedule {name}: {option} is for single jobs; a schedule's are told apart, and start, by their occurrences"
             )
     if len(payload) > PAYLOAD_MAX:
         raise Invalid(
@@ -109,7 +109,7 @@ class Stored(NamedTuple):
 
 
 class Schedule(BaseModel):
-    """One schedule as it stands: what it runs, when it does, and what became of its slots."""
+    """One schedule as it stands: what it runs, when it does, and what became of its occurrences."""
 
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
@@ -139,23 +139,23 @@ class Schedule(BaseModel):
     source: str = ""
     """Whose code has it, as `sync` was told; empty for one that somebody put by hand."""
     next_at: datetime | None = None
-    """The next slot; None while it is paused, or when none is to come."""
+    """The next occurrence; None while it is paused, or when none is to come."""
     due_at: datetime | None = None
-    """When that will be fired: the slot and its jitter, or when a slot that is held is looked at again."""
+    """When that will be fired: the occurrence and its jitter, or when an occurrence that is held is looked at again."""
     upcoming: tuple[datetime, ...] = ()
     """The next runs in its zone, where a single schedule is asked for; also of one that is paused, as if it were not."""
     last_at: datetime | None = None
-    """The latest slot that got a job."""
+    """The latest occurrence that got a job."""
     last_job: str | None = None
     fired_at: datetime | None = None
     """When that was, and by whom."""
     fired_by: str | None = None
     fired: int = 0
-    """Slots that got a job, since it was made."""
-    slots_missed: int = 0
-    """Slots that came while nobody looked, and were left out as `missed` says."""
-    slots_skipped: int = 0
-    """Slots that were left out because the job before was not over (`overlap`)."""
+    """Occurrences that got a job, since it was made."""
+    occurrences_missed: int = 0
+    """Occurrences that came while nobody looked, and were left out as `missed` says."""
+    occurrences_skipped: int = 0
+    """Occurrences that were left out because the job before was not over (`overlap`)."""
     held: str | None = None
     """Why its next job waits: the job before is not over, or its queue is full."""
     made_at: datetime | None = None
@@ -187,7 +187,7 @@ def check_name(name: str) -> str:
 
 
 SUMMARY = (
-    "revision", "plan", "queue", "task", "rules", "overlap", "paused", "slot", "held", "made_at", "changed_at", "last_id",
+    "revision", "plan", "queue", "task", "rules", "overlap", "paused", "occurrence", "held", "made_at", "changed_at", "last_id",
     "fired_at", "fired_by", "fired", "skipped", "missed",
 )  # fmt: skip
 """The fields that a list shows: no payloads."""
@@ -238,13 +238,15 @@ def names(base: str) -> Call[list[str]]:
 
 def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
     """A schedule as people read it; with the moment, also its next runs. One whose plan cannot be read here says so."""
-    slot, held, last = one.text("slot"), one.text("held"), one.text("last_id")
-    last_slot = last.rpartition(":")[2]
+    occurrence, held, last = one.text("occurrence"), one.text("held"), one.text("last_id")
+    last_occurrence = last.rpartition(":")[2]
     runs: list[datetime] = []
     try:
         plan, said = one.recurrence, words(one.recurrence)
         runs = upcoming(plan, now_ms, SHOWN) if now_ms is not None else []
-        state: Standing = "paused" if one.paused else "ended" if not slot else "held" if held else "active"
+        state: Standing = (
+            "paused" if one.paused else "ended" if not occurrence else "held" if held else "active"
+        )
     except Invalid as error:
         plan, said, state = Recurrence.model_construct(), f"its plan cannot be read here: {error}", "broken"
     return Schedule(
@@ -257,16 +259,16 @@ def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
         **dict(plan),
         **_rules(one.text("rules")),
         source=one.source,
-        next_at=moment(slot) if slot and not one.paused else None,
-        due_at=moment(one.score) if slot and not one.paused else None,
+        next_at=moment(occurrence) if occurrence and not one.paused else None,
+        due_at=moment(one.score) if occurrence and not one.paused else None,
         upcoming=tuple(runs),
-        last_at=moment(last_slot) if last_slot.isdigit() else None,
+        last_at=moment(last_occurrence) if last_occurrence.isdigit() else None,
         last_job=last or None,
         fired_at=moment(one.text("fired_at") or None),
         fired_by=one.text("fired_by") or None,
         fired=int(one.text("fired") or 0),
-        slots_missed=int(one.text("missed") or 0),
-        slots_skipped=int(one.text("skipped") or 0),
+        occurrences_missed=int(one.text("missed") or 0),
+        occurrences_skipped=int(one.text("skipped") or 0),
         held=_why(held),
         made_at=moment(one.text("made_at") or None),
         changed_at=moment(one.text("changed_at") or None),
@@ -275,7 +277,7 @@ def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
 
 
 def _why(held: str) -> str | None:
-    """What the script noted of why a slot waits, in words."""
+    """What the script noted of why an occurrence waits, in words."""
     if not held:
         return None
     code, _, rest = held.partition(" ")

@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 PICKED = 50
 """Schedules that one call picks, or fires."""
-SLOTS = 100
-"""Slots that one call gives jobs."""
+OCCURRENCES = 100
+"""Occurrences that one call gives jobs."""
 ROUNDS = 200
 """Calls that one firing makes at most; whoever comes next goes on."""
 
@@ -42,11 +42,11 @@ def _leave(name: str, why: str) -> None:
 
 
 class Pick(NamedTuple):
-    """A schedule whose slot has come, and which is this caller's for 2 s."""
+    """A schedule whose occurrence has come, and which is this caller's for 2 s."""
 
     name: str
     revision: str
-    slot: int
+    occurrence: int
     plan: bytes
     overlap: str
 
@@ -63,50 +63,50 @@ class Shot(NamedTuple):
     """What to do about a schedule that was picked."""
 
     pick: Pick
-    slots: Sequence[int]
-    """The slots that get a job, oldest first."""
+    occurrences: Sequence[int]
+    """The occurrences that get a job, oldest first."""
     missed: int
-    """How many slots are left out."""
+    """How many occurrences are left out."""
     next: int | None
-    """The slot after these."""
+    """The occurrence after these."""
     due: int | None
     """When that is to be fired."""
 
 
 class Fired(NamedTuple):
-    """What a firing did: jobs that are there now, and slots that wait, as their queue is full or an earlier job is not over."""
+    """What a firing did: jobs that are there now, and occurrences that wait, as their queue is full or an earlier job is not over."""
 
     jobs: int
     waiting: int
     moving: tuple[str, ...] = ()
-    """Schedules whose slot has come, and whose move here is to be finished first."""
+    """Schedules whose occurrence has come, and whose move here is to be finished first."""
 
 
 def schedule(
     base: str, name: str, revision: int, *, elsewhere: int = 0, was: str = "", plan: bytes, queue: str, task: str, rules: str,
-    overlap: str, paused: bool, slot: int | None, due: int | None, payload: bytes,
+    overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
-    """Put a schedule, at the revision, and with the next slot, that was seen. `created` or `changed`; raises Changed.
+    """Put a schedule, at the revision, and with the next occurrence, that was seen. `created` or `changed`; raises Changed.
 
     One that moves here goes on from its revision `elsewhere`.
     """
     known_as = f"0+{elsewhere}" if elsewhere else revision
     return script("schedule").call(
         base, bytes.decode, name=name, revision=known_as, was=was, plan=plan, queue=queue, task=task, rules=rules,
-        overlap=overlap, paused=int(paused), slot=_said(slot), due=_said(due), payload=payload,
+        overlap=overlap, paused=int(paused), occurrence=_said(occurrence), due=_said(due), payload=payload,
     )  # fmt: skip
 
 
-def unschedule(base: str, name: str, revision: int, slot: str = "") -> Call[str]:
-    """Remove a schedule, at the revision, and with the next slot, that was seen. `removed`; raises Changed or NotFound."""
+def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Call[str]:
+    """Remove a schedule, at the revision, and with the next occurrence, that was seen. `removed`; raises Changed or NotFound."""
     return script("schedule").call(
-        base, bytes.decode, name=name, revision=revision, was=slot, plan="", queue="", task="", rules="", overlap="", paused="",
-        slot="", due="", payload="",
+        base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",
+        occurrence="", due="", payload="",
     )  # fmt: skip
 
 
 def pick(base: str, limit: int = PICKED) -> Call[Picked]:
-    """Take up to `limit` (≤ 50) schedules whose slot has come; nobody else is given them for 2 s."""
+    """Take up to `limit` (≤ 50) schedules whose occurrence has come; nobody else is given them for 2 s."""
 
     def read(reply: list[Any]) -> Picked:
         rows = [_row(reply[i : i + 5]) for i in range(2, len(reply), 5)]
@@ -117,22 +117,30 @@ def pick(base: str, limit: int = PICKED) -> Call[Picked]:
 
 def _row(row: Sequence[Any]) -> Pick | None:
     """What was picked; None for one that somebody has spoiled: the others do not wait for it."""
-    name, revision, slot, plan, overlap = row
+    name, revision, occurrence, plan, overlap = row
     try:
-        return Pick(name.decode(), revision.decode(), int(slot), plan, overlap.decode())
+        return Pick(name.decode(), revision.decode(), int(occurrence), plan, overlap.decode())
     except ValueError:
         _leave(
             name[:80].decode("utf-8", "backslashreplace"),
-            "is spoiled: its name, revision, slot or overlap is none",
+            "is spoiled: its name, revision, occurrence or overlap is none",
         )
         return None
 
 
 def fire(base: str, by: str, shots: Sequence[Shot]) -> Call[list[str]]:
-    """Give slots their jobs, for up to 50 schedules and 100 slots. Per schedule what became of it."""
+    """Give occurrences their jobs, for up to 50 schedules and 100 occurrences. Per schedule what became of it."""
     rest: list[Any] = []
-    for (name, revision, slot, _, _), slots, missed, after, due in shots:
-        rest += [name, revision, slot, " ".join(map(str, slots)), missed, _said(after), _said(due)]
+    for (name, revision, occurrence, _, _), occurrences, missed, after, due in shots:
+        rest += [
+            name,
+            revision,
+            occurrence,
+            " ".join(map(str, occurrences)),
+            missed,
+            _said(after),
+            _said(due),
+        ]
     return script("fire").call(
         base, lambda reply: [word.decode("utf-8", "backslashreplace") for word in reply], rest, by=by
     )
@@ -145,7 +153,7 @@ def _said(moment: int | None) -> str:
 def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[Fired]:
     """Fire what has come, in every partition. Any number may do so at once.
 
-    Raises OutOfMemory, after the others had their turn, for a server that has no room: its slots wait, and come again in 2 s.
+    Raises OutOfMemory, after the others had their turn, for a server that has no room: its occurrences wait, and come again in 2 s.
     """
     done, full = Fired(0, 0), None
     for base in bases:
@@ -190,25 +198,31 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
 
 
 def _shot(pick: Pick, now: int) -> Shot | None:
-    """What the plan of a schedule says to a slot that has come. None where this code cannot read it: newer code may."""
+    """What the plan of a schedule says to an occurrence that has come. None where this code cannot read it: newer code may."""
     try:
         recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
-        found = firing(recurrence, pick.name, pick.slot, now)
+        found = firing(recurrence, pick.name, pick.occurrence, now)
     except Exception as error:  # noqa: BLE001  # whatever it is: one that somebody has spoiled must not stop the others
         _leave(pick.name, f"cannot be read by this version of the code ({type(error).__name__})")
         return None
     after = found.next
-    return Shot(pick, found.slots, found.missed, after.slot if after else None, after.due if after else None)
+    return Shot(
+        pick,
+        found.occurrences,
+        found.missed,
+        after.occurrence if after else None,
+        after.due if after else None,
+    )
 
 
 def _calls(shots: Sequence[Shot]) -> list[list[Shot]]:
-    """The shots in calls of at most 100 slots."""
+    """The shots in calls of at most 100 occurrences."""
     calls: list[list[Shot]] = []
     room = 0
     for shot in shots:
-        if not calls or len(shot.slots) > room:
+        if not calls or len(shot.occurrences) > room:
             calls.append([])
-            room = SLOTS
+            room = OCCURRENCES
         calls[-1].append(shot)
-        room -= len(shot.slots)
+        room -= len(shot.occurrences)
     return calls

@@ -68,10 +68,10 @@ def settle(bases: Sequence[str], name: str) -> Plan[Stored | None]:
 
 def _furthest_first(found: list[Stored]) -> list[Stored]:
     """So that none is fired again that the other has fired; as they lie where one is paused, or equally far."""
-    slots = [one.text("slot") for one in found]
-    if not all(map(str.isdigit, slots)):
+    occurrences = [one.text("occurrence") for one in found]
+    if not all(map(str.isdigit, occurrences)):
         return found
-    return sorted(found, key=lambda one: -int(one.text("slot")))
+    return sorted(found, key=lambda one: -int(one.text("occurrence")))
 
 
 def _step(coming: Sequence[Stored], there: Sequence[Stored]) -> list[Call[str]]:
@@ -90,12 +90,12 @@ def _as_it_is(one: Stored) -> Call[str]:
 
 
 def _remove(one: Stored) -> Call[str]:
-    return unschedule(one.base, one.name, one.revision, one.text("slot"))
+    return unschedule(one.base, one.name, one.revision, one.text("occurrence"))
 
 
 def _as_old(new: Stored, old: Stored) -> Call[str] | None:
     """The call that has the new one be paused, and as far, as the old one is by now; None where it is. It never goes back."""
-    is_at, at = new.text("slot"), old.text("slot")
+    is_at, at = new.text("occurrence"), old.text("occurrence")
     if old.paused or (at.isdigit() and keeps_time(new, old)):
         behind = old.paused != new.paused or (not old.paused and int(is_at or 0) < int(at))
         return _again(new, new.fields["plan"], old) if behind else None
@@ -105,8 +105,8 @@ def _as_old(new: Stored, old: Stored) -> Call[str] | None:
         found = first(new.recurrence, new.name, int(at) - 1)
     except Invalid:
         return None
-    slot, due = (found.slot, found.due) if found else (None, None)
-    return again(new, new.fields["plan"], was=is_at, paused=False, slot=slot, due=due)
+    occurrence, due = (found.occurrence, found.due) if found else (None, None)
+    return again(new, new.fields["plan"], was=is_at, paused=False, occurrence=occurrence, due=due)
 
 
 def keeps_time(new: Stored | NewSchedule, old: Stored) -> bool:
@@ -118,27 +118,34 @@ def keeps_time(new: Stored | NewSchedule, old: Stored) -> bool:
 
 
 def again(
-    one: Stored, plan: bytes, *, was: str, paused: bool, slot: int | None, due: int | None
+    one: Stored, plan: bytes, *, was: str, paused: bool, occurrence: int | None, due: int | None
 ) -> Call[str]:
     """The call that puts one as it is, but for these."""
     return schedule(
         one.base, one.name, one.revision, was=was, plan=plan, queue=one.text("queue"), task=one.text("task"),
-        rules=one.text("rules"), overlap=one.text("overlap"), paused=paused, slot=slot, due=due,
+        rules=one.text("rules"), overlap=one.text("overlap"), paused=paused, occurrence=occurrence, due=due,
         payload=one.fields.get("payload", b""),
     )  # fmt: skip
 
 
 def _again(one: Stored, plan: bytes, at: Stored) -> Call[str]:
     """The call that puts one as it is, but for its plan, and for how far `at` is."""
-    slot = at.text("slot")
-    due = _due(one, slot) if slot else None
-    return again(one, plan, was=one.text("slot"), paused=at.paused, slot=int(slot) if slot else None, due=due)
+    occurrence = at.text("occurrence")
+    due = _due(one, occurrence) if occurrence else None
+    return again(
+        one,
+        plan,
+        was=one.text("occurrence"),
+        paused=at.paused,
+        occurrence=int(occurrence) if occurrence else None,
+        due=due,
+    )
 
 
-def _due(one: Stored, slot: str) -> int:
-    """When a slot is to be fired. Its score does not say so: that of one that was picked is later."""
+def _due(one: Stored, occurrence: str) -> int:
+    """When an occurrence is to be fired. Its score does not say so: that of one that was picked is later."""
     try:
-        found = first(one.recurrence, one.name, int(slot) - 1)
+        found = first(one.recurrence, one.name, int(occurrence) - 1)
     except Invalid:
         found = None
-    return found.due if found else int(slot)
+    return found.due if found else int(occurrence)

@@ -101,7 +101,7 @@ def _readable(found: Iterable[Stored]) -> Iterable[Schedule]:
 def put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
     """Have a schedule be as is wanted: `created`, `changed`, or `unchanged` where it is so already.
 
-    One whose times are others counts from now on; if they stay, its next slot stays, too. One that is paused stays so.
+    One whose times are others counts from now on; if they stay, its next occurrence stays, too. One that is paused stays so.
     Raises Invalid for a name that cannot be, for what is too large, and for times of which none is to come.
     """
     if wanted.recurrence.end is not None:
@@ -110,7 +110,7 @@ def put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
 
 
 def _check_end(operations: Operations, wanted: NewSchedule, end: datetime) -> Plan[None]:
-    """Raise Invalid where there is no slot from now on, unless the schedule is there with these times, and so has ended since."""
+    """Raise Invalid where there is no occurrence from now on, unless the schedule is there with these times, and so has ended since."""
     now = yield from _now()
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
@@ -121,9 +121,9 @@ def _check_end(operations: Operations, wanted: NewSchedule, end: datetime) -> Pl
     why = (
         "that has passed"
         if in_ms(end) <= now or later is None
-        else f"the next is {EPOCH + later.slot * MS:%Y-%m-%d %H:%M:%S}Z"
+        else f"the next is {EPOCH + later.occurrence * MS:%Y-%m-%d %H:%M:%S}Z"
     )
-    raise Invalid(f"end: there is no slot before its end, {end:%Y-%m-%d %H:%M:%S}Z: {why}")
+    raise Invalid(f"end: there is no occurrence before its end, {end:%Y-%m-%d %H:%M:%S}Z: {why}")
 
 
 def _put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
@@ -136,7 +136,9 @@ def _put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
             if seen and not moved and _is_so(wanted, seen):
                 return None
             if before and not (seen or moved):
-                raise NotFound(wanted.name)  # it was here a moment ago: to make it anew would forget its slot
+                raise NotFound(
+                    wanted.name
+                )  # it was here a moment ago: to make it anew would forget its occurrence
             return _call(home, wanted, seen, moved, now, alone=not many)
 
         try:
@@ -151,18 +153,18 @@ def _put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
 def _call(
     home: str, wanted: NewSchedule, seen: Stored | None, moved: Stored | None, now: int, *, alone: bool
 ) -> Call[str]:
-    """The call that stores a schedule: with its next slot if its times stay; to arrive if it comes to one of many partitions."""
+    """The call that stores a schedule: with its next occurrence if its times stay; to arrive if it comes to one of many partitions."""
     before, comes = seen or moved, not alone and (moved or not seen)
-    kept = before.text("slot") if before and keeps_time(wanted, before) else ""
+    kept = before.text("occurrence") if before and keeps_time(wanted, before) else ""
     paused = before is not None and before.paused
     found = None if paused else first(wanted.recurrence, wanted.name, int(kept) - 1 if kept else now)
     if before and not wanted.source:  # who changes by hand what code has put does not take it over
         wanted = wanted._replace(source=before.source)
     return schedule(
         home, wanted.name, seen.revision if seen else 0, elsewhere=moved.revision if moved and not seen else 0,
-        was=seen.text("slot") if seen else "", plan=wanted.plan[:-1] + (ARRIVES if comes else b"}"), queue=wanted.queue,
+        was=seen.text("occurrence") if seen else "", plan=wanted.plan[:-1] + (ARRIVES if comes else b"}"), queue=wanted.queue,
         task=wanted.task, rules=wanted.rules, overlap=wanted.recurrence.overlap, paused=paused,
-        slot=found.slot if found else None, due=found.due if found else None, payload=wanted.payload,
+        occurrence=found.occurrence if found else None, due=found.due if found else None, payload=wanted.payload,
     )  # fmt: skip
 
 
@@ -197,7 +199,7 @@ def pause(operations: Operations, name: str) -> Plan[str]:
 
 
 def resume(operations: Operations, name: str) -> Plan[str]:
-    """Go on with a schedule, from now on: `resumed`. Slots that came meanwhile are none. Raises Invalid or NotFound."""
+    """Go on with a schedule, from now on: `resumed`. Occurrences that came meanwhile are none. Raises Invalid or NotFound."""
     yield from _set(operations, name, paused=False)
     return "resumed"
 
@@ -220,12 +222,12 @@ def _set(operations: Operations, name: str, *, paused: bool) -> Plan[None]:
 def _stopped(one: Stored, now: int | None) -> Call[str]:
     """The call that stops a schedule as it is, or lets it go on from a moment. Raises Invalid if its plan cannot be read here."""
     found = None if now is None else first(one.recurrence, one.name, now)
-    slot, due = (found.slot, found.due) if found else (None, None)
-    return again(one, one.fields["plan"], was="", paused=now is None, slot=slot, due=due)
+    occurrence, due = (found.occurrence, found.due) if found else (None, None)
+    return again(one, one.fields["plan"], was="", paused=now is None, occurrence=occurrence, due=due)
 
 
 def run(operations: Operations, name: str, job_id: str | None = None, rules: str = "") -> Plan[Submitted]:
-    """Submit one job of a schedule now, beside its slots; the same `job_id` again is the same job. Raises Invalid or NotFound."""
+    """Submit one job of a schedule now, beside its occurrences; the same `job_id` again is the same job. Raises Invalid or NotFound."""
     one = yield from find(operations, name)
     (submitted,) = yield from operations.submit([job_of(operations, one, job_id, rules)])
     return submitted
@@ -331,7 +333,7 @@ def _take_away(
     def decide(seen: Stored | None, now: int) -> Call[str] | None:
         nonlocal taken
         taken = seen if seen and source in (None, seen.source) else None
-        return unschedule(base, name, seen.revision, seen.text("slot")) if seen and taken else None
+        return unschedule(base, name, seen.revision, seen.text("occurrence")) if seen and taken else None
 
     yield from _change(operations, base, name, decide)
     return taken

@@ -1,7 +1,7 @@
 """When a schedule's jobs are due: pure arithmetic, without a clock and without I/O.
 
-A *slot* is a moment that a schedule names, in ms since 1970. It gives its job the id, so a slot is fired once, whoever
-tries. It is *due* a little later where there is jitter, and always before the next slot. What has happened since the last
+A *occurrence* is a moment that a schedule names, in ms since 1970. It gives its job the id, so an occurrence is fired once, whoever
+tries. It is *due* a little later where there is jitter, and always before the next occurrence. What has happened since the last
 look is counted, not walked: the answer comes as fast when nobody has looked for a year.
 """
 
@@ -19,28 +19,28 @@ from sublet.schedules.cron_times import line
 from sublet.schedules.durations import EPOCH, LATEST_MS, MS, Duration, Moment, Whole, ceil_ms, floor_ms, spell
 
 COUNTED = 100
-"""How many slots of a cron line are counted, beside those that are fired: as many missed ones may be more."""
+"""How many occurrences of a cron line are counted, beside those that are fired: as many missed ones may be more."""
 UPCOMING_MAX = 1000
 _OVERLAP = {"allow": "", "skip": ", not while the job before is not over", "queue": ", one after the other"}
 _YEARS_10 = 315_576_000.0
 
 
-class Slot(NamedTuple):
+class Occurrence(NamedTuple):
     """A moment that the schedule names, and the moment at which its job is due: later by the jitter. Both in ms."""
 
-    slot: int
+    occurrence: int
     due: int
 
 
 class Firing(NamedTuple):
-    """What is to be done with the slots that have come due."""
+    """What is to be done with the occurrences that have come due."""
 
-    slots: tuple[int, ...]
+    occurrences: tuple[int, ...]
     """To fire now, oldest first (ms)."""
     missed: int
-    """Slots that came due and are not fired. Exact for intervals; for a cron line, `COUNTED` or more are a lower bound."""
-    next: Slot | None
-    """The slot to look at next, which may be due already; None when there is none any more."""
+    """Occurrences that came due and are not fired. Exact for intervals; for a cron line, `COUNTED` or more are a lower bound."""
+    next: Occurrence | None
+    """The occurrence to look at next, which may be due already; None when there is none any more."""
 
 
 def _wrong(why: str) -> PydanticCustomError:
@@ -48,7 +48,7 @@ def _wrong(why: str) -> PydanticCustomError:
 
 
 class Recurrence(BaseModel):
-    """What a schedule's slots are, and which of them are fired: by a cron line, or at an interval."""
+    """What a schedule's occurrences are, and which of them are fired: by a cron line, or at an interval."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -57,28 +57,32 @@ class Recurrence(BaseModel):
         description="Minute, hour, day-of-month, month, day-of-week; with seconds in front or not.",
     )
     every: Annotated[Duration, Field(ge=1, le=_YEARS_10)] | None = Field(
-        default=None, validate_default=True, description="Seconds from slot to slot, instead of cron."
+        default=None,
+        validate_default=True,
+        description="Seconds from occurrence to occurrence, instead of cron.",
     )
     tz: str = Field(default="UTC", description="The IANA time zone of the cron line.")
     start: Moment = Field(
-        default=None, description="The first slot is here or later; intervals count from here, or from 1970."
+        default=None,
+        description="The first occurrence is here or later; intervals count from here, or from 1970.",
     )
-    end: Moment = Field(default=None, description="The last slot is here or earlier.")
+    end: Moment = Field(default=None, description="The last occurrence is here or earlier.")
     jitter: Annotated[Duration, Field(ge=0, le=86_400)] = Field(
         default=0,
-        description="Each slot is due up to this many seconds later, and always before the next one.",
+        description="Each occurrence is due up to this many seconds later, and always before the next one.",
     )
     missed: Literal["latest", "skip", "all"] = Field(
-        default="latest", description="Which of the slots are fired that nobody saw to."
+        default="latest", description="Which of the occurrences are fired that nobody saw to."
     )
     late: Annotated[Duration, Field(ge=0, le=_YEARS_10)] = Field(
-        default=300, description="With missed=skip: how many seconds late a slot may be fired."
+        default=300, description="With missed=skip: how many seconds late an occurrence may be fired."
     )
     most: Annotated[Whole, Field(ge=1, le=100)] = Field(
-        default=24, description="With missed=all: how many slots are made up for at once."
+        default=24, description="With missed=all: how many occurrences are made up for at once."
     )
     overlap: Literal["allow", "skip", "queue"] = Field(
-        default="allow", description="What happens to a slot while the job of the one before is not over."
+        default="allow",
+        description="What happens to an occurrence while the job of the one before is not over.",
     )
 
     @field_validator("cron")
@@ -125,7 +129,7 @@ class Recurrence(BaseModel):
 
     @field_validator("end")
     @classmethod
-    def _comes_after_a_slot(cls, end: datetime | None, info: ValidationInfo) -> datetime | None:
+    def _comes_after_an_occurrence(cls, end: datetime | None, info: ValidationInfo) -> datetime | None:
         start, cron, tz = (info.data.get(name) for name in ("start", "cron", "tz"))
         if end is not None and start is not None and end < start:
             raise _wrong(f"end is before start, {start.isoformat()}")
@@ -133,7 +137,7 @@ class Recurrence(BaseModel):
             last = line(cron).until(floor_ms(end) // 1000, zone(tz))
             if last is None or (start is not None and last * 1000 < ceil_ms(start)):
                 raise _wrong(
-                    f"cron {cron!r} has no slot {'between start and end' if start else 'before end'}"
+                    f"cron {cron!r} has no occurrence {'between start and end' if start else 'before end'}"
                 )
         return end
 
@@ -146,40 +150,40 @@ class Recurrence(BaseModel):
         return jitter
 
 
-def first(recurrence: Recurrence, name: str, after_ms: int) -> Slot | None:
-    """The first slot strictly after a moment; None if there is none. `name` is the schedule's, for the jitter."""
-    slot = _next(recurrence, after_ms)
-    return None if slot is None else Slot(slot, _due(recurrence, name, slot))
+def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
+    """The first occurrence strictly after a moment; None if there is none. `name` is the schedule's, for the jitter."""
+    occurrence = _next(recurrence, after_ms)
+    return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
 
 
-def firing(recurrence: Recurrence, name: str, slot_ms: int, now_ms: int) -> Firing:
-    """What to do now about the slot that is to be looked at, and all that have come due since.
+def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -> Firing:
+    """What to do now about the occurrence that is to be looked at, and all that have come due since.
 
     `latest` fires the last of them, `skip` that one if it is at most `late` seconds late, `all` the last `most`; with
-    overlap=queue at most one, and the others stay due. If each call gets the `next` of the one before, no slot is fired twice.
+    overlap=queue at most one, and the others stay due. If each call gets the `next` of the one before, no occurrence is fired twice.
     """
-    due = _due(recurrence, name, slot_ms)
+    due = _due(recurrence, name, occurrence_ms)
     if due > now_ms:
-        return Firing((), 0, Slot(slot_ms, due))
-    last = _last_due(recurrence, name, slot_ms, now_ms)
+        return Firing((), 0, Occurrence(occurrence_ms, due))
+    last = _last_due(recurrence, name, occurrence_ms, now_ms)
     wanted = recurrence.most if recurrence.missed == "all" else 1
-    back = list(islice(_back(recurrence, slot_ms, last), wanted + COUNTED))
+    back = list(islice(_back(recurrence, occurrence_ms, last), wanted + COUNTED))
     fired = back[:wanted][::-1]
     if recurrence.missed == "skip" and now_ms - _due(recurrence, name, last) > recurrence.late * 1000:
         fired = []
-    missed = _count(recurrence, slot_ms, last, len(back)) - len(fired)
+    missed = _count(recurrence, occurrence_ms, last, len(back)) - len(fired)
     if recurrence.overlap == "queue" and len(fired) > 1:
-        return Firing((fired[0],), missed, Slot(fired[1], _due(recurrence, name, fired[1])))
+        return Firing((fired[0],), missed, Occurrence(fired[1], _due(recurrence, name, fired[1])))
     return Firing(tuple(fired), missed, first(recurrence, name, last))
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """The next slots after a moment, at most a thousand, in the schedule's zone and without jitter."""
+    """The next occurrences after a moment, at most a thousand, in the schedule's zone and without jitter."""
     found: list[datetime] = []
-    slot = _next(recurrence, after_ms)
-    while slot is not None and len(found) < min(n, UPCOMING_MAX):
-        found.append((EPOCH + slot * MS).astimezone(zone(recurrence.tz)))
-        slot = _next(recurrence, slot)
+    occurrence = _next(recurrence, after_ms)
+    while occurrence is not None and len(found) < min(n, UPCOMING_MAX):
+        found.append((EPOCH + occurrence * MS).astimezone(zone(recurrence.tz)))
+        occurrence = _next(recurrence, occurrence)
     return found
 
 
@@ -201,27 +205,31 @@ def words(recurrence: Recurrence) -> str:
     if recurrence.missed == "skip":
         extras += f", not if more than {spell(recurrence.late)} late"
     if recurrence.missed == "all":
-        extras += f", up to {recurrence.most} missed slots made up for"
+        extras += f", up to {recurrence.most} missed occurrences made up for"
     return said + extras + _OVERLAP[recurrence.overlap]
 
 
 def _next(recurrence: Recurrence, after_ms: int) -> int | None:
-    """The first slot strictly after a moment."""
+    """The first occurrence strictly after a moment."""
     begin = 0 if recurrence.start is None else ceil_ms(recurrence.start)
     after = max(after_ms, begin - 1)
     if after >= LATEST_MS:
         return None
     if recurrence.cron is not None:
         found = line(recurrence.cron).after(after // 1000, zone(recurrence.tz))
-        slot = None if found is None else found * 1000
+        occurrence = None if found is None else found * 1000
     else:
         every = _every(recurrence)
-        slot = begin + ((after - begin) // every + 1) * every
-    return None if slot is None or (recurrence.end is not None and slot > floor_ms(recurrence.end)) else slot
+        occurrence = begin + ((after - begin) // every + 1) * every
+    return (
+        None
+        if occurrence is None or (recurrence.end is not None and occurrence > floor_ms(recurrence.end))
+        else occurrence
+    )
 
 
 def _last(recurrence: Recurrence, until_ms: int) -> int | None:
-    """The last slot that is not after a moment."""
+    """The last occurrence that is not after a moment."""
     begin = 0 if recurrence.start is None else ceil_ms(recurrence.start)
     until = min(until_ms, LATEST_MS if recurrence.end is None else floor_ms(recurrence.end))
     if until < begin:
@@ -232,40 +240,41 @@ def _last(recurrence: Recurrence, until_ms: int) -> int | None:
     return None if found is None or found * 1000 < begin else found * 1000
 
 
-def _last_due(recurrence: Recurrence, name: str, slot: int, now: int) -> int:
-    """The last slot that is due, which is this one or later. A slot is due before the next, so at most one is not due yet."""
-    last = max(slot, _last(recurrence, now) or 0)
-    if last > slot and _due(recurrence, name, last) > now:
-        last = max(slot, _last(recurrence, last - 1) or 0)
+def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> int:
+    """The last occurrence that is due, which is this one or later. An occurrence is due before the next, so at most one is not due yet."""
+    last = max(occurrence, _last(recurrence, now) or 0)
+    if last > occurrence and _due(recurrence, name, last) > now:
+        last = max(occurrence, _last(recurrence, last - 1) or 0)
     return last
 
 
-def _back(recurrence: Recurrence, slot: int, last: int) -> Iterator[int]:
-    """The slots from the last one back to the first, which is taken as one whatever the recurrence says of it today."""
-    while last > slot:
+def _back(recurrence: Recurrence, occurrence: int, last: int) -> Iterator[int]:
+    """The occurrences from the last one back to the first, which is taken as one whatever the recurrence says of it today."""
+    while last > occurrence:
         yield last
         last = _last(recurrence, last - 1) or 0
-    yield slot
+    yield occurrence
 
 
-def _count(recurrence: Recurrence, slot: int, last: int, seen: int) -> int:
-    """How many slots there are from one to another, both included; no more than were seen for a cron line."""
+def _count(recurrence: Recurrence, occurrence: int, last: int, seen: int) -> int:
+    """How many occurrences there are from one to another, both included; no more than were seen for a cron line."""
     if recurrence.cron is not None:
         return seen
     begin, every = 0 if recurrence.start is None else ceil_ms(recurrence.start), _every(recurrence)
-    return 1 + (last - begin) // every - (slot - begin) // every
+    return 1 + (last - begin) // every - (occurrence - begin) // every
 
 
-def _due(recurrence: Recurrence, name: str, slot: int) -> int:
-    """The slot plus its jitter: the same everywhere, for it is made of the schedule's name and the slot alone."""
+def _due(recurrence: Recurrence, name: str, occurrence: int) -> int:
+    """The occurrence plus its jitter: the same everywhere, for it is made of the schedule's name and the occurrence alone."""
     span = round(recurrence.jitter * 1000)
     if span == 0:
-        return slot
-    following = _next(recurrence, slot)
+        return occurrence
+    following = _next(recurrence, occurrence)
     if following is not None:
-        span = min(span, following - slot)
-    return slot + (
-        int.from_bytes(hashlib.blake2b(f"{name} {slot}".encode(), digest_size=8).digest(), "big") * span >> 64
+        span = min(span, following - occurrence)
+    return occurrence + (
+        int.from_bytes(hashlib.blake2b(f"{name} {occurrence}".encode(), digest_size=8).digest(), "big") * span
+        >> 64
     )
 
 

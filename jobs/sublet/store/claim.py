@@ -23,7 +23,7 @@ from sublet.store.wakeups import Markers
 log = logging.getLogger(__name__)
 
 SOON = 0.1
-"""Seconds until a worker that was given jobs should claim again, when slots of schedules are being fired meanwhile."""
+"""Seconds until a worker that was given jobs should claim again, when occurrences of schedules are being fired meanwhile."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -105,7 +105,7 @@ class Claims:
         return Markers(self._settings, self._run, self._operations.bases[0], self._blocking, ears)
 
     async def _claim_and_fire(self, asked: Asked) -> Claimed:
-        """Claim, and see to the slots of schedules that have come: before the answer if there is no job, else beside the jobs."""
+        """Claim, and see to the occurrences of schedules that have come: before the answer if there is no job, else beside the jobs."""
         claimed = await self._claim_once(asked)
         if not claimed.come:
             return claimed
@@ -126,9 +126,9 @@ class Claims:
             await follow(self._run, self._operations.fire(by))
             self._outage.over()
         except JobsError as error:  # the next claim or tick tries again, and no claim fails for it
-            self._outage.failed("fire the slots of schedules", error)
+            self._outage.failed("fire the occurrences of schedules", error)
         except Exception as error:  # noqa: BLE001  # nor for what nobody thought of; its words may have a payload in them
-            self._outage.failed("fire the slots of schedules", JobsError(type(error).__name__))
+            self._outage.failed("fire the occurrences of schedules", JobsError(type(error).__name__))
 
     async def _claim_once(self, asked: Asked) -> Claimed:
         by_base: dict[str, list[str]] = {}

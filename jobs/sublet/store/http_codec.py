@@ -163,7 +163,7 @@ def claimed(answer: Answer) -> Claimed:
         lease = Lease(
             job["id"], job["token"], job["attempt"], ends[end], job["queue"], job["task"],
             None if seconds is None else round(seconds * 1000), _bytes_of(job["payload"]), job["recovered"],
-            job.get("trace") or "", b"" if kept is None else _bytes_of(kept), moment_ms(job["slot"]) if job.get("slot") else None,
+            job.get("trace") or "", b"" if kept is None else _bytes_of(kept), moment_ms(job["occurrence"]) if job.get("occurrence") else None,
         )  # fmt: skip
         leases.append(lease)
     return Claimed(leases, float(answer.headers["Sublet-Next-In"]))
