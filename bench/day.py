@@ -28,7 +28,6 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "func
 
 import redis
 
-from sublet.chaos.clock import Offset
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Refused
@@ -38,6 +37,7 @@ from sublet.operations.pool import Pool
 from sublet.protocol import keys, verbs
 from sublet.schedules import firing
 from sublet.store.store import Store
+from tests.faults.chaos.clock import Offset
 
 FIXED = ("mail", "images", "reports", "default")
 NAMES, COUNTS, EVENTS = 10_000, 20_000, 10_000
@@ -77,7 +77,7 @@ class Scale:
 
 @contextmanager
 def ahead(folder: Path) -> Iterator[tuple[str, Offset]]:
-    """A Valkey whose clock is a file. Raises sublet.chaos.servers.Missing where it cannot be had."""
+    """A Valkey whose clock is a file. Raises tests.faults.chaos.servers.Missing where it cannot be had."""
     offset = Offset(folder)
     with patch.dict("os.environ", offset.environment):
         server = EmbeddedServer.start(folder / "data", persistent=False)

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from sublet import App
-from sublet.chaos.proxy import Fault, Proxy
 from sublet.client.client import SyncClient
 from sublet.connection.settings import DURABILITIES, Settings
 from sublet.errors import Demoted, Forbidden, Invalid, NotDurable, OutOfMemory, QueueFull, Unconfirmed, Unfit
@@ -23,6 +22,7 @@ from sublet.store.store import Store
 from sublet.submission.admission import Admission
 from sublet.submission.durability import waits
 from tests.conftest import REAL
+from tests.faults.chaos.proxy import Fault, Proxy
 from tests.support.pages import blocks
 from tests.support.paths import ROOT
 from tests.support.replicas import pair

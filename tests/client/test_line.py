@@ -10,12 +10,12 @@ import threading
 import pytest
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
-from sublet.chaos.proxy import Fault, Proxy
 from sublet.client.client import Client
 from sublet.connection.pipeline import POOL_EMPTY, Lent, Line, SyncLines
 from sublet.connection.settings import Settings, connect, connect_sync
 from sublet.protocol import keys
 from sublet.store.store import Store
+from tests.faults.chaos.proxy import Fault, Proxy
 
 pytestmark = pytest.mark.real_server
 

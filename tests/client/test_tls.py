@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from sublet.chaos.servers import Server, free_port
-from sublet.chaos.topologies import until
 from sublet.cli.session import client_of
 from sublet.client.client import Client, SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, Unavailable
+from tests.faults.chaos.servers import Server, free_port
+from tests.faults.chaos.topologies import until
 from tests.support.shell import Shell
 
 pytestmark = pytest.mark.skipif(

@@ -12,8 +12,6 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from sublet.chaos.servers import free_port
-from sublet.chaos.topologies import Cluster, until
 from sublet.cli.reach import reach
 from sublet.client.client import Client, SyncClient
 from sublet.connection.blocking import Ear
@@ -39,6 +37,8 @@ from sublet.protocol import keys, reads
 from sublet.protocol.scripts import refusal
 from sublet.schedules.recurrence import Recurrence
 from sublet.store.store import Store
+from tests.faults.chaos.servers import free_port
+from tests.faults.chaos.topologies import Cluster, until
 from tests.support.serving import ask as http
 from tests.support.serving import serve_process
 from tests.support.shell import Shell

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from sublet.chaos.topologies import Sentinels
 from sublet.client.client import Client, SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.topology import look
@@ -16,6 +15,7 @@ from sublet.model import Completion
 from sublet.protocol import verbs
 from sublet.store.store import Store
 from tests.cluster.test_cluster import answers, so
+from tests.faults.chaos.topologies import Sentinels
 
 SECONDS = 20.0
 

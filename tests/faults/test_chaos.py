@@ -13,16 +13,16 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from sublet.chaos.holds import Hold, longest_hold
-from sublet.chaos.judge import judge, percentile
-from sublet.chaos.ledger import Ledger, Line
-from sublet.chaos.run import Run
-from sublet.chaos.scenario import HELD, PROMISES, Finding, Scenario, faults_of, scenarios
-from sublet.chaos.servers import Server
-from sublet.cli.verdicts import document_of, show
 from sublet.errors import Unavailable
 from sublet.model import State
 from sublet.protocol.scripts import script
+from tests.faults.chaos.holds import Hold, longest_hold
+from tests.faults.chaos.judge import judge, percentile
+from tests.faults.chaos.ledger import Ledger, Line
+from tests.faults.chaos.report import document_of, show
+from tests.faults.chaos.run import Run
+from tests.faults.chaos.scenario import HELD, PROMISES, Finding, Scenario, faults_of, scenarios
+from tests.faults.chaos.servers import Server
 from tests.support.chance import one_in
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, until
@@ -228,8 +228,15 @@ def chaos(*words, cwd=ROOT, **env):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
     return subprocess.run(
         [sys.executable, "-m", "sublet", "chaos", *words],
-        cwd=cwd, env=clean | {"PYTHONPATH": str(cwd)} | env, capture_output=True, text=True, timeout=SECONDS, check=False,
+        cwd=cwd, env=clean | {"PYTHONPATH": f"{cwd / 'jobs'}{os.pathsep}{cwd / 'functions'}"} | env, capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
+
+
+def test_chaos_runs_from_a_project_that_has_tests_of_its_own(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    done = chaos("--list", cwd=tmp_path, PYTHONPATH="")
+    assert "workers-killed" in done.stdout, done.stderr
 
 
 def test_a_scenario_that_is_not_there_is_told_with_the_nearest_name():
@@ -400,8 +407,9 @@ BROKEN = {
 @pytest.mark.parametrize("defect", one_in(3, [*BROKEN]))
 def test_a_broken_promise_is_found(defect, tmp_path):
     file, whole, broken, names, word = BROKEN[defect]
-    for folder in ("jobs", "functions", "lua"):
+    for folder in ("jobs", "functions", "lua", "tests/faults/chaos"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     text = (tmp_path / file).read_text()
     assert text.count(whole) == 1
     (tmp_path / file).write_text(text.replace(whole, broken))

@@ -1,6 +1,6 @@
 """Each verb on a line that loses, cuts, delays and doubles: a request has one effect, and its sender gets a true answer.
 
-The line is a proxy in front of a real server (`jobs/sublet/chaos/proxy.py`); what each verb does, and what a copy of it is answered, is
+The line is a proxy in front of a real server (`tests/faults/chaos/proxy.py`); what each verb does, and what a copy of it is answered, is
 told in `tests/support/stages.py`. What is stored at the end must be what a run on a good line leaves behind.
 """
 
@@ -14,7 +14,6 @@ import pytest
 import redis
 
 from sublet import SyncClient
-from sublet.chaos.proxy import Fault, Proxy, Request, is_script, of
 from sublet.connection import transport as transports
 from sublet.connection.settings import Settings, connect
 from sublet.connection.transport import SyncTransport, Transport
@@ -24,6 +23,7 @@ from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import NAMES, Call, refusal
 from sublet.store.store import Store
 from sublet.worker.worker import Worker
+from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script, of
 from tests.support import tasks
 from tests.support.stages import claim_id, elsewhere, plain, running, stage, stored, take
 

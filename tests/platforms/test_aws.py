@@ -19,7 +19,6 @@ pytest.importorskip("aiohttp")
 
 from awslambdaric.lambda_runtime_marshaller import to_json
 
-from sublet.chaos.proxy import Fault, Proxy, of
 from sublet.connection.settings import Settings
 from sublet.model import Submission
 from sublet.protocol import keys
@@ -31,6 +30,7 @@ from sublet_functions.adapters.hosted import Hosted
 from sublet_functions.api.request import Reply, Request
 from sublet_functions.aws import BODY_MAX, TEXT_MAX, _result
 from sublet_functions.handlers.triggers import UNDERSTOOD
+from tests.faults.chaos.proxy import Fault, Proxy, of
 from tests.support.lambda_invokes import invoke_api
 from tests.support.lambda_runtime import ANSWER_MAX, asking, http_answer, http_event, runtime
 from tests.support.paths import ROOT

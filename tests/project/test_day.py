@@ -5,7 +5,7 @@
 
 import pytest
 
-from sublet.chaos.servers import Missing
+from tests.faults.chaos.servers import Missing
 from tests.support.paths import ROOT
 
 BENCH = ROOT / "bench"

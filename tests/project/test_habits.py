@@ -171,7 +171,7 @@ LAYERS = [
     {"sublet_functions.aws", "sublet_functions.asgi", "sublet_functions.wsgi"},
     {"sublet_functions.google"},
     {"sublet.devtools.platform"},
-    {"sublet.devtools.demo", "sublet.chaos", "sublet.devtools.conformance", "sublet.testing"},
+    {"sublet.devtools.demo", "sublet.devtools.conformance", "sublet.testing"},
     {"sublet.cli"},
     {"sublet.__main__"},
 ]
@@ -180,7 +180,6 @@ ROOMS = (
     "sublet.cli",
     "sublet.devtools.platform",
     "sublet.devtools.demo",
-    "sublet.chaos",
     "sublet.devtools.conformance",
     "sublet.testing",
     "sublet.scaling.invokers",
@@ -194,9 +193,8 @@ DOORS = {
         "sublet.connection.transport",
         "sublet.store.results",
         "sublet.devtools.embedded_server",
-        "sublet.chaos",
     },
-    "hiredis": {"sublet.connection.pipeline", "sublet.chaos.proxy"},
+    "hiredis": {"sublet.connection.pipeline"},
     "aiohttp": {
         "sublet_functions.server.connection",
         "sublet_functions.server.server",

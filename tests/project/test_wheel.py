@@ -102,6 +102,13 @@ def test_an_installed_sublet_finds_every_script_and_a_doctor(installed, tmp_path
         assert "queued" in run(installed / "sublet", "get", job_id, *url, cwd=tmp_path)
 
 
+@pytest.mark.parametrize("command", ["simulate", "chaos"])
+def test_suites_of_the_checkout_are_not_in_the_wheel(command, installed, tmp_path):
+    done = subprocess.run([installed / "sublet", command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "is in the source checkout, not in the installed package" in done.stderr
+
+
 @pytest.mark.parametrize("how", ["installed", "from the wheel itself"])
 def test_a_shipped_sublet_writes_a_template_into_an_empty_folder(how, installed, wheel, tmp_path):
     """A wheel is a zip, from which Python can also run."""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sublet import SyncClient
-from sublet.chaos.proxy import Fault, Proxy, of
 from sublet.connection.settings import Settings
 from sublet.connection.transport import SyncTransport, Transport
 from sublet.model import Beat, Completion, Submission, Submitted
@@ -17,6 +16,7 @@ from sublet.protocol import verbs
 from sublet.protocol.scripts import NAMES, script
 from sublet.store.store import Store
 from sublet.worker.worker import Worker
+from tests.faults.chaos.proxy import Fault, Proxy, of
 from tests.support import tasks
 from tests.support.stages import claim_id, elsewhere, plain, stage, stored
 

@@ -54,7 +54,6 @@ TOOLS = (
     "sublet.cli",
     "sublet.devtools.platform",
     "sublet.devtools.demo",
-    "sublet.chaos",
     "sublet.devtools.conformance",
     "sublet.testing",
 )

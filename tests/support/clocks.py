@@ -9,9 +9,9 @@ import time
 import pytest
 import redis
 
-from sublet.chaos.clock import Offset
-from sublet.chaos.servers import Missing
 from sublet.devtools.embedded_server import EmbeddedServer
+from tests.faults.chaos.clock import Offset
+from tests.faults.chaos.servers import Missing
 
 
 class Clock:

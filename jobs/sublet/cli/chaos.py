@@ -1,91 +1,21 @@
-"""`chaos`: attacks the promises on real servers and processes, and says which held."""
+"""`chaos`: attack the promises on real servers and processes. The suite is in the checkout's tests."""
 
-import signal
-import tempfile
-import time
+import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sublet.chaos.run import Run
-from sublet.chaos.scenario import Scenario, scenarios
-from sublet.chaos.servers import Server
-from sublet.cli.output import document, note, table
-from sublet.cli.parser import program
-from sublet.cli.verdicts import document_of, show, verdict_of
-from sublet.client.client import SyncClient
-from sublet.connection.settings import Settings
 from sublet.errors import Invalid
-from sublet.protocol import server_info
-from sublet.protocol.near import instead
+from sublet.source_tree import CHECKOUT, is_checkout
 
 
 def chaos(args: Namespace) -> int:
-    """Run the scenarios. 1 if a promise did not hold."""
-    known = scenarios()
-    if args.list and args.json:
-        document(
-            [
-                {"name": each.name, "words": each.words, "recovery_bound_s": each.recovery}
-                for each in known.values()
-            ]
+    """Run the chaos suite. Return 1 if a promise was broken. Raises Invalid outside a checkout."""
+    if not is_checkout():
+        raise Invalid(
+            "the chaos suite is in the source checkout, not in the installed package: git clone it, and run this there"
         )
-        return 0
-    if args.list:
-        table(("scenario", "what is done"), [(each.name, each.words) for each in known.values()])
-        return 0
-    url = args.redis_url or ""
-    chosen = _chosen(known, args.only or (), url)
-    _try(url, args.binary)
-    seed = args.seed if args.seed is not None else int(time.time())
-    run = Run(quick=args.quick, seed=seed, url=url, binary=args.binary)
-    _able(run, chosen if args.only else ())
-    where = f"against {url.rpartition('@')[2]}" if url else "on servers of its own"
-    note(f"seed {seed}, scenarios: {len(chosen)} of {len(known)}, {where}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    findings = []
-    try:
-        for finding in run.all(chosen):
-            findings.append(finding)
-            place, verdict = f"{len(findings):>3} of {len(chosen)}", verdict_of(finding)
-            why = f": {'; '.join(finding.faults)}" if finding.faults else ""
-            note(f"{place}  {verdict:<8} {finding.scenario.name} in {finding.seconds:.0f} s{why}")
-    except KeyboardInterrupt:
-        note("ended; what runs is being ended, too")
-        raise
-    findings.sort(key=lambda finding: list(known).index(finding.scenario.name))
-    if args.json:
-        document(document_of(findings, seed))
-    else:
-        show(findings)
-    return int(not all(finding.ok for finding in findings) or all(finding.skipped for finding in findings))
+    # without the current folder: it may have a package `tests` of its own
+    sys.path[:] = [str(CHECKOUT), *(entry for entry in sys.path if Path(entry).resolve() != Path.cwd())]
+    from tests.faults.chaos.suite import run_suite
 
-
-def _chosen(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> list[Scenario]:
-    """The scenarios of these names, or all that can be run there. Raises Invalid for one that is none, or cannot."""
-    for name in names:
-        if name not in known:
-            meant = instead(name, known)
-            raise Invalid(f"there is no scenario {name}{meant or ';'} {program()} chaos --list shows all")
-        if url and known[name].own_server:
-            raise Invalid(f"not against a server of yours: {name} takes one that the suite starts and kills")
-    return [
-        each for each in known.values() if (not names or each.name in names) and not (url and each.own_server)
-    ]
-
-
-def _able(run: Run, named: Sequence[Scenario]) -> None:
-    """Raise Invalid for what was asked for by name and cannot be run here. What nobody has named is told as not run."""
-    for each in named:
-        if words := run.lacks(each):
-            raise Invalid(f"{each.name} cannot be run here: {words}")
-
-
-def _try(url: str, binary: str | None) -> None:
-    """Raise Unavailable when there is no server at a URL, or none that could be started."""
-    if url:
-        with SyncClient(Settings.read(url)) as client:
-            client.transport.run(server_info.clock())
-        return
-    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        Server(Path(folder), binary=binary).close()
+    return run_suite(args)

@@ -13,9 +13,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from sublet.chaos.holds import Hold, longest_hold
 from sublet.devtools.embedded_server import find_binary, spawn_bound
 from sublet.errors import Unavailable
+from tests.faults.chaos.holds import Hold, longest_hold
 
 SECONDS = 20.0
 """How long a server may take to start, and to answer."""

@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from sublet.chaos.scenario import scenario
-from sublet.chaos.servers import Server
-from sublet.chaos.stage import Stage
-from sublet.chaos.topologies import TIMEOUT_MS, Cluster, Sentinels, Servers
 from sublet.connection.topology import slot_of
+from tests.faults.chaos.scenario import scenario
+from tests.faults.chaos.servers import Server
+from tests.faults.chaos.stage import Stage
+from tests.faults.chaos.topologies import TIMEOUT_MS, Cluster, Sentinels, Servers
 
 PARTITIONS = 4
 """Their hash tags lie on all three primaries of a cluster."""

@@ -1,7 +1,7 @@
 """Trouble with workers: they are killed, and they stand still."""
 
-from sublet.chaos.scenario import scenario
-from sublet.chaos.stage import LEASE, Stage
+from tests.faults.chaos.scenario import scenario
+from tests.faults.chaos.stage import LEASE, Stage
 
 
 @scenario("workers-killed", recovery=LEASE + 1, quick=6, whole=25, own_server=False, shows=("rerun",))

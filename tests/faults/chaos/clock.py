@@ -8,7 +8,7 @@ import glob
 from collections.abc import Mapping
 from pathlib import Path
 
-from sublet.chaos.servers import Missing
+from tests.faults.chaos.servers import Missing
 
 
 class Offset:

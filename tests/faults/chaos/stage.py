@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from sublet.chaos.clock import Offset
-from sublet.chaos.crew import Crew, Hand
-from sublet.chaos.holds import Hold
-from sublet.chaos.judge import Verdict, judge
-from sublet.chaos.ledger import OURS, Ledger
-from sublet.chaos.looks import disagreements, jobs_of
-from sublet.chaos.servers import Missing, Server
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import follow_sync
 from sublet.errors import Unavailable
 from sublet.model import FINISHED
 from sublet.operations.drop import drop
+from tests.faults.chaos.clock import Offset
+from tests.faults.chaos.crew import Crew, Hand
+from tests.faults.chaos.holds import Hold
+from tests.faults.chaos.judge import Verdict, judge
+from tests.faults.chaos.ledger import OURS, Ledger
+from tests.faults.chaos.looks import disagreements, jobs_of
+from tests.faults.chaos.servers import Missing, Server
 
 POLL = 0.02
 """Seconds between two looks at what is waited for."""

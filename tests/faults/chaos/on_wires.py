@@ -4,10 +4,10 @@ import random
 import threading
 from collections.abc import Callable
 
-from sublet.chaos.proxy import Fault, Proxy, Request, is_script
-from sublet.chaos.scenario import scenario
-from sublet.chaos.stage import LEASE, Stage
-from sublet.chaos.wires import Wire
+from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script
+from tests.faults.chaos.scenario import scenario
+from tests.faults.chaos.stage import LEASE, Stage
+from tests.faults.chaos.wires import Wire
 
 BACK = 5.0
 """Seconds in which work goes on after a connection is well again."""

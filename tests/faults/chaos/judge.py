@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sublet.chaos.ledger import Line
 from sublet.model import Job, State
+from tests.faults.chaos.ledger import Line
 
 
 class Verdict(NamedTuple):

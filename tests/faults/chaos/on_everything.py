@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from sublet.chaos.on_servers import SLOW, WRITTEN
-from sublet.chaos.scenario import scenario
-from sublet.chaos.stage import LEASE, Stage
-from sublet.chaos.wires import Wire
+from tests.faults.chaos.on_servers import SLOW, WRITTEN
+from tests.faults.chaos.scenario import scenario
+from tests.faults.chaos.stage import LEASE, Stage
+from tests.faults.chaos.wires import Wire
 
 
 class Mix:

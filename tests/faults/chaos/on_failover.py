@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from sublet.chaos.scenario import scenario
-from sublet.chaos.servers import Server
-from sublet.chaos.stage import Stage
-from sublet.chaos.wires import Wire
+from tests.faults.chaos.scenario import scenario
+from tests.faults.chaos.servers import Server
+from tests.faults.chaos.stage import Stage
+from tests.faults.chaos.wires import Wire
 
 BACK = 6.0
 """Seconds in which work goes on after a replica has become the primary."""

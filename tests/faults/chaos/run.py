@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from sublet.chaos.scenario import Finding, Scenario, faults_of
-from sublet.chaos.servers import Missing
-from sublet.chaos.stage import Stage
+from tests.faults.chaos.scenario import Finding, Scenario, faults_of
+from tests.faults.chaos.servers import Missing
+from tests.faults.chaos.stage import Stage
 
 AT_ONCE = (6, 2, 2)
 """Scenarios that run side by side, for most of each is waiting; and when those are looked at again whose only fault is a long

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sublet.chaos.holds import Hold
-from sublet.chaos.judge import Verdict, percentile
-from sublet.chaos.stage import Stage
+from tests.faults.chaos.holds import Hold
+from tests.faults.chaos.judge import Verdict, percentile
+from tests.faults.chaos.stage import Stage
 
 HOLD = 0.005
 """Seconds for which one of our scripts may hold the server."""
@@ -116,7 +116,7 @@ def scenario(
 
 def scenarios() -> dict[str, Scenario]:
     """All of them, by name."""
-    from sublet.chaos import (  # noqa: F401  # each puts its own on the list
+    from tests.faults.chaos import (  # noqa: F401  # each puts its own on the list
         on_everything,
         on_failover,
         on_handlers,

@@ -2,10 +2,10 @@
 
 import secrets
 
-from sublet.chaos.stage import Stage
-from sublet.chaos.tasks import QUEUES, labour
 from sublet.client.client import SyncClient
 from sublet.protocol import reads, server_info, verbs
+from tests.faults.chaos.stage import Stage
+from tests.faults.chaos.tasks import QUEUES, labour
 
 REAPS = 1000
 """Calls that one reaper makes, at most."""

@@ -12,10 +12,10 @@ from typing import Any
 
 import redis
 
-from sublet.chaos.servers import SECONDS, Server, free_port
 from sublet.connection.topology import slot_of
 from sublet.devtools.embedded_server import spawn_bound
 from sublet.errors import Unavailable
+from tests.faults.chaos.servers import SECONDS, Server, free_port
 
 SLOTS = 16384
 TIMEOUT_MS = 1000

@@ -1,6 +1,6 @@
 """A producer as a program: it submits jobs under ids of its own and writes down what it was told of each.
 
-    python -m sublet.chaos.producer NAME LEDGER-FILE RATE SECONDS
+    python -m tests.faults.chaos.producer NAME LEDGER-FILE RATE SECONDS
 
 What has no answer is sent again, the same id, until it has one. On SIGTERM it submits no new ones, and goes when all have.
 """
@@ -11,12 +11,12 @@ import signal
 import sys
 from pathlib import Path
 
-from sublet.chaos.ledger import Pen
-from sublet.chaos.tasks import QUEUES, app, labour
 from sublet.connection.settings import Settings
 from sublet.errors import JobsError, Unavailable
 from sublet.model import Submission
 from sublet.store.source import JobSource
+from tests.faults.chaos.ledger import Pen
+from tests.faults.chaos.tasks import QUEUES, app, labour
 
 REST = 0.05
 """Seconds before what has no answer is sent again."""

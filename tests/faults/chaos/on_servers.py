@@ -8,9 +8,9 @@ from functools import partial
 
 import redis
 
-from sublet.chaos.leases import hold_leases, overdue, reap_all
-from sublet.chaos.scenario import scenario
-from sublet.chaos.stage import LEASE, Stage
+from tests.faults.chaos.leases import hold_leases, overdue, reap_all
+from tests.faults.chaos.scenario import scenario
+from tests.faults.chaos.stage import LEASE, Stage
 
 BACK = 5.0
 """Seconds in which work goes on after a server is back."""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sublet.chaos.judge import Verdict, percentile
-from sublet.chaos.scenario import HOLD, PROMISES, Finding
 from sublet.cli.output import Cell, duration, paint, table, write
+from tests.faults.chaos.judge import Verdict, percentile
+from tests.faults.chaos.scenario import HOLD, PROMISES, Finding
 
 HEADS = (
     "scenario",

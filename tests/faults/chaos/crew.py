@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sublet.chaos.ledger import Ledger
-from sublet.chaos.servers import free_port
-from sublet.chaos.tasks import QUEUES
 from sublet.devtools.embedded_server import spawn_bound
 from sublet.errors import Unavailable
 from sublet.source_tree import import_folders
+from tests.faults.chaos.ledger import Ledger
+from tests.faults.chaos.servers import free_port
+from tests.faults.chaos.tasks import QUEUES
 
 SECONDS = 30.0
 """How long a process may take to be ready, and to go."""
@@ -94,7 +94,7 @@ class Crew:
             "-m",
             "sublet",
             "work",
-            "sublet.chaos.tasks:app",
+            "tests.faults.chaos.tasks:app",
             "--json",
             "--lease",
             f"{lease:g}s",
@@ -110,7 +110,14 @@ class Crew:
     def produce(self, rate: float, seconds: float = 0.05, env: Mapping[str, str] | None = None) -> Hand:
         """Start a producer of so many jobs a second, which take a worker so many seconds each."""
         name = self._name("producer")
-        words = ["-m", "sublet.chaos.producer", name, str(self._ledger.path(name)), str(rate), str(seconds)]
+        words = [
+            "-m",
+            "tests.faults.chaos.producer",
+            name,
+            str(self._ledger.path(name)),
+            str(rate),
+            str(seconds),
+        ]
         self.producers.append(self._start(name, words, env, numbered=True))
         return self.producers[-1]
 

@@ -1,7 +1,7 @@
 """Trouble with the HTTP handlers, which hold nothing: workers and producers that come by HTTP go on."""
 
-from sublet.chaos.scenario import scenario
-from sublet.chaos.stage import LEASE, Stage
+from tests.faults.chaos.scenario import scenario
+from tests.faults.chaos.stage import LEASE, Stage
 
 BACK = 5.0
 """Seconds in which work goes on after a handler is back."""
