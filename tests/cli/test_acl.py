@@ -25,7 +25,7 @@ from sublet.cli.doctor import _gather
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
-from sublet.devtools.embedded_server import find_binary, spawn_bound
+from sublet.devtools.embedded_server import find_binary
 from sublet.errors import Forbidden, Unconfirmed
 from sublet.model import Card, Submission
 from sublet.operations import pools, statistics
@@ -37,6 +37,7 @@ from sublet.protocol.scripts import NAMES, Call, script
 from sublet.schedules import operations
 from sublet.store.events import Tail
 from sublet.store.store import Store
+from sublet.tasks.bound_process import spawn_bound
 from sublet.worker.worker import Worker
 from tests.support import tasks
 from tests.support.processes import until

@@ -19,7 +19,7 @@ from sublet.connection.routing import Routes, SyncRoutes
 from sublet.connection.settings import Settings
 from sublet.connection.topology import Found, Map, look, slot_of
 from sublet.connection.url import Many
-from sublet.devtools.embedded_server import EmbeddedServer, spawn_bound
+from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import (
     Busy,
     Demoted,
@@ -37,6 +37,7 @@ from sublet.protocol import keys, reads
 from sublet.protocol.scripts import refusal
 from sublet.schedules.recurrence import Recurrence
 from sublet.store.store import Store
+from sublet.tasks.bound_process import spawn_bound
 from tests.faults.chaos.servers import free_port
 from tests.faults.chaos.topologies import Cluster, until
 from tests.support.serving import ask as http

@@ -18,6 +18,7 @@ import redis
 from sublet.devtools import embedded_server
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Unavailable
+from sublet.tasks import bound_process
 from tests.support.paths import ROOT
 
 try:
@@ -28,9 +29,10 @@ except Unavailable as error:
 PARENT = """
 import sys
 from pathlib import Path
-from sublet import embedded
-embedded._HAS_DEATH_SIGNAL = sys.argv[2] == "death-signal"
-server = embedded.EmbeddedServer.start(Path(sys.argv[1]))
+from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.tasks import bound_process
+bound_process.HAS_DEATH_SIGNAL = sys.argv[2] == "death-signal"
+server = EmbeddedServer.start(Path(sys.argv[1]))
 print(server.url, flush=True)
 sys.stdin.read()
 """
@@ -163,7 +165,7 @@ def test_it_is_not_started_for_a_parent_that_is_gone(tmp_path: Path) -> None:
         words = [
             sys.executable,
             "-c",
-            embedded_server._LAUNCHER,
+            bound_process.LAUNCHER,
             somebody_else,
             str(lock.fileno()),
             way,
@@ -174,7 +176,7 @@ def test_it_is_not_started_for_a_parent_that_is_gone(tmp_path: Path) -> None:
             words, capture_output=True, text=True, stdin=subprocess.DEVNULL, pass_fds=(lock.fileno(),)
         )
     assert (done.returncode, done.stdout) == (1, "")
-    assert "is gone" in done.stderr
+    assert "the parent process has ended" in done.stderr
 
 
 def test_it_outlives_the_thread_that_started_it(start: Callable[..., EmbeddedServer]) -> None:

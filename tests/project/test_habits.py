@@ -20,6 +20,7 @@ LAYERS = [
         "sublet.errors",
         "sublet.protocol.keys",
         "sublet.devtools.bootstrap",
+        "sublet.tasks.bound_process",
         "sublet.tasks.process_guard_main",
         "sublet.protocol.near",
         "sublet.worker.timeouts",

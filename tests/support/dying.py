@@ -22,8 +22,9 @@ import pytest
 from sublet.app import Task
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
-from sublet.devtools.embedded_server import EmbeddedServer, spawn_bound
+from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.model import Job
+from sublet.tasks.bound_process import spawn_bound
 from tests.support.dying_tasks import LEDGER
 from tests.support.paths import ROOT
 from tests.support.processes import SECONDS, children_of, is_alive, until

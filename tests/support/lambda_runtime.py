@@ -28,7 +28,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
-from sublet.devtools.embedded_server import spawn_bound
+from sublet.tasks.bound_process import spawn_bound
 from tests.support.paths import ROOT
 from tests.support.samples import Ask
 from tests.support.serving import Answer

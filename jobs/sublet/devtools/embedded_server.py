@@ -10,22 +10,20 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 from urllib.parse import quote
 
 from redis.exceptions import RedisError
 
 from sublet.connection.settings import Settings, connect_sync
 from sublet.errors import Unavailable
+from sublet.tasks.bound_process import spawn_bound
 
 READY_SECONDS = 30.0
 """How long a server may take to start and to load its data."""
@@ -38,33 +36,6 @@ SOCKET_BYTES = 100
 
 _POLL = 0.005
 _BINARIES = ("valkey-server", "redis-server")
-_HAS_DEATH_SIGNAL = sys.platform == "linux"
-_DEATH_SIGNAL, _WATCHDOG = "death-signal", "watchdog"
-
-# Runs between fork and exec, as a program of its own: Python code in a forked child (preexec_fn) may deadlock when the parent has
-# threads. SIGKILL is sure even while a script runs, and loses nothing: the file is written before the reply.
-_LAUNCHER = """
-import os, signal, sys
-parent, lock, way, binary = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-if way == "death-signal":
-    import ctypes
-    if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0):
-        sys.exit("prctl(PR_SET_PDEATHSIG): " + os.strerror(ctypes.get_errno()))
-elif os.fork() == 0:
-    server = os.getppid()
-    if lock >= 0:
-        os.close(lock)
-    os.read(0, 1)
-    if os.getppid() == server:
-        os.kill(server, signal.SIGKILL)
-    os._exit(0)
-if os.getppid() != parent:
-    sys.exit("the process that wanted a server is gone")
-try:
-    os.execv(binary, sys.argv[4:])
-except OSError as error:
-    sys.exit(f"cannot run {binary}: {error.strerror}")
-"""
 
 
 class EmbeddedServer:
@@ -229,34 +200,6 @@ def _options(folder: Path, path: Path, persistent: bool) -> list[str]:
         "maxmemory-policy": "noeviction",
     }
     return [word for name, value in options.items() for word in (f"--{name}", value)]
-
-
-def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a program that dies with this process, however that dies (as `EmbeddedServer.start` tells); `options` are Popen's.
-
-    It leads a session of its own, so that the terminal's Ctrl-C does not reach it. It is started from a thread that waits for
-    its end: Linux sends the death signal when the starting *thread* ends.
-    """
-    way = _DEATH_SIGNAL if _HAS_DEATH_SIGNAL else _WATCHDOG
-    words = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(lock), way, *command]
-    options |= {
-        "stdin": subprocess.DEVNULL if _HAS_DEATH_SIGNAL else subprocess.PIPE,
-        "pass_fds": (lock,) if lock >= 0 else (),
-        "start_new_session": True,
-    }
-    started: Future[subprocess.Popen[bytes]] = Future()
-
-    def keep() -> None:
-        try:
-            process = subprocess.Popen(words, **options)
-        except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits for it
-            started.set_exception(error)
-        else:
-            started.set_result(process)
-            process.wait()
-
-    threading.Thread(target=keep, name="keeper", daemon=True).start()
-    return started.result()
 
 
 def _wait_ready(process: "subprocess.Popen[bytes]", url: str) -> str | None:

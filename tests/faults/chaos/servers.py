@@ -13,8 +13,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from sublet.devtools.embedded_server import find_binary, spawn_bound
+from sublet.devtools.embedded_server import find_binary
 from sublet.errors import Unavailable
+from sublet.tasks.bound_process import spawn_bound
 from tests.faults.chaos.holds import Hold, longest_hold
 
 SECONDS = 20.0

@@ -13,8 +13,8 @@ from typing import Any
 import redis
 
 from sublet.connection.topology import slot_of
-from sublet.devtools.embedded_server import spawn_bound
 from sublet.errors import Unavailable
+from sublet.tasks.bound_process import spawn_bound
 from tests.faults.chaos.servers import SECONDS, Server, free_port
 
 SLOTS = 16384

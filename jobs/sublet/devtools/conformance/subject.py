@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from sublet.devtools.embedded_server import spawn_bound
 from sublet.errors import Invalid
+from sublet.tasks.bound_process import spawn_bound
 
 SUBMIT_SECONDS = 20.0
 """How long one `submit` may take."""

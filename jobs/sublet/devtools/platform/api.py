@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
-from sublet.devtools.embedded_server import spawn_bound
 from sublet.errors import JobsError
 from sublet.source_tree import import_folders
+from sublet.tasks.bound_process import spawn_bound
 
 """Where `jobs` is imported from; what is started must find the same one, whatever lies in the folder in which this runs."""
 FIRST_PORT, PORTS = 8377, 100

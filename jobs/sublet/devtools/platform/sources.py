@@ -13,10 +13,10 @@ from typing import IO, Any
 from pydantic import BaseModel
 
 from sublet.devtools.bootstrap import missing
-from sublet.devtools.embedded_server import spawn_bound
 from sublet.devtools.platform.api import environment, where
 from sublet.errors import JobsError
 from sublet.scaling.invokers.aside import aside
+from sublet.tasks.bound_process import spawn_bound
 
 LOOK_SECONDS = 60.0
 """How long the app's modules may take to be imported."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO, NamedTuple
 
-from sublet.devtools.embedded_server import spawn_bound
 from sublet.scaling.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
 from sublet.source_tree import import_folders
+from sublet.tasks.bound_process import spawn_bound
 
 log = logging.getLogger(__name__)
 

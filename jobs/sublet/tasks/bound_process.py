@@ -1,0 +1,69 @@
+"""Start a program that ends when this process ends, even if this process is killed."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+HAS_DEATH_SIGNAL = sys.platform == "linux"
+_DEATH_SIGNAL, _WATCHDOG = "death-signal", "watchdog"
+
+# A program of its own between fork and exec: Python code in a forked child (preexec_fn) may deadlock when the parent has threads.
+# SIGKILL works even while a server runs a script. A server loses nothing by it: it writes to its file before it replies.
+LAUNCHER = """
+import os, signal, sys
+parent, lock, way, binary = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+if way == "death-signal":
+    import ctypes
+    if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0):
+        sys.exit("prctl(PR_SET_PDEATHSIG): " + os.strerror(ctypes.get_errno()))
+elif os.fork() == 0:
+    server = os.getppid()
+    if lock >= 0:
+        os.close(lock)
+    os.read(0, 1)
+    if os.getppid() == server:
+        os.kill(server, signal.SIGKILL)
+    os._exit(0)
+if os.getppid() != parent:
+    sys.exit("the parent process has ended")
+try:
+    os.execv(binary, sys.argv[4:])
+except OSError as error:
+    sys.exit(f"cannot run {binary}: {error.strerror}")
+"""
+
+
+def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a program that is killed when this process ends. `options` are those of Popen.
+
+    On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process kills it; the watchdog notices the end of this
+    process only when all forked (not spawned) children of this process have ended too.
+
+    The program leads a session of its own, so the terminal's Ctrl-C does not reach it. `lock` is a file descriptor that it
+    inherits, or -1.
+    """
+    way = _DEATH_SIGNAL if HAS_DEATH_SIGNAL else _WATCHDOG
+    words = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), str(lock), way, *command]
+    options |= {
+        "stdin": subprocess.DEVNULL if HAS_DEATH_SIGNAL else subprocess.PIPE,
+        "pass_fds": (lock,) if lock >= 0 else (),
+        "start_new_session": True,
+    }
+    started: Future[subprocess.Popen[bytes]] = Future()
+
+    def keep() -> None:
+        try:
+            process = subprocess.Popen(words, **options)
+        except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits for it
+            started.set_exception(error)
+        else:
+            started.set_result(process)
+            process.wait()
+
+    # Linux sends the death signal when the starting *thread* ends, so that thread waits for the program
+    threading.Thread(target=keep, name="bound-process", daemon=True).start()
+    return started.result()
