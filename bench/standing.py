@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sublet.connection.settings import Settings, connect_sync
-from sublet.connection.transport import Plan
 from sublet.model import Claimed, Completion, Submission
 from sublet.protocol import verbs
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
 from sublet.store.store import Store
 

@@ -13,8 +13,8 @@ from sublet.errors import JobsError, NoNamespace
 
 if TYPE_CHECKING:
     from sublet.client.client import SyncClient
-    from sublet.connection.transport import Plan
     from sublet.operations.operations import Operations
+    from sublet.protocol.plan import Plan
     from sublet.scaling.summoner import Summoned
     from sublet_functions.adapters.cloudevents import Event
     from sublet_functions.api.request import Call, Reply

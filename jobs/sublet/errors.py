@@ -28,6 +28,8 @@
 `Snooze` and `Discard` are no errors: a task raises them to steer (see `sublet.context`).
 """
 
+from collections.abc import Iterable
+
 
 class JobsError(Exception):
     """The root of all errors of this library."""
@@ -177,3 +179,11 @@ REFUSALS: dict[str, type[Refused]] = {
     )
 }
 """Code → class, for every refusal that a script or Redis itself may answer."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Suggest the closest known name: `, did you mean queue?`, to end a message with. Empty if no known name is close."""
+    from difflib import get_close_matches  # slow to import, and needed only after a mistake
+
+    matches = get_close_matches(word, list(known), n=1)
+    return f", did you mean {matches[0]}?" if matches else ""

@@ -22,7 +22,6 @@ LAYERS = [
         "sublet.devtools.bootstrap",
         "sublet.tasks.bound_process",
         "sublet.tasks.process_guard_main",
-        "sublet.protocol.near",
         "sublet.worker.timeouts",
         "sublet.connection.url",
     },
@@ -48,6 +47,7 @@ LAYERS = [
     {
         "sublet.protocol.verbs",
         "sublet.protocol.reads",
+        "sublet.protocol.plan",
         "sublet.protocol.server_info",
         "sublet.devtools.embedded_server",
         "sublet.tracing",

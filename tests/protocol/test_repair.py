@@ -5,11 +5,11 @@ import random
 import pytest
 import redis
 
-from sublet.connection.transport import follow
 from sublet.errors import Invalid, NoNamespace, TooMany
 from sublet.operations import repair as repairs
 from sublet.operations.repair import Audit, audit, mend, repair
 from sublet.protocol import keys, verbs
+from sublet.protocol.plan import follow
 
 pytestmark = pytest.mark.timeout(120)
 

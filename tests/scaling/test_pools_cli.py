@@ -11,10 +11,10 @@ import redis
 from sublet.cli import dispatch
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
-from sublet.connection.transport import follow_sync
 from sublet.model import Card
 from sublet.operations import pools
 from sublet.protocol import keys
+from sublet.protocol.plan import follow_sync
 from sublet.protocol.verbs import enlist
 
 pytest_plugins = ["tests.support.shell"]

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from sublet.connection.transport import PAUSES, Plan, refused
+from sublet.connection.transport import PAUSES, refused
 from sublet.errors import JobsError, Unavailable
 from sublet.protocol import keys
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from tests.simulation.choices import Choices
 from tests.simulation.invariants import Checker

@@ -14,8 +14,7 @@ from sublet.connection.settings import Settings
 from sublet.devtools.conformance.rules import BY_NAME, Verdict
 from sublet.devtools.conformance.run import examine
 from sublet.devtools.embedded_server import EmbeddedServer
-from sublet.errors import Invalid
-from sublet.protocol.near import instead
+from sublet.errors import Invalid, did_you_mean
 
 
 def conformance(args: Namespace) -> int:
@@ -38,7 +37,7 @@ def _names(only: list[str] | None) -> set[str]:
     for name in only or ():
         if name not in BY_NAME:
             raise Invalid(
-                f"there is no rule {name[:40]!r}{instead(name, BY_NAME)}; they are: {' '.join(BY_NAME)}"
+                f"there is no rule {name[:40]!r}{did_you_mean(name, BY_NAME)}; they are: {' '.join(BY_NAME)}"
             )
     return set(only or BY_NAME)
 

@@ -22,8 +22,17 @@ from sublet.cli.commands import COMMANDS, Command
 from sublet.cli.help import first_steps, overview
 from sublet.cli.parser import VALUED, program, read_more
 from sublet.devtools.bootstrap import ensure
-from sublet.errors import Denied, Invalid, JobFailed, JobsError, Refused, Unavailable, Unconfirmed, Unfit
-from sublet.protocol.near import instead
+from sublet.errors import (
+    Denied,
+    Invalid,
+    JobFailed,
+    JobsError,
+    Refused,
+    Unavailable,
+    Unconfirmed,
+    Unfit,
+    did_you_mean,
+)
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 HELP = ("-h", "--help", "help")
@@ -121,7 +130,7 @@ def split(argv: list[str]) -> tuple[str, list[str]]:
 def _command(name: str) -> Command:
     if name in COMMANDS:
         return COMMANDS[name]
-    raise Invalid(read_more(f"there is no command {name[:40]!r}{instead(name, COMMANDS)}"))
+    raise Invalid(read_more(f"there is no command {name[:40]!r}{did_you_mean(name, COMMANDS)}"))
 
 
 def complain(error: BaseException, as_json: bool) -> int:

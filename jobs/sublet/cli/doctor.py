@@ -15,12 +15,12 @@ from sublet.cli.reach import reach
 from sublet.cli.session import client_of, look, settings_of
 from sublet.client.client import SyncClient
 from sublet.connection.routing import SyncRoutes
-from sublet.connection.transport import Plan
 from sublet.errors import Forbidden, Unavailable
 from sublet.model import Stats
 from sublet.operations import pools, repair
 from sublet.operations import workers as roster
 from sublet.protocol import keys, reads, server_info
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import NAMES, Call, script
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from dataclasses import replace
 from sublet.cli.output import clean, document, note, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_of
-from sublet.connection.transport import follow_sync
 from sublet.errors import Changed, Invalid, JobsError
 from sublet.operations.drop import Content, contents, widest
 from sublet.operations.drop import drop as forget
 from sublet.protocol.keys import is_name
+from sublet.protocol.plan import follow_sync
 
 NAMED = 3
 """Workers that are named."""

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from sublet.cli import todo
 from sublet.cli.output import clean, document, table, write
 from sublet.cli.parser import program, read_more
-from sublet.errors import Invalid, JobsError
-from sublet.protocol.near import instead
+from sublet.errors import Invalid, JobsError, did_you_mean
 from sublet.source_tree import data_folder
 
 APP = "tasks:app"
@@ -102,7 +101,7 @@ def _known(target: str, found: dict[str, Traversable]) -> str:
         near = (
             f", did you mean {other}?"
             if other
-            else instead(target.lower(), found) or f"; there are {', '.join(found)}"
+            else did_you_mean(target.lower(), found) or f"; there are {', '.join(found)}"
         )
         raise Invalid(read_more(f"there is no target {target[:40]!r}{near}", "init"))
     return target

@@ -11,9 +11,8 @@ from sublet.cli.parser import program
 from sublet.cli.session import client_of, clock, look, settings_of
 from sublet.cli.story import tell
 from sublet.client.client import SyncClient
-from sublet.errors import NotFound
+from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, Queue, State, Stats, WorkerInfo
-from sublet.protocol.near import instead
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 """What is not of our making."""
@@ -92,7 +91,7 @@ def _when(job: Job, now: datetime) -> str:
 
 def _why(client: SyncClient, queue: str | None) -> str:
     known = [each.name for each in look(client, client.operations.queues())] if queue else []
-    return f": there is no queue {queue}{instead(queue, known)}" if queue and queue not in known else ""
+    return f": there is no queue {queue}{did_you_mean(queue, known)}" if queue and queue not in known else ""
 
 
 def _again(args: Namespace) -> str:

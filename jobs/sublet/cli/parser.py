@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from sublet.cli.values import is_duration
-from sublet.errors import Invalid
-from sublet.protocol.near import instead
+from sublet.errors import Invalid, did_you_mean
 
 SHARED = "everywhere:   --redis-url URL   --namespace NAME   --json   --debug"
 VALUED = ("--redis-url", "--namespace")
@@ -66,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         if rest:
             unknown = rest[0].split("=")[0]
             if unknown.startswith("-") and unknown != "-":
-                self.error(f"there is no option {unknown}{instead(unknown, self._by_flag)}")
+                self.error(f"there is no option {unknown}{did_you_mean(unknown, self._by_flag)}")
             self.error(f"{rest[0][:60]!r} is one word too many")
         return args
 

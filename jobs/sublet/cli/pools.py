@@ -8,11 +8,10 @@ from sublet.cli.output import Cell, clean, document, duration, is_narrow, note, 
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, clock, look, settings_of
 from sublet.client.client import SyncClient
-from sublet.errors import Changed, Invalid, NotFound
+from sublet.errors import Changed, Invalid, NotFound, did_you_mean
 from sublet.operations import pools
 from sublet.operations.pool import Pool, Sum
 from sublet.protocol import keys
-from sublet.protocol.near import instead
 
 HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
 SPARE = ("TARGET", "INVOKER", "SUMMONED")
@@ -101,7 +100,7 @@ def _look(client: SyncClient, name: str = "") -> list[Pool]:
 
 
 def _near(name: str, known: list[str]) -> str:
-    return instead(name, known) or (f"; {program()} pools lists them" if known else ": there are none")
+    return did_you_mean(name, known) or (f"; {program()} pools lists them" if known else ": there are none")
 
 
 def _failure(pool: Pool, now: datetime) -> Cell:

@@ -12,9 +12,8 @@ from sublet.cli.session import client_of, clock, look, settings_for, settings_of
 from sublet.cli.submit import checked_options, text_of
 from sublet.cli.times import row, tell
 from sublet.client.client import SyncClient
-from sublet.errors import Invalid, NotFound, Refused
+from sublet.errors import Invalid, NotFound, Refused, did_you_mean
 from sublet.options import Options
-from sublet.protocol.near import instead
 from sublet.protocol.payload import payload_of
 from sublet.schedules import operations
 from sublet.schedules.definition import Schedule, check_name, new_schedule, recurrence
@@ -37,7 +36,7 @@ def schedules(args: Namespace) -> int:
     """Carry out one verb. 1 if any of what was named was refused."""
     verb, *words = args.words or ["list"]
     if verb not in VERBS:
-        raise Invalid(read_more(f"there is no {verb[:40]!r} here{instead(verb, VERBS)}", "schedules"))
+        raise Invalid(read_more(f"there is no {verb[:40]!r} here{did_you_mean(verb, VERBS)}", "schedules"))
     for option in (option for of, own in OF_VERBS.items() if of != verb for option in own):
         if hasattr(args, option):
             whose = next(of for of, own in OF_VERBS.items() if option in own)
@@ -94,7 +93,9 @@ def _find(client: SyncClient, name: str) -> Schedule:
 
 def _unknown(client: SyncClient, name: str, error: NotFound) -> NotFound:
     known = [known for known, _ in look(client, operations.known(client.operations))]
-    near = instead(name, known) or (f"; {program()} schedules lists them" if known else ": there are none")
+    near = did_you_mean(name, known) or (
+        f"; {program()} schedules lists them" if known else ": there are none"
+    )
     return NotFound(f"{error}{near}")
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 from sublet.cli.output import note
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings, check
-from sublet.connection.transport import Plan, follow_sync
 from sublet.errors import NotFound
 from sublet.protocol import server_info
+from sublet.protocol.plan import Plan, follow_sync
 
 if TYPE_CHECKING:
     from sublet.app import App

@@ -7,9 +7,8 @@ from sublet.cli.output import Cell, document, limits_of, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, look, settings_of
 from sublet.client.client import SyncClient
-from sublet.connection.transport import follow_sync
-from sublet.errors import Invalid, Refused
-from sublet.protocol.near import instead
+from sublet.errors import Invalid, Refused, did_you_mean
+from sublet.protocol.plan import follow_sync
 
 KEPT = ("completed", "dead", "cancelled")
 """The limits that are the namespace's: finished jobs of which so many are kept."""
@@ -64,7 +63,7 @@ def _ask(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
     except Refused as error:
         return {kind: name, "error": error.code, "message": str(error)}
     return {kind: name, "answer": answer} | (
-        {} if name in known else {"new": True, "near": instead(name, known)}
+        {} if name in known else {"new": True, "near": did_you_mean(name, known)}
     )
 
 

@@ -11,11 +11,10 @@ from sublet.cli.output import document, note, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_for
 from sublet.client.client import SyncClient
-from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit
+from sublet.errors import Forbidden, Invalid, JobFailed, Unavailable, Unconfirmed, Unfit, did_you_mean
 from sublet.model import State, Submission, Submitted
 from sublet.operations.operations import Operations
 from sublet.options import Options
-from sublet.protocol.near import instead
 from sublet.protocol.payload import payload_of
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def _app(place: str | None) -> "App | None":
 def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
     """The task's own options. Raises Invalid when the app has no such task, or the arguments do not fit it."""
     if task not in app.tasks:
-        near = instead(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
+        near = did_you_mean(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
         raise Invalid(f"{place} has no task {task!r}{near}")
     try:
         app.tasks[task].arguments.load(payload)

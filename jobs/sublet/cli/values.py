@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from datetime import datetime
 
-from sublet.protocol.near import instead
+from sublet.errors import did_you_mean
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -142,7 +142,7 @@ def memory(text: str) -> int | None:
 def state(text: str) -> str:
     """The name of a state."""
     if text not in STATES:
-        near = instead(text, STATES) or f"; there are {', '.join(STATES)}"
+        near = did_you_mean(text, STATES) or f"; there are {', '.join(STATES)}"
         raise ArgumentTypeError(f"there is no state {text[:40]!r}{near}")
     return text
 

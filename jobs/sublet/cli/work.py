@@ -14,13 +14,12 @@ from sublet.cli.events import Events, log_to_stderr
 from sublet.cli.loops import calm_collector, loop_factory
 from sublet.cli.session import client_of, look, settings_for
 from sublet.devtools.bootstrap import ensure
-from sublet.errors import Forbidden, Invalid, Refused
+from sublet.errors import Forbidden, Invalid, Refused, did_you_mean
 from sublet.execution.app_loader import load_app, target_of
 from sublet.execution.runner import Limits
 from sublet.model import Lease
 from sublet.operations import pools
 from sublet.protocol.keys import is_name
-from sublet.protocol.near import instead
 from sublet.store.source import JobSource
 from sublet.worker.summary import Summary
 from sublet_functions.work import work as run_worker
@@ -177,7 +176,7 @@ def _unknown(app: App, queues: list[str]) -> str:
         except Forbidden:  # who may only work may not ask for that
             return ""
     return "; ".join(
-        f"queue {queue}: no task of this app goes there, and no job was ever in it{instead(queue, known)}"
+        f"queue {queue}: no task of this app goes there, and no job was ever in it{did_you_mean(queue, known)}"
         for queue in dict.fromkeys(queues)
         if queue not in known
     )
@@ -190,7 +189,7 @@ def _unknown_pool(app: App, name: str) -> str:
     return (
         ""
         if name in known
-        else f"there is no pool {name}{instead(name, known)}; the worker works all the same"
+        else f"there is no pool {name}{did_you_mean(name, known)}; the worker works all the same"
     )
 
 

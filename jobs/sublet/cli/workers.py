@@ -11,11 +11,10 @@ from sublet.cli.output import Cell, document, duration, is_narrow, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, clock, look, settings_of
 from sublet.client.client import SyncClient
-from sublet.connection.transport import follow_sync
-from sublet.errors import Invalid, Refused
+from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.model import WorkerInfo
 from sublet.protocol import keys
-from sublet.protocol.near import instead
+from sublet.protocol.plan import follow_sync
 
 HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")
 SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
@@ -144,7 +143,7 @@ def _drain(client: SyncClient, known: list[WorkerInfo], names: list[str], as_jso
 def _ask(client: SyncClient, known: list[WorkerInfo], name: str) -> dict[str, Any]:
     names = [worker.name for worker in known]
     if name not in names:
-        near = instead(name, names) or (
+        near = did_you_mean(name, names) or (
             f"; there are: {_some(names)}" if names else ": none is on the register"
         )
         return {"worker": name, "error": "NOT_FOUND", "message": f"no worker {name}{near}"}

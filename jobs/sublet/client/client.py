@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sublet.client.handle import Handle, SyncHandle
 from sublet.connection.routing import sync_transport_for
 from sublet.connection.settings import Settings
-from sublet.connection.transport import Plan, SyncTransport, follow_sync
+from sublet.connection.transport import SyncTransport
 from sublet.errors import JobCancelled, JobFailed, NotFound
 from sublet.model import (
     FINISHED,
@@ -25,6 +25,7 @@ from sublet.model import (
 from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
+from sublet.protocol.plan import Plan, follow_sync
 from sublet.protocol.reads import attempt_from
 from sublet.store.results import watch_sync
 from sublet.store.store import Store

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from sublet.connection.transport import Plan
 from sublet.model import Submitted
 from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
+from sublet.protocol.plan import Plan
 from sublet.schedules import operations
 from sublet.schedules.definition import NewSchedule, Schedule, new_schedule
 from sublet.schedules.operations import Synced

@@ -6,9 +6,9 @@ answer. The async transport packs the calls of one turn of the event loop into o
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
@@ -32,12 +32,10 @@ from redis.exceptions import (
 from sublet.connection.pipeline import POOL_EMPTY, Ask, Commands, Lent, Line, SyncLent, SyncLines
 from sublet.connection.settings import Settings, connect, connect_sync
 from sublet.connection.wait_barrier import Together, barriers, sorted_out, tell
-from sublet.errors import Busy, Invalid, JobsError, Unavailable, Unfit
+from sublet.errors import Busy, Invalid, Unavailable, Unfit
 from sublet.protocol.scripts import Call, refusal
 
 T = TypeVar("T")
-Plan = Generator[Call[Any], Any, T]
-"""Yields calls, is sent their answers, returns its own (see `sublet.operations.operations`)."""
 
 PAUSES = (0.05, 0.2)
 """Seconds before a call without an answer is sent again."""
@@ -220,34 +218,6 @@ class SyncTransport:
     def close(self) -> None:
         """Close the connections."""
         self.client.close()
-
-
-async def follow(run: Callable[[Call[Any]], Awaitable[Any]], plan: Plan[T]) -> T:
-    """Carry a plan out, sending each call with `run`."""
-    answer, failure = None, None
-    while True:
-        try:
-            call = plan.throw(failure) if failure else plan.send(answer)
-        except StopIteration as end:
-            return cast(T, end.value)
-        try:
-            answer, failure = await run(call), None
-        except JobsError as error:
-            failure = error
-
-
-def follow_sync(run: Callable[[Call[Any]], Any], plan: Plan[T]) -> T:
-    """Carry a plan out without an event loop."""
-    answer, failure = None, None
-    while True:
-        try:
-            call = plan.throw(failure) if failure else plan.send(answer)
-        except StopIteration as end:
-            return cast(T, end.value)
-        try:
-            answer, failure = run(call), None
-        except JobsError as error:
-            failure = error
 
 
 def refused(error: ResponseError) -> Exception:

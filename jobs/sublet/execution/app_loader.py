@@ -9,8 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from sublet.app import App
-from sublet.errors import Invalid
-from sublet.protocol.near import instead
+from sublet.errors import Invalid, did_you_mean
 
 INSTALLED = {"site-packages", "dist-packages"}
 """Folders of what was installed, though it may be in an environment that lies in this folder."""
@@ -35,7 +34,7 @@ def load_app(place: str) -> App:
         found = getattr(found, part, None)
     if found is None:
         raise Invalid(
-            f"module {name} has no {attribute!r}{_beside(apps) or instead(attribute, vars(module))}"
+            f"module {name} has no {attribute!r}{_beside(apps) or did_you_mean(attribute, vars(module))}"
         )
     if not isinstance(found, App):
         raise Invalid(f"{place} is no App, it is of type {type(found).__name__}{_beside(apps)}")
@@ -64,7 +63,7 @@ def _import(name: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
-            near = instead(name, [path.stem for path in Path(here).glob("*.py")])
+            near = did_you_mean(name, [path.stem for path in Path(here).glob("*.py")])
             raise Invalid(f"there is no module {name} in {here} or on Python's path{near}") from error
         raise Invalid(_why(name, error)) from error
     except BaseException as error:  # whatever a module does on import, exiting included, is told in a line

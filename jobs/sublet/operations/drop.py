@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sublet.connection.transport import Plan
 from sublet.errors import Invalid, OutOfMemory, Unfit
 from sublet.protocol import keys, reads, server_info, verbs
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 PAGE = 1000

@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from sublet.connection.transport import Plan
 from sublet.errors import Changed, Invalid, OutOfMemory
 from sublet.model import Reaped
 from sublet.protocol import reads, server_info, verbs
+from sublet.protocol.plan import Plan
 from sublet.submission import partitions
 from sublet.submission.admission import Admission
 

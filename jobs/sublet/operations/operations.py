@@ -7,12 +7,12 @@ what to do when a job moved on between looking and acting.
 import re
 from collections.abc import Callable
 
-from sublet.connection.transport import Plan
 from sublet.errors import Changed, Invalid
 from sublet.model import Job, Page, Queue, Reaped, State, Stats, WorkerInfo
 from sublet.operations import maintenance
 from sublet.operations import workers as roster
 from sublet.protocol import keys, reads, verbs
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.submit import Intake
 

@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sublet.connection.transport import Plan
 from sublet.errors import Changed, Invalid, NotFound
 from sublet.operations import statistics
 from sublet.operations.pool import Pool, check, pool_from, sum_from
 from sublet.protocol import keys, reads
 from sublet.protocol.keys import is_name, partition_of_queue
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
 from sublet.scaling.invokers import check_target
 

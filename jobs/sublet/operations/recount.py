@@ -8,9 +8,9 @@ events, so it is followed during the walk, too. What has been written stays righ
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sublet.connection.transport import Plan
 from sublet.errors import Changed
 from sublet.protocol import keys, reads, verbs
+from sublet.protocol.plan import Plan
 from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 

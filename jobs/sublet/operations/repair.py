@@ -9,11 +9,11 @@ milliseconds and the ids of one batch of `FOUND` tell.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sublet.connection.transport import Plan
 from sublet.errors import Invalid, Unfit
 from sublet.operations.inconsistencies import odd
 from sublet.operations.recount import members
 from sublet.protocol import keys, reads, verbs
+from sublet.protocol.plan import Plan
 from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sublet.connection.transport import Plan
 from sublet.errors import Invalid, NotFound
 from sublet.model import WorkerInfo
 from sublet.protocol import keys, verbs
+from sublet.protocol.plan import Plan
 from sublet.protocol.reads import DIGITS, LAST, json_of, number, pairs, shown, together
 from sublet.protocol.scripts import Call
 

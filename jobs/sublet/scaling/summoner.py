@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sublet.connection.transport import Plan
 from sublet.errors import JobsError, NoNamespace, NotFound, Unavailable, Unfit
 from sublet.operations import pools
 from sublet.operations.pool import Pool, pool_from
+from sublet.protocol.plan import Plan
 from sublet.scaling.invokers import Invocation, InvocationFailed, Invoker
 from sublet.store.store import Store
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sublet.connection.transport import Plan
 from sublet.errors import OutOfMemory
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
 from sublet.schedules.recurrence import Recurrence, firing
 from sublet.submission.admission import FIRING_BYTES, Admission

@@ -12,8 +12,8 @@ counting, and so does one that is put after a removal.
 
 from collections.abc import Sequence
 
-from sublet.connection.transport import Plan
 from sublet.errors import Changed, Invalid, NotFound
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.schedules.definition import NewSchedule, Stored, stored
 from sublet.schedules.firing import ARRIVES, schedule, unschedule

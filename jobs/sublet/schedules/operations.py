@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sublet.connection.transport import Plan
 from sublet.errors import Changed, Invalid, NoNamespace, NotFound, Unfit
 from sublet.model import Submission, Submitted
 from sublet.operations.operations import LOOKS, Operations
 from sublet.protocol import server_info
+from sublet.protocol.plan import Plan
 from sublet.protocol.reads import SPOILED
 from sublet.protocol.scripts import Call
 from sublet.schedules.definition import (

@@ -11,11 +11,11 @@ from typing import Any
 from sublet.connection.blocking import Ears
 from sublet.connection.routing import Routes
 from sublet.connection.settings import Settings
-from sublet.connection.transport import follow
 from sublet.errors import JobsError, NoNamespace
 from sublet.model import Claimed, Ending, Lease, Release
 from sublet.operations.operations import Operations
 from sublet.protocol import verbs
+from sublet.protocol.plan import follow
 from sublet.protocol.scripts import Call
 from sublet.store.outage_log import Outage
 from sublet.store.wakeups import Markers

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sublet.connection.routing import Routes, transport_for
 from sublet.connection.settings import Settings
-from sublet.connection.transport import Plan, follow
 from sublet.errors import JobsError, NoNamespace
 from sublet.model import (
     Beat,
@@ -26,6 +25,7 @@ from sublet.model import (
 from sublet.operations import workers as roster
 from sublet.operations.operations import Operations
 from sublet.protocol import verbs
+from sublet.protocol.plan import Plan, follow
 from sublet.protocol.scripts import Call
 from sublet.store.claim import Asked, Claims
 from sublet.store.events import Tail

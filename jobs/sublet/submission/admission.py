@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sublet.connection.transport import Plan
 from sublet.errors import Forbidden, OutOfMemory, Refused, Unfit
 from sublet.model import Submission
 from sublet.protocol import keys, server_info
+from sublet.protocol.plan import Plan
 from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 from sublet.protocol.server_info import Memory

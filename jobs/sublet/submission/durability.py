@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sublet.connection.settings import Settings
-from sublet.connection.transport import Plan, refused
+from sublet.connection.transport import refused
 from sublet.errors import Forbidden, Invalid, NotDurable, Unavailable, Unconfirmed, Unfit
 from sublet.model import Submission, Submitted
 from sublet.options import check_durability
 from sublet.protocol import server_info, verbs
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 Waits = tuple[tuple[Any, ...], ...]

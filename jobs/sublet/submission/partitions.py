@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from sublet.connection.transport import Plan
 from sublet.errors import Unfit
 from sublet.protocol import reads
+from sublet.protocol.plan import Plan
 
 
 def check(bases: Sequence[str], number: int) -> None:

@@ -9,12 +9,12 @@ from typing import cast
 
 from sublet.connection.settings import Settings
 from sublet.connection.topology import place
-from sublet.connection.transport import Plan
 from sublet.connection.url import Many
 from sublet.errors import Invalid, JobsError, NoNamespace, NotDurable, OutOfMemory, Unavailable, Unfit
 from sublet.model import Submission, Submitted
 from sublet.options import PAYLOAD_MAX
 from sublet.protocol import keys, verbs
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import refusal
 from sublet.submission import durability, partitions
 from sublet.submission.admission import Admission, look, stored, weigh

@@ -6,12 +6,12 @@ from contextlib import suppress
 from typing import Any
 
 from sublet.client.client import SyncClient
-from sublet.connection.transport import follow_sync
 from sublet.errors import NotFound
 from sublet.model import Job
 from sublet.operations.recount import recount
 from sublet.operations.repair import audit
 from sublet.protocol import reads
+from sublet.protocol.plan import follow_sync
 from sublet.protocol.scripts import Call
 
 CALL = 50

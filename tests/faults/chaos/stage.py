@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
-from sublet.connection.transport import follow_sync
 from sublet.errors import Unavailable
 from sublet.model import FINISHED
 from sublet.operations.drop import drop
+from sublet.protocol.plan import follow_sync
 from tests.faults.chaos.clock import Offset
 from tests.faults.chaos.crew import Crew, Hand
 from tests.faults.chaos.holds import Hold

@@ -11,9 +11,8 @@ from sublet.cli.output import document, note, table
 from sublet.cli.parser import program
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
-from sublet.errors import Invalid
+from sublet.errors import Invalid, did_you_mean
 from sublet.protocol import server_info
-from sublet.protocol.near import instead
 from tests.faults.chaos.report import document_of, show, verdict_of
 from tests.faults.chaos.run import Run
 from tests.faults.chaos.scenario import Scenario, scenarios
@@ -65,7 +64,7 @@ def _chosen(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> li
     """The scenarios of these names, or all that can be run there. Raises Invalid for one that is none, or cannot."""
     for name in names:
         if name not in known:
-            meant = instead(name, known)
+            meant = did_you_mean(name, known)
             raise Invalid(f"there is no scenario {name}{meant or ';'} {program()} chaos --list shows all")
         if url and known[name].own_server:
             raise Invalid(f"not against a server of yours: {name} takes one that the suite starts and kills")
