@@ -16,7 +16,7 @@ def main() -> int:
         ensure(())
     if os.getpid() == 1:
         _hear_of_the_end()
-    from sublet.cli.dispatch import run
+    from sublet.cli.main import run
 
     return run(sys.argv[1:])
 

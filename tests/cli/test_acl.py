@@ -20,8 +20,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from redis.exceptions import NoPermissionError
 
-from sublet.cli.acl import VERBS, commands, rights
-from sublet.cli.doctor import _gather
+from sublet.cli.operations.acl import VERBS, commands, rights
+from sublet.cli.operations.doctor import _gather
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport

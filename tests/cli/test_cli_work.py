@@ -12,8 +12,8 @@ import time
 import pytest
 import redis
 
-from sublet.cli.events import Events
-from sublet.cli.loops import YOUNG
+from sublet.cli.workers.event_loop import YOUNG
+from sublet.cli.workers.worker_events import Events
 from sublet.model import Lease
 from tests.cli.test_cli import on_a_terminal
 
@@ -412,7 +412,7 @@ def test_events_without_a_job_stand_in_line():
 
 async def test_lines_for_programs_are_json_whatever_the_words_and_tell_their_own_moments(monkeypatch):
     moments = iter([1_763_690_000.0011, 1_763_690_000.0012, 1_763_690_000.0023])
-    monkeypatch.setattr("sublet.cli.events.time.time", lambda: next(moments))
+    monkeypatch.setattr("sublet.cli.workers.worker_events.time.time", lambda: next(moments))
     stream = io.StringIO()
     heard = Events(stream, as_json=True, quiet=False)
     lease = Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", "")

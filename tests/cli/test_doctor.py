@@ -8,11 +8,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import redis
 
-from sublet.cli.checks import CHECKS, OF_NODE, eviction, first_fixed, persistence, server, trust
-from sublet.cli.doctor import diagnose
-from sublet.cli.findings import Facts, Node
-from sublet.cli.inside import structures
-from sublet.cli.repair import MENDED
+from sublet.cli.operations.doctor import diagnose
+from sublet.cli.operations.findings import Facts, Node
+from sublet.cli.operations.namespace_checks import structures
+from sublet.cli.operations.repair import MENDED
+from sublet.cli.operations.server_checks import (
+    CHECKS,
+    OF_NODE,
+    eviction,
+    first_fixed,
+    persistence,
+    server,
+    trust,
+)
 from sublet.connection.settings import Settings
 from sublet.operations.pool import Pool, Sum
 from sublet.operations.repair import Audit, Fault

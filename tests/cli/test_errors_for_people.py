@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from sublet.cli import dispatch
+from sublet.cli import main
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Invalid
@@ -380,18 +380,18 @@ def test_ctrl_c_before_the_answer_says_which_job_may_be_there(monkeypatch, capsy
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sublet.client.client.SyncClient.submit_all", stop)
-    assert dispatch.run(["submit", "add"]) == 130
+    assert main.run(["submit", "add"]) == 130
     words = f"if in doubt whether the job was stored: the same with --id {sent[0].id} is safe"
     assert capsys.readouterr().err == f"sublet: interrupted; {words}\n"
 
 
 def test_even_a_bug_of_ours_is_one_line_and_debug_shows_the_rest(monkeypatch, capsys):
-    monkeypatch.setattr("sublet.cli.dev.version", lambda args: 1 // 0)
-    assert dispatch.run(["version"]) == 70
+    monkeypatch.setattr("sublet.cli.develop.project.version", lambda args: 1 // 0)
+    assert main.run(["version"]) == 70
     line = capsys.readouterr().err
     assert re.fullmatch(
         r"sublet: a bug of ours, ZeroDivisionError at \S+:\d+: .*; please report it, with what --debug shows\n",
         line,
     )
-    dispatch.run(["version", "--debug"])
+    main.run(["version", "--debug"])
     assert "Traceback" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sublet.cli import dispatch
+from sublet.cli import main
 from sublet.cli.commands import COMMANDS
 from sublet.errors import Invalid
 from tests.support.paths import ROOT
@@ -16,17 +16,17 @@ PAGES = [[], ["--help"], *([name, "--help"] for name in COMMANDS)]
 
 @pytest.mark.parametrize("words", PAGES, ids=lambda words: " ".join(words) or "alone")
 def test_each_page_fits_a_screen(words, capsys):
-    assert dispatch.run(words) == 0
+    assert main.run(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
 
 
 def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
-    dispatch.run(["help"])
+    main.run(["help"])
     page = capsys.readouterr().out
     assert all(name in page for name in COMMANDS)
-    dispatch.run(["help", "submit"])
+    main.run(["help", "submit"])
     page = capsys.readouterr().out
     flags = "wait key window delay at queue priority max-attempts timeout retention durability id app redis-url namespace json"
     assert all(f"--{flag} " in page for flag in flags.split())
@@ -34,7 +34,7 @@ def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
 
 @pytest.mark.parametrize("name", ["schedules", "pools", "scale", "tick", "work", "dev", "init"])
 def test_each_option_begins_a_word_of_its_page(name, capsys):
-    dispatch.run([name, "--help"])
+    main.run([name, "--help"])
     page = capsys.readouterr().out
     flags = {flag for action in COMMANDS[name].parser()._actions for flag in action.option_strings}
     assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", page)]
@@ -48,13 +48,13 @@ def test_each_option_begins_a_word_of_its_page(name, capsys):
     ],
 )
 def test_a_page_says_what_one_must_know(name, words, capsys):
-    dispatch.run([name, "--help"])
+    main.run([name, "--help"])
     page = capsys.readouterr().out
     assert all(word in page for word in words)
 
 
 def test_alone_it_names_three_next_steps(capsys):
-    dispatch.run([])
+    main.run([])
     steps = [
         line.split()[1]
         for line in capsys.readouterr().out.replace("sublet", "sublet").splitlines()
@@ -74,7 +74,7 @@ def test_help_needs_nothing_but_python(words):
 
 def test_short_commands_do_not_pay_for_what_they_do_not_use():
     """Start-up is most of what `submit` and `tick` take: a fifth of a second, if they leave these alone."""
-    program = "import sys, sublet.cli.submit, sublet.cli.tick, sublet.cli.look; print(*sys.modules)"
+    program = "import sys, sublet.cli.jobs.submit, sublet.cli.schedules.tick, sublet.cli.jobs.query; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30
     ).stdout.split()
@@ -88,7 +88,7 @@ def test_options_may_stand_anywhere():
         ["submit", "--json", "--wait", "t", "{}", "--namespace=n"],
         ["--json", "submit", "t", "--wait", "30s", "{}", "--namespace", "n"],
     ):
-        name, rest = dispatch.split(words)
+        name, rest = main.split(words)
         args = COMMANDS[name].parser().read(rest)
         assert (args.task, args.payload, args.wait, args.json, args.namespace) == ("t", "{}", 30.0, True, "n")
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from sublet.cli.reach import reach
+from sublet.cli.operations.node_checks import reach
 from sublet.client.client import Client, SyncClient
 from sublet.connection.blocking import Ear
 from sublet.connection.routing import Routes, SyncRoutes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sublet.cli.conformance import conformance
+from sublet.cli.develop.conformance import conformance
 from sublet.connection.settings import Settings
 from sublet.devtools.conformance import stage
 from sublet.devtools.conformance.resp import ErrorReply, read_command, read_reply

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("rich")
 
-from sublet.cli import dev
+from sublet.cli.develop import project
 from sublet.devtools.bootstrap import missing
 from sublet.devtools.demo import corpus, tally
 from sublet.devtools.demo.cast import Ledger
@@ -245,8 +245,8 @@ def test_elsewhere_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch, way: s
 
 
 def test_an_installed_package_that_lacks_what_the_demo_takes_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(dev, "missing", lambda needed: missing(needed, path=[]))
+    monkeypatch.setattr(project, "missing", lambda needed: missing(needed, path=[]))
     with pytest.raises(Invalid, match=r"the demo takes rich>=13 .*: pip install 'sublet\[demo\]'"):
-        dev.demo(None)
+        project.demo(None)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(dev.NEEDED) <= {*extras["demo"], *extras["http"]}
+    assert set(project.NEEDED) <= {*extras["demo"], *extras["http"]}

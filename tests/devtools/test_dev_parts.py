@@ -17,8 +17,8 @@ from typing import Any, cast
 import pytest
 
 from sublet import App, Context
-from sublet.cli import platform
-from sublet.cli.events import as_json
+from sublet.cli.develop import dev
+from sublet.cli.workers.worker_events import as_json
 from sublet.devtools.bootstrap import missing
 from sublet.devtools.platform import checking, keeping, reload, sources
 from sublet.devtools.platform.checking import check
@@ -140,8 +140,8 @@ def test_a_check_says_which_schedules_there_are(
     @app.task
     async def beat() -> None: ...
 
-    monkeypatch.setattr(platform, "load_app", lambda place: app)
-    assert platform.dev(argparse.Namespace(app="tasks:app", check=True, json=False)) == 0
+    monkeypatch.setattr(dev, "load_app", lambda place: app)
+    assert dev.dev(argparse.Namespace(app="tasks:app", check=True, json=False)) == 0
     assert capsys.readouterr().out == "tasks:app: tasks beat · queues default · schedules beat\n"
 
 
@@ -158,7 +158,7 @@ def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = stream()
     monkeypatch.setattr(sys, "stdout", out)
-    lines = platform.Lines(as_json=False)
+    lines = dev.Lines(as_json=False)
     lines(Said("server", "died", "it \x1b[31mdied", {"pid": 3}))
     lines(Said("job", "started", "for programs alone", {}))
     lines(Said("dev", "try", "curl -s http://127.0.0.1", {}))
@@ -170,7 +170,7 @@ def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
 def test_programs_get_one_document_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
-    platform.Lines(as_json=True)(Said("job", "started", "started  add", {"id": "0-1"}))
+    dev.Lines(as_json=True)(Said("job", "started", "started  add", {"id": "0-1"}))
     said = json.loads(out.getvalue())
     assert (said["who"], said["event"], said["id"], said["at"][-1]) == ("job", "started", "0-1", "Z")
 
@@ -318,5 +318,5 @@ async def test_without_watchfiles_it_says_that_reload_is_off(monkeypatch: pytest
 
 def test_an_installed_package_that_lacks_what_it_takes_says_what_to_install() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(platform.NEEDED) <= set(extras["http"])
+    assert set(dev.NEEDED) <= set(extras["http"])
     assert set(sources.NEEDED) <= set(extras["dev"])

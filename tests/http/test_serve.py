@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from sublet.cli import serve as command
+from sublet.cli.workers import serve as command
 from sublet.connection.settings import Settings
 from sublet.devtools.bootstrap import missing
 from sublet.devtools.embedded_server import EmbeddedServer

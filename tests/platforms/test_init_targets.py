@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sublet.cli import dispatch, init
+from sublet.cli import main
 from sublet.cli.commands import COMMANDS
+from sublet.cli.develop import init
 from sublet.errors import JobsError
 from tests.support.pages import blocks, check, command_on_path, run, steps
 from tests.support.paths import ROOT
@@ -37,7 +38,7 @@ def ask(capsys):
     """Call `sublet init …`: the exit code, and what it printed."""
 
     def call(*words):
-        code = dispatch.run(["init", *words])
+        code = main.run(["init", *words])
         said = capsys.readouterr()
         return code, said.out, said.err
 

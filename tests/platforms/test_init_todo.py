@@ -9,7 +9,8 @@ import zipfile
 
 import pytest
 
-from sublet.cli import dispatch, todo
+from sublet.cli import main
+from sublet.cli.develop import init_steps
 from tests.support.paths import ROOT
 
 TARGETS = sorted(readme.parent.name for readme in (ROOT / "deploy").glob("*/README.md"))
@@ -38,7 +39,7 @@ def steps_of(capsys):
     """What `sublet init …` says is to be done first, and what is to be typed."""
 
     def call(*words):
-        assert dispatch.run(["init", *words, "--json"]) == 0
+        assert main.run(["init", *words, "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         return said["first"], said["next"]
 
@@ -84,7 +85,7 @@ def test_what_is_typed_is_typed_in_the_project(to, first, steps_of, project):
 
 def test_a_command_of_several_lines_stays_so():
     readme = "# x\n\n```sh\ntrue\nsublet \\\n  work\n```\n\n```yaml\na: b\n```\n\n```console\n$ ls\n```\n"
-    assert todo.commands(readme) == ["true", "sublet \\\n  work", "ls"]
+    assert init_steps.commands(readme) == ["true", "sublet \\\n  work", "ls"]
 
 
 def test_until_there_is_a_release_the_requirements_name_a_wheel(steps_of, project):
@@ -167,4 +168,4 @@ def test_folders_without_python_hide_nothing(steps_of, project):
     (project / "functions").mkdir()
     (project / "functions" / "main.js").write_text("")
     assert not [line for line in steps_of("compose")[0] if line.startswith("rename ")]
-    assert not todo.hidden(ROOT, "tasks"), "the checkout's own"
+    assert not init_steps.hidden(ROOT, "tasks"), "the checkout's own"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
-from sublet.cli import dispatch
+from sublet.cli import main
 from sublet.client.client import Client, SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
@@ -305,7 +305,7 @@ def test_a_command_refuses_it_on_one_line(words, place, raw, base, monkeypatch, 
     for bad in HOSTILE:
         if (words, bad) in ODD_BUT_FIT or ("--key" in words and keys.is_key(bad)):
             continue
-        code = dispatch.run([word.replace("BAD", bad) for word in words.split()])
+        code = main.run([word.replace("BAD", bad) for word in words.split()])
         printed = capsys.readouterr()
         assert code in (1, 2), (bad, printed)
         assert printed.out == "", bad

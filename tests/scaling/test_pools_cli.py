@@ -8,7 +8,7 @@ import sys
 import pytest
 import redis
 
-from sublet.cli import dispatch
+from sublet.cli import main
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.model import Card
@@ -98,7 +98,7 @@ def test_a_narrow_terminal_shows_queues_and_what_waits(shell, monkeypatch, capsy
     for name, value in (("COLUMNS", "80"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert dispatch.run(["pools"]) == 0
+    assert main.run(["pools"]) == 0
     heads, images, many = capsys.readouterr().out.splitlines()
     assert heads.split()[:2] == ["POOL", "QUEUES"]
     assert ("READY" in heads, "TARGET" in heads, max(map(len, (heads, images, many))) <= 80) == (

@@ -9,7 +9,7 @@ import sys
 import pytest
 import redis
 
-from sublet.cli.dispatch import run
+from sublet.cli.main import run
 from sublet.protocol import keys
 
 pytest_plugins = ["tests.support.shell", "tests.support.served"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sublet.cli.checks import HOLES, first_fixed
+from sublet.cli.operations.server_checks import HOLES, first_fixed
 
 LUA, BLOCKED, TLS = HOLES
 

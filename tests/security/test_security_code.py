@@ -32,8 +32,8 @@ BY_NAME = {
     "sublet": ["importlib.import_module"],
     "sublet.execution.child_main": ["importlib.import_module"],
     "sublet.execution.app_loader": ["importlib.import_module"],
-    "sublet.cli.dispatch": ["importlib.import_module"],
-    "sublet.cli.loops": ["importlib.import_module"],
+    "sublet.cli.main": ["importlib.import_module"],
+    "sublet.cli.workers.event_loop": ["importlib.import_module"],
 }
 """Who imports by a name: our own public names, the app that a person names, the modules of the commands, and uvloop."""
 REACHES = {

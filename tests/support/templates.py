@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from sublet.cli import dispatch
+from sublet.cli import main
 from sublet.cli.commands import COMMANDS
 from sublet_functions.api.routes import ROUTES
 from tests.support.pages import blocks
@@ -171,7 +171,7 @@ def _listed(value):
 
 def parse(words):
     """Read a command line as the program would, and run nothing. Raises Invalid, or KeyError for a command that is none."""
-    name, rest = dispatch.split(words)
+    name, rest = main.split(words)
     if not COMMANDS[name].passes and "--help" not in rest:
         COMMANDS[name].parser().read(rest)
 

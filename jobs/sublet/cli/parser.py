@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from sublet.cli.values import is_duration
+from sublet.cli.argument_types import is_duration
 from sublet.errors import Invalid, did_you_mean
 
 SHARED = "everywhere:   --redis-url URL   --namespace NAME   --json   --debug"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sublet.cli import values
+from sublet.cli import argument_types as values
 from sublet.cli.parser import Parser
 
 SLOTS = values.up_to(

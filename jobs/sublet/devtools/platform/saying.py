@@ -1,4 +1,4 @@
-"""What the platform says: who, what happened, and words. How that looks is the command's affair (`sublet.cli.platform`)."""
+"""What the platform says: who, what happened, and words. How that looks is the command's affair (`sublet.cli.develop.dev`)."""
 
 import asyncio
 import contextlib

@@ -6,11 +6,11 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sublet.cli.jobs.submit import checked_options, text_of
 from sublet.cli.output import Cell, document, note, table, write
 from sublet.cli.parser import program, read_more
+from sublet.cli.schedules.schedule_view import row, tell
 from sublet.cli.session import client_of, clock, look, settings_for, settings_of
-from sublet.cli.submit import checked_options, text_of
-from sublet.cli.times import row, tell
 from sublet.client.client import SyncClient
 from sublet.errors import Invalid, NotFound, Refused, did_you_mean
 from sublet.options import Options

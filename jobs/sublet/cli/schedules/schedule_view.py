@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from sublet.cli.jobs.job_view import moment
 from sublet.cli.output import Cell, clean, compact, duration, fit, paint, write
-from sublet.cli.story import moment
 from sublet.schedules.definition import Schedule
 
 COLOURS = {"active": "green", "held": "yellow", "paused": "yellow", "ended": "dim", "broken": "red"}

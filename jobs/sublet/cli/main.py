@@ -19,7 +19,7 @@ import traceback
 from typing import Any
 
 from sublet.cli.commands import COMMANDS, Command
-from sublet.cli.help import first_steps, overview
+from sublet.cli.overview import first_steps, overview
 from sublet.cli.parser import VALUED, program, read_more
 from sublet.devtools.bootstrap import ensure
 from sublet.errors import (
@@ -107,7 +107,7 @@ def _run(argv: list[str]) -> int:
         return 0
     args = argparse.Namespace(rest=rest) if command.passes else parser.read(rest)
     ensure(command.groups)
-    module, _, function = command.handler.partition(".")
+    module, _, function = command.handler.rpartition(".")
     handler = getattr(importlib.import_module(f"sublet.cli.{module}"), function)
     gc.freeze()  # what was imported stays: the collector need not look at it again, not even at exit
     gc.enable()

@@ -2,7 +2,7 @@
 
 from contextlib import closing, suppress
 
-from sublet.cli.findings import Finding
+from sublet.cli.operations.findings import Finding
 from sublet.client.client import SyncClient
 from sublet.connection.routing import SyncRoutes
 from sublet.connection.settings import Settings

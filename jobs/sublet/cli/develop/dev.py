@@ -10,11 +10,11 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from sublet.cli.events import log_to_stderr, rfc3339
-from sublet.cli.loops import loop_factory
 from sublet.cli.output import clean, document, paint, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, settings_of
+from sublet.cli.workers.event_loop import loop_factory
+from sublet.cli.workers.worker_events import log_to_stderr, rfc3339
 from sublet.devtools.bootstrap import missing
 from sublet.devtools.platform.saying import Said
 from sublet.errors import Invalid

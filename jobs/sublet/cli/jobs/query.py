@@ -6,10 +6,10 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
+from sublet.cli.jobs.job_view import tell
 from sublet.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, clock, look, settings_of
-from sublet.cli.story import tell
 from sublet.client.client import SyncClient
 from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, Queue, State, Stats, WorkerInfo

@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import NamedTuple
 
-from sublet.cli import todo
+from sublet.cli.develop import init_steps
 from sublet.cli.output import clean, document, table, write
 from sublet.cli.parser import program, read_more
 from sublet.errors import Invalid, JobsError, did_you_mean
@@ -23,7 +23,7 @@ from sublet.source_tree import data_folder
 
 APP = "tasks:app"
 README = "README.md"
-OWN = (todo.REQUIREMENTS, "Dockerfile", ".dockerignore")
+OWN = (init_steps.REQUIREMENTS, "Dockerfile", ".dockerignore")
 """What a template brings for a project that has none; one that is there is the user's."""
 TOLD = re.compile(r"(?!#|FROM |COPY |WORKDIR |RUN python )\S")
 """The lines of those that a user is told of: not how an image begins."""
@@ -73,20 +73,20 @@ def init(args: Namespace) -> int:
     folder = _project("." if args.to is None else args.to)
     plan = _plan(template, folder, app, module)
     _write(folder, plan.new)
-    words, builds = todo.wheel(folder, _text(template / todo.REQUIREMENTS))
-    steps = todo.commands(_text(template / README))
+    words, builds = init_steps.wheel(folder, _text(template / init_steps.REQUIREMENTS))
+    steps = init_steps.commands(_text(template / README))
     if not any(file.text == TASKS for file in plan.new) and not _is_same(
         folder / _file_of(folder, module), TASKS
     ):
-        job = todo.job_of(app or APP, folder)
-        steps = [todo.with_job(step, job) for step in steps]
+        job = init_steps.job_of(app or APP, folder)
+        steps = [init_steps.with_job(step, job) for step in steps]
     here = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
     _tell(
         args.json,
         args.target,
         folder,
         plan,
-        [*plan.lacking, *todo.hidden(folder, module), *words],
+        [*plan.lacking, *init_steps.hidden(folder, module), *words],
         [*here, *builds, *steps],
     )
     return 0
@@ -231,7 +231,7 @@ def _not_said(path: Path, text: str) -> list[str]:
     except OSError as error:
         raise JobsError(f"nothing was written: {path} cannot be read: {error.strerror}") from None
     lines = [line for line in text.splitlines() if TOLD.match(line)]
-    if path.name == todo.REQUIREMENTS:
+    if path.name == init_steps.REQUIREMENTS:
         missing = [line for line in lines if not any(_covers(mine, line) for mine in there)]
         return [f"add to {path}: {'  '.join(missing)}"] if missing else []
     missing = [line for line in lines if line not in there]

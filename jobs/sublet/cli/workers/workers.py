@@ -5,11 +5,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from sublet.cli.events import short
-from sublet.cli.look import as_json
+from sublet.cli.jobs.query import as_json
 from sublet.cli.output import Cell, document, duration, is_narrow, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, clock, look, settings_of
+from sublet.cli.workers.worker_events import short
 from sublet.client.client import SyncClient
 from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.model import WorkerInfo

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
-from sublet.cli.findings import Facts, Finding, unknown
+from sublet.cli.operations.findings import Facts, Finding, unknown
+from sublet.cli.operations.repair import MENDED, kinds
 from sublet.cli.output import clean, duration
 from sublet.cli.parser import program
-from sublet.cli.repair import MENDED, kinds
 from sublet.operations.pool import Pool
 from sublet.operations.repair import ALONE, Fault
 from sublet.protocol.scripts import source

@@ -5,8 +5,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from sublet.cli.findings import Facts, Finding, unknown
-from sublet.cli.inside import foreign, kept, layout, pools, scripts, structures, upkeep, workers
+from sublet.cli.operations.findings import Facts, Finding, unknown
+from sublet.cli.operations.namespace_checks import (
+    foreign,
+    kept,
+    layout,
+    pools,
+    scripts,
+    structures,
+    upkeep,
+    workers,
+)
 from sublet.cli.output import duration
 from sublet.cli.parser import program
 

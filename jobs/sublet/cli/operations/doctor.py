@@ -6,12 +6,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sublet.cli.checks import CHECKS, OF_NODE
-from sublet.cli.findings import Facts, Finding, Node
-from sublet.cli.look import total
+from sublet.cli.jobs.query import total
+from sublet.cli.operations.findings import Facts, Finding, Node
+from sublet.cli.operations.node_checks import reach
+from sublet.cli.operations.server_checks import CHECKS, OF_NODE
 from sublet.cli.output import document, paint, write
 from sublet.cli.parser import program
-from sublet.cli.reach import reach
 from sublet.cli.session import client_of, look, settings_of
 from sublet.client.client import SyncClient
 from sublet.connection.routing import SyncRoutes
@@ -38,7 +38,7 @@ OVERDUE = 5.0
 def doctor(args: Namespace) -> int:
     """Check the server, line by line. 1 if anything is bad; raises Unavailable when a server does not answer."""
     if args.repair:
-        from sublet.cli.repair import mend
+        from sublet.cli.operations.repair import mend
 
         return mend(args)
     with client_of(settings_of(args)) as client:

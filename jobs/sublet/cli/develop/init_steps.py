@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sublet.cli.dev import own_version
+from sublet.cli.develop.project import own_version
 from sublet.errors import JobsError
 from sublet.source_tree import CHECKOUT, is_checkout
 

@@ -10,9 +10,9 @@ from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 
 from sublet.app import App
-from sublet.cli.events import Events, log_to_stderr
-from sublet.cli.loops import calm_collector, loop_factory
 from sublet.cli.session import client_of, look, settings_for
+from sublet.cli.workers.event_loop import calm_collector, loop_factory
+from sublet.cli.workers.worker_events import Events, log_to_stderr
 from sublet.devtools.bootstrap import ensure
 from sublet.errors import Forbidden, Invalid, Refused, did_you_mean
 from sublet.execution.app_loader import load_app, target_of

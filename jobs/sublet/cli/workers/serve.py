@@ -8,10 +8,10 @@ from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from sublet.cli.events import log_to_stderr
-from sublet.cli.loops import calm_collector, loop_factory
 from sublet.cli.output import document, write
 from sublet.cli.session import client_of, settings_for, settings_of
+from sublet.cli.workers.event_loop import calm_collector, loop_factory
+from sublet.cli.workers.worker_events import log_to_stderr
 from sublet.devtools.bootstrap import missing
 from sublet.errors import Invalid
 from sublet.execution.app_loader import load_app
@@ -42,7 +42,7 @@ def serve(args: Namespace) -> int:
     port = _port() if args.port is None else args.port
     log_to_stderr(args.json)
     logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
-    from sublet.cli.work import leave_what_runs_on
+    from sublet.cli.workers.work import leave_what_runs_on
     from sublet_functions.handlers.work import Workshop
     from sublet_functions.serve import serve as run  # it needs what may be lacking
 

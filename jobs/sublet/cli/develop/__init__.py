@@ -1,0 +1,1 @@
+"""Commands for development: dev, init, conformance, demo, test, simulate, chaos, version."""
