@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from sublet import App, Client, Context, Invalid, NotFound, Options, Recurrence, SyncClient
-from sublet.cli.workers.workers import work as work_command
+from sublet.cli.workers import work as work_command
 from sublet.connection.settings import Settings
 from sublet.errors import OutOfMemory
 from sublet.protocol import keys
