@@ -4,7 +4,7 @@
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       its name
 -- ARGV  life         a word of its own choice, another one each time it starts
--- ARGV  place        the exclusive place it holds, "" for none
+-- ARGV  worker_id    its exclusive identity, "" for none: a worker that enlists with it takes over from the previous holder
 -- ARGV  about        what it says of itself, at most 4 KiB; read here for "queues": ["a", "b"] alone, the queues that it serves
 -- ARGV  pool         the pool whose work it does, "" for none, or none any more
 -- ARGV  summons      what it was summoned by (see summon), "" if it came by itself
@@ -13,10 +13,10 @@
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
 
 local FORGOTTEN, SILENT, ABOUT_MAX = 86400000, 12000, 4096 -- ms after which a silent worker is struck off, or is no crew; bytes
-local worker, life, place_held, about, pool, summons = unpack(ARGV, 1, 6)
+local worker, life, worker_id, about, pool, summons = unpack(ARGV, 1, 6)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-local named = is_name(worker) and is_name(life) and (place_held == '' or is_name(place_held))
+local named = is_name(worker) and is_name(life) and (worker_id == '' or is_name(worker_id))
   and (pool == '' or is_name(pool)) and (summons == '' or pool ~= '' and is_name(summons))
 if not named or #about > ABOUT_MAX then
   return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -, about is at most ' .. ABOUT_MAX .. ' bytes')
@@ -42,7 +42,7 @@ local needed = serves and (summons == '' or member or short)
 begin()
 call('HSETNX', card, 'enlisted_at', stamp)  -- who may not enlist is denied this, before anything has changed
 if before ~= life then call('DEL', card) end
-call('HSET', card, 'life', life, 'place', place_held, 'about', about)
+call('HSET', card, 'life', life, 'worker_id', worker_id, 'about', about)
 call('HSETNX', card, 'enlisted_at', stamp)  -- again: it may have gone with the earlier life
 call('ZADD', key('workers'), now, worker)
 local silent = call('ZRANGE', key('workers'), '-inf', now - FORGOTTEN, 'BYSCORE', 'LIMIT', 0, 10)

@@ -258,9 +258,9 @@ class Desk:
         return answer
 
     async def enlist(
-        self, worker: str = "w", life: str = "1", *, place: str = "", about: bytes = b"{}"
+        self, worker: str = "w", life: str = "1", *, worker_id: str = "", about: bytes = b"{}"
     ) -> str:
-        return await self.run(verbs.enlist(self.base, Card(worker, life, place, about)))
+        return await self.run(verbs.enlist(self.base, Card(worker, life, worker_id, about)))
 
     async def drain(self, worker: str = "w", life: str = "1") -> str:
         return await self.run(verbs.drain(self.base, worker, life))

@@ -38,7 +38,7 @@ async def work(
     seconds: float | None = None,
     max_jobs: int | None = None,
     name: str | None = None,
-    place: str | None = None,
+    worker_id: str | None = None,
     pool: str = "",
     summons: str = "",
     linger: float = 0.0,
@@ -50,7 +50,7 @@ async def work(
 
     `seconds` is the time that the platform has left for this invocation: the worker is gone by then, takes no job that could
     not be finished in time (a task needs its `timeout`, if that is shorter), and gives back what is not finished. The other
-    options are those of `Worker`; `place` is SUBLET_SLOT unless given.
+    options are those of `Worker`; `worker_id` is SUBLET_WORKER_ID unless given.
 
     A worker of a `pool` that drains goes when it has had nothing to do for `linger` seconds and the pool can spare it. One that
     ends otherwise has others summoned for what it leaves behind, by `invokers` (those that the environment allows, unless given).
@@ -66,7 +66,7 @@ async def work(
         async with _answering(app, source) as there:
             worker = Worker(
                 app, there, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
-                commands=commands, name=name, place=os.environ.get("SUBLET_SLOT", "") if place is None else place, pool=pool,
+                commands=commands, name=name, worker_id=os.environ.get("SUBLET_WORKER_ID", "") if worker_id is None else worker_id, pool=pool,
                 summons=summons, report=report,
             )  # fmt: skip
             (obey or _obey_signals)(worker)

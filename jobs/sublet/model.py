@@ -144,8 +144,8 @@ class Card(NamedTuple):
     worker: str
     life: str
     """A word of its own choice, another one each time it starts."""
-    place: str
-    """The exclusive place that it holds (`SUBLET_SLOT`); empty for none."""
+    worker_id: str
+    """Its exclusive identity (`SUBLET_WORKER_ID`); empty if it has none."""
     about: bytes
     """JSON: host, pid, platform, slots, what it has done (see `sublet.worker.host_identity`)."""
     pool: str = ""
@@ -271,7 +271,7 @@ class WorkerInfo(_Frozen):
 
     name: str
     life: str
-    place: str = ""
+    worker_id: str = ""
     enlisted_at: datetime
     seen_at: datetime
     draining: bool = False

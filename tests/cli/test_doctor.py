@@ -355,8 +355,8 @@ def test_there_is_nothing_to_repair_in_a_namespace_that_is_not_there(own, shell)
 def test_what_is_mended_and_is_no_job_is_not_said_in_the_words_of_jobs(own, shell):
     shell.ok("submit", "add")
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
-    own.hset(keys.worker(base, "w"), mapping={"life": "x", "enlisted_at": 1, "place": "", "about": "{}"})
-    own.hset(keys.worker(base, "half"), mapping={"life": "x", "place": ""})
+    own.hset(keys.worker(base, "w"), mapping={"life": "x", "enlisted_at": 1, "worker_id": "", "about": "{}"})
+    own.hset(keys.worker(base, "half"), mapping={"life": "x", "worker_id": ""})
     own.zadd(keys.workers(base), {"gone": 1})
     said = shell.json("doctor", "--repair")
     found = {each["kind"]: (each["found"].split(" ", 2)[:2], each["examples"]) for each in said["mended"]}

@@ -223,8 +223,8 @@ def test_a_worker_needs_to_be_told_where_the_tasks_are(shell):
     assert shell.no(2, "work") == "MODULE:APP is missing: say where the tasks are, or set SUBLET_APP"
     assert shell.no(2, "work", "tasks:app", "--queues", "a/b,c").startswith("name 'a/b': use")
     assert (
-        shell.no(2, "work", "tasks:app", SUBLET_SLOT="a b")
-        == "SUBLET_SLOT 'a b': use 1 to 128 of A-Z a-z 0-9 _ . : -"
+        shell.no(2, "work", "tasks:app", SUBLET_WORKER_ID="a b")
+        == "SUBLET_WORKER_ID 'a b': use 1 to 128 of A-Z a-z 0-9 _ . : -"
     )
 
 

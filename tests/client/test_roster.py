@@ -39,14 +39,20 @@ async def hold(store, worker, n, queue="q"):
 
 
 async def test_workers_are_shown_with_what_they_hold_the_latest_first(store, desk):
-    await store.enlist(Card("one", "1", "slot-0", b'{"host": "h", "pid": 7, "slots": 2}'))
+    await store.enlist(Card("one", "1", "pod-0", b'{"host": "h", "pid": 7, "slots": 2}'))
     await store.enlist(card("two"))
     held = await hold(store, "one", 2)
     desk.elapse(60)
     await store.enlist(card("two", completed=3))
     await desk.drain("one")
     two, one = await store.follow(store.operations.workers())
-    assert (one.name, one.life, one.place, one.draining, two.draining) == ("one", "1", "slot-0", True, False)
+    assert (one.name, one.life, one.worker_id, one.draining, two.draining) == (
+        "one",
+        "1",
+        "pod-0",
+        True,
+        False,
+    )
     assert (one.about, two.about) == ({"host": "h", "pid": 7, "slots": 2}, {"completed": 3})
     assert (one.leases, sorted(one.jobs)) == (2, sorted(lease.id for lease in held))
     assert (two.leases, two.jobs) == (0, ())

@@ -267,7 +267,7 @@ async def test_a_worker_comes_is_seen_is_asked_to_go_and_leaves(source, store):
     card = Card("w1", "life", "pod-0", json.dumps({"host": "h", "pid": 7, "queues": ["q"]}).encode())
     assert await source.enlist(card) is False
     (seen,) = await source.workers()
-    assert (seen.name, seen.life, seen.place, seen.draining) == ("w1", "life", "pod-0", False)
+    assert (seen.name, seen.life, seen.worker_id, seen.draining) == ("w1", "life", "pod-0", False)
     assert {"host": "h", "pid": 7, "queues": ["q"]}.items() <= seen.about.items()
     await store.follow(store.operations.drain("w1"))
     assert await source.enlist(card) is True

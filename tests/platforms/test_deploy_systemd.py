@@ -302,7 +302,7 @@ def test_the_page_on_systemd_is_true(machine):
         check(step, *answer)
     *_, (_, (workers, _)) = shown
     assert len(INSTANCES) == 2
-    assert {one["place"] for one in json.loads(workers)["workers"]} == {
+    assert {one["worker_id"] for one in json.loads(workers)["workers"]} == {
         f"{os.uname().nodename}:{i}" for i in INSTANCES
     }
     assert {path.name for path in (one.root / "etc/systemd/system").iterdir()} == {

@@ -62,8 +62,8 @@ SAMPLES = {
         {"id": "ID", "token": "TOKEN", "checkpoint": b"CHECKPOINT", "log": b"LOG"},
     ),
     "enlist": (
-        verbs.enlist("B", Card("WORKER", "LIFE", "PLACE", b"ABOUT", "POOL", "SUMMONS")),
-        {"worker": "WORKER", "life": "LIFE", "place": "PLACE", "about": b"ABOUT", "pool": "POOL", "summons": "SUMMONS"},
+        verbs.enlist("B", Card("WORKER", "LIFE", "WORKER_ID", b"ABOUT", "POOL", "SUMMONS")),
+        {"worker": "WORKER", "life": "LIFE", "worker_id": "WORKER_ID", "about": b"ABOUT", "pool": "POOL", "summons": "SUMMONS"},
     ),
     "drain": (verbs.drain("B", "WORKER", "LIFE"), {"worker": "WORKER", "life": "LIFE"}),
     "reconcile": (

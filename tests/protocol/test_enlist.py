@@ -10,9 +10,9 @@ DAY = 86_400
 
 
 async def test_a_worker_that_enlists_is_on_the_register(desk):
-    assert await desk.enlist("w", "life-1", place="slot-3", about=b'{"pid": 7}') == "work"
+    assert await desk.enlist("w", "life-1", worker_id="pod-3", about=b'{"pid": 7}') == "work"
     card = desk.card("w")
-    assert (card["life"], card["place"], card["about"]) == ("life-1", "slot-3", '{"pid": 7}')
+    assert (card["life"], card["worker_id"], card["about"]) == ("life-1", "pod-3", '{"pid": 7}')
     assert abs(int(card["enlisted_at"]) - desk.now()) < 5000
     assert desk.enlisted() == ["w"]
     assert desk.score("workers", "w") == int(card["enlisted_at"])
@@ -24,7 +24,7 @@ async def test_a_sign_of_life_is_seen_and_says_what_is_new(desk):
     desk.elapse(60)
     since = desk.card("w")["enlisted_at"]
     assert await desk.enlist("w", about=b'{"completed": 5}') == "work"
-    assert desk.card("w") == {"life": "1", "place": "", "about": '{"completed": 5}', "enlisted_at": since}
+    assert desk.card("w") == {"life": "1", "worker_id": "", "about": '{"completed": 5}', "enlisted_at": since}
     assert desk.enlisted() == ["later", "w"]
     assert desk.now() - desk.score("workers", "later") >= 60_000
 
@@ -32,10 +32,10 @@ async def test_a_sign_of_life_is_seen_and_says_what_is_new(desk):
 async def test_a_sign_of_life_makes_half_a_card_whole(desk):
     """What a call left that was denied in the middle: the same life again says since when."""
     await desk.enlist("w")
-    desk.raw.hdel(keys.worker(desk.base, "w"), "enlisted_at", "place")
+    desk.raw.hdel(keys.worker(desk.base, "w"), "enlisted_at", "worker_id")
     await desk.enlist("w")
     assert abs(int(desk.card("w")["enlisted_at"]) - desk.now()) < 5000
-    assert set(desk.card("w")) == {"life", "place", "about", "enlisted_at"}
+    assert set(desk.card("w")) == {"life", "worker_id", "about", "enlisted_at"}
 
 
 async def test_a_worker_that_was_asked_to_go_hears_it_with_every_sign_of_life(desk):
@@ -45,12 +45,12 @@ async def test_a_worker_that_was_asked_to_go_hears_it_with_every_sign_of_life(de
 
 
 async def test_a_new_life_under_an_old_name_begins_anew(desk):
-    await desk.enlist("w", "1", place="p")
+    await desk.enlist("w", "1", worker_id="p")
     await desk.drain("w", "1")
     desk.elapse(60)
     assert await desk.enlist("w", "2") == "work"
     card = desk.card("w")
-    assert (card["life"], card["place"], "drain" in card) == ("2", "", False)
+    assert (card["life"], card["worker_id"], "drain" in card) == ("2", "", False)
     assert abs(int(card["enlisted_at"]) - desk.now()) < 5000
 
 
@@ -90,8 +90,8 @@ async def test_a_call_strikes_off_ten_at_most(desk):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"worker": ""}, {"worker": "a b"}, {"worker": "x" * 129}, {"life": ""}, {"life": "ü"}, {"place": "a/b"},
-        {"place": "x" * 129}, {"about": b"x" * 4097},
+        {"worker": ""}, {"worker": "a b"}, {"worker": "x" * 129}, {"life": ""}, {"life": "ü"}, {"worker_id": "a/b"},
+        {"worker_id": "x" * 129}, {"about": b"x" * 4097},
     ],
 )  # fmt: skip
 async def test_what_is_not_as_it_must_be_is_refused_and_leaves_no_trace(desk, wrong):

@@ -45,7 +45,7 @@ NAMED = {
     "claim_id",
     "worker",
     "life",
-    "place",
+    "worker_id",
     "pool",
     "summons",
     "by",

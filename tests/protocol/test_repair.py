@@ -163,7 +163,7 @@ async def test_what_an_enlist_left_that_stopped_half_way_is_removed(desk):
     for name in ("w", "v"):
         await desk.enlist(name)
     for name in ("w", "half"):
-        desk.raw.hset(keys.worker(desk.base, name), mapping={"life": "x", "place": "", "about": "{}"})
+        desk.raw.hset(keys.worker(desk.base, name), mapping={"life": "x", "worker_id": "", "about": "{}"})
     desk.raw.hdel(keys.worker(desk.base, "v"), "enlisted_at")
     desk.raw.zadd(keys.workers(desk.base), {"v": desk.now()})
     assert await put_right(desk, ("worker", "w"), ("worker", "half"), ("worker", "v")) == [

@@ -84,7 +84,7 @@ async def scene(desk):
         "resume": verbs.resume(desk.base, "q", 0),
         "configure": verbs.configure(desk.base, "q", 0, "jobs=5"),
         "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
-        "enlist": verbs.enlist(desk.base, Card("w", "2", "place", b"{}", "p", "s" * 22 + ".9")),
+        "enlist": verbs.enlist(desk.base, Card("w", "2", "worker_id", b"{}", "p", "s" * 22 + ".9")),
         "drain": verbs.drain(desk.base, "w", "1"),
         "reconcile": verbs.reconcile(desk.base, "w", "1", [(lease.id, lease.attempt) for lease in held]),
         "strike": verbs.reconcile(desk.base, "w", "1", []),

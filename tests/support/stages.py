@@ -214,7 +214,7 @@ async def note(desk: Any) -> Stage:
 
 async def enlist(desk: Any) -> Stage:
     await desk.enlist("w", "an-earlier-life")
-    card = Card("w", "life", "place", b'{"pid":1}')
+    card = Card("w", "life", "worker_id", b'{"pid":1}')
     return Stage(verbs.enlist(desk.base, card), None, lambda _: desk.drain("w", "life"), "drain")
 
 

@@ -33,18 +33,20 @@ class Source:
         return self.drains
 
     async def leave(self, card):
-        if card.place == "away":
+        if card.worker_id == "away":
             raise Unavailable("no answer")
         self.left.append(card.worker)
 
 
-def worker(name, about, place=""):
+def worker(name, about, worker_id=""):
     now = datetime.now(UTC)
-    return WorkerInfo(name=name, life=f"life-{name}", place=place, enlisted_at=now, seen_at=now, about=about)
+    return WorkerInfo(
+        name=name, life=f"life-{name}", worker_id=worker_id, enlisted_at=now, seen_at=now, about=about
+    )
 
 
-def register(source, name="me", place=""):
-    return Register(source, name, place, lambda: {"slots": 3})
+def register(source, name="me", worker_id=""):
+    return Register(source, name, worker_id, lambda: {"slots": 3})
 
 
 async def test_only_what_is_certainly_gone_is_taken_over():
@@ -56,9 +58,9 @@ async def test_only_what_is_certainly_gone_is_taken_over():
     assert source.gone == {"dead": "life-dead"}
 
 
-async def test_who_held_an_exclusive_place_before_is_gone_whatever_it_does():
+async def test_the_former_holder_of_a_worker_id_is_gone_whatever_it_does():
     source = Source(worker("before", ME, "pod-0"), worker("beside", ME, "pod-1"))
-    assert await register(source, place="pod-0").enlist() == 1
+    assert await register(source, worker_id="pod-0").enlist() == 1
     assert source.gone == {"before": "life-before"}
 
 
@@ -84,7 +86,7 @@ async def test_a_card_says_who_this_is_and_another_life_each_time():
         await register(source).enlist()
     first, second = source.cards
     assert json.loads(first.about) == {**ME, "slots": 3}
-    assert (first.worker, first.place) == ("me", "")
+    assert (first.worker, first.worker_id) == ("me", "")
     assert first.life != second.life
 
 
@@ -101,7 +103,7 @@ async def test_being_seen_tells_whether_to_go_and_leaving_is_told(caplog):
 
 async def test_a_source_that_is_away_is_no_reason_to_stay(caplog):
     caplog.set_level(logging.WARNING)
-    await register(Source(), place="away").leave()
+    await register(Source(), worker_id="away").leave()
     assert "cannot leave the register: no answer" in caplog.text
 
 
@@ -116,7 +118,7 @@ async def test_a_worker_whose_place_was_taken_finishes_and_goes(caplog):
     """…also when it was struck off the register for it, and whoever came last holds the place."""
     caplog.set_level(logging.WARNING)
     source = Source()
-    here = register(source, place="pod-0")
+    here = register(source, worker_id="pod-0")
     await here.enlist()
     me = worker("me", ME, "pod-0").model_copy(update={"life": source.cards[0].life})
     source.known = [me, worker("beside", ME, "pod-1")]
@@ -133,16 +135,16 @@ async def test_a_worker_whose_place_was_taken_finishes_and_goes(caplog):
     assert await here.seen()
     source.known = [worker("after", ME, "pod-0")]
     assert await here.seen()
-    assert "another worker has taken this one's place: finishing" in caplog.text
+    assert "another worker has taken this one's identity: finishing" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("mine", "other", "goes"), [("a", "b", False), (None, "b", False), ("a", "a", True), ("a", None, True)]
 )
-async def test_a_place_is_not_taken_by_naming_it_with_another_token(mine, other, goes):
+async def test_a_worker_id_is_not_taken_by_another_token(mine, other, goes):
     """Over HTTP any worker may say what it likes; one without the API could write into Redis whatever it wants."""
     source = Source()
-    here = register(source, place="pod-0")
+    here = register(source, worker_id="pod-0")
     await here.enlist()
     me = worker("me", ME | ({"principal": mine} if mine else {}), "pod-0").model_copy(
         update={"life": source.cards[0].life}
@@ -156,7 +158,7 @@ async def test_a_place_is_not_taken_by_naming_it_with_another_token(mine, other,
 async def test_who_is_not_on_the_list_is_succeeded_only_by_one_who_may(other, goes):
     """It has the 1,000 that were heard of last, and none after a flush: another's token can see to that, or enlist first."""
     source = Source()
-    here = register(source, place="pod-0")
+    here = register(source, worker_id="pod-0")
     enlisting = asyncio.create_task(here.enlist())
     while not source.cards:
         await asyncio.sleep(0)

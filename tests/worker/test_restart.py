@@ -58,14 +58,14 @@ def test_a_worker_that_died_by_itself_is_a_predecessor_too(stage):
     stage.hire(*FLAGS).until("completed", id=job_id)
 
 
-def test_an_exclusive_place_is_taken_over_even_from_a_frozen_holder(stage):
+def test_a_worker_id_is_taken_over_even_from_a_frozen_holder(stage):
     """As a pod of a StatefulSet that comes up elsewhere while the node of the old one does not answer."""
-    place = {"SUBLET_SLOT": "a"}
-    first = stage.hire("--slots", "2", "--lease", "6s", env=place)
+    identity = {"SUBLET_WORKER_ID": "a"}
+    first = stage.hire("--slots", "2", "--lease", "6s", env=identity)
     (job_id,) = stage.submit(tasks.rests)
     stage.until_noted("began")
     first.send(signal.SIGSTOP)
-    second = stage.hire(*FLAGS, env=place)
+    second = stage.hire(*FLAGS, env=identity)
     second.until("completed", id=job_id)
     first.send(signal.SIGCONT)
     first.until("lost", id=job_id)
@@ -73,11 +73,11 @@ def test_an_exclusive_place_is_taken_over_even_from_a_frozen_holder(stage):
 
 
 def test_a_worker_at_another_place_takes_nothing(stage):
-    first = stage.hire(*FLAGS, env={"SUBLET_SLOT": "a"})
+    first = stage.hire(*FLAGS, env={"SUBLET_WORKER_ID": "a"})
     (job_id,) = stage.submit(tasks.rests, stage.go)
     stage.until_noted("began")
     first.send(signal.SIGSTOP)
-    second = stage.hire(*FLAGS, env={"SUBLET_SLOT": "b"})
+    second = stage.hire(*FLAGS, env={"SUBLET_WORKER_ID": "b"})
     second.until("completed", id=stage.submit(tasks.quick)[0])
     stage.say_go()
     first.send(signal.SIGCONT)

@@ -223,7 +223,7 @@ class Workshop:
             pool=wish.pool,
             summons=wish.summons,
             seconds=seconds,
-            place="",
+            worker_id="",
             report=shift.hear,
             obey=shift.hold,
         )

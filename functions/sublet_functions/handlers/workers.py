@@ -30,7 +30,7 @@ async def enlist(call: Call[Card, Nothing]) -> Reply:
     await _own(call, call.words["name"], said.life)  # nobody takes a name that came with another token
     about = written({**said.about, "principal": call.who.name}, ABOUT_MAX, "body", "about")
     drain = await call.store.enlist(
-        model.Card(call.words["name"], said.life, said.place, about, said.pool, said.summons)
+        model.Card(call.words["name"], said.life, said.worker_id, about, said.pool, said.summons)
     )
     return json_reply({"drain": drain})
 

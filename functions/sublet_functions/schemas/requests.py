@@ -271,8 +271,9 @@ class Card(Called):
     """What a worker says of itself."""
 
     life: Name = Field(description="A word of its own choice, another one each time it starts.")
-    place: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")] = Field(
-        "", description="The exclusive place that it holds."
+    worker_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")] = Field(
+        "",
+        description="Exclusive identity of the worker (`SUBLET_WORKER_ID`): the next worker with it takes over its leases.",
     )
     about: dict[str, Any] = Field({}, description="Host, pid, platform, what it has done …; at most 4 KiB.")
 

@@ -142,7 +142,7 @@ def work(parser: Parser) -> None:
     option("--stall", "5m", "exit 1 after so long with jobs and none finished", type=values.some_seconds,
            default=None)  # fmt: skip
     option("--commands", "", "also run `command`: any program that a submitter names", default=False)
-    option("--name", "NAME", "its name (host, pid, chance); SUBLET_SLOT: its one place", default=None)
+    option("--name", "NAME", "its name (host, pid, chance); SUBLET_WORKER_ID: exclusive", default=None)
     option("--pool", "NAME", "the pool it is of; --summons ID: what it was called by", default="")
     option("--summons", "ID", "", default="")
     option("--quiet", "", "no line per event, only the summary", default=False)

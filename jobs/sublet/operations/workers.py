@@ -130,7 +130,7 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
     return WorkerInfo(
         name=name,
         life=fields["life"].decode(),
-        place=fields.get("place", b"").decode(errors="replace"),
+        worker_id=fields.get("worker_id", b"").decode(errors="replace"),
         enlisted_at=datetime.fromtimestamp(int(fields["enlisted_at"]) / 1000, UTC),
         seen_at=seen_at,
         draining="drain" in fields,

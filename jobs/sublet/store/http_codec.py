@@ -240,7 +240,7 @@ def card(card: Card) -> dict[str, Any]:
     if len(card.about) > ABOUT_MAX:
         about.pop("queues", None)
     of_pool = {name: said for name, said in (("pool", card.pool), ("summons", card.summons)) if said}
-    return {"life": card.life, "place": card.place, "about": about, **of_pool}
+    return {"life": card.life, "worker_id": card.worker_id, "about": about, **of_pool}
 
 
 # watch

@@ -35,7 +35,7 @@ class Register:
         self,
         source: JobSource,
         worker: str,
-        place: str,
+        worker_id: str,
         says: Callable[[], dict[str, Any]],
         named: bool = True,
         pool: str = "",
@@ -47,9 +47,9 @@ class Register:
         self.unwanted = False
         """Was it told at once to go? Nobody waits for its summons any more, or its pool is gone or has other queues."""
         self._me = host.identity()
-        self._exclusive = bool(place) or named
+        self._exclusive = bool(worker_id) or named
         """Could there be another in its place, or (where somebody has given it) of its name?"""
-        self._worker, self._place, self._life = worker, place, secrets.token_hex(8)
+        self._worker, self._worker_id, self._life = worker, worker_id, secrets.token_hex(8)
         self._mine: WorkerInfo | None = None
         """What the register said of it when it was last seen there."""
 
@@ -58,7 +58,7 @@ class Register:
         said = json.dumps(about).encode()
         if len(said) > ABOUT_MAX:  # the names of many queues, no doubt
             said = json.dumps({word: value for word, value in about.items() if word != "queues"}).encode()
-        return Card(self._worker, self._life, self._place, said, self._pool, self._summons)
+        return Card(self._worker, self._life, self._worker_id, said, self._pool, self._summons)
 
     async def enlist(self) -> int:
         """Come: give back what predecessors held that are gone, before anything is claimed. How many leases that were.
@@ -66,7 +66,7 @@ class Register:
         Predecessors are workers of this machine whose process is gone, and whoever held this exclusive place before. A live
         sibling is never touched. Raises Invalid when a worker of the same name is alive here.
         """
-        known = await self._source.workers() if self._me["boot"] or self._place else []
+        known = await self._source.workers() if self._me["boot"] or self._worker_id else []
         for other in known:
             if (
                 other.name == self._worker
@@ -79,11 +79,11 @@ class Register:
         gone = {
             other.name: other.life
             for other in known
-            if host.is_gone(other.about, self._me) or (self._place and other.place == self._place)
+            if host.is_gone(other.about, self._me) or (self._worker_id and other.worker_id == self._worker_id)
         }
         given_back = await self._source.reconcile(gone) if gone else 0
         self.unwanted = await self._source.enlist(self._card())
-        if self._place:
+        if self._worker_id:
             self._look(await self._source.workers())
         return given_back
 
@@ -92,7 +92,8 @@ class Register:
         try:
             if self._exclusive and await self._is_succeeded():
                 log.warning(
-                    "another worker has taken this one's %s: finishing", "place" if self._place else "name"
+                    "another worker has taken this one's %s: finishing",
+                    "identity" if self._worker_id else "name",
                 )
                 return True
             async with self._turn:
@@ -121,7 +122,7 @@ class Register:
         rivals = [
             other
             for other in known
-            if other.name == self._worker or (self._place and other.place == self._place)
+            if other.name == self._worker or (self._worker_id and other.worker_id == self._worker_id)
         ]
         if mine is None:
             return bool(rivals)

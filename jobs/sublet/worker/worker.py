@@ -47,9 +47,9 @@ class Worker:
     """Takes jobs from a source and runs them, `slots` at a time, until it is stopped, dry, or out of time.
 
     Every job takes a slot; a plain function also takes one of `processes` children, each of them under `limits`. No job is
-    claimed that has no room. With `stall`, a worker that has work and finishes none for so many seconds gives up. `place` names
-    an exclusive place: who held it before is taken for gone. A worker of a `pool` counts as one that it has, if it serves all
-    the pool's queues; if it was summoned, it says so by its `summons`. A worker may be killed at any line: what it held comes
+    claimed that has no room. With `stall`, a worker that has work and finishes none for so many seconds gives up. `worker_id` is
+    its exclusive identity: it takes over the leases of the previous holder. A worker of a `pool` counts as one that it has, if it
+    serves all the pool's queues; if it was summoned, it says so by its `summons`. A worker may be killed at any line: what it held comes
     back when the leases end, or when its successor on the same machine starts.
     """
 
@@ -67,7 +67,7 @@ class Worker:
         limits: Limits = NO_LIMITS,
         commands: bool = False,
         name: str | None = None,
-        place: str = "",
+        worker_id: str = "",
         pool: str = "",
         summons: str = "",
         report: Report = lambda event, lease, words: None,
@@ -90,7 +90,7 @@ class Worker:
         self._grace_ends, self._draining = 0.0, False
         self._progressed_at = time.monotonic()
         self._outage, self._budget = Outage(), Budget(None, grace, {})
-        self._register = Register(source, self.name, place, self._about, name is not None, pool, summons)
+        self._register = Register(source, self.name, worker_id, self._about, name is not None, pool, summons)
         self._stay = Stay(0.0, self._may_go, bool(pool))
         self._pulse = Pulse(source, self._attempts, lease, self._seen, self._outage)
         self._settling = Settling(source, self._settled, self._outage)

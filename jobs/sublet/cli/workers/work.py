@@ -38,10 +38,10 @@ def work(args: Namespace) -> int:
     """Run a worker until it is stopped, its queues are dry, or its time is up; then say what it did. 1 if it had stalled."""
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
-    place = os.environ.get("SUBLET_SLOT", "")
+    worker_id = os.environ.get("SUBLET_WORKER_ID", "")
     _check_names("name", *(args.queues or []), *filter(None, (args.name, args.pool, args.summons)))
     _check_pool(args)
-    _check_names("SUBLET_SLOT", *([place] if place else []))
+    _check_names("SUBLET_WORKER_ID", *([worker_id] if worker_id else []))
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
             os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
@@ -74,7 +74,7 @@ def work(args: Namespace) -> int:
             _run(
                 args,
                 app,
-                place,
+                worker_id,
                 events,
                 [words for words in (taskless, poolless, unknown) if words],
                 bool(poolless),
@@ -90,7 +90,7 @@ def work(args: Namespace) -> int:
 async def _run(
     args: Namespace,
     app: App,
-    place: str,
+    worker_id: str,
     events: Events,
     warnings: list[str],
     poolless: bool,
@@ -119,7 +119,7 @@ async def _run(
             seconds=args.seconds,
             max_jobs=args.max_jobs,
             name=args.name,
-            place=place,
+            worker_id=worker_id,
             pool=args.pool,
             summons=args.summons,
             linger=args.linger,

@@ -86,7 +86,7 @@ class Crew:
         with contextlib.suppress(JobsError):
             for worker in await self._store.workers():
                 if worker.about.get("pid") in own and host_identity.is_here(worker.about, self._me):
-                    await self._store.leave(Card(worker.name, worker.life, worker.place, b""))
+                    await self._store.leave(Card(worker.name, worker.life, worker.worker_id, b""))
         for pid in own:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
