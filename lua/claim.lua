@@ -1,6 +1,6 @@
 -- claim: do a share of the upkeep, then take up to n jobs from the queues, in their order, each under a new lease.
 --
--- LIBS  lib.lua queue.lua life.lua due.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  claim_id     22 to 64 random characters; the same id again within 10 s gives what is still held, and leaves a mark (see release)
 -- ARGV  worker       the caller's name

@@ -1,6 +1,6 @@
 -- complain: a worker that was summoned could not be invoked. Count it, and keep why; its summons expires in its time.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
 -- ARGV  summons      one of the summonses; the last one again is not counted again

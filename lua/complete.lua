@@ -1,6 +1,6 @@
 -- complete: the work is done; accept the results, keep what is worth keeping, and forget a few old jobs.
 --
--- LIBS  lib.lua queue.lua life.lua forget.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/prune.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token result …   the leases, in threes, at most 64; a result is opaque
 -- REPLY array        one per lease: "completed", "LEASE_LOST" or "NOT_FOUND"

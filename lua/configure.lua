@@ -1,6 +1,6 @@
 -- configure: set a queue's limits, which submit keeps, or those of the whole partition.
 --
--- LIBS  lib.lua queue.lua
+-- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  queue        the queue, or * for the partition
 -- ARGV  revision     what the caller saw: operator's verbs on this queue so far, 0 for a queue that had none

@@ -1,6 +1,6 @@
 -- drain: ask a worker to finish what it runs, take nothing more, and go. It hears of it at its next sign of life.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       its name
 -- ARGV  life         the one that was seen: a worker that was started anew meanwhile is left alone

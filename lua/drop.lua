@@ -1,6 +1,6 @@
 -- drop: have every verb refuse from now on, and delete keys of what refuses: so a partition goes while others still call.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  submitted    what the caller saw: the field of the base, 0 where it is no such number; one that was made anew since has fewer
 -- ARGV  key …        none: set the mark. Or keys to delete, in full, all of this partition, at most 1,000; the base at the last

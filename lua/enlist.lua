@@ -1,6 +1,6 @@
 -- enlist: a worker is here. Put it on the register, keep what it says of itself, and tell it whether it has been asked to go.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       its name
 -- ARGV  life         a word of its own choice, another one each time it starts

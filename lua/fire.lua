@@ -1,6 +1,6 @@
 -- fire: submit the jobs of occurrences that have come, and move each schedule on. Of all who fire the same occurrence, one does.
 --
--- LIBS  lib.lua queue.lua life.lua occurrence.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/occurrence.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  by           the caller's name
 -- ARGV  name revision occurrence occurrences missed next due …   the schedules, in sevens: the first three as pick gave them; the

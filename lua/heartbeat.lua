@@ -1,6 +1,6 @@
 -- heartbeat: the worker is alive; push the leases' ends forward, and say how far the work is.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  lease        ms the worker may stay silent
 -- ARGV  id token progress …   the leases, in threes; progress is opaque, at most 1 KiB, "" for no news

@@ -1,6 +1,6 @@
 -- init: make a namespace's base, once; safe to repeat.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  partitions   how many of them the namespace has: 1, unless all who use it agree on more
 -- REPLY string       the layout that the namespace has

@@ -1,6 +1,6 @@
 -- note: keep what a running task leaves with its job: a checkpoint for the attempts to come, and the last lines of its log.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token checkpoint log …   the leases, in fours, at most 100; checkpoint and log are opaque, at most 64 KiB and 8 KiB,
 --                    "" for no news; both replace what this attempt has noted before

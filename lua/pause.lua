@@ -1,6 +1,6 @@
 -- pause: hand out no more jobs of a queue; those that run go on, and new ones are taken in.
 --
--- LIBS  lib.lua queue.lua
+-- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  queue        the queue; it need not have had a job yet
 -- ARGV  revision     what the caller saw: operator's verbs on this queue so far, 0 for a queue that had none

@@ -1,6 +1,6 @@
 -- pick: take up schedules whose occurrence has come. Each is kept from others for 2 s, so that one caller works out what comes next.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        schedules at most, up to 50
 -- REPLY array        [ms, now; 1 when there may be more and 0 when not; then per schedule: name, revision, occurrence, plan, overlap]

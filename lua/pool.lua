@@ -1,6 +1,6 @@
 -- pool: have workers summoned for some queues; or, without settings, no more.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
 -- ARGV  revision     what the caller saw: how often this pool was put, 0 for one that is not there

@@ -1,6 +1,6 @@
 -- promote: queue a scheduled job now, whatever it was waiting for.
 --
--- LIBS  lib.lua queue.lua life.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  revision     what the caller saw: attempts plus operator's verbs accepted

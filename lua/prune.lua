@@ -1,6 +1,6 @@
 -- prune: forget finished jobs that are past their time, or more than are kept; and queues of which nothing is left, if there are very many.
 --
--- LIBS  lib.lua queue.lua life.lua forget.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/prune.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        jobs at most, up to 200
 -- REPLY array        [jobs forgotten, 1 when there may be more and 0 when not]

@@ -1,6 +1,6 @@
 -- reap: do what time has decided: leases that ended go back, jobs that fell due are queued. Any number may run at once.
 --
--- LIBS  lib.lua queue.lua life.lua due.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        moves at most, up to 100
 -- ARGV  by           the caller's name

@@ -1,6 +1,6 @@
 -- reconcile: a worker is gone for good. End leases that it held, without waiting for their time; or strike it off the register.
 --
--- LIBS  lib.lua queue.lua life.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       the one that is gone; nothing is taken from anybody else
 -- ARGV  life         the one it enlisted with: where the register knows another one by now, nothing is done

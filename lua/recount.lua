@@ -1,6 +1,6 @@
 -- recount: have the backlog of queues say what a client has counted, if nothing has moved since.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  how          "mend", or "look": the same answers, and nothing is written
 -- ARGV  stamp        the id of the last event, when they were counted; "" when there was none

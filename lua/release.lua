@@ -1,6 +1,6 @@
 -- release: give jobs back unfinished (a shutdown, a snooze, the wrong worker); the try is given back too.
 --
--- LIBS  lib.lua queue.lua life.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token delay reason …   the leases, in fours, at most 100; delay in ms, 0 for the old place in the queue; reason is free text,
 --                    but one that begins with "unknown_task" sets its own delay (1 s, doubling to 60 s), and one with "abandoned:"

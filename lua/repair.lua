@@ -1,6 +1,6 @@
 -- repair: look whether all that is stored of something wrongs the same, and mend it: after an eviction, a bad restore, a stranger's DEL.
 --
--- LIBS  lib.lua queue.lua whole.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/integrity.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  how          "mend", or "look": the same answers, and nothing is written
 -- ARGV  seen_in id …  what to look at, in twos, at most 100, each with where it was seen, after the base: job, one of the structures,

@@ -1,6 +1,6 @@
 -- resume: hand out the jobs of a paused queue again.
 --
--- LIBS  lib.lua queue.lua
+-- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  queue        the queue
 -- ARGV  revision     what the caller saw: operator's verbs on this queue so far, 0 for a queue that had none

@@ -1,6 +1,6 @@
 -- schedule: have a job submitted at every occurrence of a plan; or, without a plan, no more.
 --
--- LIBS  lib.lua queue.lua
+-- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  name         the schedule's name, at most 40 characters
 -- ARGV  revision     what the caller saw: how often this schedule was put, 0 for one that is not there; 0+n for one that moves here,

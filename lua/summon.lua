@@ -1,6 +1,6 @@
 -- summon: how many workers is a pool owed? Hand out summonses for them: whoever gets some has to invoke so many workers.
 --
--- LIBS  lib.lua queue.lua
+-- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
 -- ARGV  summons      22 to 64 random characters; the summonses are <summons>.1, <summons>.2 and so on

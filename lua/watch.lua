@@ -1,6 +1,6 @@
 -- watch: ask to be told when jobs end, on the channel base .. ":ended"; subscribe first. Answers where they stand now.
 --
--- LIBS  lib.lua
+-- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id …         the jobs
 -- REPLY array        per job: its state or "NOT_FOUND", its result or "", the last line of its story or ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sys
 import uuid
 from argparse import Namespace
@@ -154,9 +155,9 @@ def test_a_client_without_the_three_tasks_is_told_so_in_one_sentence(settings, d
 def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path):
     monkeypatch.setattr(stage, "PATIENCE", 3.0)
     (tmp_path / "tests").mkdir()
-    (tmp_path / "lua").mkdir()
-    for path in (ROOT / "lua").glob("*.lua"):
-        (tmp_path / "lua" / path.name).write_text(path.read_text() + "-- another version\n")
+    shutil.copytree(ROOT / "lua", tmp_path / "lua")
+    for path in (tmp_path / "lua").glob("*.lua"):
+        path.write_text(path.read_text() + "-- another version\n")
     (tmp_path / "tests" / "careless.py").write_text((ROOT / "tests" / "support" / "careless.py").read_text())
     with pytest.raises(JobsError, match="none of this version's lua/"):
         asyncio.run(examine([sys.executable, str(tmp_path / "tests" / "careless.py")], settings))

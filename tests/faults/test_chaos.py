@@ -365,7 +365,7 @@ GONE = "  if ending.verb == 'fail' then call('DEL', job.hash) call('ZREM', key('
 SEEN = "  local where = look_at(queue)\n"
 BROKEN = {
     "ghosts are let in": (
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "if job.token ~= token then return 'LEASE_LOST' end",
         "",
         "server-frozen,half-open",
@@ -392,7 +392,7 @@ BROKEN = {
         "requests-lost-and-doubled",
         "accepted twice",
     ),
-    "who fails is forgotten": ("lua/life.lua", FAILED, GONE + FAILED, "slow-connections", "lost"),
+    "who fails is forgotten": ("lua/lib/lifecycle.lua", FAILED, GONE + FAILED, "slow-connections", "lost"),
     "nobody looks how many replicas have it": (
         "jobs/sublet/submission/durability.py",
         "    if got < wait[1]:",

@@ -36,7 +36,7 @@ def test_a_defect_that_needs_one_order_is_found_with_the_path_that_leads_there(t
     root = ROOT
     for folder in ("lua", "jobs", "tests/simulation"):
         shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    library = tmp_path / "lua" / "lib.lua"
+    library = tmp_path / "lua" / "lib" / "base.lua"
     right = "if job.token ~= token then return 'LEASE_LOST' end"
     assert right in library.read_text(), "the script has changed: plant the defect elsewhere"
     library.write_text(library.read_text().replace(right, ""))

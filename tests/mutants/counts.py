@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job whose attempt failed counts as running",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "  change(job.rules.queue, 'running', -1)\n",
         "",
         "the number of running jobs only grows",
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the upkeep changed is not written down",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "  sum_up()\n  count('expired', #lost)",
         "  count('expired', #lost)",
         "each lost lease leaves one more job that seems to run",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "fewer jobs than none may run",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "if add(key('backlog'), name .. ' running', by) < 0 then",
         "if add(key('backlog'), name .. ' running', by) and false then",
         "after a deploy the number of running jobs is too small until the queue is empty once",
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "an empty queue keeps its number of running jobs",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "name .. ' jobs', name .. ' bytes', name .. ' running')",
         "name .. ' jobs', name .. ' bytes')",
         "what was once counted wrong stays wrong for ever",
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "jobs that die are not counted by queue",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "  change(queue, state, 1)\n",
         "",
         "nobody sees which queue's jobs go wrong",
@@ -117,7 +117,7 @@ MUTANTS = (
     ),
     Mutant(
         "a delay counts as a wait",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "rules.submitted_at + (rules.delay or 0)",
         "rules.submitted_at",
         "a job for tomorrow makes it seem that workers are missing",
@@ -125,7 +125,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job has waited since before it was submitted",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "rules.at and math.max(rules.at, rules.submitted_at) or",
         "rules.at or",
         "one submit for a moment long ago spoils the sum of all waits",
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "something took less than no time",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "(seen.ms or 0) + math.max(0, took)",
         "(seen.ms or 0) + took",
         "a clock that is set back makes a sum smaller, which no counter may become",
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "a time is counted in the class below",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "took <= 60000 and 60000",
         "took <= 60000 and 15000",
         "what took a minute seems to have taken seconds",
@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "there is no end to what is counted",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "if crowded and call('HEXISTS', counts, name .. ' wait ms') == 0 then name = '*' end",
         "",
         "a queue for each customer fills the memory with numbers",
@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "no queue has numbers of its own when there are very many",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "if crowded and call('HEXISTS', counts, name .. ' wait ms') == 0 then",
         "if crowded then",
         "all graphs stop at the moment when one queue too many was used",
@@ -181,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         "no script looks at the counts before it writes",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "crowded = call('HLEN', key('counts')) >= COUNTS",
         "crowded = false",
         "a foreign key in their place stops a claim or a result halfway",
@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a claim itself puts off is nobody's appointment",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "(sizes.scheduled > 0 or first_due) and",
         "sizes.scheduled > 0 and",
         "a job that lost its lease twice is up to 2 s late",
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "a digest may have any length",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "'^' .. hex .. '%x*$'",
         "'^%x+$'",
         "two requests under one key are taken for the same",

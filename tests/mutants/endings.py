@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "an ending sent again is refused",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "return string.match(job.ended or '', '^' .. verb .. ' (.+)$') or 'LEASE_LOST'",
         "return 'LEASE_LOST'",
         "a worker whose reply was lost believes that its work was thrown away",
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         "an ending gets the answer of another verb",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "'^' .. verb .. ' (.+)$'",
         "'^%S+ (.+)$'",
         "a completion that comes after a failure is taken for accepted",
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that is gone is taken for one that another has",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "if not job.state then return 'NOT_FOUND' end",
         "",
         "nobody can tell a flushed server from a lost lease",
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "a completion on a missing hash makes a husk",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "if not job.state then return 'NOT_FOUND' end",
         "if not job.state then call('HSET', key('job:' .. job.id), 'state', 'completed') return 'completed' end",
         "after data was lost, hashes that are no jobs fill Redis, and their ids cannot be submitted again",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead jobs are forgotten at once",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "return now + math.max(KEEP_DEAD, job.rules.retention)",
         "return now",
         "what went wrong cannot be looked at, nor revived",
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cancel is lost by release and by reap",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if job.cancel_requested_at then return conclude(job, ending, 'cancelled', kept_until(job)) end",
         "",
         "a job that was called off runs again",
@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cancel outlives the attempt it was for",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "'rank', 'progress', 'cancel_requested_at')",
         "'rank', 'progress')",
         "a job that was revived is cancelled by its first failure",
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "a released job goes to the end of its queue",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "return conclude(job, ending, 'queued', job.rank or",
         "return conclude(job, ending, 'queued', nil or",
         "the oldest jobs are the ones that a deploy sets back most",
@@ -149,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         "one try more than allowed",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if tonumber(job.tries_left) <= 0 then",
         "if tonumber(job.tries_left) < 0 then",
         "a job that may run once runs twice",
@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "a backoff has no jitter",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "delay / 2 + delay / 2 * dice / 65536",
         "delay",
         "five thousand jobs that failed together come back together",
@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "a backoff has no cap",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "math.min(tonumber(cap), 1e14, first * factor ^ (n - 1)), 0",
         "first * factor ^ (n - 1), 0",
         "the tenth try of a job comes after a day, the hundredth never",
@@ -181,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         "an attempt that is over stays in running",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "  call('ZREM', key('running'), job.id)\n  change(",
         "  change(",
         "a job is in two structures: the upkeep takes it for lost while it waits",
@@ -189,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "an end says nothing to those who wait",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if job.watched then call('PUBLISH', key('ended'), job.id) end",
         "",
         "each waiter hears of a result a second late",

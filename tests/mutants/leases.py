@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "of two tokens only the fences are compared",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "if job.token ~= token then",
         "if string.match(job.token or '', '^%d+') ~= string.match(token, '^%d+') then",
         "the random part proves nothing: a counter that was rolled back lets a zombie in",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence is a counter and knows no time",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])",
         "(tonumber(call('HGET', base, 'fence') or 0) or 0) + 1",
         "after writes were lost, a late writer bears a higher number than the one who came after",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence is the clock and may go back with it",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "math.max((tonumber(call('HGET', base, 'fence') or 0) or 0) + 1, time[1] * 1000000 + time[2])",
         "time[1] * 1000000 + time[2]",
         "after the clock was set back, a new lease bears a lower number than an old one",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence is rounded to 14 digits",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "return string.format('%.0f', fence)",
         "return tostring(fence)",
         "leases of the same tenth of a second bear the same number, and it is no whole one",
@@ -205,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease ends when the client says",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)",
         "lease",
         "one worker with a wrong clock loses its jobs at once, or keeps them for days",
@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease may be without end",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "text and #text <= 14 and string.find(text, '^%d+$') and tonumber(text)",
         "tonumber(text)",
         "a dead worker keeps its job for ever",
@@ -261,7 +261,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease is as somebody spoiled it",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "attempt = numeral(v[4], runs and '1')",
         "attempt = v[4]",
         "one job that somebody spoiled stops the upkeep, and with it every queue of the partition",
@@ -269,7 +269,7 @@ MUTANTS = (
     ),
     Mutant(
         "a header is as somebody spoiled it",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "if string.find(value, PLAIN[name] or '^%d+$') or value == 'none' and name == 'timeout' then job[name] = value end",
         "job[name] = value",
         "a backoff that is none stops the upkeep, and with it every queue of the partition",
@@ -285,7 +285,7 @@ MUTANTS = (
     ),
     Mutant(
         "the alarm is stolen",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "if moment >= now + cap or (at and moment >= tonumber(at) and owner ~= worker) then",
         "if moment >= now + cap then",
         "every idle worker wakes for every job that falls due",
@@ -293,7 +293,7 @@ MUTANTS = (
     ),
     Mutant(
         "the alarm never expires",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "worker, 'PX', wait + 50)",
         "worker)",
         "when the one who had it died, what falls due is late for all",

@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "finished jobs are forgotten too early",
-        "lua/forget.lua",
+        "lua/lib/prune.lua",
         "local old = overdue(state, limit - gone)",
         "local old = call('ZRANGE', key(state), 0, limit - gone - 1)",
         "each completion deletes two results that somebody waits for",
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         "forgetting leaves the job's hash behind",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "for _, id in ipairs(ids) do call('DEL', key('job:', id)) end",
         "",
         "memory is full of jobs that no structure names",
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "finished jobs are kept whatever their number",
-        "lua/forget.lua",
+        "lua/lib/prune.lua",
         "drop(state, surplus(state, 0, limit - gone), true)",
         "0",
         "a busy day fills the memory before the first result may be forgotten",
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "jobs that go wrong make no room",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if WENT_WRONG[state] then make_room(state) end",
         "",
         "a storm of failing jobs fills the server, where nobody ticks",
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "jobs that are forgotten early are not counted",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if early and state ~= 'completed' then count('forgotten', #ids) end",
         "",
         "work that could have been revived is gone, and nobody sees it",
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "queues are kept for ever",
-        "lua/forget.lua",
+        "lua/lib/prune.lua",
         "if call('HLEN', known) <= KEEP_QUEUES then return 0 end",
         "if true then return 0 end",
         "a queue for each tenant fills the memory with names",
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "queues with settings are forgotten",
-        "lua/forget.lua",
+        "lua/lib/prune.lua",
         "page[2][i + 1] == '' and ",
         "",
         "a paused queue runs again, and a limit is gone",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was counted of a forgotten queue is gone",
-        "lua/forget.lua",
+        "lua/lib/prune.lua",
         "for word, n in pairs(sums) do if n > 0 then add(counts, '* ' .. word, n) end end",
         "",
         "totals shrink, and graphs show a negative rate",

@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that only waits is over",
-        "lua/occurrence.lua",
+        "lua/lib/occurrence.lua",
         "local OPEN = {scheduled = true, queued = true, running = true}",
         "local OPEN = {running = true}",
         "where no worker is up, a schedule that shall not overlap fills its queue",
@@ -197,7 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         "the end of a job tells no schedule",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "  if waits then peek('ZADD', key('schedules'), 'XX', stamp, rules.schedule) end\n",
         "",
         "an occurrence that waited its turn is a minute late",
@@ -205,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         "the end of any of its jobs lets a schedule go on",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "'held') == job.id",
         "'held')",
         "a job by hand makes every worker look at an occurrence that still waits",
@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "an occurrence's job takes the place of one that is there",
-        "lua/occurrence.lua",
+        "lua/lib/occurrence.lua",
         "  if not is_there then",
         "  if true then",
         "an occurrence that is fired twice writes over its job while that runs",
@@ -221,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         "any job that has an occurrence's id is the occurrence's",
-        "lua/occurrence.lua",
+        "lua/lib/occurrence.lua",
         "if rules and rules.schedule == one.name and rules.at == occurrence then",
         "if rules then",
         "who may submit takes the place of tonight's backup with a job of his own",
@@ -229,7 +229,7 @@ MUTANTS = (
     ),
     Mutant(
         "a spoiled queue speaks up in the middle of a firing",
-        "lua/occurrence.lua",
+        "lua/lib/occurrence.lua",
         "if type(length) ~= 'number' then",
         "if false then",
         "one schedule whose queue is no queue stops all that are picked with it",
@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "a schedule goes past its queue's limit",
-        "lua/occurrence.lua",
+        "lua/lib/occurrence.lua",
         "local no_room = full(queue, #one.payload)",
         "local no_room = nil",
         "a schedule fills a queue that an operator has capped",
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "an occurrence's job is always of partition 0",
-        "lua/occurrence.lua",
+        "lua/lib/occurrence.lua",
         "(string.match(base, '(%d+)}$') or '0')",
         "'0'",
         "nobody finds the job by its id where a namespace has partitions",
@@ -253,7 +253,7 @@ MUTANTS = (
     ),
     Mutant(
         "an occurrence that has come is an appointment at once",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "not come and tonumber(occurrence) or math.huge)",
         "tonumber(occurrence) or math.huge)",
         "a worker that fires no schedules claims without a pause until somebody does",
@@ -261,7 +261,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim keeps the occurrences that have come to itself",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "return cap, come and 1 or 0 end",
         "return cap, 0 end",
         "where no tick runs, no schedule is ever fired",

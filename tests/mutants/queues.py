@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key is not let go at the end",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if lock and peek('GET', lock) == job.id then call('DEL', lock) end",
         "",
         "a key works once, and its next job is refused for ever",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "an end lets go of a key that another job holds",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if lock and peek('GET', lock) == job.id then",
         "if lock then",
         "a third job slips in beside the one that holds the key",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "submit takes any rule",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "    if not fits or name == 'priority' and math.abs(value) > 100 then return string.sub(word, 1, 80) end\n",
         "",
         "a word that is no number raises in the middle of a later script, again and again",
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rule may be given many times",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "local allowed = name and not given[name] and #value",
         "local allowed = name and #value",
         "one job brings megabytes past the limits on payloads",
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "a spoiled counter stops a script midway",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "local sum = peek('HINCRBY', hash, name, by)",
         "local sum = call('HINCRBY', hash, name, by)",
         "half of a move is written, and the other half is not",
@@ -117,7 +117,7 @@ MUTANTS = (
     ),
     Mutant(
         "priorities are inverted",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "return (100 - priority) * 17592186044416 + seq",
         "return (100 + priority) * 17592186044416 + seq",
         "what is urgent goes last",
@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that comes back wakes nobody",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if state == 'queued' then return wake(queue) end",
         "if state == 'queued' then return end",
         "what a dead worker held waits for a chance look",
@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "a next try that is the next thing due wakes nobody",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "first_due = score return wake(queue) end",
         "first_due = score return end",
         "no worker has the appointment: a retry after 1 s may come after 3",
@@ -189,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         "each submit leaves a marker of its own",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "if queue.markers > 0 or setting(queue.settings, 'paused') then return end",
         "if setting(queue.settings, 'paused') then return end",
         "markers pile up without bound, and wake workers for jobs long gone",
@@ -197,7 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         "a paused queue wakes workers",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "if queue.markers > 0 or setting(queue.settings, 'paused') then return end",
         "if queue.markers > 0 then return end",
         "each submit to a queue that stands still wakes a worker in vain",
@@ -205,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         "claim takes from a paused queue",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "if n <= 0 or setting(look_at(name).settings, 'paused') then return {} end",
         "if n <= 0 then return {} end",
         "an operator who stopped a queue sees it go on",
@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch goes past a queue's limit",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "local has = limit and queue[name] + (tonumber(call(",
         "local has = limit and 0 + (tonumber(call(",
         "one call of 200 jobs fills a queue that takes three",
@@ -229,7 +229,7 @@ MUTANTS = (
     ),
     Mutant(
         "an end other than a result is not counted off the backlog",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "backlog(queue, -1, -size(job))",
         "",
         "each dead or cancelled job takes a place in its queue for ever",
@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "an order does not check the revision",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if tostring(current) ~= revision then",
         "if false then",
         "a cancel meant for a job that waits hits the next attempt",
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "an order sent again is refused",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if asked == verb and seen == revision and current == seen + 1 then return answer end",
         "",
         "an operator whose reply was lost is told that somebody else was faster",
@@ -253,7 +253,7 @@ MUTANTS = (
     ),
     Mutant(
         "an order does not check the state",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "for _, state in ipairs({...}) do if job.state == state then return nil end end",
         "do return nil end",
         "a cancel turns a completed job into a cancelled one",
@@ -261,7 +261,7 @@ MUTANTS = (
     ),
     Mutant(
         "an order to a queue does not check the revision",
-        "lua/queue.lua",
+        "lua/lib/queue.lua",
         "if (current or '0') == revision then return nil end",
         "do return nil end",
         "a late copy of a pause undoes the resume that came after it",
@@ -285,7 +285,7 @@ MUTANTS = (
     ),
     Mutant(
         "events are not capped",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "'MAXLEN', '~', KEEP_EVENTS, '*',",
         "'*',",
         "the stream grows until the server is full",

@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "a look mends",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "local function begin_with(how) only_looks = how == 'look' end",
         "local function begin_with(how) only_looks = how == 'neither' end",
         "whoever asks how things stand changes them",
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that stands where it should is put there again",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "    if shelf == home then score = stands elseif",
         "    if shelf == home then score = nil elseif",
         "every repair sends every job to the end of its queue",
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair does not look for a job in other structures",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "elseif stands then amend('stray', 'ZREM', key(shelf), id) end",
         "end",
         "a job that runs is in its queue as well, for ever",
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job whose lease was lost is given to another at once",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "local last = (tonumber(heard or nil) or job.claimed_at) + UNHEARD",
         "local last = now",
         "what a live worker works on is run by a second one",
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease that is put back begins now",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "local last = (tonumber(heard or nil) or job.claimed_at) + UNHEARD",
         "local last = now + UNHEARD",
         "each repair gives the jobs of the dead another half a minute",
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease that is put back goes beyond the job's timeout",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "math.min(last, job.claimed_at + rules.timeout + GRACE)",
         "last",
         "a job runs longer than it may",
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retry that is put back is due at once",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "return string.match(ended_as or '', '^%S+ scheduled (%d+)$') or rules.at",
         "return rules.at",
         "what failed is tried again without its pause",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job without a whole lease is left running",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "(job.state ~= 'running' or held)",
         "job.state",
         "the script that ends its lease stops in the middle, and no queue moves any more",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job that lost its payload waits on",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "if waits and not string.find(spec, '\\n', 1, true) and",
         "if false and",
         "a task is run without its arguments, and nobody is told why",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "a foreign key in a job's place is deleted",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "amend(state, state == 'lost' and 'DEL' or nil, key('job:', id))",
         "amend(state, 'DEL', key('job:', id))",
         "what somebody else keeps there is gone",
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key is taken from the job that holds it",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "if not holder or holder ~= id and not UNFINISHED[load(holder).state] then",
         "if holder ~= id then",
         "a third job is let in beside the two",
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key with a window is let go when its job is over",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "elseif holder == id and not (lock == named and UNFINISHED[state]) and call('PTTL', key(lock)) == -1 then",
         "elseif holder == id then",
         "what was to be submitted once an hour is submitted again",
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key with a window that lost its end is kept",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "not (lock == named and UNFINISHED[state]) and",
         "not (rules and rules.window) and",
         "nothing is ever submitted again under this key, and the doctor says that all is well",
@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair looks at four rules of a header",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "if unfit_rule(string.match(rules.header, '^%S+ %S+ %d+ ?(.*)$')) then",
         "if not tonumber(rules.tries) then",
         "nobody is told that a job's backoff is none",
@@ -117,7 +117,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repair does not look at a job's numbers",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "if value and not numeral(value) then",
         "if nil then",
         "an attempt that is no number stays, and readers stumble over it",
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job whose moment can never be stays where it stands",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "  score = stands_at(score, state == 'queued' and 9e15)\n",
         "",
         "it is never due, and the doctor says that all is well",
@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         "the number of the last job stays lost",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "if at and at > (seq or 0) then",
         "if nil then",
         "after the base was lost, whoever comes goes before all who wait",
@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence stays lost",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "if head and tonumber(head) > (fence or 0) then",
         "if nil then",
         "after the base was lost, and the clock set back, a late writer bears the higher number",
@@ -269,7 +269,7 @@ MUTANTS = (
     ),
     Mutant(
         "a job with an odd header is taken out of its queue",
-        "lua/whole.lua",
+        "lua/lib/integrity.lua",
         "if state == 'odd' then return amend('foreign') end",
         "if state == 'odd' then state = 'foreign' end",
         "what was said to be left alone is moved",

@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "the logs of all attempts are kept",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "if job.logged then call('HDEL', hash, 'log:' .. n - 5) end",
         "",
         "a job that is given back a hundred times has 800 KiB of log",
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "a crash of the worker is the first of its kind each time",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "local n = in_a_row(job, 'lease_expired')",
         "local n = in_a_row(job, code)",
         "a job that kills its workers is back at once and kills the next one, without a pause",

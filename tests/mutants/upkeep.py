@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "reap does not look whether the job still runs",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "if job.state == 'running' then lose(",
         "if job.state then lose(",
         "one id left there by mistake makes every claim raise, in the middle of its writes",
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is due is queued without a look at its state",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "if job.state == 'scheduled' then place(",
         "if job.state then place(",
         "a job that runs is queued, and runs twice",
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "reap has no limit",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "overdue('running', limit)",
         "overdue('running', 1000000)",
         "after an outage one call holds Redis while it moves a hundred thousand jobs",
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases and due jobs have a limit each",
-        "lua/due.lua",
+        "lua/lib/due.lua",
         "overdue('scheduled', limit - #lost)",
         "overdue('scheduled', limit)",
         "a call does twice what it may",
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lease outlives its very end",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "key(structure), '-inf', stamp,",
         "key(structure), '-inf', '(' .. stamp,",
         "who keeps the appointment at that very moment finds nothing to do",
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "the first lost lease waits for a backoff",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "n == 1 and 0 or nil)",
         "nil)",
         "a job whose worker was killed starts anew seconds later than it could",
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "every lost lease sends the job back at once",
-        "lua/life.lua",
+        "lua/lib/lifecycle.lua",
         "n == 1 and 0 or nil)",
         "0)",
         "a job that kills its workers kills them one after another without a pause",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "the first write is one that a full server denies",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "local function begin() call('DEL', base .. ':') end",
         "local function begin() end",
         "a full server takes no completion, and so is never emptied",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "a script does not check the layout",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "if layout ~= LAYOUT then return refusal(",
         "if false then return refusal(",
         "old code writes into new data, and nobody is told",
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         "no script looks at the structures before it writes",
-        "lua/lib.lua",
+        "lua/lib/base.lua",
         "sizes[state] = call('ZCARD', key(state))",
         "sizes[state] = 1",
         "a foreign key in the place of one leaves jobs in no structure at all",

@@ -163,7 +163,8 @@ def reachable(name):
 
 
 def test_every_script_is_a_verb_with_a_test_of_its_own():
-    assert sorted(path.stem for path in LUA.glob("*.lua")) == sorted([*NAMES, *LIBRARIES])
+    assert sorted(path.stem for path in LUA.glob("*.lua")) == sorted(NAMES)
+    assert sorted(f"lib/{path.stem}" for path in (LUA / "lib").glob("*")) == sorted(LIBRARIES)
     named = [
         {f"test_{name}.py", f"test_{name}_verb.py"} for name in NAMES
     ]  # test_schedule.py is of the calendar
@@ -185,7 +186,7 @@ def test_a_header_has_the_form(name):
     lines = header(name).splitlines()
     assert re.fullmatch(rf"-- {name}: [^A-Z].*\.", lines[0])
     assert lines[1] == "--"
-    assert re.fullmatch(r"-- LIBS  \w+\.lua( \w+\.lua)*", lines[2])
+    assert re.fullmatch(r"-- LIBS  lib/\w+\.lua( lib/\w+\.lua)*", lines[2])
     assert (
         lines[3]
         == '-- KEYS  base         the partition\'s hash, e.g. {sublet:0}; every other key is base .. ":" .. name'
@@ -299,7 +300,7 @@ def test_every_key_is_spelled_alike_in_lua_and_in_python():
 
 
 def test_the_structures_are_those_of_the_libraries():
-    looked_at = re.search(r"local sizes = \{(.*?)\}", body("lib"))[1]
+    looked_at = re.search(r"local sizes = \{(.*?)\}", body("lib/base"))[1]
     assert tuple(re.findall(r"(\w+) = 0", looked_at)) == keys.STRUCTURES
 
 
@@ -338,7 +339,7 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_client_runs_the_files_one_after_the_other(name):
-    """`cat lib.lua … <verb>.lua | sha1sum`, the libraries as the header names them, is what the client asks for."""
+    """`cat lib/base.lua … <verb>.lua | sha1sum`, the libraries as the header names them, is what the client asks for."""
     text = b"".join(
         (LUA / part).read_bytes() for part in [*header_lines(name, "LIBS")[0].split(), f"{name}.lua"]
     )
@@ -383,7 +384,7 @@ def test_nothing_is_used_that_not_every_server_has_alike(word):
 def test_the_clock_is_read_once_and_keys_are_made_in_one_place():
     texts = {name: body(name) for name in (*LIBRARIES, *NAMES)}
     assert sum(text.count("'TIME'") for text in texts.values()) == 1
-    assert [name for name, text in texts.items() if "redis." in text or "KEYS" in text] == ["lib"]
+    assert [name for name, text in texts.items() if "redis." in text or "KEYS" in text] == ["lib/base"]
 
 
 def test_no_global_is_made():
@@ -394,4 +395,4 @@ def test_no_global_is_made():
 
 def test_scripts_are_found_beside_the_package_and_read_once():
     assert script("claim") is script("claim")
-    assert scripts.source("lib").startswith("-- lib:")
+    assert scripts.source("lib/base").startswith("-- lib/base:")

@@ -27,8 +27,16 @@ from sublet.source_tree import data_folder
 
 T = TypeVar("T")
 
-LIBRARIES = ("lib", "queue", "life", "forget", "due", "occurrence", "whole")
-"""The files that may stand in front of a script, in this order. Its header names those that do."""
+LIBRARIES = (
+    "lib/base",
+    "lib/queue",
+    "lib/lifecycle",
+    "lib/prune",
+    "lib/due",
+    "lib/occurrence",
+    "lib/integrity",
+)
+"""The libraries, in the order in which they stand in front of a script. The script's header names those that it needs."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
@@ -114,7 +122,7 @@ def source(name: str) -> str:
 
 @cache
 def script(name: str) -> Script:
-    """One verb's script, assembled: the libraries that its header names (`-- LIBS  lib.lua queue.lua`), then its own file."""
+    """One verb's script, assembled: the libraries that its header names (`-- LIBS  lib/base.lua lib/queue.lua`), then its own file."""
     own = source(name)
     named = _LIBRARIES.search(own)
     libraries = tuple(file.removesuffix(".lua") for file in named[1].split()) if named else ()

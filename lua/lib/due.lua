@@ -1,4 +1,4 @@
--- due: what time decides. It stands on lib.lua, queue.lua and life.lua.
+-- lib/due: what time decides. It stands on base.lua, queue.lua and lifecycle.lua.
 -- luacheck: push ignore 211
 -- What time has decided, at most `limit` moves: leases that ended go back (the first in a row to its old place,
 -- later ones after a backoff), jobs that fell due are queued. Answers how many of each.

@@ -1,4 +1,4 @@
--- queue: what a queue is beside its jobs: its settings, marker, backlog and counts. It stands on lib.lua.
+-- lib/queue: what a queue is beside its jobs: its settings, marker, backlog and counts. It stands on base.lua.
 -- luacheck: push ignore 211
 -- A queue by its name, looked at before anything is written there. `jobs` and `bytes` are what this call has stored in it.
 local queues = {}

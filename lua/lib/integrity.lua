@@ -1,4 +1,4 @@
--- whole: does all that is stored of a job say the same, and if not, what is put right? It stands on lib.lua and queue.lua.
+-- lib/integrity: does all that is stored of a job say the same, and if not, what is put right? It stands on base.lua and queue.lua.
 -- luacheck: push ignore 211
 local UNHEARD = 30000                       -- ms from the last sign of life, for a job that runs and whose lease is lost
 local UNFINISHED = {scheduled = true, queued = true, running = true}

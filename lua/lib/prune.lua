@@ -1,4 +1,4 @@
--- forget: what is let go of when its time is over, or there is too much of it. It stands on lib.lua, queue.lua and life.lua.
+-- lib/prune: what is let go of when its time is over, or there is too much of it. It stands on base.lua, queue.lua and lifecycle.lua.
 -- luacheck: push ignore 211
 local CLASSES = '5 20 100 500 1000 2000 5000 15000 60000 300000 900000 3600000 inf ms'
 

@@ -1,4 +1,4 @@
--- life: how a job moves from one state to the next, and is forgotten in the end. It stands on lib.lua and queue.lua.
+-- lib/lifecycle: how a job moves from one state to the next, and is forgotten in the end. It stands on base.lua and queue.lua.
 -- luacheck: push ignore 211
 needs('PUBLISH', key('ended'), '')
 

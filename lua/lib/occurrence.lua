@@ -1,4 +1,4 @@
--- occurrence: a schedule's occurrence, and the job that it becomes. It stands on lib.lua, queue.lua and life.lua.
+-- lib/occurrence: a schedule's occurrence, and the job that it becomes. It stands on base.lua, queue.lua and lifecycle.lua.
 -- luacheck: push ignore 211
 local OTHERS = 99                           -- ids that an occurrence's job may have besides its own, where others took that
 local OPEN = {scheduled = true, queued = true, running = true}

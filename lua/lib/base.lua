@@ -1,4 +1,4 @@
--- lib: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
+-- lib/base: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
 -- Of the libraries lib, queue, life, forget, due, occurrence and whole, in this order, each script names those put before it.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
