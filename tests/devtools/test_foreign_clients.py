@@ -4,17 +4,16 @@ import asyncio
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from sublet.connection.settings import Settings
 from sublet.devtools.conformance.rules import BY_NAME
 from sublet.devtools.conformance.run import examine
+from tests.support.npm import packages
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
-NPM_SECONDS = 180
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -28,21 +27,11 @@ def sh():
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory):
-    """The command line of Node's client, beside the `redis` package: that of NODE_PATH, or else fresh from npm."""
-    if not shutil.which("node") or not shutil.which("npm"):
-        pytest.skip("no node and npm on PATH: worker.mjs needs them")
+    """The command line of Node's client, beside the package `redis` from npm."""
     folder = tmp_path_factory.mktemp("node")
-    given = [
-        Path(path)
-        for path in os.environ.get("NODE_PATH", "").split(os.pathsep)
-        if path and (Path(path) / "redis").is_dir()
-    ]
-    if given:
-        (folder / "node_modules").symlink_to(given[0].resolve())
-    else:
-        words = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "redis"]
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=NPM_SECONDS)
-        assert done.returncode == 0, done.stderr
+    installed = packages(folder, "redis")
+    if not (folder / "node_modules").exists():
+        (folder / "node_modules").symlink_to(installed)
     shutil.copy(EXAMPLES / "worker.mjs", folder)
     return ["node", str(folder / "worker.mjs")]
 

@@ -56,10 +56,11 @@ def templates(target):
 
 
 def tree(folder):
+    """The text of each file in a folder, but for Python's caches."""
     return {
         str(path.relative_to(folder)): path.read_text() if path.is_file() and not path.is_symlink() else None
         for path in folder.rglob("*")
-        if not path.is_dir() or path.is_symlink()
+        if (not path.is_dir() or path.is_symlink()) and "__pycache__" not in path.parts
     }
 
 

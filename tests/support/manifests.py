@@ -7,8 +7,6 @@ def test_it_is_what_a_cluster_takes(manifest_faults):
 """
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,8 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.npm import packages
+
 PACKAGES = ("kubernetes-models", "@kubernetes-models/knative", "@kubernetes-models/keda")
-NPM_SECONDS = 180
 SECONDS = 60
 
 Document = dict[str, Any]
@@ -39,12 +38,8 @@ def kind_of(documents: Sequence[Document], kind: str, name: str | None = None) -
 
 @pytest.fixture(scope="session")
 def manifest_faults(tmp_path_factory: pytest.TempPathFactory) -> Check:
-    """A check by the packages of NODE_PATH, or else by fresh ones from npm."""
-    if not shutil.which("node") or not shutil.which("npm"):
-        pytest.skip("no node and npm on PATH: the schemas of Kubernetes, Knative and KEDA come from there")
-    places = [Path(path) for path in os.environ.get("NODE_PATH", "").split(os.pathsep) if path]
-    given = [place.resolve() for place in places if all((place / name).is_dir() for name in PACKAGES)]
-    folder = given[0] if given else _installed(tmp_path_factory.mktemp("schemas"))
+    """A check by the schemas in packages of npm."""
+    folder = packages(tmp_path_factory.mktemp("schemas"), *PACKAGES)
 
     def check(documents: Sequence[Document]) -> list[str]:
         words = ["node", str(Path(__file__).with_suffix(".mjs")), str(folder)]
@@ -55,10 +50,3 @@ def manifest_faults(tmp_path_factory: pytest.TempPathFactory) -> Check:
         return list(json.loads(done.stdout))
 
     return check
-
-
-def _installed(folder: Path) -> Path:
-    words = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", *PACKAGES]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=NPM_SECONDS)
-    assert done.returncode == 0, done.stderr
-    return folder / "node_modules"

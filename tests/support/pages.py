@@ -40,6 +40,9 @@ def steps(*consoles):
 
 def run(steps, folder, env, seconds=60):
     """What each step's command printed, and its exit code, when one bash runs them in their order."""
+    env = env | {
+        "PYTHONUNBUFFERED": "1"
+    }  # both streams go into one pipe, and keep their order as on a terminal
     script = "exec 2>&1\n" + "".join(f"{step.command}\nprintf '{MARK}%s{MARK}' $?\n" for step in steps)
     ran = subprocess.run(["bash", "-c", script], cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          timeout=seconds)  # fmt: skip
