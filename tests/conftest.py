@@ -1,7 +1,8 @@
 """One suite over every backend, and what every test of the store has at hand.
 
 `fakeredis` runs the real scripts in this process, `valkey` is the server from the wheel, `redis` is the machine's own
-`redis-server` (or the one at SUBLET_TEST_REDIS_URL). A test that asks for `desk`, `store`, `raw` or `base` runs once on each.
+`redis-server` (or the one at SUBLET_TEST_REDIS_URL). A test that asks for `desk`, `store`, `raw` or `base` runs on each of them;
+in a whole run on one, drawn for each test and run (tests/support/chance.py).
 Nothing sleeps: `elapse` lets time pass by shifting what Redis has stored into the past.
 """
 
@@ -41,7 +42,7 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import Pick, Picked, Shot
 from sublet.store.store import Store
-from tests.support.chance import one_in
+from tests.support.chance import one_for
 from tests.support.leftovers import Leftovers
 from tests.support.spread import RAN, Spread, workers
 
@@ -55,8 +56,12 @@ REAL = [
 ]
 OF_THE_CALLER = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
 """Variables of the calling shell that would change what the processes of the tests do."""
-TRIED = REAL if GIVEN_URL else one_in(len(REAL), REAL)
-BACKENDS = ["fakeredis", *TRIED]
+BACKENDS = ["fakeredis", *REAL]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "try everything on every server, which takes long; by default a whole run tries a part, by chance"
+    parser.addoption("--all", action="store_true", help=words)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,7 +86,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
         real = metafunc.definition.get_closest_marker("real_server")
-        metafunc.parametrize("backend", TRIED if real else BACKENDS, scope="session")
+        backends = one_for(metafunc.definition.nodeid, REAL if real else BACKENDS)
+        metafunc.parametrize("backend", backends, scope="session")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

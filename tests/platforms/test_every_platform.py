@@ -21,6 +21,7 @@ from tests.http.test_http_twice import stored  # noqa: F401  a fixture of some t
 from tests.scaling import test_pools_http
 from tests.schedules import test_schedules_http
 from tests.schedules.test_schedules_http import occurrence  # noqa: F401  likewise
+from tests.support.chance import one_for
 from tests.support.platforms import PLATFORMS
 
 MODULES: tuple[ModuleType, ...] = (
@@ -63,7 +64,13 @@ def url(new_server):
     return new_server("valkey").url
 
 
-@pytest.fixture(scope="module", params=PLATFORMS)
+def pytest_generate_tests(metafunc):
+    if "platform" in metafunc.fixturenames:
+        platforms = one_for(metafunc.definition.nodeid, list(PLATFORMS))
+        metafunc.parametrize("platform", platforms, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def platform(request, url, tmp_path_factory):
     """A platform's server for all tests: how to ask it, its settings, and what a new namespace consists of."""
     settings = Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")

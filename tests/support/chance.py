@@ -1,14 +1,25 @@
-"""What a whole run, which is spread over workers, tries by chance; they all draw the same. A file that is run alone tries all."""
+"""What a whole run tries by chance. A whole run is spread over workers, which all draw the same; a file that is run alone,
+and a run with `--all`, try everything."""
 
 import os
+import sys
+import zlib
 from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
-"""Another one for each whole run, the same for its workers; empty where there are none."""
+if "--all" in sys.argv:
+    os.environ["SUBLET_TEST_ALL"] = "1"  # for the workers
+ALL = os.environ.get("SUBLET_TEST_ALL") == "1"
+RUN = "" if ALL else os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+"""A new one for each whole run, the same for its workers; empty where everything is tried."""
 
 
 def one_in(n: int, items: Sequence[T]) -> Sequence[T]:
-    """Every n-th of these, the first one by chance; all of them where a file is run alone."""
-    return items[int(RUN[:8], 16) % n :: n] if RUN and items else items
+    """Every n-th of these, the first one by chance."""
+    return items[int(RUN[:8], 16) % n :: n] if RUN else items
+
+
+def one_for(test: str, items: Sequence[T]) -> Sequence[T]:
+    """One of these, drawn anew for each test. For repetitions of a test that seldom fail alone."""
+    return [items[zlib.crc32(f"{RUN} {test}".encode()) % len(items)]] if RUN else items
