@@ -3,8 +3,7 @@
 -- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  name         the schedule's name, at most 40 characters
--- ARGV  revision     what the caller saw: how often this schedule was put, 0 for one that is not there; 0+n for one that moves here,
---                    and was put n times elsewhere: so that no revision of a name ever comes again
+-- ARGV  revision     what the caller saw: how often this schedule was put, 0 for one that is not there
 -- ARGV  was          ms, the next occurrence that the caller saw; "" whatever it is
 -- ARGV  plan         when it fires: opaque, at most 4 KiB; "" removes the schedule
 -- ARGV  queue        where its jobs go
@@ -27,7 +26,7 @@ local hash = key('schedule:' .. name)
 needs('HSETNX', hash, 'made_at', stamp)
 local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'occurrence')
 call('ZCARD', key('schedules'))
-local current, seen, elsewhere = known[1] or '0', string.match(revision or '', '^(%d+)%+?(%d*)$')
+local current, seen = known[1] or '0', string.match(revision or '', '^%d+$')
 local removed = ms(call('HGET', base, 'removed')) or 0      -- the highest revision that one had which is no more: a new one goes on
 local why = current ~= seen and ' is at revision ' .. current .. ', not ' .. tostring(revision)
   or known[1] and was ~= '' and known[9] ~= was and ' has fired since'
@@ -51,7 +50,7 @@ if not (is_name(queue) and is_name(task)) then return refusal('INVALID', 'names 
 local unfit = unfit_rule(rules, KNOWN)
 if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule has' .. string.sub(KNOWN, 1, -2)) end
 
-local since = seen == '0' and math.max(ms(elsewhere) or 0, removed) or 0
+local since = seen == '0' and removed or 0
 local put, same = (seen or -2) + 1 + since, true
 for i, value in ipairs({plan, queue, task, rules, overlap, paused, payload}) do same = same and known[i + 1] == value end
 if same and (revision == '0' or tonumber(current) == put) then return seen == '0' and 'created' or 'changed' end

@@ -1,4 +1,4 @@
-"""Schedules as code declares them and as they are kept: put, synced, moved, paused, run, listed."""
+"""Schedules as code declares them and as they are stored: put, sync, partitions, pause, run, list."""
 
 import asyncio
 import json
@@ -10,9 +10,10 @@ import redis
 from sublet import App, Client, Context, Invalid, NotFound, Options, Recurrence, SyncClient
 from sublet.cli.workers import work as work_command
 from sublet.connection.settings import Settings
-from sublet.errors import OutOfMemory
+from sublet.errors import OutOfMemory, WrongState
 from sublet.protocol import keys
 from sublet.schedules import operations
+from sublet.schedules.definition import new_schedule
 from sublet.schedules.recurrence import first
 
 pytest_plugins = ["tests.support.served"]
@@ -299,30 +300,30 @@ async def test_deploys_at_the_same_moment_end_as_one_of_them(settings):
 # partitions
 
 
-def test_a_schedule_that_moves_to_another_partition_is_there_once(settings, raw):
+def test_a_schedule_does_not_move_to_another_partition(settings, raw):
     spread = Settings(settings.redis_url, settings.namespace, partitions=4)
     with SyncClient(spread) as client:
-        elsewhere = next(
-            f"q{i}"
-            for i in range(99)
-            if client.operations.of_queue(f"q{i}") != client.operations.of_queue("q0")
+        home = client.operations.of_queue("q0")
+        elsewhere = next(f"q{i}" for i in range(99) if client.operations.of_queue(f"q{i}") != home)
+        beside = next(f"q{i}" for i in range(1, 99) if client.operations.of_queue(f"q{i}") == home)
+        client.schedules.put("a", HOURLY, "t", options=Options(queue="q0"))
+        before = stored(raw, settings.namespace)
+        refusal = f"queue q0, and queue {elsewhere} is in another.*remove it and add it again"
+        with pytest.raises(WrongState, match=refusal):
+            client.schedules.put("a", HOURLY, "t", options=Options(queue=elsewhere))
+        with pytest.raises(WrongState, match=refusal):
+            client.schedules.sync(
+                [new_schedule("new", HOURLY, "t", b"{}", Options()),
+                 new_schedule("a", HOURLY, "t", b"{}", Options(queue=elsewhere))],
+                "tasks:app",
+            )  # fmt: skip
+        assert stored(raw, settings.namespace) == before, (
+            "nothing is written, not even the other schedule of the sync"
         )
-        client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue="q0"))
-        occurrence = come(raw, client.operations.of_queue("q0"), "a")
-        assert (
-            client.schedules.put("a", Recurrence(every=3600.0), "t", options=Options(queue=elsewhere))
-            == "changed"
-        )
-        assert [raw.exists(keys.schedule(base, "a")) for base in client.operations.bases].count(1) == 1
-        assert client.follow(client.operations.fire("me")) == 1, (
-            "its occurrence, which had come, moved with it"
-        )
-        assert client.schedules.get("a").last_at.timestamp() * 1000 == occurrence
-        client.schedules.pause("a")
-        assert client.schedules.put("a", HOURLY, "t", options=Options(queue="q0")) == "changed"
-        assert (client.schedules.get("a").state, client.schedules.get("a").queue) == ("paused", "q0")
+        assert client.schedules.put("a", HOURLY, "t", options=Options(queue=beside)) == "changed"
         assert (client.schedules.remove("a"), client.schedules.remove("a")) == (True, False)
-        assert stored(raw, settings.namespace) == {}
+        assert client.schedules.put("a", HOURLY, "t", options=Options(queue=elsewhere)) == "created"
+        assert client.schedules.get("a").queue == elsewhere
 
 
 def test_the_list_is_by_name_over_all_partitions_in_pages_and_without_payloads(settings):

@@ -151,6 +151,18 @@ def test_one_is_added_changed_and_removed_by_hand(home, monkeypatch):
     assert "refused: no schedule nightly: there are none" in home.run("schedules", "remove", "nightly")[1]
 
 
+def test_a_queue_in_another_partition_is_refused(home, monkeypatch):
+    monkeypatch.setenv("SUBLET_PARTITIONS", "4")
+    for n in range(9):
+        code, _, err = home.run("schedules", "add", "a", "report", "--every", "90s", "--queue", f"q{n}")
+        if code:
+            break
+    assert code == 1
+    assert "a schedule does not move between partitions; remove it and add it again" in err
+    home.ok("schedules", "remove", "a")
+    home.ok("schedules", "add", "a", "report", "--every", "90s", "--queue", f"q{n}")
+
+
 def test_pause_resume_and_run_take_several(home):
     home.ok("schedules", "sync", "timed:app")
     assert [line.split()[1] for line in home.ok("schedules", "pause", "beat", "report").splitlines()[1:]] == [

@@ -6,9 +6,14 @@ import pytest
 import redis
 
 from sublet import App, Context, Recurrence, SyncClient
+from sublet.connection.settings import Settings
 from sublet.protocol import keys
 from sublet.store.http import HttpSource
+from sublet.store.store import Store
+from sublet_functions.api.auth import Tokens
+from sublet_functions.api.dispatch import Api
 from sublet_functions.work import work
+from tests.support.samples import asker
 from tests.support.serving import serving
 
 pytest_plugins = ["tests.support.served", "tests.support.asking"]
@@ -47,6 +52,21 @@ async def test_the_life_of_a_schedule(asked):
     assert (await asked("POST", "/schedules/daily/resume")).json()["state"] == "active"
     assert [(await asked("DELETE", "/schedules/daily")).status for _ in range(2)] == [204, 204]
     assert (await asked("GET", "/schedules/daily")).problem == "not-found"
+
+
+async def test_a_queue_in_another_partition_is_refused(settings):
+    spread = Settings(settings.redis_url, settings.namespace, partitions=4)
+    store = Store(spread)
+    ask = asker(Api(store, Tokens()))
+    home = store.operations.of_queue("q0")
+    elsewhere = next(f"q{i}" for i in range(99) if store.operations.of_queue(f"q{i}") != home)
+    hourly = {"task": "report", "every": 3600}
+    assert (await ask("PUT", "/schedules/a", hourly | {"queue": "q0"})).status == 201
+    answer = await ask("PUT", "/schedules/a", hourly | {"queue": elsewhere})
+    assert (answer.status, answer.problem) == (409, "wrong-state")
+    assert answer.json()["detail"].endswith("remove it and add it again")
+    assert (await ask("GET", "/schedules/a")).json()["queue"] == "q0"
+    await store.aclose()
 
 
 async def test_the_list_goes_on_where_the_page_before_ended(asked):

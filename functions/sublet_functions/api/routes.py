@@ -152,7 +152,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, b.QueueChange, NO, {200: Queue}, ("changed",)),
     Route("GET", "/schedules", READ, list_schedules, NO, q.PageQuery, {200: SchedulesPage}, headers=PAGED),
     Route("GET", "/schedules/{name}", READ, get_schedule, NO, NO, {200: Schedule}, GONE),
-    Route("PUT", "/schedules/{name}", ADMIN, put_schedule, NewSchedule, NO, {200: Schedule, 201: Schedule}, (*GONE, "changed")),
+    Route("PUT", "/schedules/{name}", ADMIN, put_schedule, NewSchedule, NO, {200: Schedule, 201: Schedule}, ORDER_PROBLEMS),
     Route("DELETE", "/schedules/{name}", ADMIN, remove_schedule, NO, NO, {204: NONE}, ("changed",)),
     Route("POST", "/schedules/{name}/pause", ADMIN, pause_schedule, NO, NO, {200: Schedule}, (*GONE, "changed")),
     Route("POST", "/schedules/{name}/resume", ADMIN, resume_schedule, NO, NO, {200: Schedule}, (*GONE, "changed")),

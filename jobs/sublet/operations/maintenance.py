@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from sublet.errors import Changed, Invalid, OutOfMemory
+from sublet.errors import OutOfMemory
 from sublet.model import Reaped
 from sublet.protocol import reads, server_info, verbs
 from sublet.protocol.plan import Plan
@@ -32,17 +32,10 @@ def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> P
 
     Raises OutOfMemory where a server has no room for them: the occurrences wait.
     """
+    # imported late: it loads the calendar, which a process without schedules does not need
     from sublet.schedules.firing import fire_due
-    from sublet.schedules.moves import settle  # the calendar is of no use to who has no schedules
 
-    fired = yield from fire_due(bases, by, admission)
-    for name in fired.moving:
-        with contextlib.suppress(
-            Changed, Invalid
-        ):  # one that is spoiled must not stop the others; it comes again in 2 s
-            yield from settle(bases, name)
-    more = (yield from fire_due(bases, by, admission)).jobs if fired.moving else 0
-    return fired.jobs + more
+    return (yield from fire_due(bases, by, admission)).jobs
 
 
 def see_to(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:

@@ -22,8 +22,6 @@ ROUNDS = 200
 """Calls that one firing makes at most; whoever comes next goes on."""
 
 
-ARRIVES = b',"arrives":true}'
-"""How the plan of a schedule ends that is moving here from another partition: nobody fires it before its move is finished."""
 AGAIN = 60.0
 """Seconds between two words about a schedule that is left alone."""
 
@@ -78,21 +76,15 @@ class Fired(NamedTuple):
 
     jobs: int
     waiting: int
-    moving: tuple[str, ...] = ()
-    """Schedules whose occurrence has come, and whose move here is to be finished first."""
 
 
 def schedule(
-    base: str, name: str, revision: int, *, elsewhere: int = 0, was: str = "", plan: bytes, queue: str, task: str, rules: str,
+    base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
     overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
-    """Put a schedule, at the revision, and with the next occurrence, that was seen. `created` or `changed`; raises Changed.
-
-    One that moves here goes on from its revision `elsewhere`.
-    """
-    known_as = f"0+{elsewhere}" if elsewhere else revision
+    """Put a schedule, at the revision, and with the next occurrence, that was seen. `created` or `changed`; raises Changed."""
     return script("schedule").call(
-        base, bytes.decode, name=name, revision=known_as, was=was, plan=plan, queue=queue, task=task, rules=rules,
+        base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,
         overlap=overlap, paused=int(paused), occurrence=_said(occurrence), due=_said(due), payload=payload,
     )  # fmt: skip
 
@@ -162,7 +154,7 @@ def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) 
         except OutOfMemory as error:
             full = full or error
         else:
-            done = Fired(done.jobs + some.jobs, done.waiting + some.waiting, done.moving + some.moving)
+            done = Fired(done.jobs + some.jobs, done.waiting + some.waiting)
     if full:
         raise full
     return done
@@ -170,15 +162,9 @@ def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) 
 
 def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
     jobs = waiting = 0
-    moving: list[str] = []
     for _ in range(ROUNDS):
         picked: Picked = yield pick(base)
-        moving += [one.name for one in picked.picks if one.plan.endswith(ARRIVES)]
-        shots = [
-            shot
-            for one in picked.picks
-            if not one.plan.endswith(ARRIVES) and (shot := _shot(one, picked.now))
-        ]
+        shots = [shot for one in picked.picks if (shot := _shot(one, picked.now))]
         waiting += len(picked.picks) - len(shots)
         more = picked.more
         for some in _calls(shots):
@@ -194,7 +180,7 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
             more = more or any(word == "later" for word, _, _ in words)
         if not more:
             break
-    return Fired(jobs, waiting, tuple(moving))
+    return Fired(jobs, waiting)
 
 
 def _shot(pick: Pick, now: int) -> Shot | None:

@@ -1,17 +1,17 @@
-"""The schedules of a namespace: put, looked at, paused, run and brought in line with what code declares. Plans, without I/O.
+"""Operations on schedules: put, get, list, remove, pause, resume, run and sync. Plans, without I/O.
 
-A schedule lives in the partition of its queue, and is found by its name in any. The moment from which a schedule counts is
-Redis's. Each plan may be sent again: what is so already is not done again.
+A schedule is stored in the partition of its queue and does not move to another. An operation that takes a name searches all
+partitions. The server's clock gives the moment from which a schedule counts. Every plan may be sent again: a change that is
+already made is not made twice.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sublet.errors import Changed, Invalid, NoNamespace, NotFound, Unfit
+from sublet.errors import Changed, Invalid, NoNamespace, NotFound, Unfit, WrongState
 from sublet.model import Submission, Submitted
-from sublet.operations.operations import LOOKS, Operations
 from sublet.protocol import server_info
 from sublet.protocol.plan import Plan
 from sublet.protocol.reads import SPOILED
@@ -28,94 +28,108 @@ from sublet.schedules.definition import (
     summaries,
 )
 from sublet.schedules.durations import EPOCH, MS
-from sublet.schedules.firing import ARRIVES, schedule, unschedule
-from sublet.schedules.moves import again, arrives, find_all, keeps_time, settle, shown
+from sublet.schedules.firing import schedule, unschedule
 from sublet.schedules.recurrence import first
+from sublet.submission.submit import Intake
 
 PAGE = 200
-"""Schedules that are read in one round trip."""
+"""Schedules read in one round trip."""
+ATTEMPTS = 5
+"""Times that an operation reads a schedule again after another client changed it."""
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
-"""Makes of what is there, and of the moment, the call that changes it; None where all is so already."""
+"""Takes the stored schedule and the server's time (ms). Returns the call that changes it, or None if no change is needed."""
 
 
-class Some(NamedTuple):
-    """Some schedules of a list, and the name after which it goes on; None where that was all."""
+class SchedulePage(NamedTuple):
+    """Some schedules of a list, and the name after which the list goes on; None at its end."""
 
     schedules: list[Schedule]
     cursor: str | None
 
 
 class Synced(NamedTuple):
-    """What became of one schedule that code declares, or once did: `created`, `changed`, `unchanged` or `removed`."""
+    """The outcome of `sync` for one schedule: `created`, `changed`, `unchanged` or `removed`."""
 
     name: str
     answer: str
     before: str | None = None
-    """Whose it was before, where that was another's: empty for somebody's who put it by hand."""
+    """The previous source, if it was another one; empty for a schedule that was put by hand."""
 
     @property
     def is_taken(self) -> bool:
-        """Has it been taken over, and changed?"""
+        """Did the schedule belong to another source, and was it changed?"""
         return self.before is not None and self.answer != "unchanged"
 
 
-def get(operations: Operations, name: str) -> Plan[Schedule]:
-    """One schedule, with its next runs. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
-    one = yield from find(operations, name)
+def get(intake: Intake, name: str) -> Plan[Schedule]:
+    """Return one schedule with its next runs. Raises Invalid for an invalid name, NotFound for an unknown one."""
+    one = yield from find(intake, name)
     now = yield from _now()
     try:
         return schedule_from(one, now)
     except SPOILED as error:
         raise Unfit(
-            f"somebody else has written to schedule {name}: {type(error).__name__} in what is stored of it"
+            f"schedule {name} is stored in an invalid form ({type(error).__name__}): Sublet did not write it; remove it"
         ) from None
 
 
-def known(operations: Operations) -> Plan[list[tuple[str, str]]]:
-    """The names of all schedules, sorted, each with its base."""
+def find(intake: Intake, name: str) -> Plan[Stored]:
+    """Return a schedule as it is stored. Raises Invalid for an invalid name, NotFound for an unknown one."""
+    check_name(name)
+    found = yield from _find_all(intake.bases, name)
+    if not found:
+        raise NotFound(f"no schedule {name}")
+    return found[0]
+
+
+def known(intake: Intake) -> Plan[list[tuple[str, str]]]:
+    """List the names of all schedules, sorted, each with the base of its partition."""
     found: list[tuple[str, str]] = []
-    for base in operations.bases:
+    for base in intake.bases:
         found += [(name, base) for name in (yield names(base))]
     return sorted(found)
 
 
-def page(operations: Operations, after: str = "", most: int | None = None) -> Plan[Some]:
-    """The schedules by name, without payloads: those that come after a name, all or at most so many."""
-    left = [one for one in (yield from known(operations)) if one[0] > after]
+def page(intake: Intake, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
+    """List schedules by name, without payloads: those after the name `after`, all or at most `most`."""
+    left = [one for one in (yield from known(intake)) if one[0] > after]
     found = left[:most]
-    read: list[Stored] = []
-    for base in operations.bases:
-        read += yield from _read(base, [name for name, of in found if of == base], summaries)
-    return Some(list(_readable(shown(read))), found[-1][0] if len(found) < len(left) else None)
+    read: dict[str, Stored] = {}
+    for base in intake.bases:
+        for one in (yield from _read(base, [name for name, of in found if of == base], summaries)):
+            read.setdefault(one.name, one)
+    ordered = [read[name] for name in sorted(read)]
+    return SchedulePage(list(_readable(ordered)), found[-1][0] if len(found) < len(left) else None)
 
 
-def _readable(found: Iterable[Stored]) -> Iterable[Schedule]:
+def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
     for one in found:
         try:
             yield schedule_from(one)
-        except SPOILED:  # `get` says so of the one; it must not keep the others from being seen
+        except SPOILED:  # an invalid schedule must not hide the others; `get` raises an error for it
             continue
 
 
-def put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
-    """Have a schedule be as is wanted: `created`, `changed`, or `unchanged` where it is so already.
+def put(intake: Intake, wanted: NewSchedule) -> Plan[str]:
+    """Create or change a schedule: `created`, `changed`, or `unchanged` if it is stored like this already.
 
-    One whose times are others counts from now on; if they stay, its next occurrence stays, too. One that is paused stays so.
-    Raises Invalid for a name that cannot be, for what is too large, and for times of which none is to come.
+    A schedule whose times change counts from now on; otherwise it keeps its next occurrence. A paused schedule stays paused. Raises
+    Invalid for an invalid name, for data that is too large, and for times of which none is to come; WrongState if the schedule
+    exists in another partition than that of the wanted queue.
     """
     if wanted.recurrence.end is not None:
-        yield from _check_end(operations, wanted, wanted.recurrence.end)
-    return (yield from _put(operations, wanted))
+        yield from _check_end(intake, wanted, wanted.recurrence.end)
+    return (yield from _put(intake, wanted))
 
 
-def _check_end(operations: Operations, wanted: NewSchedule, end: datetime) -> Plan[None]:
-    """Raise Invalid where there is no occurrence from now on, unless the schedule is there with these times, and so has ended since."""
+def _check_end(intake: Intake, wanted: NewSchedule, end: datetime) -> Plan[None]:
+    """Raise Invalid if no occurrence is to come, unless the schedule is stored with these times and has ended since."""
     now = yield from _now()
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
-    for base in operations.bases:
-        if any(keeps_time(wanted, one) for one in (yield stored(base, [wanted.name]))):
+    for one in (yield stored(intake.of_queue(wanted.queue), [wanted.name])):
+        if _has_same_times(wanted, one):
             return
     later = first(wanted.recurrence.model_copy(update={"end": None}), wanted.name, now)
     why = (
@@ -126,176 +140,182 @@ def _check_end(operations: Operations, wanted: NewSchedule, end: datetime) -> Pl
     raise Invalid(f"end: there is no occurrence before its end, {end:%Y-%m-%d %H:%M:%S}Z: {why}")
 
 
-def _put(operations: Operations, wanted: NewSchedule) -> Plan[str]:
-    home, many = operations.of_queue(wanted.queue), len(operations.bases) > 1
-    for _ in range(LOOKS):  # once more where somebody has removed it, or moved it to and fro, meanwhile
-        before = (yield from settle(operations.bases, wanted.name)) if many else None
+def _put(intake: Intake, wanted: NewSchedule) -> Plan[str]:
+    home = intake.of_queue(wanted.queue)
 
-        def decide(seen: Stored | None, now: int, before: Stored | None = before) -> Call[str] | None:
-            moved = before if before and before.base != home else None
-            if seen and not moved and _is_so(wanted, seen):
-                return None
-            if before and not (seen or moved):
-                raise NotFound(
-                    wanted.name
-                )  # it was here a moment ago: to make it anew would forget its occurrence
-            return _call(home, wanted, seen, moved, now, alone=not many)
+    def decide(seen: Stored | None, now: int) -> Call[str] | None:
+        return None if seen and _is_as_wanted(wanted, seen) else _call(home, wanted, seen, now)
 
-        try:
-            answer: str = yield from _change(operations, home, wanted.name, decide)
-        except NotFound:
-            continue
-        if not many or (yield from settle(operations.bases, wanted.name)):
-            return "changed" if before and answer == "created" else answer
-    raise Changed(f"schedule {wanted.name} is removed by others all the while: try again")
+    yield from _check_partition(intake, wanted)
+    answer: str = yield from _change(intake, home, wanted.name, decide)
+    if answer == "created":  # another client may have created it in another partition at the same moment
+        yield from _check_partition(intake, wanted)
+    return answer
 
 
-def _call(
-    home: str, wanted: NewSchedule, seen: Stored | None, moved: Stored | None, now: int, *, alone: bool
-) -> Call[str]:
-    """The call that stores a schedule: with its next occurrence if its times stay; to arrive if it comes to one of many partitions."""
-    before, comes = seen or moved, not alone and (moved or not seen)
-    kept = before.text("occurrence") if before and keeps_time(wanted, before) else ""
-    paused = before is not None and before.paused
+def _check_partition(intake: Intake, wanted: NewSchedule) -> Plan[None]:
+    """Raise WrongState if the schedule is in another partition than its queue."""
+    if len(intake.bases) > 1:
+        one = yield from _find_one(intake.bases, wanted.name)
+        if one and one.base != intake.of_queue(wanted.queue):
+            raise WrongState(_other_partition(wanted, one))
+
+
+def _other_partition(wanted: NewSchedule, one: Stored) -> str:
+    return (
+        f"schedule {wanted.name} is in the partition of queue {one.text('queue')}, and queue {wanted.queue} is in another: "
+        "a schedule does not move between partitions; remove it and add it again"
+    )
+
+
+def _call(home: str, wanted: NewSchedule, seen: Stored | None, now: int) -> Call[str]:
+    """Return the call that stores a schedule. It keeps its next occurrence if its times stay the same."""
+    kept = seen.text("occurrence") if seen and _has_same_times(wanted, seen) else ""
+    paused = seen is not None and seen.paused
     found = None if paused else first(wanted.recurrence, wanted.name, int(kept) - 1 if kept else now)
-    if before and not wanted.source:  # who changes by hand what code has put does not take it over
-        wanted = wanted._replace(source=before.source)
+    if (
+        seen and not wanted.source
+    ):  # a change by hand does not take the schedule from the code that declares it
+        wanted = wanted._replace(source=seen.source)
     return schedule(
-        home, wanted.name, seen.revision if seen else 0, elsewhere=moved.revision if moved and not seen else 0,
-        was=seen.text("occurrence") if seen else "", plan=wanted.plan[:-1] + (ARRIVES if comes else b"}"), queue=wanted.queue,
-        task=wanted.task, rules=wanted.rules, overlap=wanted.recurrence.overlap, paused=paused,
+        home, wanted.name, seen.revision if seen else 0, was=seen.text("occurrence") if seen else "", plan=wanted.plan,
+        queue=wanted.queue, task=wanted.task, rules=wanted.rules, overlap=wanted.recurrence.overlap, paused=paused,
         occurrence=found.occurrence if found else None, due=found.due if found else None, payload=wanted.payload,
     )  # fmt: skip
 
 
-def _is_so(wanted: NewSchedule, seen: Stored) -> bool:
-    """Is what is there what is wanted? Whose code has it is of no account, unless it was nobody's."""
+def _is_as_wanted(wanted: NewSchedule, seen: Stored) -> bool:
+    """Is the schedule stored as it is wanted? Its source counts only if it had none."""
     same = (seen.text("queue"), seen.text("task"), seen.text("rules")) == (
         wanted.queue,
         wanted.task,
         wanted.rules,
     )
-    other = arrives(seen) or (wanted.source != "" and seen.source == "")
-    return same and not other and seen.fields.get("payload") == wanted.payload and keeps_time(wanted, seen)
+    gains_source = wanted.source != "" and seen.source == ""
+    same = same and not gains_source and seen.fields.get("payload") == wanted.payload
+    return same and _has_same_times(wanted, seen)
 
 
-def remove(operations: Operations, name: str) -> Plan[bool]:
-    """Have a schedule be no more; jobs that it has made stay. False if there was none. Raises Invalid."""
+def _has_same_times(wanted: NewSchedule, seen: Stored) -> bool:
+    try:
+        return wanted.recurrence == seen.recurrence
+    except Invalid:  # what is stored is not a valid recurrence
+        return False
+
+
+def remove(intake: Intake, name: str) -> Plan[bool]:
+    """Remove a schedule; the jobs that it made stay. False if there was none. Raises Invalid."""
     check_name(name)
-    gone = False
-    for _ in range(LOOKS):  # once more where it has moved meanwhile
-        found = yield from find_all(operations.bases, name)
-        if not found:
-            return gone
-        for one in found:
-            gone = (yield from _take_away(operations, one.base, name)) is not None or gone
-    raise Changed(f"schedule {name} is put by others all the while: try again")
+    removed = False
+    for base in intake.bases:
+        removed = (yield from _remove_from(intake, base, name)) or removed
+    return removed
 
 
-def pause(operations: Operations, name: str) -> Plan[str]:
+def pause(intake: Intake, name: str) -> Plan[str]:
     """Make no more jobs of a schedule until it is resumed: `paused`. Raises Invalid or NotFound."""
-    yield from _set(operations, name, paused=True)
+    yield from _set_paused(intake, name, paused=True)
     return "paused"
 
 
-def resume(operations: Operations, name: str) -> Plan[str]:
-    """Go on with a schedule, from now on: `resumed`. Occurrences that came meanwhile are none. Raises Invalid or NotFound."""
-    yield from _set(operations, name, paused=False)
+def resume(intake: Intake, name: str) -> Plan[str]:
+    """Resume a schedule: `resumed`. It counts from now on; earlier occurrences get no jobs. Raises Invalid or NotFound."""
+    yield from _set_paused(intake, name, paused=False)
     return "resumed"
 
 
-def _set(operations: Operations, name: str, *, paused: bool) -> Plan[None]:
+def _set_paused(intake: Intake, name: str, *, paused: bool) -> Plan[None]:
     check_name(name)
-    for _ in range(LOOKS):  # once more where it has moved meanwhile
-        one = yield from settle(operations.bases, name)
+    for _ in range(ATTEMPTS):
+        one = yield from _find_one(intake.bases, name)
         if one is None:
             raise NotFound(f"no schedule {name}")
         if one.paused == paused:
             return
         now = yield from _now()
         with contextlib.suppress(Changed):
-            yield _stopped(one, None if paused else now)
+            yield _with_paused(one, None if paused else now)
             return
-    raise Changed(f"schedule {name} is changed by others all the while: try again")
+    raise Changed(f"schedule {name}: other clients keep changing it; try again")
 
 
-def _stopped(one: Stored, now: int | None) -> Call[str]:
-    """The call that stops a schedule as it is, or lets it go on from a moment. Raises Invalid if its plan cannot be read here."""
+def _with_paused(one: Stored, now: int | None) -> Call[str]:
+    """Return the call that pauses a schedule, or with `now` resumes it. Raises Invalid if its plan cannot be read here."""
     found = None if now is None else first(one.recurrence, one.name, now)
-    occurrence, due = (found.occurrence, found.due) if found else (None, None)
-    return again(one, one.fields["plan"], was="", paused=now is None, occurrence=occurrence, due=due)
+    return schedule(
+        one.base, one.name, one.revision, was="", plan=one.fields["plan"], queue=one.text("queue"), task=one.text("task"),
+        rules=one.text("rules"), overlap=one.text("overlap"), paused=now is None, occurrence=found.occurrence if found else None,
+        due=found.due if found else None, payload=one.fields.get("payload", b""),
+    )  # fmt: skip
 
 
-def run(operations: Operations, name: str, job_id: str | None = None, rules: str = "") -> Plan[Submitted]:
-    """Submit one job of a schedule now, beside its occurrences; the same `job_id` again is the same job. Raises Invalid or NotFound."""
-    one = yield from find(operations, name)
-    (submitted,) = yield from operations.submit([job_of(operations, one, job_id, rules)])
+def run(intake: Intake, name: str, job_id: str | None = None, rules: str = "") -> Plan[Submitted]:
+    """Submit one job of a schedule now, beside its occurrences. The same `job_id` again is the same job. Raises Invalid or NotFound."""
+    one = yield from find(intake, name)
+    (submitted,) = yield from intake.submit([job_of(intake, one, job_id, rules)])
     return submitted
 
 
-def job_of(operations: Operations, one: Stored, job_id: str | None, rules: str = "") -> Submission:
-    """The job that a schedule makes now."""
+def job_of(intake: Intake, one: Stored, job_id: str | None, rules: str = "") -> Submission:
+    """Return the job that a schedule makes if it runs now."""
     words = " ".join(filter(None, [one.text("rules"), f"schedule={one.name}", rules]))
-    return operations.submission(
+    return intake.submission(
         one.text("task"), one.fields.get("payload", b""), one.text("queue"), words, job_id
     )
 
 
-def find(operations: Operations, name: str) -> Plan[Stored]:
-    """A schedule as it is stored. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
-    check_name(name)
-    found = yield from find_all(operations.bases, name)
-    if not found:
-        raise NotFound(f"no schedule {name}")
-    return shown(found)[0]
-
-
 def sync(
-    operations: Operations, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
+    intake: Intake, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
 ) -> Plan[list[Synced]]:
-    """Have the schedules be as code declares them, and say per name what became of it; the same again writes nothing.
+    """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
 
-    What others have put stays, unless it has the name of one of these. With `remove`, those that this source once had and has
-    no more are removed. Raises Invalid before anything is written, if one of them cannot be.
+    Schedules of other sources stay, unless they have the name of a wanted one. With `remove`, schedules of this source that are
+    not wanted any more are removed. Raises, before anything is written, Invalid for an invalid schedule and WrongState for one
+    that exists in another partition than that of its wanted queue.
     """
     if remove and not source:
         raise Invalid("remove: say whose schedules are to go (source)")
     mine = {one.name: one._replace(source=source) for one in wanted}
-    there: dict[str, list[Stored]] = {}
-    for base in operations.bases:
-        there_are = yield names(base)
-        for one in (yield from _read(base, [name for name in there_are if name in mine], stored)):
-            there.setdefault(one.name, []).append(one)
-        for one in (
-            (yield from _read(base, [name for name in there_are if name not in mine], summaries))
-            if remove
-            else ()
-        ):
-            if one.source == source:
-                there.setdefault(one.name, []).append(one)
+    there = yield from _read_for_sync(intake, mine.keys(), source, remove)
+    for name, one in mine.items():
+        found = there.get(name, [])
+        if found and all(seen.base != intake.of_queue(one.queue) for seen in found):
+            raise WrongState(_other_partition(one, found[0]))
     answers = []
-    for name, wished in mine.items():
+    for name, one in mine.items():
         found = there.pop(name, [])
         before = found[0].source if found and found[0].source != source else None
-        is_so = (
-            len(found) == 1
-            and found[0].base == operations.of_queue(wished.queue)
-            and _is_so(wished, found[0])
-        )
-        answers.append(Synced(name, "unchanged" if is_so else (yield from _put(operations, wished)), before))
+        is_so = len(found) == 1 and _is_as_wanted(one, found[0])
+        answers.append(Synced(name, "unchanged" if is_so else (yield from _put(intake, one)), before))
     for name, found in sorted(there.items()):
-        for one in found:
-            yield from _take_away(operations, one.base, name, source)
+        for seen in found:
+            yield from _remove_from(intake, seen.base, name, source)
         answers.append(Synced(name, "removed"))
     return answers
 
 
+def _read_for_sync(
+    intake: Intake, wanted: Iterable[str], source: str, remove: bool
+) -> Plan[dict[str, list[Stored]]]:
+    """Read the wanted schedules that are stored and, with `remove`, the others of this source, by name."""
+    there: dict[str, list[Stored]] = {}
+    for base in intake.bases:
+        all_names = set((yield names(base)))
+        found = yield from _read(base, sorted(all_names.intersection(wanted)), stored)
+        if remove:
+            others = yield from _read(base, sorted(all_names.difference(wanted)), summaries)
+            found += [one for one in others if one.source == source]
+        for one in found:
+            there.setdefault(one.name, []).append(one)
+    return there
+
+
 def _read(
-    base: str, wanted: Sequence[str], how: Callable[[str, Sequence[str]], Call[list[Stored]]]
+    base: str, wanted: Sequence[str], read: Callable[[str, Sequence[str]], Call[list[Stored]]]
 ) -> Plan[list[Stored]]:
     found: list[Stored] = []
     for i in range(0, len(wanted), PAGE):
-        found += yield how(base, wanted[i : i + PAGE])
+        found += yield read(base, wanted[i : i + PAGE])
     return found
 
 
@@ -304,9 +324,36 @@ def _now() -> Plan[int]:
     return in_ms(now)
 
 
-def _change(operations: Operations, base: str, name: str, decide: Decide) -> Plan[str]:
-    """Look at a schedule, change it as seen, and look again if somebody else was faster. `unchanged` where all is so already."""
-    for looks in range(LOOKS, 0, -1):
+def _find_all(bases: Sequence[str], name: str) -> Plan[list[Stored]]:
+    """Read the schedule of this name in every partition that has one, in the order of partitions."""
+    found: list[Stored] = []
+    for base in bases:
+        found += yield stored(base, [name])
+    return found
+
+
+def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
+    """Return the schedule of this name; None if there is none.
+
+    Clients that create one name in several partitions at the same moment leave duplicates: only that of the first partition is
+    kept. The others are removed at the revision that was read.
+    """
+    for _ in range(ATTEMPTS):
+        found = yield from _find_all(bases, name)
+        if len(found) < 2:
+            return found[0] if found else None
+        for duplicate in found[1:]:
+            with contextlib.suppress(Changed, NotFound):
+                yield unschedule(duplicate.base, name, duplicate.revision, duplicate.text("occurrence"))
+    raise Changed(f"schedule {name}: other clients keep changing it; try again")
+
+
+def _change(intake: Intake, base: str, name: str, decide: Decide) -> Plan[str]:
+    """Read a schedule and make the call that `decide` returns for it; read it again if it changed meanwhile.
+
+    Returns the call's answer, or `unchanged` if no change is needed.
+    """
+    for left in range(ATTEMPTS - 1, -1, -1):
         found = yield stored(base, [name])
         call = decide(found[0] if found else None, (yield from _now()))
         if call is None:
@@ -315,25 +362,23 @@ def _change(operations: Operations, base: str, name: str, decide: Decide) -> Pla
             answer: str = yield call
             return answer
         except (Changed, NotFound):
-            if looks == 1:
+            if not left:
                 raise
         except NoNamespace:
-            if looks == 1:
+            if not left:
                 raise
-            yield from operations.prepare()
+            yield from intake.prepare()
     return "unchanged"
 
 
-def _take_away(
-    operations: Operations, base: str, name: str, source: str | None = None
-) -> Plan[Stored | None]:
-    """Remove a schedule from a partition, if it is this source's. What was there; None for nothing."""
-    taken: Stored | None = None
+def _remove_from(intake: Intake, base: str, name: str, source: str | None = None) -> Plan[bool]:
+    """Remove a schedule from a partition, if it belongs to `source` (None: any). Was there one?"""
+    removed = False
 
     def decide(seen: Stored | None, now: int) -> Call[str] | None:
-        nonlocal taken
-        taken = seen if seen and source in (None, seen.source) else None
-        return unschedule(base, name, seen.revision, seen.text("occurrence")) if seen and taken else None
+        nonlocal removed
+        removed = seen is not None and source in (None, seen.source)
+        return unschedule(base, name, seen.revision, seen.text("occurrence")) if seen and removed else None
 
-    yield from _change(operations, base, name, decide)
-    return taken
+    yield from _change(intake, base, name, decide)
+    return removed
