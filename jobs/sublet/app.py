@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import (
@@ -28,6 +28,7 @@ from sublet.protocol.keys import is_name
 from sublet.schedules.decorators import Declared, wish
 from sublet.tasks import command
 from sublet.tasks.arguments import Arguments
+from sublet.tasks.middleware import Hook
 from sublet.tasks.program import Output
 
 if TYPE_CHECKING:
@@ -38,12 +39,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
-"""A middleware: called with the attempt's context, gives what is entered around it."""
 H = TypeVar("H", bound=Hook)
 S = TypeVar("S", bound=Callable[..., Any])
-Producing = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""What is entered around a submit: called with the job to be and `send` or `create`, gives the job that is sent."""
+SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
+"""Called with a job and "send" or "create"; returns a context manager that gives the job to submit."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]
@@ -80,30 +79,35 @@ class Task(Generic[P, R]):
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
-        """A job to be, for `App.client.submit_all`. Raises Invalid when the arguments do not fit."""
-        with self.app.producing(self._job(None, args, kwargs), "create") as job:
+        """Make a job without submitting it, for `App.client.submit_all`. Raises Invalid if the arguments do not fit."""
+        with self._job(args, kwargs, "create") as job:
             return job
 
-    def _job(self, job_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
-        payload = self.arguments.dump(args, kwargs)
-        options = self.defaults
-        return self.app.operations.submission(
-            self.name, payload, options.queue, self._rules, job_id, options.durability
-        )
-
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Have a worker run this. Raises Invalid when the arguments do not fit, Refused or Unavailable from Redis."""
-        with self.app.producing(self._job(None, args, kwargs), "send") as job:
-            client = self.app.client
-            (submitted,) = await client.submit_all([job])
-        return Handle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
+        """Submit a job, for a worker to run. Raises Invalid if the arguments do not fit, and Refused or Unavailable."""
+        client = self.app.client
+        with self._job(args, kwargs, "send") as job:
+            (submitted,) = await client.store.submit([job])
+        return Handle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
         """The same for code without an event loop."""
-        with self.app.producing(self._job(None, args, kwargs), "send") as job:
-            client = self.app.sync
+        client = self.app.sync
+        with self._job(args, kwargs, "send") as job:
             (submitted,) = client.submit_all([job])
-        return SyncHandle(client, submitted.id, submitted.id == job.id, self.arguments.load_result)
+        return SyncHandle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
+
+    def _job(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], operation: str
+    ) -> AbstractContextManager[Submission]:
+        """Make a job, and enter the submit middleware around what is done with it."""
+        operations, options = self.app.operations, self.defaults
+        payload = self.arguments.dump(args, kwargs)
+        job = operations.submission(
+            self.name, payload, options.queue, self._rules, durability=options.durability
+        )
+        middleware = self.app.submit_middleware
+        return middleware(job, operation) if middleware else nullcontext(job)
 
 
 class App:
@@ -121,11 +125,11 @@ class App:
     ) -> None:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
-        """What `middleware` has added, the outermost first."""
+        """The middleware, outermost first."""
         self.schedules = Declared()
-        """What `schedule` has declared; `client.sync` puts it where the jobs live."""
-        self.producing: Producing = lambda job, how: nullcontext(job)
-        """Entered around each submit of a task ("send") and each `Task.job` ("create"); the job that it gives is sent."""
+        """The schedules that `schedule` has declared; `client.sync` stores them in Redis."""
+        self.submit_middleware: SubmitMiddleware | None = None
+        """Entered around each submit of a task ("send") and each `Task.job` ("create"): for tracing."""
         self._given = (redis_url, namespace)
         self._settings = settings
         self._operations: Operations | None = None
@@ -148,11 +152,11 @@ class App:
         self._settings = settings
 
     @contextmanager
-    def elsewhere(self, settings: "Settings") -> Iterator[None]:
-        """Live elsewhere for a while (see `sublet.testing`); then all is as it was. Raises Invalid when it does already."""
+    def using(self, settings: "Settings") -> Iterator[None]:
+        """Use other settings until the block ends (see `sublet.testing`). Raises Invalid inside of a sandbox."""
         if self._settings is not None and self._settings.door is not None:
             raise Invalid(
-                "this app lives in a sandbox already: leave that one first (was it entered and never left?)"
+                "this app is in a sandbox already: leave that one first (was it entered and never left?)"
             )
         before = self._settings, self._operations, self._client, self._loop, self._sync
         self._settings, self._operations, self._client, self._loop, self._sync = (
@@ -171,7 +175,7 @@ class App:
 
     @property
     def operations(self) -> "Operations":
-        """How the namespace is laid out, and the plans over it."""
+        """The operations on the app's namespace, which its clients share."""
         if self._operations is None:
             from sublet.operations.operations import Operations
 
@@ -185,7 +189,7 @@ class App:
         if self._client is None or self._loop is not loop:
             from sublet.client.client import Client
 
-            self._client, self._loop = Client(self.settings), loop
+            self._client, self._loop = Client(self.settings, operations=self.operations), loop
         return self._client
 
     @property
@@ -194,7 +198,7 @@ class App:
         if self._sync is None:
             from sublet.client.client import SyncClient
 
-            self._sync = SyncClient(self.settings)
+            self._sync = SyncClient(self.settings, operations=self.operations)
         return self._sync
 
     @overload

@@ -29,7 +29,7 @@ except ImportError as error:
     raise ImportError(words) from error
 
 if TYPE_CHECKING:
-    from sublet.app import App, Producing
+    from sublet.app import App, SubmitMiddleware
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
 """The release of the conventions whose names are used here."""
@@ -52,12 +52,12 @@ class OpenTelemetry:
         """Trace what is submitted through this app's tasks, and every attempt at them. Raises Invalid the second time."""
         if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
             raise Invalid("this app is traced already: instrument an app once")
-        app.producing = partial(self._produce, app, app.producing)
+        app.submit_middleware = partial(self._produce, app, app.submit_middleware)
         app.middleware(self._consume)
 
     @contextmanager
     def _produce(
-        self, app: "App", inner: "Producing", job: Submission, operation: str
+        self, app: "App", inner: "SubmitMiddleware | None", job: Submission, operation: str
     ) -> Iterator[Submission]:
         """Span a submit ("send"), or the making of a job that is sent with others ("create"), and let the job carry it."""
         attributes = _messaging(operation, job.queue, job.id, job.task)
@@ -68,7 +68,8 @@ class OpenTelemetry:
             self._tracer.start_span(f"{operation} {job.queue}", None, SpanKind.PRODUCER, attributes)
         ) as span:
             try:
-                with inner(_carrying(job), operation) as sent:
+                carrying = _carrying(job)
+                with inner(carrying, operation) if inner else nullcontext(carrying) as sent:
                     yield sent
             except BaseException as error:
                 _record(span, error)

@@ -228,10 +228,10 @@ async def test_partitions_may_all_be_on_one_server(store, says):
     says.share = 0.5
     for partitions in (1, 64):
         found = admission.Admission(0.9, partitions)
-        assert await store.follow(found.refuse("base", 0)) is None
+        assert await store.follow(found.check("base", 0)) is None
         room = MOST * 0.4 / admission.PART / partitions
-        weight = admission.weigh([job()])
-        assert sum(found.believes("base", weight) for _ in range(round(room / weight) + 10)) == room // weight
+        weight = admission.estimated_bytes([job()])
+        assert sum(found.admit("base", weight) for _ in range(round(room / weight) + 10)) == room // weight
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ async def test_a_server_that_is_away_says_so_to_the_caller(store, says):
 
 
 async def test_a_share_of_one_asks_nobody(store, says):
-    store.operations.admission = admission.Admission(1.0)
+    store.operations.admission = None
     says.share = 1.5
     await store.follow(store.operations.prepare())
     asked = says.asked
@@ -286,7 +286,7 @@ async def test_each_partition_has_a_server_of_its_own(place, raw, monkeypatch):
         return Memory("noeviction", 99 if call.tag in full else 1, 100)
 
     monkeypatch.setattr(store._transport, "run", answer)
-    queues = {store.operations.of_queue(name): name for name in ("a", "b", "c", "d", "e", "f")}
+    queues = {store.operations.base_of_queue(name): name for name in ("a", "b", "c", "d", "e", "f")}
     first, second = store.operations.bases
     await store.follow(store.operations.prepare())
     full.append(first)
@@ -442,7 +442,7 @@ async def test_where_one_partition_has_no_room_the_others_are_fired(store, desk,
     other = "{other:0}"
 
     class Full(admission.Admission):
-        def refuse(self, base: str, size: int) -> Any:
+        def check(self, base: str, size: int) -> Any:
             yield from ()
             return OutOfMemory("full") if base == other else None
 

@@ -604,11 +604,11 @@ def test_what_is_none_of_the_three_is_refused_with_words():
     with pytest.raises(Invalid, match="durability 'disk'"):
         App(settings=Settings()).task(name="t", run="thread", durability="disk")(lambda: None)
     with pytest.raises(Invalid, match="replicas=0: durability replicated takes at least one"):
-        waits(Settings(durability="replicated", replicas=0), [job("a")])
-    assert waits(Settings(durability="replicated", timeout=0.0001), [job("a")]) == (
+        waits(Settings(durability="replicated", replicas=0), {"replicated"})
+    assert waits(Settings(durability="replicated", timeout=0.0001), {"replicated"}) == (
         ("WAIT", 1, 1),
     )  # 0 would have no end
-    assert waits(Settings(replicas=0), [job("a")]) == ()
+    assert waits(Settings(replicas=0), {"none"}) == ()
 
 
 @pytest.mark.parametrize("vain", [0, 2, 3])

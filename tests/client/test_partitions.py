@@ -52,7 +52,9 @@ async def test_who_was_told_another_number_of_partitions_is_refused_before_anyth
 
 async def test_a_queue_where_it_does_not_belong_locks_nobody_out_who_was_told_right(wide, place):
     await wide.prepare()
-    stray = next(queue for queue in QUEUES if wide.operations.of_queue(queue) != wide.operations.bases[0])
+    stray = next(
+        queue for queue in QUEUES if wide.operations.base_of_queue(queue) != wide.operations.bases[0]
+    )
     await wide.run(verbs.submit(wide.operations.bases[0], [Submission("0-stray", stray, "t", "", b"{}")]))
     other = Store(wide.settings, client=place.client(), blocking=place.client())
     assert len(await submit(other)) == len(QUEUES)
@@ -99,9 +101,9 @@ async def test_who_waits_for_a_result_and_was_told_another_number_hears_that_and
 
 async def test_a_job_lives_where_its_queue_does_and_its_id_says_so(wide, raw):
     for queue, job_id in zip(QUEUES, await submit(wide), strict=True):
-        base = wide.operations.of_queue(queue)
+        base = wide.operations.base_of_queue(queue)
         assert raw.zrange(keys.queue(base, queue), 0, -1) == [job_id]
-        assert wide.operations.of_id(job_id) == base
+        assert wide.operations.base_of_job(job_id) == base
     assert all(raw.hlen(keys.queues(base)) for base in wide.operations.bases)
 
 
@@ -150,7 +152,9 @@ async def test_no_more_is_claimed_than_asked_for(wide):
 async def test_a_claim_that_is_sent_again_takes_nothing_where_it_found_nothing_at_first(wide):
     first, second = (
         QUEUES[0],
-        next(q for q in QUEUES if wide.operations.of_queue(q) != wide.operations.of_queue(QUEUES[0])),
+        next(
+            q for q in QUEUES if wide.operations.base_of_queue(q) != wide.operations.base_of_queue(QUEUES[0])
+        ),
     )
 
     async def claim(n=1):
@@ -209,10 +213,10 @@ async def test_reap_and_prune_look_after_all_partitions(wide):
 
 
 async def test_an_id_that_names_no_partition_of_ours_is_looked_for_in_one_that_is(wide):
-    assert wide.operations.of_id("7-x") in wide.operations.bases
-    assert wide.operations.of_id("x") == wide.operations.bases[0]
+    assert wide.operations.base_of_job("7-x") in wide.operations.bases
+    assert wide.operations.base_of_job("x") == wide.operations.bases[0]
     with pytest.raises(Invalid):
-        wide.operations.of_id("no good")
+        wide.operations.base_of_job("no good")
 
 
 @pytest.mark.parametrize(
@@ -236,6 +240,6 @@ async def test_a_claim_over_partitions_comes_back_for_the_nearest_moment(place, 
     queues = sorted((f"q{i}" for i in range(8)), key=store.operations.of_queue)
     near = store.operations.submission("t", b"{}", queues[0], "delay=1500")
     await store.submit([near])
-    assert store.operations.of_queue(queues[0]) != store.operations.of_queue(queues[-1])
+    assert store.operations.base_of_queue(queues[0]) != store.operations.base_of_queue(queues[-1])
     assert (await store.claim(worker="w", queues=[queues[0], queues[-1]], n=1, lease=30)).next_in < 2
     await store.aclose()

@@ -249,7 +249,9 @@ async def two_partitions(place, raw):
 
 def queue_in(store, base, n=0):
     """A queue that lives there."""
-    return next(name for name in (f"q{n}-{i}" for i in range(100)) if store.operations.of_queue(name) == base)
+    return next(
+        name for name in (f"q{n}-{i}" for i in range(100)) if store.operations.base_of_queue(name) == base
+    )
 
 
 async def test_leases_in_every_partition_come_back(place, raw):
@@ -258,7 +260,7 @@ async def test_leases_in_every_partition_come_back(place, raw):
     await store.prepare()
     await store.enlist(card("gone"))
     queues = [f"q{n}" for n in range(12)]
-    assert {store.operations.of_queue(queue) for queue in queues} == set(store.operations.bases)
+    assert {store.operations.base_of_queue(queue) for queue in queues} == set(store.operations.bases)
     for queue in queues:
         await hold(store, "gone", 2, queue)
         await hold(store, "alive", 1, queue)

@@ -21,7 +21,7 @@ def jobs_of(moves):
 
 
 async def submit(store, *ids, queue="q"):
-    partition = int(store.operations.of_queue(queue).strip("{}").rpartition(":")[2])
+    partition = int(store.operations.base_of_queue(queue).strip("{}").rpartition(":")[2])
     await store.submit([Submission(f"{partition}-{i}", queue, "t", "", b"{}") for i in ids])
 
 

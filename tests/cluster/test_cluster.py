@@ -283,7 +283,7 @@ async def test_a_primary_that_goes_under_load_is_replaced(cluster, client, how, 
     victim = cluster.primary_of(base)
 
     def in_base(job):
-        return client.store.operations.of_id(job) == base
+        return client.store.operations.base_of_job(job) == base
 
     theirs = {b for b in BASES if cluster.primary_of(b) is victim}
     async with load(client) as (acked, seen, errors):
@@ -308,7 +308,7 @@ async def test_a_primary_that_goes_under_load_is_replaced(cluster, client, how, 
     assert back < 12, "1 s until it counts as gone, an election, and our own looking"
     assert errors == [] or back > 7, "within patience nobody hears of it"
     assert not refused_raw(errors)
-    assert {client.store.operations.of_id(job) for job in lost} <= theirs
+    assert {client.store.operations.base_of_job(job) for job in lost} <= theirs
     assert all(gone_at - 1 < acked[job] <= gone_at + 0.1 for job in lost), (
         "lost is only what its replica had not got yet"
     )

@@ -471,7 +471,7 @@ async def test_an_app_is_instrumented_once_and_other_hooks_stay(app, spans, run)
         seen.append((operation, "trace=" in job.rules))
         yield job._replace(rules=f"{job.rules} priority=7".strip())
 
-    app.producing = marks
+    app.submit_middleware = marks
     OpenTelemetry(spans.provider).instrument(app)
     with pytest.raises(Invalid, match="instrument an app once"):
         OpenTelemetry().instrument(app)

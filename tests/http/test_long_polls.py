@@ -449,7 +449,7 @@ async def test_what_was_taken_in_one_partition_is_not_lost_when_another_fails(pl
 
     store.run = store._claims._run = run_and_fail
     claimed = await store.claim(worker="w", queues=queues, n=9, lease=30, wait=10)
-    assert len(claimed.leases) == sum(store.operations.of_queue(queue) in seen for queue in queues)
+    assert len(claimed.leases) == sum(store.operations.base_of_queue(queue) in seen for queue in queues)
     assert claimed.next_in == 0
 
 

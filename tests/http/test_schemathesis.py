@@ -41,7 +41,7 @@ def tightened(described, tokens):
 
 async def hold(settings, folder, *words, tokens="", drawn="1"):
     """Run schemathesis against a server; which answers each operation gave."""
-    with app.elsewhere(settings):
+    with app.using(settings):
         return await _hold(settings, folder, *words, tokens=tokens, drawn=drawn)
 
 

@@ -78,15 +78,15 @@ MUTANTS = (
     Mutant(
         "a refusal is believed for a second",
         "jobs/sublet/submission/admission.py",
-        "        return size <= left",
-        "        return left != 0",
+        "        if size > free:\n",
+        "        if free == 0:\n",
         "a server that has room again refuses jobs, or takes those that it has none for",
         "client/test_admission.py::test_a_refusal_is_always_fresh[fakeredis]",
     ),
     Mutant(
         "who sends much looks no more often",
         "jobs/sublet/submission/admission.py",
-        "room / PART / self._partitions - size",
+        "free / PART / self._partitions - size",
         "math.inf",
         "a server is full within the second for which it was believed",
         "protocol/test_full_memory.py::test_many_who_submit_at_once_stay_below_the_limit[redis-20000]",
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "schedules fire on a server without room",
         "jobs/sublet/schedules/firing.py",
-        "if admission and (full := (yield from admission.refuse(base, FIRING_BYTES))):",
+        "if admission and (full := (yield from admission.check(base, FIRING_BYTES))):",
         "if False and (full := OutOfMemory()):",
         "a schedule fills what is left for jobs in flight",
         "client/test_admission.py::test_an_occurrence_waits_until_there_is_room_and_is_not_lost[fakeredis]",

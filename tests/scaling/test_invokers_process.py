@@ -192,7 +192,7 @@ async def test_a_job_in_a_pools_queue_has_a_worker_come_and_go(settings):
             store.operations.bases, Pool(name="p", queues=("default",), invoker="process", linger=0.0), None
         )
     )
-    with app.elsewhere(settings):
+    with app.using(settings):
         handle = await app.tasks["add"].submit(a=1)
         summoner.nudge(["default"])
         assert await handle.result(timeout=60) == 2

@@ -158,7 +158,7 @@ async def test_a_pool_that_has_changed_since_is_invoked_as_it_is_now(have_pool, 
 async def test_the_queues_of_a_pool_may_live_in_other_partitions(place):
     store = Store(replace(place.settings, partitions=4))
     queues = tuple(f"q{n}" for n in range(8))
-    assert {store.operations.of_queue(queue) for queue in queues} == set(store.operations.bases)
+    assert {store.operations.base_of_queue(queue) for queue in queues} == set(store.operations.bases)
     await store.prepare()
     await store.follow(
         pools.put(store.operations.bases, POOL.model_copy(update={"queues": queues, "slots": 4}))

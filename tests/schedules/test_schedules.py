@@ -303,9 +303,9 @@ async def test_deploys_at_the_same_moment_end_as_one_of_them(settings):
 def test_a_schedule_does_not_move_to_another_partition(settings, raw):
     spread = Settings(settings.redis_url, settings.namespace, partitions=4)
     with SyncClient(spread) as client:
-        home = client.operations.of_queue("q0")
-        elsewhere = next(f"q{i}" for i in range(99) if client.operations.of_queue(f"q{i}") != home)
-        beside = next(f"q{i}" for i in range(1, 99) if client.operations.of_queue(f"q{i}") == home)
+        home = client.operations.base_of_queue("q0")
+        elsewhere = next(f"q{i}" for i in range(99) if client.operations.base_of_queue(f"q{i}") != home)
+        beside = next(f"q{i}" for i in range(1, 99) if client.operations.base_of_queue(f"q{i}") == home)
         client.schedules.put("a", HOURLY, "t", options=Options(queue="q0"))
         before = stored(raw, settings.namespace)
         refusal = f"queue q0, and queue {elsewhere} is in another.*remove it and add it again"

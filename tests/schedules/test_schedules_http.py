@@ -58,8 +58,8 @@ async def test_a_queue_in_another_partition_is_refused(settings):
     spread = Settings(settings.redis_url, settings.namespace, partitions=4)
     store = Store(spread)
     ask = asker(Api(store, Tokens()))
-    home = store.operations.of_queue("q0")
-    elsewhere = next(f"q{i}" for i in range(99) if store.operations.of_queue(f"q{i}") != home)
+    home = store.operations.base_of_queue("q0")
+    elsewhere = next(f"q{i}" for i in range(99) if store.operations.base_of_queue(f"q{i}") != home)
     hourly = {"task": "report", "every": 3600}
     assert (await ask("PUT", "/schedules/a", hourly | {"queue": "q0"})).status == 201
     answer = await ask("PUT", "/schedules/a", hourly | {"queue": elsewhere})

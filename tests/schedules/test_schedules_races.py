@@ -61,7 +61,7 @@ def client(settings):
 
 def come(raw, client, name, occurrences):
     """Let so many occurrences of a schedule have come, one a second, the last one just now."""
-    base = client.operations.of_queue(client.schedules.get(name).queue)
+    base = client.operations.base_of_queue(client.schedules.get(name).queue)
     first = (raw.time()[0] - occurrences + 1) * 1000
     raw.hset(keys.schedule(base, name), "occurrence", first)
     raw.zadd(keys.schedules(base), {name: first})
@@ -114,7 +114,7 @@ def test_twenty_firers_in_four_processes_fire_each_occurrence_once(client, raw, 
 def test_one_that_was_picked_by_somebody_who_died_is_fired_by_the_next(client, raw):
     client.schedules.put("a", Recurrence(every=60.0), "t")
     come(raw, client, "a", 1)
-    base = client.operations.of_queue("default")
+    base = client.operations.base_of_queue("default")
     dead = client.transport.run(pick(base))
     assert [one.name for one in dead.picks] == ["a"]
     assert client.follow(client.operations.fire("me")) == 0, "it is the other's, for 2 s"
@@ -197,7 +197,7 @@ def hourly(queue, payload=b"{}"):
 
 def set_back(raw, client, hours=1):
     """Let the occurrence of the schedule be one that came hours ago; when that was."""
-    base = client.operations.of_queue(client.schedules.get("a").queue)
+    base = client.operations.base_of_queue(client.schedules.get("a").queue)
     occurrence = (raw.time()[0] // 3600 - hours) * 3_600_000
     raw.hset(keys.schedule(base, "a"), "occurrence", occurrence)
     raw.zadd(keys.schedules(base), {"a": occurrence})
@@ -230,7 +230,7 @@ def test_a_put_never_sets_back_what_was_fired_since_it_looked(client, raw):
 
 def test_two_clients_that_create_a_schedule_in_two_partitions_at_the_same_moment_leave_one(client, raw):
     client.follow(client.operations.prepare())
-    queues = {client.operations.of_queue(f"q{i}"): f"q{i}" for i in range(20)}
+    queues = {client.operations.base_of_queue(f"q{i}"): f"q{i}" for i in range(20)}
     draw, refused = random.Random(7), 0
     for _ in range(100):
         plans = [operations.put(client.operations, hourly(queue)) for queue in queues.values()]
@@ -277,7 +277,7 @@ def test_a_duplicate_in_another_partition_is_removed_by_the_next_operation(clien
 
 
 def _queue_of(client, base):
-    return next(f"q{i}" for i in range(99) if client.operations.of_queue(f"q{i}") == base)
+    return next(f"q{i}" for i in range(99) if client.operations.base_of_queue(f"q{i}") == base)
 
 
 def test_orders_at_the_same_moment_are_all_carried_out(client):

@@ -40,7 +40,7 @@ OpenTelemetry(batching).instrument(batched)
 def submits_from_a_child(url: str, namespace: str) -> str:
     """In a child, and so with a client of its own."""
     elsewhere = App(url, namespace=namespace)
-    elsewhere.producing = app.producing
+    elsewhere.submit_middleware = app.submit_middleware
 
     @elsewhere.task
     async def later() -> None: ...

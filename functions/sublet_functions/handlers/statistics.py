@@ -37,7 +37,9 @@ async def look(store: Store, names: Sequence[str] = ()) -> Numbers:
     surveys = dict(
         zip(bases, await asyncio.gather(*(store.run(statistics.survey(base)) for base in bases)), strict=True)
     )
-    chosen = {base: [name for name in names if store.operations.of_queue(name) == base] for base in bases}
+    chosen = {
+        base: [name for name in names if store.operations.base_of_queue(name) == base] for base in bases
+    }
     if not names:
         chosen = {base: [*own, statistics.OTHERS] for base, own in statistics.busiest(surveys).items()}
     now = max(survey.now for survey in surveys.values())

@@ -183,7 +183,7 @@ def _digest(job: NewJob) -> str:
 
 async def is_the_same(call: Call[Any, Any], job: Submission) -> bool:
     """Did the job that is there come from the same body? Raises Problem if not."""
-    digest = await call.store.run(reads.digest(call.store.operations.of_id(job.id), job.id))
+    digest = await call.store.run(reads.digest(call.store.operations.base_of_job(job.id), job.id))
     if digest is None:
         raise Problem("not-found", f"job {job.id} was forgotten a moment ago: send it again")
     if f"digest={digest}" not in job.rules.split(" "):

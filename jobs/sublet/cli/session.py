@@ -45,7 +45,7 @@ def look(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
     A person whose command this is (`args`, without --json) is told on stderr that there is none.
     """
     there = follow_sync(
-        client.transport.run, client.operations.agree()
+        client.transport.run, client.operations.exists()
     )  # or it would not see all, and say that there is no more
     none = "" if there else f"there is no namespace {client.transport.settings.namespace} yet"
     try:

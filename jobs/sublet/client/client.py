@@ -25,7 +25,7 @@ from sublet.model import (
 from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
-from sublet.protocol.plan import Plan, follow_sync
+from sublet.protocol.plan import Plan
 from sublet.protocol.reads import attempt_from
 from sublet.store.results import watch_sync
 from sublet.store.store import Store
@@ -81,8 +81,13 @@ def _sync_summoner(settings: Settings) -> "SyncSummoner":
 class Client:
     """Submits, looks at and steers jobs from an event loop. Connects on first use; `async with` closes it."""
 
-    def __init__(self, settings: Settings | None = None, store: Store | None = None) -> None:
-        self.store = store or Store(settings or Settings.read())
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        store: Store | None = None,
+        operations: Operations | None = None,
+    ) -> None:
+        self.store = store or Store(settings or Settings.read(), operations=operations)
         self._summoner = _summoner(self.store) if self.store.settings.summon else None
 
     async def submit(
@@ -93,9 +98,8 @@ class Client:
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
         (submitted,) = await self.store.submit([job])
-        return Handle(
-            self, submitted.id, submitted.created or (job_id is None and submitted.id == job.id), _loads
-        )
+        created = submitted.created or (job_id is None and submitted.id == job.id)
+        return Handle(submitted.id, created, self, _loads)
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit many jobs in few calls; `Task.job(…)` makes them."""
@@ -184,25 +188,30 @@ class Client:
 class SyncClient:
     """The same for code without an event loop. Connects on first use; `with` closes it. Safe to share between threads."""
 
-    def __init__(self, settings: Settings | None = None, transport: SyncTransport | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        transport: SyncTransport | None = None,
+        operations: Operations | None = None,
+    ) -> None:
         self.transport = transport or sync_transport_for(settings or Settings.read())
-        self.operations = Operations(self.transport.settings)
+        self.operations = operations or Operations(self.transport.settings)
         self._summoner = _sync_summoner(self.transport.settings) if self.transport.settings.summon else None
         self._ready = False
 
     def follow(self, plan: Plan[T]) -> T:
         """Carry out a plan of `self.operations`, in a namespace that is made where there is none."""
         self._prepare()
-        return follow_sync(self.transport.run, plan)
+        return self.transport.follow(plan)
 
     def _prepare(self) -> None:
         if not self._ready:
-            follow_sync(self.transport.run, self.operations.prepare())
+            self.transport.follow(self.operations.prepare())
             self._ready = True
 
     def tend(self, plan: Plan[T]) -> T:
         """Carry out a plan that takes in nothing new: no namespace is made for it, and the server is asked nothing else."""
-        return follow_sync(self.transport.run, plan)
+        return self.transport.follow(plan)
 
     def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
@@ -212,9 +221,8 @@ class SyncClient:
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
         (submitted,) = self.submit_all([job])
-        return SyncHandle(
-            self, submitted.id, submitted.created or (job_id is None and submitted.id == job.id), _loads
-        )
+        created = submitted.created or (job_id is None and submitted.id == job.id)
+        return SyncHandle(submitted.id, created, self, _loads)
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit many jobs in few calls; `Task.job(…)` makes them."""
@@ -228,7 +236,7 @@ class SyncClient:
         self._prepare()  # with another number of partitions, a job that lives would not be found
         return outcome(
             job_id,
-            watch_sync(self.transport, self.operations.of_id(job_id), job_id, timeout),
+            watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, timeout),
             decode,
             timeout,
         )

@@ -1,6 +1,7 @@
 """What a submit gives back: a job, and where to ask about it. Async and sync."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sublet.model import Job
@@ -11,14 +12,15 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+@dataclass(slots=True, eq=False)
 class Handle(Generic[R]):
-    """A job that was submitted, and where to ask about it."""
+    """A submitted job, and the client to ask about it."""
 
-    def __init__(self, client: "Client", job_id: str, created: bool, decode: Callable[[bytes], R]) -> None:
-        self.id = job_id
-        self.created = created
-        """False when a job with the same id or key was there already, and this is it."""
-        self._client, self._decode = client, decode
+    id: str
+    created: bool
+    """False when a job with the same id or key was stored already: then this is that job."""
+    _client: "Client" = field(repr=False)
+    _decode: Callable[[bytes], R] = field(repr=False)
 
     async def result(self, timeout: float = 30.0) -> R:
         """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on then."""
@@ -33,16 +35,15 @@ class Handle(Generic[R]):
         return await self._client.cancel(self.id)
 
 
+@dataclass(slots=True, eq=False)
 class SyncHandle(Generic[R]):
-    """The same for code without an event loop."""
+    """A submitted job, and the client to ask about it, for code without an event loop."""
 
-    def __init__(
-        self, client: "SyncClient", job_id: str, created: bool, decode: Callable[[bytes], R]
-    ) -> None:
-        self.id = job_id
-        self.created = created
-        """False when a job with the same id or key was there already, and this is it."""
-        self._client, self._decode = client, decode
+    id: str
+    created: bool
+    """False when a job with the same id or key was stored already: then this is that job."""
+    _client: "SyncClient" = field(repr=False)
+    _decode: Callable[[bytes], R] = field(repr=False)
 
     def result(self, timeout: float = 30.0) -> R:
         """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on then."""

@@ -175,6 +175,16 @@ class Lent:
             await asyncio.wait(tuple(self._under_way))
 
 
+def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
+    """Give a future its reply or error, unless it is done: its caller may have been cancelled."""
+    if future.done():
+        return
+    if isinstance(reply, BaseException):
+        future.set_exception(reply)
+    else:
+        future.set_result(reply)
+
+
 class SyncLines:
     """For code without an event loop: a connection for each thread that asks, kept for the next; as many as the pool may have.
 

@@ -95,7 +95,7 @@ class Map:
         return replace(self.settings, redis_url=url, patience=0.0)
 
 
-def place(many: Many, tag: str) -> Call[str]:
+def node_of(many: Many, tag: str) -> Call[str]:
     """host:port of the node of a cluster that has a partition, for words; empty if nobody has it."""
 
     def read(slots: Sequence[Any]) -> str:

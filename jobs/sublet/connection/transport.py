@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import redis
 import redis.asyncio
@@ -29,10 +29,11 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from sublet.connection.pipeline import POOL_EMPTY, Ask, Commands, Lent, Line, SyncLent, SyncLines
+from sublet.connection.pipeline import POOL_EMPTY, Ask, Commands, Lent, Line, SyncLent, SyncLines, resolve
 from sublet.connection.settings import Settings, connect, connect_sync
-from sublet.connection.wait_barrier import Together, barriers, sorted_out, tell
-from sublet.errors import Busy, Invalid, Unavailable, Unfit
+from sublet.connection.wait_barrier import Together, barriers, sorted_out
+from sublet.errors import Busy, Invalid, JobsError, Unavailable, Unfit
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, refusal
 
 T = TypeVar("T")
@@ -85,6 +86,19 @@ class Transport:
                 raise Invalid(f"{error.object[:80]!r} is no text: it has half of a character in it") from None
         raise AssertionError("unreachable")
 
+    async def follow(self, plan: Plan[T]) -> T:
+        """Carry out a plan: send each call that it yields, and return its result. Raises what the plan raises."""
+        answer, failure = None, None
+        while True:
+            try:
+                call = plan.throw(failure) if failure else plan.send(answer)
+            except StopIteration as end:
+                return cast(T, end.value)
+            try:
+                answer, failure = await self.run(call), None
+            except JobsError as error:
+                failure = error
+
     async def _reply(self, call: Call[Any]) -> Any:
         if not call.text:
             return await self._read(call)
@@ -109,7 +123,7 @@ class Transport:
     def _ask(self, command: tuple[Any, ...]) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        ask = command, partial(tell, future)
+        ask = command, partial(resolve, future)
         if not self._outbox and self._line.idle:
             self._line.send([ask])
             return future
@@ -190,6 +204,19 @@ class SyncTransport:
             except UnicodeEncodeError as error:
                 raise Invalid(f"{error.object[:80]!r} is no text: it has half of a character in it") from None
         raise AssertionError("unreachable")
+
+    def follow(self, plan: Plan[T]) -> T:
+        """Carry out a plan: send each call that it yields, and return its result. Raises what the plan raises."""
+        answer, failure = None, None
+        while True:
+            try:
+                call = plan.throw(failure) if failure else plan.send(answer)
+            except StopIteration as end:
+                return cast(T, end.value)
+            try:
+                answer, failure = self.run(call), None
+            except JobsError as error:
+                failure = error
 
     def _reply(self, call: Call[Any]) -> Any:
         if not call.text:

@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from sublet.connection.pipeline import Ask, Commands, Lent, Line
+from sublet.connection.pipeline import Ask, Commands, Lent, Line, resolve
 
 BARRIER = """if redis.call('HEXISTS', KEYS[1], 'seq') == 0 then return 0 end
 redis.call('DEL', KEYS[1] .. ':')
@@ -58,7 +58,7 @@ class Together:
         futures, self._under_way = self._under_way, []
         begin, behind = 0, replies[sum(sizes) :]
         for future, size in zip(futures, sizes, strict=True):
-            tell(future, sorted_out(replies[begin : begin + size], behind, len(self._waits)))
+            resolve(future, sorted_out(replies[begin : begin + size], behind, len(self._waits)))
             begin += size
         self._go()
 
@@ -91,13 +91,3 @@ def sorted_out(scripts: Sequence[Any], behind: Sequence[Any], waits: int) -> Any
             return reply
     wrong = next((reply for reply in behind[:-waits] if isinstance(reply, ResponseError)), None)
     return scripts, [wrong or reply for reply in behind[-waits:]]
-
-
-def tell(future: "asyncio.Future[Any]", reply: Any) -> None:
-    """Give a reply, or an error, to whoever waits for it, if anybody still does."""
-    if future.done():
-        return
-    if isinstance(reply, BaseException):
-        future.set_exception(reply)
-    else:
-        future.set_result(reply)

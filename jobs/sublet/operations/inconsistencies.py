@@ -29,4 +29,4 @@ def odd(base: str) -> Call[list[str]]:
 
 
 def _can_be(name: str, settings: bytes) -> bool:
-    return (keys.is_name(name) or name == "*") and _SETTINGS.fullmatch(settings) is not None
+    return bool(keys.is_name(name) or name == "*") and _SETTINGS.fullmatch(settings) is not None

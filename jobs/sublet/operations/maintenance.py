@@ -23,7 +23,7 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
         done: Reaped = yield verbs.reap(base, limit=limit, by=by)
         ended, queued, pools = ended + done.ended, queued + done.queued, pools + done.pools
         more, come = more or done.more, come or done.come
-        partitions.check(bases, done.partitions)
+        partitions.check_count(bases, done.partitions)
     return Reaped(ended, queued, more, come, pools, len(bases))
 
 

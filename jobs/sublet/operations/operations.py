@@ -14,7 +14,7 @@ from sublet.operations import workers as roster
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
-from sublet.submission.submit import Intake
+from sublet.submission.submit import SubmitOperations
 
 PAGE_EXAMINED = 1000
 """Jobs that one page of a list looks at, at most."""
@@ -24,7 +24,7 @@ LOOKS = 5
 _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
-class Operations(Intake):
+class Operations(SubmitOperations):
     """Where a namespace's jobs live, and the plans over it."""
 
     def check_queue(self, name: str, *others: str) -> None:
@@ -32,7 +32,7 @@ class Operations(Intake):
         if not keys.is_name(name) and name not in others:
             raise Invalid(f"queue {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
-    def of_id(self, job_id: str) -> str:
+    def base_of_job(self, job_id: str) -> str:
         """The base where a job lives. Raises Invalid for an id that cannot be."""
         if not keys.is_id(job_id):
             raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
@@ -40,7 +40,7 @@ class Operations(Intake):
 
     def get(self, job_id: str) -> Plan[Job]:
         """One job. Raises NotFound."""
-        job: Job = yield reads.get(self.of_id(job_id), job_id)
+        job: Job = yield reads.get(self.base_of_job(job_id), job_id)
         return job
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
@@ -59,7 +59,7 @@ class Operations(Intake):
         self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None
     ) -> Plan[str]:
         """Carry out an operator's verb on the job as seen; without a revision of the caller's, look, and look again."""
-        base, looks = self.of_id(job_id), 1 if revision is not None else LOOKS
+        base, looks = self.base_of_job(job_id), 1 if revision is not None else LOOKS
         while True:
             seen = revision if revision is not None else (yield reads.get(base, job_id)).revision
             try:
@@ -99,7 +99,7 @@ class Operations(Intake):
         """Look at a queue's settings, change them as seen, and look again if somebody else was faster."""
         self.check_queue(queue, "*")
         answer = ""
-        for base in self.bases if queue == "*" else [self.of_queue(queue)]:
+        for base in self.bases if queue == "*" else [self.base_of_queue(queue)]:
             for looks in range(LOOKS, 0, -1):
                 (seen,) = yield reads.describe(base, [queue])
                 try:
@@ -140,7 +140,7 @@ class Operations(Intake):
     def queue(self, name: str) -> Plan[Queue]:
         """One queue, known or not; `*` has the settings of the whole namespace."""
         self.check_queue(name, "*")
-        found: list[Queue] = yield reads.describe(self.of_queue(name), [name])
+        found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
 
     def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
@@ -195,7 +195,7 @@ class Operations(Intake):
         """The structures that may hold such jobs: (base, structure), in the order in which they are listed."""
         shelves: list[tuple[str, str]] = []
         for wanted in [state] if state else list(State):
-            for base in self.bases if queue is None else [self.of_queue(queue)]:
+            for base in self.bases if queue is None else [self.base_of_queue(queue)]:
                 if wanted is not State.QUEUED:
                     shelves.append((base, wanted.value))
                 else:

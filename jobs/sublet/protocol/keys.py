@@ -6,6 +6,8 @@ key of the partition's hash.
 
 import re
 import zlib
+from collections.abc import Callable
+from functools import lru_cache
 
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")
 """The sorted sets that are one per partition and named after the state of the jobs in them."""
@@ -15,9 +17,8 @@ _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _KEY = re.compile(r"[!-~]{1,128}")
 
 
-def is_name(text: str) -> bool:
-    """Is this fit to name a queue, a task, a worker or a namespace?"""
-    return _NAME.fullmatch(text) is not None
+is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
+"""Whether a text may name a queue, a task, a worker or a namespace: use the result as a truth value."""
 
 
 def is_id(text: str) -> bool:
@@ -35,6 +36,7 @@ def base(namespace: str, partition: int = 0) -> str:
     return f"{{{namespace}:{partition}}}"
 
 
+@lru_cache(1024)
 def partition_of_queue(queue: str, partitions: int) -> int:
     """The partition where a queue's jobs live."""
     return zlib.crc32(queue.encode()) % partitions if partitions > 1 else 0

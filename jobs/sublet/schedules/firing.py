@@ -168,7 +168,7 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
         waiting += len(picked.picks) - len(shots)
         more = picked.more
         for some in _calls(shots):
-            if admission and (full := (yield from admission.refuse(base, FIRING_BYTES))):
+            if admission and (full := (yield from admission.check(base, FIRING_BYTES))):
                 raise full
             answers: list[str] = yield fire(base, by, some)
             words = [answer.partition(" ") for answer in answers]

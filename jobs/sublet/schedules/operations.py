@@ -30,7 +30,7 @@ from sublet.schedules.definition import (
 from sublet.schedules.durations import EPOCH, MS
 from sublet.schedules.firing import schedule, unschedule
 from sublet.schedules.recurrence import first
-from sublet.submission.submit import Intake
+from sublet.submission.submit import SubmitOperations
 
 PAGE = 200
 """Schedules read in one round trip."""
@@ -62,9 +62,9 @@ class Synced(NamedTuple):
         return self.before is not None and self.answer != "unchanged"
 
 
-def get(intake: Intake, name: str) -> Plan[Schedule]:
+def get(operations: SubmitOperations, name: str) -> Plan[Schedule]:
     """Return one schedule with its next runs. Raises Invalid for an invalid name, NotFound for an unknown one."""
-    one = yield from find(intake, name)
+    one = yield from find(operations, name)
     now = yield from _now()
     try:
         return schedule_from(one, now)
@@ -74,29 +74,29 @@ def get(intake: Intake, name: str) -> Plan[Schedule]:
         ) from None
 
 
-def find(intake: Intake, name: str) -> Plan[Stored]:
+def find(operations: SubmitOperations, name: str) -> Plan[Stored]:
     """Return a schedule as it is stored. Raises Invalid for an invalid name, NotFound for an unknown one."""
     check_name(name)
-    found = yield from _find_all(intake.bases, name)
+    found = yield from _find_all(operations.bases, name)
     if not found:
         raise NotFound(f"no schedule {name}")
     return found[0]
 
 
-def known(intake: Intake) -> Plan[list[tuple[str, str]]]:
+def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
     """List the names of all schedules, sorted, each with the base of its partition."""
     found: list[tuple[str, str]] = []
-    for base in intake.bases:
+    for base in operations.bases:
         found += [(name, base) for name in (yield names(base))]
     return sorted(found)
 
 
-def page(intake: Intake, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
+def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
     """List schedules by name, without payloads: those after the name `after`, all or at most `most`."""
-    left = [one for one in (yield from known(intake)) if one[0] > after]
+    left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
     read: dict[str, Stored] = {}
-    for base in intake.bases:
+    for base in operations.bases:
         for one in (yield from _read(base, [name for name, of in found if of == base], summaries)):
             read.setdefault(one.name, one)
     ordered = [read[name] for name in sorted(read)]
@@ -111,7 +111,7 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
             continue
 
 
-def put(intake: Intake, wanted: NewSchedule) -> Plan[str]:
+def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
     """Create or change a schedule: `created`, `changed`, or `unchanged` if it is stored like this already.
 
     A schedule whose times change counts from now on; otherwise it keeps its next occurrence. A paused schedule stays paused. Raises
@@ -119,16 +119,16 @@ def put(intake: Intake, wanted: NewSchedule) -> Plan[str]:
     exists in another partition than that of the wanted queue.
     """
     if wanted.recurrence.end is not None:
-        yield from _check_end(intake, wanted, wanted.recurrence.end)
-    return (yield from _put(intake, wanted))
+        yield from _check_end(operations, wanted, wanted.recurrence.end)
+    return (yield from _put(operations, wanted))
 
 
-def _check_end(intake: Intake, wanted: NewSchedule, end: datetime) -> Plan[None]:
+def _check_end(operations: SubmitOperations, wanted: NewSchedule, end: datetime) -> Plan[None]:
     """Raise Invalid if no occurrence is to come, unless the schedule is stored with these times and has ended since."""
     now = yield from _now()
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
-    for one in (yield stored(intake.of_queue(wanted.queue), [wanted.name])):
+    for one in (yield stored(operations.base_of_queue(wanted.queue), [wanted.name])):
         if _has_same_times(wanted, one):
             return
     later = first(wanted.recurrence.model_copy(update={"end": None}), wanted.name, now)
@@ -140,24 +140,24 @@ def _check_end(intake: Intake, wanted: NewSchedule, end: datetime) -> Plan[None]
     raise Invalid(f"end: there is no occurrence before its end, {end:%Y-%m-%d %H:%M:%S}Z: {why}")
 
 
-def _put(intake: Intake, wanted: NewSchedule) -> Plan[str]:
-    home = intake.of_queue(wanted.queue)
+def _put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
+    home = operations.base_of_queue(wanted.queue)
 
     def decide(seen: Stored | None, now: int) -> Call[str] | None:
         return None if seen and _is_as_wanted(wanted, seen) else _call(home, wanted, seen, now)
 
-    yield from _check_partition(intake, wanted)
-    answer: str = yield from _change(intake, home, wanted.name, decide)
+    yield from _check_partition(operations, wanted)
+    answer: str = yield from _change(operations, home, wanted.name, decide)
     if answer == "created":  # another client may have created it in another partition at the same moment
-        yield from _check_partition(intake, wanted)
+        yield from _check_partition(operations, wanted)
     return answer
 
 
-def _check_partition(intake: Intake, wanted: NewSchedule) -> Plan[None]:
+def _check_partition(operations: SubmitOperations, wanted: NewSchedule) -> Plan[None]:
     """Raise WrongState if the schedule is in another partition than its queue."""
-    if len(intake.bases) > 1:
-        one = yield from _find_one(intake.bases, wanted.name)
-        if one and one.base != intake.of_queue(wanted.queue):
+    if len(operations.bases) > 1:
+        one = yield from _find_one(operations.bases, wanted.name)
+        if one and one.base != operations.base_of_queue(wanted.queue):
             raise WrongState(_other_partition(wanted, one))
 
 
@@ -203,31 +203,31 @@ def _has_same_times(wanted: NewSchedule, seen: Stored) -> bool:
         return False
 
 
-def remove(intake: Intake, name: str) -> Plan[bool]:
+def remove(operations: SubmitOperations, name: str) -> Plan[bool]:
     """Remove a schedule; the jobs that it made stay. False if there was none. Raises Invalid."""
     check_name(name)
     removed = False
-    for base in intake.bases:
-        removed = (yield from _remove_from(intake, base, name)) or removed
+    for base in operations.bases:
+        removed = (yield from _remove_from(operations, base, name)) or removed
     return removed
 
 
-def pause(intake: Intake, name: str) -> Plan[str]:
+def pause(operations: SubmitOperations, name: str) -> Plan[str]:
     """Make no more jobs of a schedule until it is resumed: `paused`. Raises Invalid or NotFound."""
-    yield from _set_paused(intake, name, paused=True)
+    yield from _set_paused(operations, name, paused=True)
     return "paused"
 
 
-def resume(intake: Intake, name: str) -> Plan[str]:
+def resume(operations: SubmitOperations, name: str) -> Plan[str]:
     """Resume a schedule: `resumed`. It counts from now on; earlier occurrences get no jobs. Raises Invalid or NotFound."""
-    yield from _set_paused(intake, name, paused=False)
+    yield from _set_paused(operations, name, paused=False)
     return "resumed"
 
 
-def _set_paused(intake: Intake, name: str, *, paused: bool) -> Plan[None]:
+def _set_paused(operations: SubmitOperations, name: str, *, paused: bool) -> Plan[None]:
     check_name(name)
     for _ in range(ATTEMPTS):
-        one = yield from _find_one(intake.bases, name)
+        one = yield from _find_one(operations.bases, name)
         if one is None:
             raise NotFound(f"no schedule {name}")
         if one.paused == paused:
@@ -249,23 +249,25 @@ def _with_paused(one: Stored, now: int | None) -> Call[str]:
     )  # fmt: skip
 
 
-def run(intake: Intake, name: str, job_id: str | None = None, rules: str = "") -> Plan[Submitted]:
+def run(
+    operations: SubmitOperations, name: str, job_id: str | None = None, rules: str = ""
+) -> Plan[Submitted]:
     """Submit one job of a schedule now, beside its occurrences. The same `job_id` again is the same job. Raises Invalid or NotFound."""
-    one = yield from find(intake, name)
-    (submitted,) = yield from intake.submit([job_of(intake, one, job_id, rules)])
+    one = yield from find(operations, name)
+    (submitted,) = yield from operations.submit([job_of(operations, one, job_id, rules)])
     return submitted
 
 
-def job_of(intake: Intake, one: Stored, job_id: str | None, rules: str = "") -> Submission:
+def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules: str = "") -> Submission:
     """Return the job that a schedule makes if it runs now."""
     words = " ".join(filter(None, [one.text("rules"), f"schedule={one.name}", rules]))
-    return intake.submission(
+    return operations.submission(
         one.text("task"), one.fields.get("payload", b""), one.text("queue"), words, job_id
     )
 
 
 def sync(
-    intake: Intake, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
+    operations: SubmitOperations, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
 ) -> Plan[list[Synced]]:
     """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
 
@@ -276,30 +278,30 @@ def sync(
     if remove and not source:
         raise Invalid("remove: say whose schedules are to go (source)")
     mine = {one.name: one._replace(source=source) for one in wanted}
-    there = yield from _read_for_sync(intake, mine.keys(), source, remove)
+    there = yield from _read_for_sync(operations, mine.keys(), source, remove)
     for name, one in mine.items():
         found = there.get(name, [])
-        if found and all(seen.base != intake.of_queue(one.queue) for seen in found):
+        if found and all(seen.base != operations.base_of_queue(one.queue) for seen in found):
             raise WrongState(_other_partition(one, found[0]))
     answers = []
     for name, one in mine.items():
         found = there.pop(name, [])
         before = found[0].source if found and found[0].source != source else None
         is_so = len(found) == 1 and _is_as_wanted(one, found[0])
-        answers.append(Synced(name, "unchanged" if is_so else (yield from _put(intake, one)), before))
+        answers.append(Synced(name, "unchanged" if is_so else (yield from _put(operations, one)), before))
     for name, found in sorted(there.items()):
         for seen in found:
-            yield from _remove_from(intake, seen.base, name, source)
+            yield from _remove_from(operations, seen.base, name, source)
         answers.append(Synced(name, "removed"))
     return answers
 
 
 def _read_for_sync(
-    intake: Intake, wanted: Iterable[str], source: str, remove: bool
+    operations: SubmitOperations, wanted: Iterable[str], source: str, remove: bool
 ) -> Plan[dict[str, list[Stored]]]:
     """Read the wanted schedules that are stored and, with `remove`, the others of this source, by name."""
     there: dict[str, list[Stored]] = {}
-    for base in intake.bases:
+    for base in operations.bases:
         all_names = set((yield names(base)))
         found = yield from _read(base, sorted(all_names.intersection(wanted)), stored)
         if remove:
@@ -348,7 +350,7 @@ def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
     raise Changed(f"schedule {name}: other clients keep changing it; try again")
 
 
-def _change(intake: Intake, base: str, name: str, decide: Decide) -> Plan[str]:
+def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) -> Plan[str]:
     """Read a schedule and make the call that `decide` returns for it; read it again if it changed meanwhile.
 
     Returns the call's answer, or `unchanged` if no change is needed.
@@ -367,11 +369,11 @@ def _change(intake: Intake, base: str, name: str, decide: Decide) -> Plan[str]:
         except NoNamespace:
             if not left:
                 raise
-            yield from intake.prepare()
+            yield from operations.prepare()
     return "unchanged"
 
 
-def _remove_from(intake: Intake, base: str, name: str, source: str | None = None) -> Plan[bool]:
+def _remove_from(operations: SubmitOperations, base: str, name: str, source: str | None = None) -> Plan[bool]:
     """Remove a schedule from a partition, if it belongs to `source` (None: any). Was there one?"""
     removed = False
 
@@ -380,5 +382,5 @@ def _remove_from(intake: Intake, base: str, name: str, source: str | None = None
         removed = seen is not None and source in (None, seen.source)
         return unschedule(base, name, seen.revision, seen.text("occurrence")) if seen and removed else None
 
-    yield from _change(intake, base, name, decide)
+    yield from _change(operations, base, name, decide)
     return removed

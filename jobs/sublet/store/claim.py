@@ -88,7 +88,7 @@ class Claims:
             return claimed
         markers = self._markers = self._markers or self._listen()
         with markers.waiting(
-            [(self._operations.of_queue(queue), queue) for queue in asked.queues], claimed.next_in
+            [(self._operations.base_of_queue(queue), queue) for queue in asked.queues], claimed.next_in
         ) as waiter:
             while not self._hurried.is_set() and await markers.wait(waiter, until - time.monotonic()):
                 claimed = await self._claim_and_fire(asked)
@@ -133,14 +133,14 @@ class Claims:
     async def _claim_once(self, asked: Asked) -> Claimed:
         by_base: dict[str, list[str]] = {}
         for queue in asked.queues:
-            by_base.setdefault(self._operations.of_queue(queue), []).append(queue)
+            by_base.setdefault(self._operations.base_of_queue(queue), []).append(queue)
         if (
             asked.claim_id and len(by_base) > 1
         ):  # sent again, it must not take from a partition where it found nothing before
             before = replace(asked, n=0)
             claimed = await self._claim_each(by_base, before)
             asked.spent = before.spent
-            held = {self._operations.of_id(lease.id) for lease in claimed.leases}
+            held = {self._operations.base_of_job(lease.id) for lease in claimed.leases}
             if (
                 asked.spent and held and asked.n > 0
             ):  # once more there, for jobs: that marks the claim as asked for again

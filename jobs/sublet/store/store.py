@@ -25,7 +25,7 @@ from sublet.model import (
 from sublet.operations import workers as roster
 from sublet.operations.operations import Operations
 from sublet.protocol import verbs
-from sublet.protocol.plan import Plan, follow
+from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.store.claim import Asked, Claims
 from sublet.store.events import Tail
@@ -43,9 +43,15 @@ class Store:
     `client` and `blocking` replace the Redis clients that are made of the settings (for tests, and clients of your own).
     """
 
-    def __init__(self, settings: Settings, client: Any = None, blocking: Any = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        client: Any = None,
+        blocking: Any = None,
+        operations: Operations | None = None,
+    ) -> None:
         self.settings = settings
-        self.operations = Operations(settings)
+        self.operations = operations or Operations(settings)
         self._transport = transport_for(settings, client)
         self._routes = self._transport if isinstance(self._transport, Routes) else None
         self._blocking = blocking
@@ -78,7 +84,7 @@ class Store:
         if (
             self._preparing is None
         ):  # one for all who ask meanwhile: if Redis is away, nobody waits for another's turn
-            self._preparing = asyncio.ensure_future(follow(self._transport.run, self.operations.prepare()))
+            self._preparing = asyncio.ensure_future(self._transport.follow(self.operations.prepare()))
             self._preparing.add_done_callback(self._prepared)
         await asyncio.shield(self._preparing)
 
@@ -99,11 +105,13 @@ class Store:
 
     async def follow(self, plan: Plan[T]) -> T:
         """Carry out a plan of `self.operations`."""
-        return await follow(self.run, plan)
+        if not self._ready:
+            await self.prepare()
+        return await self._transport.follow(plan)
 
     async def tend(self, plan: Plan[T]) -> T:
         """Carry out a plan that takes in nothing new: no namespace is made for it, and the server is asked nothing else."""
-        return await follow(self._transport.run, plan)
+        return await self._transport.follow(plan)
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store jobs, as many as there are. Raises Invalid, Refused or Unavailable; sending the same again is safe."""
@@ -202,7 +210,7 @@ class Store:
         """Send items to their partitions, in calls that are not too large, side by side; the answers come in the items' order."""
         by_base: dict[str, list[int]] = {}
         for i, job_id in enumerate(ids):
-            by_base.setdefault(self.operations.of_id(job_id), []).append(i)
+            by_base.setdefault(self.operations.base_of_job(job_id), []).append(i)
         chunks = [
             (base, c)
             for base, own in by_base.items()
@@ -221,7 +229,7 @@ class Store:
             self.settings, self.run, self._blocking, self._routes
         )
         return await endings.watch(
-            self.operations.of_id(job_id), job_id, 0 if self.hurried.is_set() else wait
+            self.operations.base_of_job(job_id), job_id, 0 if self.hurried.is_set() else wait
         )
 
     def hurry(self) -> None:

@@ -1,7 +1,7 @@
-"""Whether a server has room for more jobs, without I/O: they are refused in words before it is full.
+"""Admission control, without I/O: refuse new jobs before the memory of a Redis server is full.
 
-What a job in flight needs then still has its place: claims, heartbeats, endings. An acceptance may rest on what the server said
-up to a second ago, a refusal never does: a server that has room again takes jobs at once.
+The memory that remains is for the jobs that are stored already: their claims, heartbeats and results. A job may be admitted by
+a report of the server that is up to 1 s old. A refusal always rests on a new report, so a server with free memory is used at once.
 """
 
 import math
@@ -18,72 +18,69 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 from sublet.protocol.server_info import Memory
 
-BELIEVED = 1.0
-"""Seconds for which a server is believed that has said how much room there is."""
-SILENT = 60.0
-"""Seconds for which one is not asked again that does not say, or lets this user not hear it."""
+REPORT_SECONDS = 1.0
+"""Seconds for which a server's report of its memory is used."""
+SILENT_SECONDS = 60.0
+"""Seconds for which a server is not asked again that does not report its memory, or not to this user."""
 PART = 16
-"""A process asks again, too, once it has sent a 16th of the room that there was: others send at the same time."""
+"""A process asks again when it has submitted a 16th of the reported free memory: other processes submit at the same time."""
 JOB_BYTES = 1024
-"""What a job takes beside its payload, about, and rather more than less."""
+"""Estimate of what a job takes beside its payload, rounded up."""
 FIRING_BYTES = 1 << 20
-"""Payloads that one firing of schedules stores, at most."""
+"""Payload bytes that one firing of schedules stores, at most."""
 SCRIPT_BYTES = 1 << 20
-"""What one script stores weighs no more, about: it is taken in as a whole while there is any room at all."""
+"""Estimate of what one script stores, at most. While any memory is free, this much is admitted."""
 
 
-def weigh(jobs: Sequence[Submission]) -> int:
-    """Bytes that these jobs will take, about, and rather more than less."""
+def estimated_bytes(jobs: Sequence[Submission]) -> int:
+    """Estimate the bytes of Redis memory that these jobs will take, rounded up."""
     return len(jobs) * JOB_BYTES + sum([len(job.payload) for job in jobs]) * 5 // 4
 
 
 class Admission:
-    """What a process knows of the room there is, by partition: on a cluster each may be on another node.
+    """The free memory of each partition's server, as far as this process knows.
 
-    They may as well all be on one. So each believes in its part of the room, and what is under way counts against every one.
+    Partitions may be on one server or on several. So each counts on its part of the free memory, and jobs on their way to any
+    partition count against all.
     """
 
     def __init__(self, share: float, partitions: int = 1) -> None:
         self._share, self._partitions = share, partitions
-        self._until: dict[str, float] = {}
-        self._left: dict[str, float] = {}
-        self._under_way: dict[int, int] = {}  # by thread: none writes to another's number
+        self._valid_until: dict[str, float] = {}
+        self._free: dict[str, float] = {}
+        self._in_flight: dict[int, int] = {}  # by thread: no thread writes to the entry of another
 
-    def send(self, size: int) -> None:
-        """So many bytes are on their way from this thread: they count against the room, there or not yet."""
+    def begin(self, size: int) -> None:
+        """Count `size` bytes of this thread as in flight, until `end`: Redis may report them already, or not yet."""
         thread = threading.get_ident()
-        self._under_way[thread] = self._under_way.get(thread, 0) + size
+        self._in_flight[thread] = self._in_flight.get(thread, 0) + size
 
-    def sent(self, size: int) -> None:
-        """They are there, or lost."""
-        self._under_way[threading.get_ident()] -= size
+    def end(self, size: int) -> None:
+        """Count them no longer: they are stored, or lost."""
+        self._in_flight[threading.get_ident()] -= size
 
-    def believes(self, base: str, size: int) -> bool:
-        """Is there room for so many bytes, by what the server said lately? Then they count as sent."""
-        if self._share >= 1:  # it is the server itself that refuses, when it is full
-            return True
-        left = self._left.get(base, 0) if time.monotonic() < self._until.get(base, -math.inf) else 0
-        if left == math.inf:
-            return True
-        if size <= left:
-            self._left[base] -= size
-        return size <= left
+    def admit(self, base: str, size: int) -> bool:
+        """Return whether `size` bytes fit by the last report. If so, they are subtracted from it, and are in flight."""
+        free = self._free.get(base, 0) if time.monotonic() < self._valid_until.get(base, -math.inf) else 0
+        if size > free:
+            return False
+        if free != math.inf:
+            self._free[base] -= size
+        self.begin(size)
+        return True
 
-    def refuse(self, base: str, size: int) -> Plan[OutOfMemory | None]:
-        """Why so many bytes are not taken in, by what the server says now; None where there is room, or it does not say."""
-        if self._share >= 1:
-            return None
+    def check(self, base: str, size: int) -> Plan[OutOfMemory | None]:
+        """Ask the server for a report. Return why `size` bytes are refused; None if they fit, or if it does not report."""
         now = time.monotonic()
-        self._until[base] = now + BELIEVED  # whoever comes while this one asks goes by what was known
-        seen = yield from look(base)
+        self._valid_until[base] = now + REPORT_SECONDS  # until the reply, others go by the last report
+        seen = yield from read_memory(base)
         if seen is None or not seen.used:
-            self._until[base], self._left[base] = now + SILENT, math.inf
+            self._valid_until[base], self._free[base] = now + SILENT_SECONDS, math.inf
             return None
-        room = (
-            seen.most * self._share - seen.used - sum([*self._under_way.values()]) if seen.most else math.inf
-        )
-        self._left[base] = room / PART / self._partitions - size
-        if room >= (size if size > SCRIPT_BYTES else 0):
+        in_flight = sum([*self._in_flight.values()])
+        free = seen.most * self._share - seen.used - in_flight if seen.most else math.inf
+        self._free[base] = free / PART / self._partitions - size
+        if free >= (size if size > SCRIPT_BYTES else 0):
             return None
         more = ", with more on its way," if seen.used < seen.most * self._share else ""
         return OutOfMemory(
@@ -92,17 +89,21 @@ class Admission:
         )
 
 
-def look(base: str) -> Plan[Memory | None]:
-    """What the server of a partition says of its memory; None where it says nothing, or not to everyone."""
+def read_memory(base: str) -> Plan[Memory | None]:
+    """Return what the server of a partition reports of its memory; None if it does not report it, or not to this user."""
     try:
         seen: Memory | None = yield server_info.memory(base)
-    except (Refused, Forbidden, Unfit):  # one that is away is for the caller to hear of
+    except (
+        Refused,
+        Forbidden,
+        Unfit,
+    ):  # a server that does not answer raises Unavailable: that is for the caller
         return None
     return seen
 
 
 def stored(base: str, jobs: Sequence[Submission]) -> Plan[list[bool]]:
-    """Per job: is it there already, or another one that holds its key? Then `submit` takes no room for it."""
+    """Return per job whether it is stored already, or another one that holds its key: then `submit` stores nothing."""
     locks = [keys.lock(base, job.queue, key) if (key := _key(job.rules)) else "" for job in jobs]
     held: list[tuple[bool, str, bool]] = yield _held(base, jobs, locks)
     holders = [holder for there, holder, lasts in held if holder and not (there or lasts)]
@@ -116,7 +117,7 @@ def _key(rules: str) -> str:
 
 
 def _held(base: str, jobs: Sequence[Submission], locks: Sequence[str]) -> Call[list[tuple[bool, str, bool]]]:
-    """Per job: is it there; who holds its key, if anybody; and does the key stand whatever became of that one?"""
+    """Per job: whether it exists, the id of the job that holds its key (or ""), and whether the key is held until a set time."""
     commands: list[tuple[Any, ...]] = []
     for job, lock in zip(jobs, locks, strict=True):
         commands += [

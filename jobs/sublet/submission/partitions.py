@@ -1,4 +1,4 @@
-"""Has a namespace as many partitions as this process was told? With another number it would not see all jobs."""
+"""Compare the partition count of a namespace with `SUBLET_PARTITIONS`: a process with another count would not see all jobs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,26 +7,26 @@ from sublet.protocol import reads
 from sublet.protocol.plan import Plan
 
 
-def check(bases: Sequence[str], number: int) -> None:
-    """Raise Unfit where a namespace of `number` partitions is not one of these bases. A number of 0 is not known: let in."""
-    if number and number != len(bases):
+def check_count(bases: Sequence[str], count: int) -> None:
+    """Raise Unfit for a namespace of `count` partitions that are not these bases. A count of 0 means unknown, and passes."""
+    if count and count != len(bases):
         raise Unfit(
-            f"namespace {bases[0][1:-1].rpartition(':')[0]} has {number} partitions, and SUBLET_PARTITIONS says {len(bases)}: "
+            f"namespace {bases[0][1:-1].rpartition(':')[0]} has {count} partitions, and SUBLET_PARTITIONS says {len(bases)}: "
             "set it as everywhere else"
         )
 
 
-def said(bases: Iterable[str]) -> Plan[int]:
-    """How many partitions the namespace has, as the first of these bases says that is there; 0 where none is."""
+def read_count(bases: Iterable[str]) -> Plan[int]:
+    """Return the partition count that the first existing base has stored; 0 where none exists."""
     for base in bases:
-        number: int = yield reads.partitions(base)
-        if number:
-            return number
+        count: int = yield reads.partitions(base)
+        if count:
+            return count
     return 0
 
 
-def agree(bases: Sequence[str]) -> Plan[bool]:
-    """Is there a namespace? Raises Unfit where it has another number of partitions."""
-    number = yield from said(bases)
-    check(bases, number)
-    return number > 0
+def exists(bases: Sequence[str]) -> Plan[bool]:
+    """Return whether the namespace exists. Raises Unfit where it has another partition count."""
+    count = yield from read_count(bases)
+    check_count(bases, count)
+    return count > 0

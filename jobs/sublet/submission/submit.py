@@ -1,14 +1,14 @@
-"""Taking jobs in, without I/O: what a submission is, whether there is room for it, and where it is stored."""
+"""Submitting jobs, without I/O: make a submission, prepare the namespace, and store jobs in batches."""
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import cast
 
 from sublet.connection.settings import Settings
-from sublet.connection.topology import place
+from sublet.connection.topology import node_of
 from sublet.connection.url import Many
 from sublet.errors import Invalid, JobsError, NoNamespace, NotDurable, OutOfMemory, Unavailable, Unfit
 from sublet.model import Submission, Submitted
@@ -17,35 +17,38 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import refusal
 from sublet.submission import durability, partitions
-from sublet.submission.admission import Admission, look, stored, weigh
+from sublet.submission.admission import Admission, estimated_bytes, read_memory, stored
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LETTERS = _ALPHABET.encode() * 8
-"""For `bytes.translate`: a letter for each byte, so that 16 bytes of chance make 80 bits of it."""
+"""For `bytes.translate`: a letter for each byte, so that 16 random bytes make 80 random bits."""
 
 
 def new_id(partition: int) -> str:
-    """A job's id, `<partition>-<ULID>`: 48 bits of time, 80 of chance. Nothing relies on its order."""
-    return f"{partition}-{_moment(int(time.time() * 1000))}{os.urandom(16).translate(_LETTERS).decode()}"
+    """Make a job's id, `<partition>-<ULID>`: 48 bits of time and 80 random bits. Nothing relies on its order."""
+    return f"{partition}-{_time_part(int(time.time() * 1000))}{os.urandom(16).translate(_LETTERS).decode()}"
 
 
-@lru_cache(1)  # the jobs of one ms share it
-def _moment(ms: int) -> str:
+@lru_cache(1)  # jobs of the same ms share it
+def _time_part(ms: int) -> str:
     return "".join([_ALPHABET[ms >> shift & 31] for shift in range(45, -1, -5)])
 
 
-class Intake:
-    """Where a namespace's jobs live, and the plans that bring new ones there."""
+class SubmitOperations:
+    """The operations of a namespace that store new jobs, and what they need to know about its servers.
+
+    `admission` is None without a memory guard (SUBLET_MEMORY=1): then the server itself refuses jobs when it is full.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
-        self.admission = Admission(settings.memory, settings.partitions)
-        self.abilities = durability.Abilities()
-        self._agreed = False
+        self.admission = Admission(settings.memory, settings.partitions) if settings.memory < 1 else None
+        self.fsync_support = durability.FsyncSupport()
+        self._exists = False
 
-    def of_queue(self, queue: str) -> str:
-        """The base where a queue's jobs live."""
+    def base_of_queue(self, queue: str) -> str:
+        """Return the base of the partition that holds a queue."""
         return self.bases[keys.partition_of_queue(queue, len(self.bases))]
 
     def submission(
@@ -57,7 +60,7 @@ class Intake:
         job_id: str | None = None,
         durability: str | None = None,
     ) -> Submission:
-        """A job to be, checked, with a fresh id or the caller's own (prefixed with its partition). Raises Invalid."""
+        """Make a job to submit, with a new id or the caller's own, which gets its partition as a prefix. Raises Invalid."""
         if not keys.is_name(task):
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if len(payload) > PAYLOAD_MAX:
@@ -73,127 +76,150 @@ class Intake:
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:
-        """Make the namespace where there is none. Raises Unfit for a server that evicts jobs, or another number of partitions."""
-        self._agreed = False  # it may be another one by now
-        yield from self.agree()  # if Redis is away, this says so, and nothing else is tried
-        many = (
-            None
-            if self.settings.door or "+cluster:" not in self.settings.redis_url
-            else Many.read(self.settings.redis_url)
-        )
+        """Make the namespace if it does not exist.
+
+        Raises Unfit for a server that is set to evict keys, or a namespace with another partition count.
+        """
+        self._exists = False  # it may have been deleted, and made anew by others, since this was known
+        yield from self.exists()  # first: if Redis does not answer, nothing else is tried
+        many = None
+        if not self.settings.door and "+cluster:" in self.settings.redis_url:
+            many = Many.read(self.settings.redis_url)
         for base in self.bases if many else self.bases[:1]:
-            seen = yield from look(base)
-            if seen and seen.policy.startswith("allkeys") and not self.settings.allow_eviction:
-                where = f"{(yield place(many, base))}, a node of " if many else ""
-                raise Unfit(
-                    f"Redis at {where}{self.settings.shown_url} is set to evict jobs when memory is short "
-                    f"(maxmemory-policy {seen.policy}): run CONFIG SET maxmemory-policy noeviction, "
-                    "or set SUBLET_ALLOW_EVICTION=1 to risk it"
-                )
+            yield from self._check_eviction(base, many)
         for base in self.bases:
             yield verbs.init(base, len(self.bases))
 
-    def agree(self) -> Plan[bool]:
-        """Is there a namespace? Raises Unfit where it has another number of partitions than this process was told.
+    def _check_eviction(self, base: str, cluster: Many | None) -> Plan[None]:
+        seen = yield from read_memory(base)
+        if seen and seen.policy.startswith("allkeys") and not self.settings.allow_eviction:
+            where = f"{(yield node_of(cluster, base))}, a node of " if cluster else ""
+            raise Unfit(
+                f"Redis at {where}{self.settings.shown_url} is set to evict jobs when memory is short "
+                f"(maxmemory-policy {seen.policy}): run CONFIG SET maxmemory-policy noeviction, "
+                "or set SUBLET_ALLOW_EVICTION=1 to risk it"
+            )
 
-        It makes none. Asked once, where there is one: its number does not change.
+    def exists(self) -> Plan[bool]:
+        """Return whether the namespace exists; it is not made. Raises Unfit where it has another partition count.
+
+        Redis is asked until it exists, and then no more: the partition count never changes.
         """
-        if not self._agreed:
-            self._agreed = yield from partitions.agree(self.bases)
-        return self._agreed
+        if not self._exists:
+            self._exists = yield from partitions.exists(self.bases)
+        return self._exists
 
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
-        """Store jobs, as many as there are. Raises Invalid, Refused or Unconfirmed; some may be stored then; again is safe."""
+        """Store any number of jobs. Raises Invalid, Refused, Unavailable or Unconfirmed.
+
+        Some of the jobs may be stored when it raises. Submitting the same again is safe.
+        """
         try:
             answers = yield from self.submit_each(jobs)
         except Unavailable as error:
-            if (told := durability.doubt(error, jobs)) is error:
+            explained = durability.with_ids(error, jobs)
+            if explained is error:
                 raise
-            raise told from error
+            raise explained from error
         for answer in answers:
             if isinstance(answer, JobsError):
                 raise answer
         return cast(list[Submitted], answers)
 
     def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
-        """Store jobs, as many as there are, each on its own: per job what became of it, or why it was refused.
+        """Store any number of jobs, each on its own: return per job what became of it, or why it was refused.
 
-        Whatever durability any of them asks for, all wait for. Raises Unconfirmed if that is not reached.
+        If any of them asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if that is not reached.
         """
-        answers: dict[str, list[Submitted | JobsError]] = {}
-        waits = durability.waits(self.settings, jobs)
+        asked = {job.durability or self.settings.durability for job in jobs}
+        waits = () if asked <= durability.NONE else durability.waits(self.settings, asked)
         if waits:
-            yield from self.abilities.check(dict.fromkeys(self.of_queue(job.queue) for job in jobs), waits)
-        for base, batch in self._batches(jobs, durability.ROUND if waits else 1):
-            answers.setdefault(base, []).extend((yield from self._take_in(base, batch, waits)))
+            bases = dict.fromkeys(self.base_of_queue(job.queue) for job in jobs)
+            yield from self.fsync_support.check(bases, waits)
+        if len(jobs) == 1:
+            return (yield from self._submit_batch(self.base_of_queue(jobs[0].queue), jobs, waits))
+        answers: dict[str, list[Submitted | JobsError]] = {}
+        for base, batch in self._batches(jobs, durability.SCRIPTS_MAX if waits else 1):
+            answers.setdefault(base, []).extend((yield from self._submit_batch(base, batch, waits)))
         if len(answers) == 1:
             return next(iter(answers.values()))
-        in_turn = {base: iter(own) for base, own in answers.items()}
-        return [next(in_turn[self.of_queue(job.queue)]) for job in jobs]
+        in_order = {base: iter(own) for base, own in answers.items()}
+        return [next(in_order[self.base_of_queue(job.queue)]) for job in jobs]
 
-    def _take_in(
+    def _submit_batch(
         self, base: str, batch: Sequence[Submission], waits: durability.Waits
     ) -> Plan[list[Submitted | JobsError]]:
-        size = weigh(batch)
-        full = {} if self.admission.believes(base, size) else (yield from self._admit(base, batch, size))
-        if (
-            full and len(scripts := [*verbs.batches(batch, _size)]) > 1
-        ):  # there may be room for the first of them
+        """Store jobs of one partition, as far as its server has memory for them."""
+        if self.admission is None:
+            return (yield from self._send(base, batch, waits))
+        size = estimated_bytes(batch)
+        if self.admission.admit(base, size):
+            return (yield from self._send(base, batch, waits, size))
+        refused = yield from self._refused(self.admission, base, batch, size)
+        if not refused:
+            self.admission.begin(size)
+            return (yield from self._send(base, batch, waits, size))
+        scripts = [*verbs.batches(batch, _payload_bytes)]
+        if len(scripts) > 1:  # there may be memory for the first of them
             answers: list[Submitted | JobsError] = []
-            for some in scripts:
-                answers += yield from self._take_in(base, some, waits)
+            for part in scripts:
+                answers += yield from self._submit_batch(base, part, waits)
             return answers
-        if not full:
-            return (yield from self._store(base, batch, size, waits))
-        let_in = [job for i, job in enumerate(batch) if i not in full]
-        told = iter((yield from self._store(base, let_in, weigh(let_in), waits)) if let_in else ())
-        return [full[i] if i in full else next(told) for i in range(len(batch))]
+        admitted = [job for i, job in enumerate(batch) if i not in refused]
+        stored_ones: list[Submitted | JobsError] = []
+        if admitted:
+            self.admission.begin(size := estimated_bytes(admitted))
+            stored_ones = yield from self._send(base, admitted, waits, size)
+        rest = iter(stored_ones)
+        return [refused[i] if i in refused else next(rest) for i in range(len(batch))]
 
-    def _store(
-        self, base: str, batch: Sequence[Submission], size: int, waits: durability.Waits
-    ) -> Plan[list[Submitted | JobsError]]:
-        call = durability.submit(base, batch, waits) if waits else verbs.submit(base, batch)
-        self.admission.send(size)
-        try:
-            words: list[Submitted | str] = yield call
-        except NoNamespace:
-            yield from self.prepare()
-            words = yield call
-        except NotDurable:
-            self.abilities.forget(base)
-            raise
-        finally:
-            self.admission.sent(size)
-        return [
-            _answer(job, word) if isinstance(word, str) else word
-            for job, word in zip(batch, words, strict=True)
-        ]
-
-    def _admit(self, base: str, batch: Sequence[Submission], size: int) -> Plan[dict[int, OutOfMemory]]:
-        """Which of these are not taken in, as the server is nearly full, and why. What is stored already takes no room."""
-        full = yield from self.admission.refuse(base, size)
+    def _refused(
+        self, admission: Admission, base: str, batch: Sequence[Submission], size: int
+    ) -> Plan[dict[int, OutOfMemory]]:
+        """Return the refusals of a server that is nearly full, by the job's index. A job that is stored already is none."""
+        full = yield from admission.check(base, size)
         if full is None:
             return {}
         there = yield from stored(base, batch)
         return {i: full for i in range(len(batch)) if not there[i]}
 
-    def _batches(self, jobs: Sequence[Submission], most: int = 1) -> Iterable[tuple[str, list[Submission]]]:
-        """What goes in one call, by base: as much as `most` scripts take."""
-        if len(jobs) == 1:  # most of the time, and cheaper so
-            yield self.of_queue(jobs[0].queue), [*jobs]
-            return
+    def _send(
+        self, base: str, batch: Sequence[Submission], waits: durability.Waits, size: int = 0
+    ) -> Plan[list[Submitted | JobsError]]:
+        """Send jobs of one partition. `size` bytes were counted as in flight by the memory guard, until now."""
+        try:
+            call = durability.submit(base, batch, waits) if waits else verbs.submit(base, batch)
+            words: list[Submitted | str] = yield call
+        except NoNamespace:
+            yield from self.prepare()
+            words = yield call
+        except NotDurable:
+            self.fsync_support.forget(base)
+            raise
+        finally:
+            if self.admission:
+                self.admission.end(size)
+        return [
+            _refusal(job, word) if isinstance(word, str) else word
+            for job, word in zip(batch, words, strict=True)
+        ]
+
+    def _batches(
+        self, jobs: Sequence[Submission], scripts_max: int
+    ) -> Iterator[tuple[str, list[Submission]]]:
+        """Split jobs by partition, and then into what `scripts_max` scripts take: (base, jobs) per call."""
         by_base: dict[str, list[Submission]] = {}
         for job in jobs:
-            by_base.setdefault(self.of_queue(job.queue), []).append(job)
+            by_base.setdefault(self.base_of_queue(job.queue), []).append(job)
         for base, own in by_base.items():
-            batches = verbs.batches(own, _size)
-            while some := [*islice(batches, most)]:
+            batches = verbs.batches(own, _payload_bytes)
+            while some := [*islice(batches, scripts_max)]:
                 yield base, some[0] if len(some) == 1 else [job for batch in some for job in batch]
 
 
-def _size(job: Submission) -> int:
+def _payload_bytes(job: Submission) -> int:
     return len(job.payload)
 
 
-def _answer(job: Submission, word: str) -> JobsError:
+def _refusal(job: Submission, word: str) -> JobsError:
     return refusal(f"{word}; refused: job {job.id} of task {job.task}") or Invalid(word)

@@ -3,17 +3,17 @@
 Nothing is entered, and nothing costs anything, where there are no hooks.
 """
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
+from typing import Any
 
 from sublet.context import Context
 
-if TYPE_CHECKING:
-    from sublet.app import Hook
+Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
+"""A middleware: called with the context of an attempt; returns the context manager to enter around it."""
 
 
-def entered(hooks: Sequence["Hook"], context: Context) -> ExitStack:
+def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
     """Enter the plain hooks, the first one outermost; async ones are for tasks on the loop and are left out."""
     with ExitStack() as stack:
         for hook in hooks:
@@ -24,7 +24,7 @@ def entered(hooks: Sequence["Hook"], context: Context) -> ExitStack:
         return stack.pop_all()
 
 
-async def entered_on_loop(hooks: Sequence["Hook"], context: Context) -> AsyncExitStack:
+async def entered_on_loop(hooks: Sequence[Hook], context: Context) -> AsyncExitStack:
     """Enter all hooks, the first one outermost."""
     async with AsyncExitStack() as stack:
         for hook in hooks:

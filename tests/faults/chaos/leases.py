@@ -16,7 +16,7 @@ def hold_leases(stage: Stage, many: int, lease: float) -> int:
     jobs = [labour.job() for _ in range(many)]
     for job in stage.client.submit_all(jobs):
         stage.pen.write("acked", job.id)
-    base, held = stage.client.operations.of_queue(jobs[0].queue), 0
+    base, held = stage.client.operations.base_of_queue(jobs[0].queue), 0
     while held < many:
         claim = verbs.claim(
             base, claim_id=secrets.token_urlsafe(16), worker="nobody", lease=lease, n=100, queues=QUEUES

@@ -22,7 +22,7 @@ def jobs_of(client: SyncClient, ids: Iterable[str]) -> dict[str, Job]:
     """Those of these jobs that are there, by id."""
     by_base: dict[str, list[str]] = defaultdict(list)
     for job_id in ids:
-        by_base[client.operations.of_id(job_id)].append(job_id)
+        by_base[client.operations.base_of_job(job_id)].append(job_id)
     found: dict[str, Job] = {}
     for base, own in by_base.items():
         for i in range(0, len(own), CALL):

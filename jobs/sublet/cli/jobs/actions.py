@@ -45,8 +45,8 @@ def _each(verb: str, args: Namespace) -> int:
     kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
     with client_of(settings_of(args)) as client:
         for name in names:  # a name that cannot be stops us before anything is done
-            (client.operations.check_queue if kind == "queue" else client.operations.of_id)(name)
-        follow_sync(client.transport.run, client.operations.agree())
+            (client.operations.check_queue if kind == "queue" else client.operations.base_of_job)(name)
+        follow_sync(client.transport.run, client.operations.exists())
         answers = [_ask(client, verb, kind, name) for name in names]
     if args.json:
         document([{name: said for name, said in answer.items() if name != "near"} for answer in answers])
