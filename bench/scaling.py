@@ -2,7 +2,7 @@
 
     python3 bench/scaling.py [--seeds N] [--only LOAD …] [--pictures DIR] [--json FILE]
 
-The real scripts run on fakeredis; callers, ticks and summoned workers are simulated (tests/support/scaling.py, tests/support/loads.py). Nothing
+The real scripts run on fakeredis; callers, ticks and summoned workers are simulated (tests/support/simulated_pool.py, tests/support/pool_loads.py). Nothing
 here is a time that this machine took: a seed gives the same figures everywhere. The ideal is a fleet that begins each job the
 moment it comes, or as soon as the pool's `max` workers can, with workers that come and go at once. Figures are medians over the
 seeds (5), and in brackets the worst; pictures are of the first seed.
@@ -21,8 +21,8 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("jobs", "func
 
 from pictures import INK, PAPER
 
-from tests.support.loads import scenarios
-from tests.support.scaling import Fleet, Row, Trace
+from tests.support.pool_loads import scenarios
+from tests.support.simulated_pool import Fleet, Row, Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

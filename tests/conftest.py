@@ -2,7 +2,7 @@
 
 `fakeredis` runs the real scripts in this process, `valkey` is the server from the wheel, `redis` is the machine's own
 `redis-server` (or the one at SUBLET_TEST_REDIS_URL). A test that asks for `desk`, `store`, `raw` or `base` runs on each of them;
-in a whole run on one, drawn for each test and run (tests/support/chance.py).
+in a whole run on one, drawn for each test and run (tests/support/draws.py).
 Nothing sleeps: `elapse` lets time pass by shifting what Redis has stored into the past.
 """
 
@@ -42,9 +42,9 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import Pick, Picked, Shot
 from sublet.store.store import Store
-from tests.support.chance import one_for
+from tests.support.draws import one_for
 from tests.support.leftovers import Leftovers
-from tests.support.spread import RAN, Spread, workers
+from tests.support.parallel_runs import RAN, Spread, workers
 
 GIVEN_URL = os.environ.get("SUBLET_TEST_REDIS_URL")
 SCHEDULE: dict[str, Any] = dict(

@@ -40,13 +40,13 @@ from sublet.store.store import Store
 from sublet.tasks.bound_process import spawn_bound
 from sublet.worker.worker import Worker
 from tests.support import tasks
+from tests.support.command_line import Shell
+from tests.support.http_server import serve_process
 from tests.support.processes import until
-from tests.support.programs import soon
-from tests.support.serving import serve_process
-from tests.support.shell import Shell
-from tests.support.stages import stage
+from tests.support.program_runs import soon
+from tests.support.verb_scenes import stage
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 pytestmark = pytest.mark.real_server
 QUEUES = 12_000
 EVERY = b'{"when":{"every":60}}'

@@ -12,7 +12,7 @@ import pytest
 
 from sublet.protocol.scripts import NAMES, script
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 
 ID = r"0-[0-9A-Z]{26}"
 

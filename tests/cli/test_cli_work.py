@@ -17,7 +17,7 @@ from sublet.cli.workers.worker_events import Events
 from sublet.model import Lease
 from tests.cli.test_cli import on_a_terminal
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 
 
 def started(worker, task):

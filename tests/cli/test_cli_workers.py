@@ -15,7 +15,7 @@ from sublet.protocol import keys
 from sublet.protocol.verbs import enlist
 from tests.cli.test_cli import on_a_terminal
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 
 DEEP = json.loads("[" * 400 + "]" * 400)
 

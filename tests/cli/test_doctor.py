@@ -25,9 +25,9 @@ from sublet.connection.settings import Settings
 from sublet.operations.pool import Pool, Sum
 from sublet.operations.repair import Audit, Fault
 from sublet.protocol import keys
-from tests.support.serving import serve_process
+from tests.support.http_server import serve_process
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 OWED = Sum(ready=1, running=0, rate=0, run=0, need=1, wanted=1, crew=0, summoned=0, owed=1)

@@ -16,7 +16,7 @@ from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Invalid
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 
 
 # ── what is typed wrongly ────────────────────────────────────────────────────────────────────────────────────────────

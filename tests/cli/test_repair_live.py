@@ -16,7 +16,7 @@ from sublet.operations.recount import recount
 from sublet.protocol import keys, verbs
 from sublet.protocol.plan import follow_sync
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 pytestmark = [pytest.mark.real_server, pytest.mark.timeout(240)]
 HOLD = 5000
 """µs that one call may hold the server, where nothing else runs on the machine."""

@@ -17,8 +17,8 @@ from sublet.options import Options
 from sublet.protocol import keys
 from sublet.store.http import HttpSource
 from tests.conftest import REAL
+from tests.support.http_server import ask, serving
 from tests.support.replicas import pair
-from tests.support.serving import ask, serving
 
 JOB = {"task": "t", "payload": {}}
 

@@ -14,9 +14,9 @@ from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.request import Reply
 from sublet_functions.api.response import KINDS, Problem
-from tests.support.serving import fronting, serving
+from tests.support.http_server import fronting, serving
 
-pytest_plugins = ["tests.support.sources"]
+pytest_plugins = ["tests.support.job_sources"]
 ONE_BACKEND = True
 SECRET = "s3cret-s3cret-s3cret"
 LEASE = Lease("0-a", "1.t", 1, 0, "q", "t", None, b"", "")

@@ -11,7 +11,7 @@ from sublet.model import Beat, Card, Completion, Failure, Lease, Note, Release, 
 from sublet.options import Backoff, Options
 from sublet.protocol import keys
 
-pytest_plugins = ["tests.support.sources"]
+pytest_plugins = ["tests.support.job_sources"]
 ONE_BACKEND = True
 NOBODY = Lease("0-nobody", "1.none", 1, 0, "q", "t", None, b"", "")
 

@@ -12,7 +12,7 @@ from sublet.connection.settings import Settings
 from sublet.errors import Invalid, Unavailable
 from tests.faults.chaos.servers import Server, free_port
 from tests.faults.chaos.topologies import until
-from tests.support.shell import Shell
+from tests.support.command_line import Shell
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("openssl") and shutil.which("redis-server")),

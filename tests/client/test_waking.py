@@ -22,7 +22,7 @@ from sublet.store.store import Store
 from sublet.worker import claim_loop
 from sublet.worker.worker import Worker
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 pytestmark = pytest.mark.real_server
 NEVER = 600.0
 """Seconds until a worker looks of itself, in tests where it must not."""

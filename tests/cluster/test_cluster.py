@@ -40,9 +40,9 @@ from sublet.store.store import Store
 from sublet.tasks.bound_process import spawn_bound
 from tests.faults.chaos.servers import free_port
 from tests.faults.chaos.topologies import Cluster, until
-from tests.support.serving import ask as http
-from tests.support.serving import serve_process
-from tests.support.shell import Shell
+from tests.support.command_line import Shell
+from tests.support.http_server import ask as http
+from tests.support.http_server import serve_process
 
 PARTITIONS = 4
 SECONDS = 20.0

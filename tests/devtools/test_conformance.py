@@ -17,12 +17,12 @@ from sublet.devtools.conformance.resp import ErrorReply, read_command, read_repl
 from sublet.devtools.conformance.rules import BY_NAME
 from sublet.devtools.conformance.run import TRIALS, examine
 from sublet.errors import Invalid, JobsError
-from tests.support.chance import one_in
+from tests.support.draws import one_in
 from tests.support.paths import ROOT
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 
-CARELESS = [sys.executable, str(ROOT / "tests" / "support" / "careless.py")]
+CARELESS = [sys.executable, str(ROOT / "tests" / "support" / "rule_breaking_worker.py")]
 AT_ONCE = 10
 BREAKS = {
     "prints-no-id": {"prints-id"},
@@ -105,7 +105,7 @@ def test_a_client_that_breaks_a_rule_is_found_to_break_it_and_no_other(found, de
 def test_our_own_worker_keeps_every_rule(settings, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     verdicts = asyncio.run(
-        examine([sys.executable, str(ROOT / "tests" / "support" / "conforming.py")], settings)
+        examine([sys.executable, str(ROOT / "tests" / "support" / "conforming_worker.py")], settings)
     )
     assert {verdict.rule.name: verdict.seen for verdict in verdicts if not verdict.kept} == {}
     assert len(verdicts) == len(BY_NAME)
@@ -158,9 +158,11 @@ def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path)
     shutil.copytree(ROOT / "lua", tmp_path / "lua")
     for path in (tmp_path / "lua").glob("*.lua"):
         path.write_text(path.read_text() + "-- another version\n")
-    (tmp_path / "tests" / "careless.py").write_text((ROOT / "tests" / "support" / "careless.py").read_text())
+    (tmp_path / "tests" / "rule_breaking_worker.py").write_text(
+        (ROOT / "tests" / "support" / "rule_breaking_worker.py").read_text()
+    )
     with pytest.raises(JobsError, match="none of this version's lua/"):
-        asyncio.run(examine([sys.executable, str(tmp_path / "tests" / "careless.py")], settings))
+        asyncio.run(examine([sys.executable, str(tmp_path / "tests" / "rule_breaking_worker.py")], settings))
 
 
 def test_the_verdict_is_told_in_words_and_in_the_exit_code(settings, capsys, monkeypatch):

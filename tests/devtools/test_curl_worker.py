@@ -14,9 +14,9 @@ from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.model import State
 from sublet.options import Options
+from tests.support.http_server import serve_process
 from tests.support.paths import ROOT
 from tests.support.processes import until
-from tests.support.serving import serve_process
 
 SCRIPT = ROOT / "examples" / "curl_worker.sh"
 SECRET = uuid.uuid4().hex

@@ -20,7 +20,7 @@ import redis
 
 from sublet.protocol.scripts import script
 from tests.conftest import REAL
-from tests.support.developing import IMPATIENT, NO_TICK, TASKS, Dev
+from tests.support.dev_process import IMPATIENT, NO_TICK, TASKS, Dev
 from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, steps
 from tests.support.pages import run as run_steps
 from tests.support.paths import ROOT

@@ -14,13 +14,13 @@ from sublet.execution import process_pool
 from sublet.execution.attempt import Crashed, UnknownTask, Why
 from sublet.execution.runner import Limits, Runner
 from sublet.model import Failure, Lease, News, Release
-from tests.support import plain_stage
-from tests.support import plain_tasks as tasks
-from tests.support.plain_stage import eventually, failure, result, start, written
+from tests.support import bare_runner
+from tests.support import misbehaving_functions as tasks
+from tests.support.bare_runner import eventually, failure, result, start, written
 from tests.support.processes import is_alive, on_linux
 
 pytestmark = [on_linux]
-hire = plain_stage.hire
+hire = bare_runner.hire
 
 
 async def test_an_idle_child_is_used_again(hire):

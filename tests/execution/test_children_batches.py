@@ -10,13 +10,13 @@ from sublet.execution import process_pool
 from sublet.execution.attempt import Crashed, Why
 from sublet.execution.child_process import Running
 from sublet.execution.runner import Limits
-from tests.support import plain_stage
-from tests.support import plain_tasks as tasks
-from tests.support.plain_stage import attempt_of, eventually, failure, result, start, written
+from tests.support import bare_runner
+from tests.support import misbehaving_functions as tasks
+from tests.support.bare_runner import attempt_of, eventually, failure, result, start, written
 from tests.support.processes import on_linux
 
 pytestmark = [on_linux]
-hire = plain_stage.hire
+hire = bare_runner.hire
 
 
 async def test_jobs_taken_ahead_are_given_back_when_every_child_is_stuck(hire, tmp_path):

@@ -14,14 +14,14 @@ from sublet import App, Invalid
 from sublet.execution.attempt import Crashed
 from sublet.execution.runner import Runner
 from sublet.model import Release
-from tests.support import plain_stage
-from tests.support import plain_tasks as tasks
+from tests.support import bare_runner
+from tests.support import misbehaving_functions as tasks
+from tests.support.bare_runner import eventually, failure, result, start
 from tests.support.paths import ROOT
-from tests.support.plain_stage import eventually, failure, result, start
 from tests.support.processes import is_alive, on_linux
 
 pytestmark = [on_linux]
-hire = plain_stage.hire
+hire = bare_runner.hire
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_a_child_that_is_killed_as_it_starts_is_started_again(hire, module
 def test_a_child_whose_parent_is_gone_exits_at_once(tmp_path, task):
     program = f"""
         import asyncio, os, sys
-        from tests.support.plain_stage import Runner, start, tasks, written
+        from tests.support.bare_runner import Runner, start, tasks, written
         from pathlib import Path
 
         async def main():
@@ -151,7 +151,7 @@ def test_the_main_program_of_a_script_is_found_by_its_children(tmp_path):
             return 2
 
         async def main():
-            from tests.support.plain_stage import Runner, result
+            from tests.support.bare_runner import Runner, result
             runner = Runner(app.tasks, slots=2, processes=1)
             print(await result(runner, one) + await result(runner, two))
             await runner.aclose()

@@ -15,9 +15,9 @@ from sublet.tasks import program
 from sublet.tasks.command import any_program
 from sublet.tasks.program import ProgramFailed
 from tests.support.processes import on_linux
-from tests.support.programs import LEASE
+from tests.support.program_runs import LEASE
 
-pytest_plugins = ["tests.support.running"]
+pytest_plugins = ["tests.support.program_fixtures"]
 PYTHON = f'"{sys.executable}" -I -S -c '
 NASTY = [
     "; touch TRAP",

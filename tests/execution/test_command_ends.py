@@ -11,9 +11,9 @@ import pytest
 from sublet.tasks import command
 from tests.support.paths import ROOT
 from tests.support.processes import is_alive, on_linux, until
-from tests.support.programs import bearing, soon
+from tests.support.program_runs import bearing, soon
 
-pytest_plugins = ["tests.support.running"]
+pytest_plugins = ["tests.support.program_fixtures"]
 
 
 @on_linux

@@ -19,9 +19,9 @@ from sublet.worker.capacity import lines_of
 from sublet.worker.worker import Worker
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, on_linux, until
-from tests.support.programs import bearing, soon
+from tests.support.program_runs import bearing, soon
 
-pytest_plugins = ["tests.support.running", "tests.support.shell"]
+pytest_plugins = ["tests.support.program_fixtures", "tests.support.command_line"]
 app = App()
 sleeps = app.command("sleep {seconds}", max_attempts=1)
 stuck = app.command(

@@ -5,12 +5,12 @@ import sys
 
 from tests.support.processes import on_linux
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 EACH = 50
 PROGRAM = """
 import os, sys
-from tests.support.dying_tasks import naps
+from tests.support.misbehaving_tasks import naps
 
 def submit(n):
     return [naps.submit_sync(0).id for _ in range(n)]

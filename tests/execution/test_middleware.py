@@ -13,7 +13,7 @@ import pytest
 from sublet import App, Discard, Invalid, JobFailed, Snooze
 from sublet.client.client import Client
 from sublet.worker.worker import Worker
-from tests.support import hooked
+from tests.support import middleware_tasks
 from tests.support.paths import ROOT
 
 SNIPPETS = re.findall(
@@ -100,7 +100,7 @@ async def test_a_hook_sees_the_context_that_the_task_sees(app, run):
         yield
 
     @app.task(backoff=0.01)
-    async def work(ctx: hooked.Context):
+    async def work(ctx: middleware_tasks.Context):
         seen.append(ctx)
         if ctx.attempt == 1:
             raise ValueError
@@ -133,8 +133,10 @@ AROUND = {
 
 @pytest.mark.parametrize("name", AROUND)
 async def test_hooks_run_where_their_task_does_and_what_they_set_is_seen_there(run, name):
-    hooked.trail.clear()
-    first, second = await run(hooked.app, *[hooked.app.tasks[name].job() for _ in range(2)])
+    middleware_tasks.trail.clear()
+    first, second = await run(
+        middleware_tasks.app, *[middleware_tasks.app.tasks[name].job() for _ in range(2)]
+    )
     (hook_at, task_at, before), (_, _, after) = first.result, second.result
     assert hook_at == task_at
     assert (task_at.split()[0] == str(os.getpid())) is (name != "in_a_child")
@@ -142,7 +144,7 @@ async def test_hooks_run_where_their_task_does_and_what_they_set_is_seen_there(r
 
 
 async def test_hooks_in_a_child_see_what_the_task_raises(run):
-    (job,) = await run(hooked.app, hooked.fails_in_a_child.job())
+    (job,) = await run(middleware_tasks.app, middleware_tasks.fails_in_a_child.job())
     assert codes(job) == ["LookupError", "completed"]
     *_, trail = job.result
     assert trail == [
@@ -153,7 +155,7 @@ async def test_hooks_in_a_child_see_what_the_task_raises(run):
 
 async def test_a_killed_child_leaves_no_hook(run, tmp_path):
     """The process is gone: neither `finally` nor `__exit__` runs, in the task or in a hook."""
-    (job,) = await run(hooked.app, hooked.stuck_in_a_child.job(str(tmp_path / "left")))
+    (job,) = await run(middleware_tasks.app, middleware_tasks.stuck_in_a_child.job(str(tmp_path / "left")))
     assert (codes(job), list(tmp_path.iterdir())) == (["timed_out"], [])
 
 
@@ -221,7 +223,7 @@ async def test_hooks_see_whatever_a_task_raises(app, run, error):
     app.middleware(noting(trail, "a"))
 
     @app.task(max_attempts=1, backoff=0.01)
-    async def work(ctx: hooked.Context):
+    async def work(ctx: middleware_tasks.Context):
         if ctx.attempt == 1:
             raise error
 
@@ -270,7 +272,8 @@ async def test_a_result_that_is_refused_is_an_error_to_hooks(app, run):
 
 async def test_in_a_child_hooks_swallow_and_see_refused_results_alike(run):
     swallowed, refused, last = await run(
-        hooked.forgiving, *[hooked.forgiving.tasks[n].job() for n in hooked.forgiving.tasks]
+        middleware_tasks.forgiving,
+        *[middleware_tasks.forgiving.tasks[n].job() for n in middleware_tasks.forgiving.tasks],
     )
     assert (swallowed.state, swallowed.result) == ("completed", None)
     assert codes(refused) == ["invalid_result"]

@@ -6,16 +6,16 @@ import sys
 
 import pytest
 
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import is_alive, on_linux, until
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 USUAL = ("--slots", "3", "--processes", "2", "--lease", "300s")
 CRASHING = """
 import asyncio
 from sublet_functions.work import work
-from tests.support.dying_tasks import app
+from tests.support.misbehaving_tasks import app
 
 def hear(event, lease, words):
     print('{"event": "%s"}' % event, flush=True)

@@ -9,14 +9,14 @@ import textwrap
 import pytest
 
 from sublet.execution.attempt import Why
-from tests.support import plain_stage
-from tests.support import plain_tasks as tasks
+from tests.support import bare_runner
+from tests.support import misbehaving_functions as tasks
+from tests.support.bare_runner import eventually, failure, start
 from tests.support.paths import ROOT
-from tests.support.plain_stage import eventually, failure, start
 from tests.support.processes import on_linux
 
 pytestmark = [on_linux]
-hire = plain_stage.hire
+hire = bare_runner.hire
 
 
 async def test_a_thread_that_cannot_be_killed_is_said_and_counted(hire, tmp_path, caplog):
@@ -64,7 +64,7 @@ def test_a_stuck_thread_does_not_keep_the_process(tmp_path):
     program = f"""
         import asyncio
         from sublet.execution.attempt import Why
-        from tests.support.plain_stage import Runner, eventually, start, tasks
+        from tests.support.bare_runner import Runner, eventually, start, tasks
 
         async def main():
             runner = Runner(tasks.app.tasks, slots=1, processes=1)

@@ -9,7 +9,7 @@ import pytest
 
 from sublet import JobFailed
 from sublet.worker.worker import Worker
-from tests.support import traced
+from tests.support import traced_tasks
 
 pytestmark = pytest.mark.real_server
 
@@ -19,7 +19,7 @@ def child_spans(tmp_path, monkeypatch, place):
     """The spans that were written to a file, with the process that wrote each."""
     path = tmp_path / "spans"
     monkeypatch.setenv("SUBLET_TEST_SPANS", str(path))
-    for app in (traced.app, traced.batched):
+    for app in (traced_tasks.app, traced_tasks.batched):
         app.settings = place.settings
         app._layout = None
 
@@ -47,14 +47,16 @@ async def run(store, raw):
         return [await handle.get() for handle in handles]
 
     yield run
-    for app in (traced.app, traced.batched):
+    for app in (traced_tasks.app, traced_tasks.batched):
         await app.aclose()
         app._client = None
 
 
 async def test_a_task_in_a_child_is_traced_there(child_spans, run, place):
-    handle = await traced.submits_from_a_child.submit(place.settings.redis_url, place.settings.namespace)
-    (job,) = await run(traced.app, handle)
+    handle = await traced_tasks.submits_from_a_child.submit(
+        place.settings.redis_url, place.settings.namespace
+    )
+    (job,) = await run(traced_tasks.app, handle)
     spans = [(pid, span) for pid, span in child_spans() if "messaging.system" in span["attributes"]]
     found = {(span["name"], span["attributes"]["messaging.message.id"]): (pid, span) for pid, span in spans}
     own, send = found["send default", handle.id]
@@ -66,8 +68,11 @@ async def test_a_task_in_a_child_is_traced_there(child_spans, run, place):
 
 
 async def test_a_failure_in_a_child_is_recorded_and_a_killed_child_records_nothing(child_spans, run):
-    failing, stuck = await traced.fails_in_a_child.submit(), await traced.stuck_in_a_child.submit()
-    await run(traced.app, failing, stuck)
+    failing, stuck = (
+        await traced_tasks.fails_in_a_child.submit(),
+        await traced_tasks.stuck_in_a_child.submit(),
+    )
+    await run(traced_tasks.app, failing, stuck)
     ends = {
         span["attributes"]["messaging.message.id"]: span
         for _, span in child_spans()
@@ -79,5 +84,5 @@ async def test_a_failure_in_a_child_is_recorded_and_a_killed_child_records_nothi
 
 
 async def test_an_idle_child_sends_its_last_spans_when_the_worker_stops(child_spans, run):
-    (job,) = await run(traced.batched, await traced.in_a_batch.submit())
+    (job,) = await run(traced_tasks.batched, await traced_tasks.in_a_batch.submit())
     assert [pid for pid, span in child_spans() if span["name"] == "process default"] == [job.result]

@@ -23,7 +23,7 @@ from tests.faults.chaos.report import document_of, show
 from tests.faults.chaos.run import Run
 from tests.faults.chaos.scenario import HELD, PROMISES, Finding, Scenario, faults_of, scenarios
 from tests.faults.chaos.servers import Server
-from tests.support.chance import one_in
+from tests.support.draws import one_in
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, until
 

@@ -1,7 +1,7 @@
 """Each verb on a line that loses, cuts, delays and doubles: a request has one effect, and its sender gets a true answer.
 
 The line is a proxy in front of a real server (`tests/faults/chaos/proxy.py`); what each verb does, and what a copy of it is answered, is
-told in `tests/support/stages.py`. What is stored at the end must be what a run on a good line leaves behind.
+told in `tests/support/verb_scenes.py`. What is stored at the end must be what a run on a good line leaves behind.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from sublet.store.store import Store
 from sublet.worker.worker import Worker
 from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script, of
 from tests.support import tasks
-from tests.support.stages import claim_id, elsewhere, plain, running, stage, stored, take
+from tests.support.verb_scenes import claim_id, elsewhere, plain, running, stage, stored, take
 
 pytestmark = pytest.mark.real_server
 SENDS = 3

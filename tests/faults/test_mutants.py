@@ -14,7 +14,7 @@ from tests.mutants.__main__ import can_be_tried
 from tests.mutants.mutant import ROOT, MovedOn
 from tests.mutants.table import PAGE, page
 from tests.mutants.trial import BROKEN, KILLED, MOVED_ON, NOT_RUN, SURVIVED, TIMED_OUT, Ran, judge
-from tests.support.chance import one_in
+from tests.support.draws import one_in
 
 MAIN = "import sys; from tests.mutants.__main__ import main; from tests.mutants.mutant import Mutant; sys.exit(main(sys.argv[1:]{}))"
 SAMPLES = """, [

@@ -23,7 +23,7 @@ from tests.simulation.history import LEGAL, Life, Move, follow
 from tests.simulation.run import run
 from tests.simulation.server import START, Clock, Redis
 from tests.simulation.shrink import shrink
-from tests.support.chance import one_in
+from tests.support.draws import one_in
 from tests.support.paths import ROOT
 
 SECONDS = float(os.environ.get("SUBLET_TEST_SIMULATE") or (60 if os.environ.get("CI") else 10))

@@ -12,9 +12,9 @@ from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.response import KINDS, problem_of
 from sublet_functions.api.routes import ACTS, ROUTES
-from tests.support.samples import NOWHERE, asker, filled, named, prepared, sample
+from tests.support.route_samples import NOWHERE, asker, filled, named, prepared, sample
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 PATHS = {
     path: [r for r in ROUTES if path in (r.path, r.alias)]

@@ -8,9 +8,9 @@ import pytest
 from sublet_functions.api.request import Reply
 from sublet_functions.api.response import Problem
 from sublet_functions.server.limits import Limits
-from tests.support.serving import ADMIN, SECRET, ask, fronting, serving, wire
+from tests.support.http_server import ADMIN, SECRET, ask, fronting, serving, wire
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"

@@ -18,9 +18,9 @@ from sublet_functions.api.parsing import BATCH_BODY_MAX, BODY_MAX
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.schemas.fields import OwnId
 from sublet_functions.schemas.query import Nothing
-from tests.support.samples import NOWHERE, asker, filled, named, sample
+from tests.support.route_samples import NOWHERE, asker, filled, named, sample
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 BODIES = [route for route in ROUTES if route.body is not Nothing]
 

@@ -14,8 +14,8 @@ from sublet_functions.api.routes import ROUTES
 from sublet_functions.schemas import fields, requests
 from sublet_functions.server import limits as gate
 from tests.support import pages
+from tests.support.command_line import Shell
 from tests.support.paths import ROOT
-from tests.support.shell import Shell
 
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
 PORTS = ("8377", "8378")

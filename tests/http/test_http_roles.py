@@ -7,9 +7,9 @@ from sublet_functions.api.auth import Role, Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.routes import ACTS, ROUTES
 from sublet_functions.schemas.query import Nothing
-from tests.support.samples import NOWHERE, asker, filled, named, prepared, sample
+from tests.support.route_samples import NOWHERE, asker, filled, named, prepared, sample
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 
 SECRETS = {role: f"the-secret-of-{role}-0123456789" for role in Role}

@@ -17,10 +17,10 @@ from sublet.store.store import Store
 from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.routes import ROUTES
-from tests.support.samples import SAMPLES, asker, filled, named, prepared, sample
-from tests.support.serving import serving, wire
+from tests.support.http_server import serving, wire
+from tests.support.route_samples import SAMPLES, asker, filled, named, prepared, sample
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 MOMENT = re.compile(r"\b1[6-9]\d{11}\b")
 """Milliseconds of these years: when something was last heard of may change."""

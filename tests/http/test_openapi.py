@@ -18,7 +18,7 @@ from sublet_functions.api.response import KINDS, PREFIX, Problem
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.schemas.query import Nothing
 from sublet_functions.schemas.requests import NewJob
-from tests.support.serving import ADMIN
+from tests.support.http_server import ADMIN
 
 DOCUMENT = document(ROUTES)
 OPERATIONS = {

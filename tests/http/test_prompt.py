@@ -7,9 +7,9 @@ import pytest
 from sublet_functions.adapters import summon_first as module
 from sublet_functions.adapters.summon_first import Prompt, promptly
 from sublet_functions.api.request import Reply, Request
-from tests.support.serving import SECONDS, Held, ask, fronting, serving
+from tests.support.http_server import SECONDS, Held, ask, fronting, serving
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "not"])

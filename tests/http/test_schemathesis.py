@@ -9,10 +9,10 @@ import os
 import sys
 
 from sublet_functions.handlers.work import Workshop
-from tests.support.serving import ADMIN, ROOT, SECRET, ask, serving
+from tests.support.http_server import ADMIN, ROOT, SECRET, ask, serving
 from tests.support.tasks import app
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 DRAWN = os.environ.get("SUBLET_TEST_DRAWN", "5")
 SEED = os.environ.get("SUBLET_TEST_SEED", "1")
@@ -50,7 +50,7 @@ async def _hold(settings, folder, *words, tokens, drawn):
         described = tightened((await ask(url, "GET", "/openapi.json")).json(), tokens)
         (folder / "api.json").write_text(json.dumps(described))
         (folder / "config.toml").write_text(CONFIG)
-        env = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.support.drawn"}
+        env = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.support.schemathesis_hooks"}
         env |= {"DRAWN_URL": url, "DRAWN_TOKEN": SECRET if tokens else "", "DRAWN_SEEN": str(folder / "seen")}
         command = [
             sys.executable,

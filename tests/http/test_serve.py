@@ -24,11 +24,11 @@ from sublet_functions.api.request import Reply, Request
 from sublet_functions.serve import quick
 from sublet_functions.server.sockets import listen, make_room
 from sublet_functions.server.writer import head
+from tests.support.http_server import ADMIN, SECRET, ask, fronting, serve_process, serving, spawn, wire
 from tests.support.paths import ROOT
 from tests.support.processes import until
-from tests.support.serving import ADMIN, SECRET, ask, fronting, serve_process, serving, spawn, wire
 
-pytest_plugins = ["tests.support.served", "tests.support.shell"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.command_line"]
 
 
 # where it listens

@@ -8,10 +8,10 @@ import redis
 
 from sublet_functions.server.limits import Limits
 from sublet_functions.server.writer import Outlet
-from tests.support.programs import soon
-from tests.support.serving import Held, ask, fronting, serving, wire
+from tests.support.http_server import Held, ask, fronting, serving, wire
+from tests.support.program_runs import soon
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

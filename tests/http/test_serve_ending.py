@@ -10,11 +10,11 @@ import pytest
 from sublet_functions.api.request import Reply
 from sublet_functions.serve import Stop
 from sublet_functions.server.limits import Limits
+from tests.support.http_server import Held, ask, fronting, serve_process, serving, wire
 from tests.support.processes import until
-from tests.support.programs import soon
-from tests.support.serving import Held, ask, fronting, serve_process, serving, wire
+from tests.support.program_runs import soon
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -18,9 +18,9 @@ from sublet.store.store import Store
 from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from tests.conftest import REAL
-from tests.support.serving import SECONDS, ask, fronting, serve_process, serving
+from tests.support.http_server import SECONDS, ask, fronting, serve_process, serving
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 GONE = (OSError, EOFError)
 """What a caller sees of a server that died: a refused or broken connection, or half an answer."""

@@ -15,10 +15,10 @@ import redis
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.protocol import keys
-from tests.support import dying_tasks as tasks
-from tests.support.dying import KIND, Stage
+from tests.support import misbehaving_tasks as tasks
+from tests.support.http_server import serve_process
 from tests.support.processes import SECONDS, on_linux, until
-from tests.support.serving import serve_process
+from tests.support.worker_processes import KIND, Stage
 
 pytestmark = on_linux
 

@@ -27,9 +27,9 @@ from sublet_functions.api.dispatch import Api
 from sublet_functions.api.request import Request
 from sublet_functions.tick import Ticked, one_round, run_tick
 from tests.support.processes import children_of, on_linux, until
-from tests.support.summoning import POOL, Recorder, jobs
+from tests.support.recording_invoker import POOL, Recorder, jobs
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 SECRET = "a-secret-of-sixteen"
 PLAN = b'{"when":{"every":3600}}'
 

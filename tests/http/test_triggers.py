@@ -11,9 +11,9 @@ from sublet_functions.api.dispatch import Api
 from sublet_functions.api.request import Request
 from sublet_functions.handlers.triggers import FUNCTION, PASS_THROUGH, PLATFORM
 from sublet_functions.handlers.work import Workshop
-from tests.support.serving import ask, serving
+from tests.support.http_server import ask, serving
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 TICK, WORK = "the-secret-of-the-tick", "the-secret-of-the-fleet"
 RULE = {

@@ -28,11 +28,11 @@ from sublet.store.store import Store
 from sublet_functions.handlers import work as module
 from sublet_functions.handlers.work import Workshop
 from sublet_functions.serve import Stop
+from tests.support.http_server import ROOT, Wire, ask, serve_process, serving, spawn, wire
 from tests.support.processes import is_alive, until
-from tests.support.programs import soon
-from tests.support.serving import ROOT, Wire, ask, serve_process, serving, spawn, wire
+from tests.support.program_runs import soon
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 SECRETS = Secrets(SECRET)

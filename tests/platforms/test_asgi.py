@@ -26,12 +26,12 @@ from sublet_functions.handlers.work import GRACE
 from sublet_functions.handlers.work import SECONDS as STAY
 from sublet_functions.server.limits import Limits
 from tests.support import pages
+from tests.support.command_line import Shell
+from tests.support.http_server import ROOT, SECRET, ask, wire
 from tests.support.platforms import asgi, asked_at, asking_for, environment, up
-from tests.support.programs import soon
-from tests.support.serving import ROOT, SECRET, ask, wire
-from tests.support.shell import Shell
+from tests.support.program_runs import soon
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 BEARER = f"Host: localhost\r\nAuthorization: Bearer {SECRET}\r\n".encode()
 JSON = b"Content-Type: application/json\r\n"

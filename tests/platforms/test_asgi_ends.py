@@ -18,11 +18,11 @@ from sublet_functions.api.request import Reply
 from sublet_functions.asgi import Asgi
 from sublet_functions.server.limits import Limits
 from sublet_functions.server.sockets import listen, url_of
+from tests.support.http_server import ADMIN, Held, ask, wire
 from tests.support.platforms import asgi, asked_at, asking_for, environment, spawned
-from tests.support.programs import soon
-from tests.support.serving import ADMIN, Held, ask, wire
+from tests.support.program_runs import soon
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 EXPECTING = GET[:-2] + b"Expect: 100-continue\r\n\r\n"

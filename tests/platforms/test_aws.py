@@ -31,13 +31,13 @@ from sublet_functions.api.request import Reply, Request
 from sublet_functions.aws import BODY_MAX, TEXT_MAX, _result
 from sublet_functions.handlers.triggers import UNDERSTOOD
 from tests.faults.chaos.proxy import Fault, Proxy, of
+from tests.support.http_server import ADMIN, SECRET, ask, serve_process
 from tests.support.lambda_invokes import invoke_api
 from tests.support.lambda_runtime import ANSWER_MAX, asking, http_answer, http_event, runtime
 from tests.support.paths import ROOT
 from tests.support.processes import until
-from tests.support.serving import ADMIN, SECRET, ask, serve_process
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 READER = "look:read:look-look-look-look"
 TASKS = """

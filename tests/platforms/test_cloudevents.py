@@ -15,10 +15,10 @@ from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.request import Request, folded
 from sublet_functions.api.response import Problem
-from tests.support.samples import asker
-from tests.support.serving import ask, serving, wire
+from tests.support.http_server import ask, serving, wire
+from tests.support.route_samples import asker
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 ORDER = {"type": "com.example.order", "source": "/shop/eu", "id": "A-1"}
 BILL = {"task": "bill", "payload": {"order": 7}, "queue": "money"}

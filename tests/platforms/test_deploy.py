@@ -6,10 +6,10 @@ from datetime import datetime
 
 import pytest
 
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import on_linux
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 FLAGS = ("--slots", "50", "--processes", "8", "--lease", "300s", "--grace", "200ms")

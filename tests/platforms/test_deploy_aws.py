@@ -27,7 +27,7 @@ from tests.support.pages import blocks, check, command_on_path, run, steps
 from tests.support.paths import ROOT
 from tests.support.processes import SECONDS, until
 
-pytest_plugins = ["tests.support.sam"]
+pytest_plugins = ["tests.support.sam_template"]
 PLACE = ROOT / "deploy" / "aws-sam"
 TEMPLATE = (PLACE / "template.yaml").read_text()
 README = (PLACE / "README.md").read_text()

@@ -22,12 +22,12 @@ from sublet.client.client import SyncClient
 from sublet.options import Options
 from sublet.protocol import keys
 from sublet.store.store import Store
+from tests.support.http_server import serve_process
 from tests.support.pages import blocks, check, command_on_path, run, steps
 from tests.support.paths import ROOT
 from tests.support.processes import until
-from tests.support.serving import serve_process
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 CRON = ROOT / "deploy" / "crontab"
 PAGE = (ROOT / "docs" / "platforms" / "systemd.md").read_text().split("## cron: from nothing", 1)[1]

@@ -20,11 +20,11 @@ import pytest
 import yaml
 
 from sublet_functions.handlers.events import STREAM_SECONDS
+from tests.support.http_server import ROOT, SECONDS, ask
 from tests.support.manifests import documents, kind_of
 from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, steps
 from tests.support.platforms import spawned, up
 from tests.support.processes import until
-from tests.support.serving import ROOT, SECONDS, ask
 
 pytest_plugins = ["tests.support.manifests"]
 

@@ -22,11 +22,11 @@ from cloudevents.conversion import to_binary
 from cloudevents.http import CloudEvent
 
 from tests.support import pages
+from tests.support.http_server import ask
 from tests.support.manifests import documents, kind_of
 from tests.support.paths import ROOT
 from tests.support.pods import secret_of
 from tests.support.processes import until
-from tests.support.serving import ask
 
 pytest_plugins = ["tests.support.manifests"]
 

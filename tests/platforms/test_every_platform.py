@@ -21,7 +21,7 @@ from tests.http.test_http_twice import stored  # noqa: F401  a fixture of some t
 from tests.scaling import test_pools_http
 from tests.schedules import test_schedules_http
 from tests.schedules.test_schedules_http import occurrence  # noqa: F401  likewise
-from tests.support.chance import one_for
+from tests.support.draws import one_for
 from tests.support.platforms import PLATFORMS
 
 MODULES: tuple[ModuleType, ...] = (

@@ -16,8 +16,8 @@ from sublet.connection.settings import Settings
 from sublet.options import Options
 from sublet_functions.google import NotDone, event
 from sublet_functions.wsgi import app
+from tests.support.http_server import ROOT, SECRET, ask, wire
 from tests.support.platforms import google
-from tests.support.serving import ROOT, SECRET, ask, wire
 
 WAIT = 30.0
 

@@ -14,10 +14,10 @@ import redis
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.options import Options
+from tests.support.http_server import SECRET, ask, wire
 from tests.support.platforms import environment, up
 from tests.support.platforms import wsgi as gunicorn
 from tests.support.processes import children_of, until
-from tests.support.serving import SECRET, ask, wire
 
 WAIT = 30.0
 

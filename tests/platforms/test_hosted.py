@@ -15,7 +15,7 @@ from sublet_functions.adapters.hosted import Hosted
 from sublet_functions.api.request import Request, folded
 from sublet_functions.handlers.triggers import PLATFORM
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 SECRET = "the-secret-of-everybody"
 
@@ -99,7 +99,7 @@ async def test_settings_that_cannot_be_are_told_in_the_log_and_to_nobody_else(
     environment, caplog, name, value, words
 ):
     if name == "SUBLET_WORK_SECONDS":
-        environment("SUBLET_APP", "tests.support.dying_tasks:app")
+        environment("SUBLET_APP", "tests.support.misbehaving_tasks:app")
     environment(name, value)
     hosted = Hosted()
     for _ in range(2):

@@ -21,9 +21,9 @@ from sublet_functions.adapters import loop_thread
 from sublet_functions.api.request import Reply
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.wsgi import BrokenOff, Wsgi
+from tests.support.http_server import ADMIN, ROOT, SECRET, Answer
 from tests.support.platforms import environment
-from tests.support.samples import named, prepared, sample
-from tests.support.serving import ADMIN, ROOT, SECRET, Answer
+from tests.support.route_samples import named, prepared, sample
 
 WAIT = 30.0
 

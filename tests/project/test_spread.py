@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.parallel_runs import LONG, RAN, Spread, workers
 from tests.support.paths import ROOT
-from tests.support.spread import LONG, RAN, Spread, workers
 
 HERE = ROOT / "tests"
 

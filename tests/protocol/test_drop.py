@@ -17,7 +17,7 @@ from sublet.protocol.plan import follow
 from sublet.protocol.scripts import script
 from tests.support.processes import until
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 
 
 def namespace(desk):

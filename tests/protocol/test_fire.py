@@ -10,7 +10,7 @@ from sublet.protocol import keys, verbs
 from sublet.schedules import firing
 from sublet.schedules.definition import schedule_from, stored
 from sublet.schedules.firing import Pick, Shot
-from tests.support.stages import elsewhere
+from tests.support.verb_scenes import elsewhere
 
 NEVER = 99999999999999
 PICK = Pick("s", "1", 1000, b"{}", "allow")

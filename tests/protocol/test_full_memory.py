@@ -24,7 +24,7 @@ from sublet.store.store import Store
 from sublet.submission.admission import Admission
 from sublet.worker.worker import Worker
 from tests.support import tasks
-from tests.support.stages import claim_id, elsewhere, plain, running, stage, stored
+from tests.support.verb_scenes import claim_id, elsewhere, plain, running, stage, stored
 
 pytestmark = pytest.mark.real_server
 ROOM = 2 << 20

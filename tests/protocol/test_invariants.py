@@ -30,7 +30,7 @@ from sublet.schedules import firing
 from sublet.schedules.firing import Pick, Shot
 from tests.support.model import FORTNIGHT, FROM, FULL, Job, Model, Schedule
 from tests.support.paths import ROOT
-from tests.support.stages import how_often
+from tests.support.verb_scenes import how_often
 
 ELAPSE = (ROOT / "tests" / "support" / "elapse.lua").read_text()
 STRUCTURES = ("scheduled", "running", "completed", "dead", "cancelled")

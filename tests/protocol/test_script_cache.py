@@ -18,7 +18,7 @@ from sublet.store.store import Store
 from sublet.worker.worker import Worker
 from tests.faults.chaos.proxy import Fault, Proxy, of
 from tests.support import tasks
-from tests.support.stages import claim_id, elsewhere, plain, stage, stored
+from tests.support.verb_scenes import claim_id, elsewhere, plain, stage, stored
 
 pytestmark = pytest.mark.real_server
 

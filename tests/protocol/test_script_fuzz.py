@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sublet.protocol import verbs
 from sublet.protocol.scripts import NAMES, script
-from tests.support.stages import stage
+from tests.support.verb_scenes import stage
 
 pytestmark = pytest.mark.real_server
 TIMES = 150 * int(os.environ.get("SUBLET_TEST_FUZZ") or 1)

@@ -10,15 +10,15 @@ import time
 
 import pytest
 
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import on_linux
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 HANDLER = """
 import asyncio, json, sys, time
 from sublet_functions.work import work
-from tests.support.dying_tasks import app
+from tests.support.misbehaving_tasks import app
 
 def say(event, lease=None, words=""):
     print(json.dumps({"event": event, "clock": time.monotonic(), "id": lease and lease.id, "words": words}), flush=True)

@@ -11,7 +11,7 @@ import pytest
 from sublet.errors import Invalid
 from sublet.scaling.invokers import KINDS, allows_private, check_target, invokers_of
 from sublet.scaling.invokers.addresses import LOOKUPS, Guard, NotAllowed, check_url, is_public
-from tests.support.programs import soon
+from tests.support.program_runs import soon
 
 INSIDE = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1"),

@@ -19,8 +19,8 @@ from sublet.scaling.signing import SECRETS_MAX, TOLERANCE, Secrets
 from sublet_functions.handlers.work import SECONDS as STAY
 from sublet_functions.schemas.summons import Summons
 from tests.support import pages
+from tests.support.command_line import Shell
 from tests.support.paths import ROOT
-from tests.support.shell import Shell
 
 PAGE = (ROOT / "docs" / "guides" / "invokers.md").read_text()
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))

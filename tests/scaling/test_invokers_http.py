@@ -20,7 +20,7 @@ from sublet.scaling.invokers import Invocation, InvocationFailed, Nobody, call_e
 from sublet.scaling.invokers import http as http_module
 from sublet.scaling.invokers.http import HttpInvoker
 from sublet.scaling.signing import Secrets
-from tests.support.programs import soon
+from tests.support.program_runs import soon
 
 SECRETS = Secrets("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -18,10 +18,10 @@ from sublet.scaling.summoner import Summoner
 from sublet.store.store import Store
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, on_linux, until
-from tests.support.programs import soon
+from tests.support.program_runs import soon
 from tests.support.tasks import app
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 WAITS = "import time; print('up', flush=True); time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"

@@ -17,7 +17,7 @@ from sublet.protocol import keys
 from sublet.protocol.plan import follow_sync
 from sublet.protocol.verbs import enlist
 
-pytest_plugins = ["tests.support.shell"]
+pytest_plugins = ["tests.support.command_line"]
 
 
 @pytest.fixture

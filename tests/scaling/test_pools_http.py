@@ -7,9 +7,9 @@ from sublet.store.store import Store
 from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.schemas.pools import PoolWish
-from tests.support.samples import asker
+from tests.support.route_samples import asker
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 WISH = {"queues": ["images", "thumbs"], "max": 20, "wait": 2, "slots": 4}
 

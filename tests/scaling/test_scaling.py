@@ -1,6 +1,6 @@
 """Pools under loads of all kinds, in virtual time with the real scripts: who waits how long, and what the workers cost.
 
-Each load (tests/support/loads.py) is lived through once; `SUBLET_TEST_SEED=N` draws other ones, and the bounds hold for those, too.
+Each load (tests/support/pool_loads.py) is lived through once; `SUBLET_TEST_SEED=N` draws other ones, and the bounds hold for those, too.
 `bench/scaling.py` draws the pictures, and docs/measurements/scaling-simulated.md tells what they show.
 """
 
@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.support.loads import IDLE, Pool, Scenario, scenarios
 from tests.support.paths import ROOT
-from tests.support.scaling import Fleet, Trace
+from tests.support.pool_loads import IDLE, Pool, Scenario, scenarios
+from tests.support.simulated_pool import Fleet, Trace
 
 BENCH = ROOT / "bench"
 SEED = int(os.environ.get("SUBLET_TEST_SEED") or 1)

@@ -11,8 +11,8 @@ from sublet.operations import pool
 from sublet.operations.pool import Pool
 from sublet.scaling import invokers, summoner
 from tests.support import pages
+from tests.support.command_line import Shell
 from tests.support.paths import ROOT
-from tests.support.shell import Shell
 
 PAGE = (ROOT / "docs" / "guides" / "scaling.md").read_text()
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))

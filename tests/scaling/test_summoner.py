@@ -12,9 +12,9 @@ from sublet.scaling import summoner
 from sublet.scaling.summoner import HANDED, TOGETHER, Summoned, Summoner
 from sublet.scaling.sync_summoner import summon_once
 from sublet.store.store import Store
-from tests.support.summoning import HOST, POOL, Recorder, jobs
+from tests.support.recording_invoker import HOST, POOL, Recorder, jobs
 
-pytest_plugins = ["tests.support.sources", "tests.support.hiring"]
+pytest_plugins = ["tests.support.job_sources", "tests.support.pool_fixtures"]
 ONE_BACKEND = True
 
 

@@ -12,9 +12,9 @@ from sublet.options import Options
 from sublet.scaling.invokers import invokers_of
 from sublet.scaling.summoner import Summoned
 from sublet.scaling.sync_summoner import SyncSummoner, summon_once, uncalled
-from tests.support.summoning import HOST
+from tests.support.recording_invoker import HOST
 
-pytest_plugins = ["tests.support.sources", "tests.support.hiring"]
+pytest_plugins = ["tests.support.job_sources", "tests.support.pool_fixtures"]
 ONE_BACKEND = True
 
 

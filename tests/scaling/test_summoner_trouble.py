@@ -14,9 +14,9 @@ from sublet.scaling.invokers import InvocationFailed
 from sublet.scaling.summoner import Summoned, Summoner, Troubles
 from sublet.scaling.sync_summoner import summon_once
 from sublet.store.store import Store
-from tests.support.summoning import Recorder, jobs
+from tests.support.recording_invoker import Recorder, jobs
 
-pytest_plugins = ["tests.support.sources", "tests.support.hiring"]
+pytest_plugins = ["tests.support.job_sources", "tests.support.pool_fixtures"]
 ONE_BACKEND = True
 
 

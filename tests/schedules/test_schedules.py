@@ -16,7 +16,7 @@ from sublet.schedules import operations
 from sublet.schedules.definition import new_schedule
 from sublet.schedules.recurrence import first
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 HOURLY, DAILY = Recurrence(cron="0 * * * *"), Recurrence(cron="0 9 * * *", tz="Europe/Berlin")
 

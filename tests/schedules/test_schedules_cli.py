@@ -12,7 +12,7 @@ import redis
 from sublet.cli.main import run
 from sublet.protocol import keys
 
-pytest_plugins = ["tests.support.shell", "tests.support.served"]
+pytest_plugins = ["tests.support.command_line", "tests.support.http_settings"]
 
 APP = """
 from sublet import App, Context

@@ -5,8 +5,8 @@ import importlib.util
 import pytest
 
 from tests.support import pages
+from tests.support.command_line import Shell
 from tests.support.paths import ROOT
-from tests.support.shell import Shell
 
 PAGE = (ROOT / "docs" / "guides" / "schedules.md").read_text()
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))

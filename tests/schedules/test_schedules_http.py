@@ -13,10 +13,10 @@ from sublet.store.store import Store
 from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.work import work
-from tests.support.samples import asker
-from tests.support.serving import serving
+from tests.support.http_server import serving
+from tests.support.route_samples import asker
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 DAILY = {
     "task": "report",

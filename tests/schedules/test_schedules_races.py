@@ -21,7 +21,7 @@ from sublet.schedules.definition import new_schedule
 from sublet.schedules.firing import pick, schedule
 from tests.support.paths import ROOT
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 FIRER = """
 import sys, threading

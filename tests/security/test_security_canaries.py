@@ -16,8 +16,8 @@ pytest.importorskip("aiohttp")
 from sublet.connection.settings import Settings
 from sublet_functions.api.routes import ROUTES
 from sublet_functions.schemas.query import Nothing
+from tests.support.http_server import ROOT, ask, serve_process
 from tests.support.processes import until
-from tests.support.serving import ROOT, ask, serve_process
 
 PASSWORD = "c4nary-redis-password"
 SIGNING = "c4nary-signing-secret-of-ours"

@@ -10,7 +10,7 @@ from sublet.scaling.invokers import check_target
 from sublet_functions.work import work
 from tests.support.paths import SOURCES, module_of
 
-pytest_plugins = ["tests.support.served"]
+pytest_plugins = ["tests.support.http_settings"]
 
 UNPACKERS = {
     "pickle",

@@ -20,11 +20,11 @@ from sublet_functions.aws import handler
 from sublet_functions.handlers.work import Workshop
 from sublet_functions.server.sockets import listen
 from tests.platforms.test_wsgi import Taken, environ
+from tests.support.http_server import ask, serve_process, serving
 from tests.support.paths import ROOT, module_of
 from tests.support.processes import until
-from tests.support.serving import ask, serve_process, serving
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 WAYS_IN = {
     "sublet_functions.serve": "away from loopback it does not start without tokens",

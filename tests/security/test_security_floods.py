@@ -11,7 +11,7 @@ import pytest
 from sublet.connection.settings import Settings
 from sublet_functions.server.limits import Limits
 from tests.http.test_http_bad_input import Mirror, is_unharmed
-from tests.support.serving import ask, fronting, serve_process, wire
+from tests.support.http_server import ask, fronting, serve_process, wire
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("aiohttp"), reason="the server takes aiohttp")
 

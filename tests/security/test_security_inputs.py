@@ -7,10 +7,10 @@ import urllib.parse
 import pytest
 
 from sublet_functions.api.routes import ROUTES
-from tests.support.samples import NOWHERE, filled, named, sample
-from tests.support.serving import ADMIN, SECRET, serving, wire
+from tests.support.http_server import ADMIN, SECRET, serving, wire
+from tests.support.route_samples import NOWHERE, filled, named, sample
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 ASKED = [(route, field.alias or name) for route in ROUTES for name, field in route.query.model_fields.items()]
 NUMBERS = {"limit", "wait", "for", "every", "lease"}

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from sublet.errors import JobsError
-from tests.support.serving import SECRET, ask, serving, wire
+from tests.support.http_server import SECRET, ask, serving, wire
 
-pytest_plugins = ["tests.support.sources"]
+pytest_plugins = ["tests.support.job_sources"]
 MANY = 1_000
 SEED = 20_230_324
 """The day on which redis-py's own mix-up (CVE-2023-28858) was told."""

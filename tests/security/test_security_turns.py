@@ -14,9 +14,9 @@ from sublet_functions.api.request import Request
 from sublet_functions.api.response import Problem
 from sublet_functions.server import limits
 from sublet_functions.server.limits import CHEAP, LARGE, TRIFLE, Turns
-from tests.support.programs import soon
+from tests.support.program_runs import soon
 
-pytest_plugins = ["tests.support.served", "tests.support.asking"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
 TOKEN = "o" * 32
 

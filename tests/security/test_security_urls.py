@@ -19,11 +19,11 @@ from sublet.scaling.invokers import InvocationFailed
 from sublet.scaling.invokers.http import HttpInvoker
 from sublet_functions.api.routes import ROUTES
 from tests.scaling.test_invokers_http import OK, SECRETS, naming, playing, request_of, why
+from tests.support.http_server import ADMIN, SECRET, ask, serve_process
 from tests.support.paths import ROOT
 from tests.support.processes import until
-from tests.support.serving import ADMIN, SECRET, ask, serve_process
 
-pytest_plugins = ["tests.support.served", "tests.support.asking", "tests.support.shell"]
+pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures", "tests.support.command_line"]
 
 CALLERS = {
     "sublet.connection.pipeline": "Redis, which the environment names",

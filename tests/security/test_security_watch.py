@@ -9,7 +9,7 @@ pytest.importorskip("aiohttp")
 
 from sublet_functions.server.limits import Limits
 from tests.http.test_http_bad_input import Mirror
-from tests.support.serving import ask, fronting, wire
+from tests.support.http_server import ask, fronting, wire
 
 
 @pytest.mark.parametrize(

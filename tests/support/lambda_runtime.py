@@ -29,9 +29,9 @@ from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
 from sublet.tasks.bound_process import spawn_bound
+from tests.support.http_server import Answer
 from tests.support.paths import ROOT
-from tests.support.samples import Ask
-from tests.support.serving import Answer
+from tests.support.route_samples import Ask
 
 HANDLER = "sublet_functions.aws.handler"
 API = "/2018-06-01/runtime"

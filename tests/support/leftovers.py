@@ -2,7 +2,7 @@
 
 A plugin for pytest. What is found is named, ended, and fails the run. Only this run's own are looked at: others may run beside
 it, and a run inside a test (as those of the mutants) bears its own mark as well as the outer one's. Where a run is spread over
-workers (tests/support/spread.py), each of them looks for its own, and the run that started them for those of a worker that is gone.
+workers (tests/support/parallel_runs.py), each of them looks for its own, and the run that started them for those of a worker that is gone.
 """
 
 import contextlib

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from sublet.connection.settings import Settings
+from tests.support.http_server import ADMIN, ROOT, SECONDS, SECRET, Served, ask, serve_process
 from tests.support.lambda_runtime import asking, runtime
 from tests.support.processes import until
-from tests.support.samples import Ask
-from tests.support.serving import ADMIN, ROOT, SECONDS, SECRET, Served, ask, serve_process
+from tests.support.route_samples import Ask
 
 UP = re.compile(r"(?:running on|Listening at:) (http://[\d.]+:\d+)")
 """What servers say when they are up."""

@@ -21,8 +21,8 @@ from typing import Any
 from sublet import App
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
+from tests.support.http_server import serving
 from tests.support.paths import ROOT, SOURCE_FOLDERS
-from tests.support.serving import serving
 
 PAGE = ROOT / "docs" / "explanation" / "a-jobs-way.md"
 ROUNDS = 5

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
+from tests.support.http_server import serve_process
 from tests.support.processes import is_alive, on_linux, until
-from tests.support.serving import serve_process
 
-pytest_plugins = ["tests.support.dying", "tests.support.shell"]
+pytest_plugins = ["tests.support.worker_processes", "tests.support.command_line"]
 pytestmark = on_linux
 FLAGS = ("--slots", "4", "--lease", "300s", "--grace", "300s")
 QUICK = {"SUBLET_TIMEOUT": "0.3"}

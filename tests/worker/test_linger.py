@@ -14,9 +14,9 @@ from sublet.worker.capacity import Line, Room
 from sublet.worker.claim_loop import Claiming, Stay
 from sublet.worker.registration import Register
 from sublet.worker.time_budget import Budget
-from tests.support.summoning import Watched, crew, ended, gated, plain, quick, until
+from tests.support.recording_invoker import Watched, crew, ended, gated, plain, quick, until
 
-pytest_plugins = ["tests.support.sources", "tests.support.lingering"]
+pytest_plugins = ["tests.support.job_sources", "tests.support.pool_workers"]
 ONE_BACKEND = True
 OVER_REDIS = pytest.mark.parametrize("over", ["redis"])
 """For what does not depend on where the jobs come from."""

@@ -10,10 +10,10 @@ from sublet.scaling.invokers import Invocation
 from sublet.store.http import HttpSource
 from sublet.worker import heartbeat
 from sublet_functions.work import work
-from tests.support.serving import serving
-from tests.support.summoning import SECONDS, Recorder, app, crew, ended, gated, quick, until
+from tests.support.http_server import serving
+from tests.support.recording_invoker import SECONDS, Recorder, app, crew, ended, gated, quick, until
 
-pytest_plugins = ["tests.support.sources", "tests.support.lingering"]
+pytest_plugins = ["tests.support.job_sources", "tests.support.pool_workers"]
 ONE_BACKEND = True
 
 

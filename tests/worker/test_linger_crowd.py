@@ -10,10 +10,10 @@ from sublet.operations.pool import Pool
 from sublet.scaling.invokers.process import ProcessInvoker
 from sublet.scaling.summoner import Summoner
 from sublet.store.store import Store
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import on_linux
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 POOL = Pool(name="p", queues=("default",), invoker="process", max=3, slots=4, wait=0.5, linger=0.5, arrive=30)
 
@@ -23,7 +23,7 @@ async def called(stage):
     """A pool whose workers are processes: who submits to it, who calls them, and who they are."""
     store = Store(stage.settings)
     invoker = ProcessInvoker(
-        "tests.support.dying_tasks:app", environment=stage.env, hear=lambda worker, line: None
+        "tests.support.misbehaving_tasks:app", environment=stage.env, hear=lambda worker, line: None
     )
     summoner = Summoner(store, {"process": invoker})
     await store.prepare()

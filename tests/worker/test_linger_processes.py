@@ -15,7 +15,7 @@ from sublet.scaling.summoner import Summoner
 from tests.support import tasks
 from tests.support.processes import is_alive, on_linux
 
-pytest_plugins = ["tests.support.sources"]
+pytest_plugins = ["tests.support.job_sources"]
 ONE_BACKEND = True
 SECONDS = 60.0
 

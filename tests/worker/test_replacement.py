@@ -21,11 +21,11 @@ from sublet.operations.pool import Pool
 from sublet.scaling.invokers.process import ProcessInvoker
 from sublet.scaling.summoner import Summoner
 from sublet.store.store import Store
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import children_of, on_linux
-from tests.support.programs import bearing
+from tests.support.program_runs import bearing
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 SECONDS = float(os.environ.get("SUBLET_TEST_REPLACEMENT") or 5)
 SEED = int(os.environ.get("SUBLET_TEST_SEED") or time.time_ns() % 1_000_000)
@@ -56,7 +56,7 @@ class Show:
         self.stage, self.random = stage, random.Random(seed)
         self.store = Store(stage.settings)
         self.invoker = ProcessInvoker(
-            "tests.support.dying_tasks:app",
+            "tests.support.misbehaving_tasks:app",
             arguments=["--lease", "2s"],
             environment=stage.env,
             hear=self.hear,

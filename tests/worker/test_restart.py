@@ -15,10 +15,10 @@ import pytest
 from sublet.model import Card
 from sublet.protocol import keys, verbs
 from sublet.worker import host_identity
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import on_linux
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 FLAGS = ("--slots", "2", "--lease", "300s", "--grace", "300s")

@@ -3,10 +3,10 @@
 import signal
 import time
 
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import on_linux
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 FLAGS = ("--slots", "4", "--lease", "300s", "--stall", "1s")
 

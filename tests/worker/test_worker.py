@@ -16,7 +16,7 @@ from sublet.model import Completion
 from sublet.worker.worker import Worker
 from tests.support import tasks
 
-pytest_plugins = ["tests.support.sources"]
+pytest_plugins = ["tests.support.job_sources"]
 IS_ITS_OWN_AFFAIR = pytest.mark.parametrize("over", ["redis"])
 """For what a worker does by itself, wherever its jobs come from."""
 

@@ -10,7 +10,7 @@ from sublet.errors import Unavailable
 from sublet.worker import heartbeat
 from sublet.worker.worker import Worker
 
-pytest_plugins = ["tests.support.sources"]
+pytest_plugins = ["tests.support.job_sources"]
 app = App(settings=Settings())
 
 

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from tests.support import dying_tasks as tasks
+from tests.support import misbehaving_tasks as tasks
 from tests.support.processes import is_alive, on_linux, until
 
-pytest_plugins = ["tests.support.dying"]
+pytest_plugins = ["tests.support.worker_processes"]
 pytestmark = on_linux
 OVER_BOTH = pytest.mark.parametrize("through", ["redis", "http"])
 PATIENT = ("--slots", "4", "--lease", "300s", "--grace", "300s")

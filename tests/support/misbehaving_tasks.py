@@ -1,4 +1,4 @@
-"""Tasks that behave as badly as tasks do: what `tests/support/dying.py` has real workers run.
+"""Tasks that behave as badly as tasks do: what `tests/support/worker_processes.py` has real workers run.
 
 Each writes to a ledger what it does, so that a test knows what ran where and how often. Most misbehave in their first attempt
 alone, so that the second one shows that the job has come through.

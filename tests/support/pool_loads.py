@@ -1,4 +1,4 @@
-"""The loads that a pool is tried with: each a scenario for `tests/support/scaling.py`, drawn from a seed."""
+"""The loads that a pool is tried with: each a scenario for `tests/support/simulated_pool.py`, drawn from a seed."""
 
 import math
 import random

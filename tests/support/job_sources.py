@@ -4,7 +4,7 @@ import pytest
 
 from sublet.store.http import HttpSource
 from tests.conftest import REAL
-from tests.support.serving import serving
+from tests.support.http_server import serving
 
 
 def pytest_collection_modifyitems(items):

@@ -7,7 +7,7 @@ import pytest
 from sublet.operations import pools
 from sublet.operations.pool import Pool
 from sublet.worker.worker import Worker
-from tests.support.summoning import GATE, SECONDS, Watched, app
+from tests.support.recording_invoker import GATE, SECONDS, Watched, app
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from sublet.context import Context
 from sublet.tasks.command import function
 from sublet.tasks.process_guard import Keeper, current
-from tests.support.programs import LEASE, bearing
+from tests.support.program_runs import LEASE, bearing
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from sublet.operations import pools
 from sublet.scaling.summoner import Summoner
-from tests.support.summoning import POOL, Recorder
+from tests.support.recording_invoker import POOL, Recorder
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A small worker over redis-py that keeps every rule but the one it is told to break: `DEFECT=no-heartbeat careless.py work`.
+"""A small worker over redis-py that keeps every rule but the one it is told to break: `DEFECT=no-heartbeat rule_breaking_worker.py work`.
 
 Without a defect it is a full client of the protocol, and knows nothing of this package but the scripts.
 """

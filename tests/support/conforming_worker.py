@@ -1,4 +1,4 @@
-"""Our own worker as a client under examination: `conforming.py submit TASK JSON`, `conforming.py work`."""
+"""Our own worker as a client under examination: `conforming_worker.py submit TASK JSON`, `conforming_worker.py work`."""
 
 import asyncio
 import json

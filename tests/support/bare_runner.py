@@ -10,7 +10,7 @@ import pytest
 from sublet.execution.attempt import Attempt, Ended
 from sublet.execution.runner import NO_LIMITS, Runner
 from sublet.model import Lease
-from tests.support import plain_tasks as tasks
+from tests.support import misbehaving_functions as tasks
 from tests.support.processes import children_of
 
 NUMBERS = itertools.count(1)
