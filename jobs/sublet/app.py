@@ -25,7 +25,7 @@ from sublet.errors import Invalid
 from sublet.model import Submission
 from sublet.options import Options, Seconds
 from sublet.protocol.keys import is_name
-from sublet.schedules.decorators import Declared, wish
+from sublet.schedules.decorators import DeclaredSchedules, declaration
 from sublet.tasks import command
 from sublet.tasks.arguments import Arguments
 from sublet.tasks.middleware import Hook
@@ -126,7 +126,7 @@ class App:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""
-        self.schedules = Declared()
+        self.schedules = DeclaredSchedules()
         """The schedules that `schedule` has declared; `client.sync` stores them in Redis."""
         self.submit_middleware: SubmitMiddleware | None = None
         """Entered around each submit of a task ("send") and each `Task.job` ("create"): for tracing."""
@@ -233,7 +233,7 @@ class App:
                 f"task {name}: an async function runs on the loop, a plain one in a process or a thread, not {run!r}"
             )
         self.tasks[name] = Task(self, name, function, Options().but(**options), run)
-        self.schedules.settle(self.tasks[name])
+        self.schedules.attach(self.tasks[name])
         return self.tasks[name]
 
     def schedule(
@@ -248,7 +248,7 @@ class App:
         `client.sync(app)`, `sublet schedules sync` or `sublet work`. The rest is in docs/guides/schedules.md. Raises Invalid.
         """
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
-        wished = wish(
+        declared = declaration(
             name, payload, **when, jitter=jitter, missed=missed, late=late, most=most, overlap=overlap
         )
 
@@ -256,9 +256,9 @@ class App:
             if isinstance(target, Task) and target.app is not self:
                 raise Invalid(f"task {target.name} is of another app: have that one schedule it")
             if isinstance(target, Task):
-                self.schedules.add(target, wished)
+                self.schedules.add(target, declared)
             else:
-                self.schedules.wait(target, wished)
+                self.schedules.defer(target, declared)
             return target
 
         return declare

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Protocol
 
-from sublet.scaling.summoner import Summoner
+from sublet.store.source import PoolSummoner
 from sublet_functions.api.request import Reply, Request
 from sublet_functions.server.writer import undo
 
@@ -26,7 +26,7 @@ class Core(Protocol):
 class Prompt:
     """An API whose answers are kept back until the workers are summoned that the requests call for. Streams are not."""
 
-    def __init__(self, core: Core, summoner: Summoner) -> None:
+    def __init__(self, core: Core, summoner: PoolSummoner) -> None:
         self._core, self._summoner = core, summoner
         summoner.prompt = True
 
@@ -35,7 +35,7 @@ class Prompt:
         return await promptly(self._summoner, self._core.answer(request))
 
 
-async def promptly(summoner: Summoner | None, answering: Awaitable[Reply]) -> Reply:
+async def promptly(summoner: PoolSummoner | None, answering: Awaitable[Reply]) -> Reply:
     """An answer, once what its request has set off is done, for some seconds at most; one that set off nothing, at once."""
     if summoner is None:
         return await answering

@@ -2,6 +2,7 @@
 
 from sublet.operations import pools
 from sublet.operations.pool import Pool
+from sublet.scaling.invokers import check_pool
 from sublet_functions.api.parsing import telling
 from sublet_functions.api.request import Call, Reply
 from sublet_functions.api.response import json_reply
@@ -25,6 +26,7 @@ async def put_pool(call: Call[PoolWish, Nothing]) -> Reply:
     said, bases = call.body, call.store.operations.bases
     wish = Pool(name=call.words["name"], **said.model_dump(exclude={"revision"}))
     with telling("body"):
+        check_pool(wish)
         answer = await call.store.follow(pools.put(bases, wish, said.revision))
     return json_reply(await _found(bases, call), 201 if answer == "created" else 200)
 

@@ -14,7 +14,6 @@ from sublet.protocol import keys, reads
 from sublet.protocol.keys import is_name, partition_of_queue
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
-from sublet.scaling.invokers import check_target
 
 LOOKS = 5
 """How often a change looks again at a pool that others keep changing."""
@@ -98,10 +97,9 @@ def get(bases: Sequence[str], name: str) -> Plan[Pool]:
 def put(bases: Sequence[str], wish: Pool, revision: int | None = None) -> Plan[str]:
     """Have a pool be as it is wished: `created`, `changed` or `unchanged`. Raises Invalid, or Changed if a revision was given.
 
-    Without one, whatever the pool was before.
+    Without one, whatever the pool was before. The caller checks the target first: `sublet.scaling.invokers.check_pool`.
     """
     check(wish)
-    check_target(wish.invoker, wish.target)
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
         seen = revision
         if seen is None:

@@ -1,100 +1,109 @@
-"""The schedules that a program declares: `@app.schedule` above or below `@app.task`."""
+"""The schedules that a program declares with `@app.schedule`, above or below `@app.task`."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sublet.errors import Invalid
+from sublet.options import Options
+from sublet.tasks.arguments import Arguments
 
 if TYPE_CHECKING:
-    from sublet.app import Task
     from sublet.schedules.definition import NewSchedule
     from sublet.schedules.recurrence import Recurrence
 
 
-class Wish(NamedTuple):
-    """What one decorator says."""
+class ScheduledTask(Protocol):
+    """The attributes of a task that a schedule needs."""
+
+    name: str
+    function: Callable[..., Any]
+    defaults: Options
+    arguments: Arguments
+
+
+class Declaration(NamedTuple):
+    """The arguments of one decorator."""
 
     name: str
     recurrence: "Recurrence"
     payload: Mapping[str, Any]
 
 
-def wish(name: str, payload: Mapping[str, Any] | None, **when: Any) -> Wish:
-    """What a decorator says, checked. Raises Invalid, with the field and the reason."""
-    from sublet.schedules.definition import (  # an app without schedules has no use for the calendar
-        check_name,
-        recurrence,
-    )
+def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> Declaration:
+    """Check the arguments of a decorator. Raises Invalid, with the field and the reason."""
+    # imported late: an app without schedules does not load the calendar
+    from sublet.schedules.definition import check_name, recurrence
 
     if callable(when["cron"]):
         raise Invalid(
             'schedule: say when, as in @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin") or @app.schedule(every=30)'
         )
-    said = {
+    fields = {
         field: value.total_seconds() if isinstance(value, timedelta) else value
         for field, value in when.items()
     }
     if payload is not None and not isinstance(payload, Mapping):
         raise Invalid("schedule: payload is a dictionary of the task's arguments by name")
     try:
-        return Wish(name and check_name(name), recurrence(said), payload or {})
+        return Declaration(name and check_name(name), recurrence(fields), payload or {})
     except Invalid as error:
         raise Invalid(f"schedule{f' {name}' if name else ''}: {error}") from None
 
 
-class Declared:
-    """The schedules of an app. A function that is no task yet waits here until it is one."""
+class DeclaredSchedules:
+    """The schedules of an app. The declaration of a function that is not a task yet is kept until the function becomes one."""
 
     def __init__(self) -> None:
-        self._made: dict[str, NewSchedule] = {}
-        self._waiting: list[tuple[Callable[..., Any], Wish]] = []
+        self._schedules: dict[str, NewSchedule] = {}
+        self._pending: list[tuple[Callable[..., Any], Declaration]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._made or self._waiting)
+        return bool(self._schedules or self._pending)
 
     def all(self) -> "list[NewSchedule]":
-        """All that are declared. Raises Invalid if one is of a function that never became a task of this app."""
-        for function, wish in self._waiting:
+        """Return all declared schedules. Raises Invalid if a decorated function never became a task of this app."""
+        for function, declared in self._pending:
+            called = _name_of(function)
             raise Invalid(
-                f"schedule {wish.name or _called(function)}: {_called(function)} is no task of this app; put @app.task directly "
+                f"schedule {declared.name or called}: {called} is not a task of this app; put @app.task directly "
                 "above or below @app.schedule, with no other decorator in between"
             )
-        return list(self._made.values())
+        return list(self._schedules.values())
 
-    def add(self, task: "Task[..., Any]", wish: Wish) -> None:
-        """A schedule of a task. Raises Invalid for a name that is taken, and arguments that do not fit."""
+    def add(self, task: ScheduledTask, declared: Declaration) -> None:
+        """Add a schedule of a task. Raises Invalid for a name that is taken, and for arguments that do not fit."""
         from sublet.schedules.definition import NAME_MAX, new_schedule
 
-        name = wish.name or task.name
-        if not wish.name and len(name) > NAME_MAX:
+        name = declared.name or task.name
+        if not declared.name and len(name) > NAME_MAX:
             raise Invalid(
                 f"task {name}: a schedule's name has {NAME_MAX} characters at most; give this one a name of its own"
             )
-        if name in self._made:
-            also = (
-                f"; give a second one of task {task.name} a name of its own: name=…" if not wish.name else ""
+        if name in self._schedules:
+            hint = (
+                "" if declared.name else f"; give a second one of task {task.name} a name of its own: name=…"
             )
-            raise Invalid(f"schedule {name}: there is one of this name already{also}")
+            raise Invalid(f"schedule {name}: there is one of this name already{hint}")
         try:
-            payload = task.arguments.dump((), dict(wish.payload))
+            payload = task.arguments.dump((), dict(declared.payload))
         except Invalid as error:
             raise Invalid(
                 f"schedule {name}: {error} (payload={{…}} gives a schedule its task's arguments by name)"
             ) from None
-        self._made[name] = new_schedule(name, wish.recurrence, task.name, payload, task.defaults)
+        self._schedules[name] = new_schedule(name, declared.recurrence, task.name, payload, task.defaults)
 
-    def wait(self, function: Callable[..., Any], wish: Wish) -> None:
-        """A schedule of a function that is to become a task."""
-        self._waiting.append((function, wish))
+    def defer(self, function: Callable[..., Any], declared: Declaration) -> None:
+        """Keep the declaration until the function becomes a task (`attach`)."""
+        self._pending.append((function, declared))
 
-    def settle(self, task: "Task[..., Any]") -> None:
-        """The function of this task waits no more."""
-        mine = [wish for function, wish in self._waiting if function is task.function]
-        self._waiting = [each for each in self._waiting if each[0] is not task.function]
-        for wish in mine:
-            self.add(task, wish)
+    def attach(self, task: ScheduledTask) -> None:
+        """Add the schedules that were declared for the function of this task before it was a task."""
+        own = [declared for function, declared in self._pending if function is task.function]
+        self._pending = [each for each in self._pending if each[0] is not task.function]
+        for declared in own:
+            self.add(task, declared)
 
 
-def _called(function: Callable[..., Any]) -> str:
+def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)

@@ -4,7 +4,7 @@ A worker and a producer need these things, and know nothing of Redis. `sublet.st
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from sublet.model import Beat, Card, Claimed, Ending, Note, Standing, Submission, Submitted, WorkerInfo
 
@@ -60,4 +60,23 @@ class JobSource(Protocol):
 
     async def aclose(self) -> None:
         """Let go of all connections."""
+        ...
+
+
+class PoolSummoner(Protocol):
+    """Starts workers for pools: see `sublet.scaling.summoner.Summoner`, which implements it."""
+
+    prompt: bool
+    nudged: int
+
+    async def summon(self) -> Any:
+        """Ask every pool how many workers it is owed, and invoke them."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until all workers that are owed by now have been invoked."""
+        ...
+
+    async def aclose(self, patience: float = ...) -> None:
+        """Invoke what is still owed, within `patience` seconds, and close all connections."""
         ...

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sublet.connection.routing import Routes, transport_for
 from sublet.connection.settings import Settings
@@ -30,9 +30,7 @@ from sublet.protocol.scripts import Call
 from sublet.store.claim import Asked, Claims
 from sublet.store.events import Tail
 from sublet.store.results import Endings
-
-if TYPE_CHECKING:
-    from sublet.scaling.summoner import Summoner
+from sublet.store.source import PoolSummoner
 
 T = TypeVar("T")
 
@@ -73,9 +71,9 @@ class Store:
             self._routes,
         )
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
-        """Hears into which queues jobs were submitted (see `sublet.scaling.summoner`)."""
-        self.summoner: Summoner | None = None
-        """Who has workers invoked for pools, where this process may do so: a tick asks it."""
+        """Called with the queues of each submit, so that a summoner can start workers for them."""
+        self.summoner: PoolSummoner | None = None
+        """Starts the workers of pools, if this process may: a tick calls it."""
 
     async def prepare(self) -> None:
         """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""

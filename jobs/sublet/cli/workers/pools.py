@@ -12,6 +12,7 @@ from sublet.errors import Changed, Invalid, NotFound, did_you_mean
 from sublet.operations import pools
 from sublet.operations.pool import Pool, Sum
 from sublet.protocol import keys
+from sublet.scaling.invokers import check_pool
 
 HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
 SPARE = ("TARGET", "INVOKER", "SUMMONED")
@@ -144,6 +145,7 @@ def _put(client: SyncClient, before: Pool, said: dict[str, Any]) -> tuple[str, P
         raise Invalid(f"--target is missing: {TARGETS[wish.invoker]}")
     if (wish.words, wish.target) == (before.words, before.target) and before.revision:
         return "unchanged", wish
+    check_pool(wish)
     return client.follow(pools.put(client.operations.bases, wish, before.revision)), wish
 
 

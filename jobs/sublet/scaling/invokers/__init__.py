@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sublet.errors import Invalid, JobsError
+from sublet.operations.pool import Pool, check
 from sublet.scaling.invokers.addresses import check_url
 from sublet.scaling.signing import Secrets
 
@@ -107,6 +108,12 @@ def allows_private(environment: Mapping[str, str] | None = None) -> bool:
     if said not in _YES + _NO:
         raise Invalid(f"{PRIVATE}={raw[:40]!r}: use 1 to allow private addresses, or 0")
     return said in _YES
+
+
+def check_pool(pool: Pool) -> None:
+    """Check a pool's settings, its invoker and its target before it is stored. Raises Invalid."""
+    check(pool)
+    check_target(pool.invoker, pool.target)
 
 
 def check_target(kind: str, target: str, *, private: bool | None = None) -> None:
