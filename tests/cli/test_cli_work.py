@@ -211,7 +211,7 @@ def test_a_pool_that_is_not_there_is_told_and_spares_nobody(shell):
     _, warning, leaving, _ = shell.work(*pool, "image")
     assert (warning["event"], leaving["event"]) == ("warning", "leaving")
     assert warning["words"] == "there is no pool image, did you mean images?; the worker works all the same"
-    assert leaving["words"] == "nothing to do for 0.1 s"
+    assert leaving["words"] == "no job for 0.1 s"
     assert [event["event"] for event in shell.work(*pool, "images")] == ["ready", "leaving", "summary"]
 
 

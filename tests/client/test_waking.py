@@ -165,7 +165,7 @@ async def test_fifty_submits_wake_fifty_workers_and_all_run_at_once(hire, client
             await client.submit("stay")
     else:
         await client.submit_all([stay.job() for _ in range(CREW)])
-    await until(lambda: all(one._room.busy for one in crew))
+    await until(lambda: all(one._capacity.running for one in crew))
     assert sorted(job.worker for job in await running(client)) == sorted(one.name for one in crew)
 
 
@@ -176,10 +176,10 @@ async def test_a_marker_that_was_lost_or_went_to_a_busy_worker_costs_a_look_and_
     and has stood for longer, so the server gives it the second job's marker first: it must leave that to the other one."""
     (busy,) = await hire(1)
     submit_without_a_marker(raw, base, stay.job())
-    await until(lambda: busy._room.busy)
+    await until(lambda: busy._capacity.running)
     (idle,) = await hire(1, only_woken=True)
     await client.submit("stay")
-    await until(lambda: idle._room.busy)
+    await until(lambda: idle._capacity.running)
     assert len(await running(client)) == 2
 
 
@@ -216,7 +216,7 @@ async def test_a_job_starts_when_it_is_due_by_one_workers_appointment(hire, clie
 
 async def test_an_idle_worker_asks_at_most_once_a_second_whatever_its_slots(hire, overheard, monkeypatch):
     monkeypatch.setattr(
-        "sublet.worker.heartbeat.SEEN", NEVER
+        "sublet.worker.heartbeat.RENEW_EVERY", NEVER
     )  # on the register it is seen every 5 s, and ten start slowly on a busy machine
     await hire(5, slots=1)
     await hire(5, slots=100)

@@ -15,7 +15,7 @@ from sublet import App, Invalid, JobCancelled, JobFailed
 from sublet.client.client import Client
 from sublet.context import Discard
 from sublet.tasks.command import any_program
-from sublet.worker.capacity import lines_of
+from sublet.worker.capacity import queue_sets
 from sublet.worker.worker import Worker
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, on_linux, until
@@ -120,7 +120,8 @@ def test_a_program_takes_one_of_the_workers_processes():
     mixed.task(function_of_nothing)
     assert Worker(mixed, None, processes=3).slots > 3
     assert [
-        (line.queues, line.plain) for line in lines_of(["default", "programs"], mixed.tasks.values())
+        (each.queues, each.may_need_child)
+        for each in queue_sets(["default", "programs"], mixed.tasks.values())
     ] == [
         (["programs"], True),
         (["default"], False),

@@ -14,8 +14,8 @@ MUTANTS = (
     Mutant(
         "a drain does not wait for what is not settled",
         "jobs/sublet/worker/claim_loop.py",
-        "elif self._unfinished() or self._room.asking:",
-        "elif self._room.busy or self._room.asking:",
+        "elif self._state.has_work:",
+        "elif self._capacity.running or self._capacity.reserved:",
         "the last results are lost, and their jobs run again",
         "worker/test_worker_trouble.py::test_a_drain_waits_for_what_is_not_settled_yet[redis-fakeredis]",
     ),
@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         "a worker claims more than it has slots",
         "jobs/sublet/worker/capacity.py",
-        "return min(self.free(line), max(-(-self.slots // 2), self.ahead() if line.pure else 0))",
-        "return self.slots if self.free(line) > 0 else 0",
+        "return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))",
+        "return self.slots if self.free(queue_set) > 0 else 0",
         "jobs wait in one worker's memory under a lease while others are idle",
         "worker/test_worker_trouble.py::test_a_worker_that_is_half_busy_claims_what_still_fits[redis-fakeredis]",
     ),
@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "a worker that stops keeps what it has not finished",
         "jobs/sublet/worker/worker.py",
-        "        await self._room.until(lambda: not self._attempts, min(LAST_WORDS, max(0.5, self._budget.left)))\n",
+        "        await self._capacity.wait_until(lambda: not self._attempts, last)\n",
         "",
         "each deploy burns a try of every running job, and they start anew a lease later",
         "worker/test_worker.py::test_stopping_gives_unfinished_jobs_back_without_burning_a_try[redis-fakeredis]",
@@ -269,9 +269,9 @@ MUTANTS = (
         "worker/test_worker_trouble.py::test_progress_is_sent_once[redis-fakeredis]",
     ),
     Mutant(
-        "a worker that is busy keeps no appointment",
-        "jobs/sublet/worker/claim_loop.py",
-        "if not self._room.asking and not self._over.is_set():",
+        "a worker that is busy does no maintenance",
+        "jobs/sublet/worker/maintenance_timer.py",
+        "if not self._state.capacity.reserved and not self._state.stopping.is_set():",
         "if False:",
         "with all slots taken nobody moves what falls due, and idle workers of other queues never hear of it",
         "worker/test_worker.py::test_a_due_job_is_queued_by_a_worker_that_is_busy[redis-fakeredis]",

@@ -16,7 +16,7 @@ from sublet.operations.operations import Operations
 from sublet.operations.repair import repair
 from sublet.protocol import verbs
 from sublet.schedules.firing import fire_due, schedule
-from sublet.worker.settle_loop import REST
+from sublet.worker.settle_loop import RETRY_AFTER
 from tests.simulation.history import answer_to_order
 from tests.simulation.invariants import ORDERS
 from tests.simulation.request import must
@@ -45,7 +45,7 @@ class Producer(Process):
             batch = self.batch(n)
             for again in range(1 + self.pick(f"gives {n} up after", (2, 1, 0), 0.3)):
                 if again:
-                    yield Sleep(REST)
+                    yield Sleep(RETRY_AFTER)
                 try:
                     answers = yield from self.ask(verbs.submit(BASE, batch))
                 except Unavailable:
@@ -116,7 +116,7 @@ class Planner(Process):
                     yield from self.ask(call)
                     break
                 except Unavailable:
-                    yield Sleep(REST)
+                    yield Sleep(RETRY_AFTER)
             if overlap != "skip" and queue != QUEUES[0]:  # which may have room for none
                 self.world.checker.promised.update(
                     {

@@ -7,7 +7,7 @@ from sublet.errors import Unavailable
 from sublet.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release
 from sublet.operations import workers
 from sublet.protocol import verbs
-from sublet.worker.settle_loop import REST
+from sublet.worker.settle_loop import RETRY_AFTER
 from tests.simulation.actors import BASE, QUEUES
 from tests.simulation.request import must
 from tests.simulation.world import Doze, Listen, Process, Sleep, Strand, World
@@ -54,7 +54,7 @@ class Worker(Process):
                 yield from self.ask(verbs.enlist(BASE, self.card))
                 break
             except Unavailable:
-                yield Sleep(REST)
+                yield Sleep(RETRY_AFTER)
         self.enlisted = True
         yield from self.claim_forever()
 
@@ -82,7 +82,7 @@ class Worker(Process):
             try:
                 claimed = yield from self.ask(call)
             except Unavailable:
-                yield Sleep(REST)
+                yield Sleep(RETRY_AFTER)
                 continue
             for lease in claimed.leases:
                 self.take(lease)
@@ -103,7 +103,7 @@ class Worker(Process):
     def leave(self) -> Strand[None]:
         """When the last attempt has ended, go from the register."""
         while self.attempts:
-            yield Sleep(REST)
+            yield Sleep(RETRY_AFTER)
         self.enlisted = False
         try:
             yield from self.ask(verbs.reconcile(BASE, self.card.worker, self.card.life, []))
@@ -169,7 +169,7 @@ class Worker(Process):
             batch, self.endings = self.endings, []
             if batch and not (yield from self.settle(batch)):
                 self.endings += batch
-                yield Sleep(REST)
+                yield Sleep(RETRY_AFTER)
 
     def settle(self, batch: list[Attempt]) -> Strand[bool]:
         """Send the endings by kind. False if any call got no answer: then all are sent again, as `Store.settle` does."""

@@ -10,10 +10,12 @@ from sublet.model import Claimed
 from sublet.operations import pools
 from sublet.store.outage_log import Outage
 from sublet.worker import heartbeat
-from sublet.worker.capacity import Line, Room
-from sublet.worker.claim_loop import Claiming, Stay
-from sublet.worker.registration import Register
-from sublet.worker.time_budget import Budget
+from sublet.worker.capacity import Capacity, QueueSet
+from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
+from sublet.worker.linger import Linger
+from sublet.worker.registration import Registration
+from sublet.worker.state import WorkerState
+from sublet.worker.time_budget import TimeBudget
 from tests.support.recording_invoker import Watched, crew, ended, gated, plain, quick, until
 
 pytest_plugins = ["tests.support.job_sources", "tests.support.pool_workers"]
@@ -147,12 +149,12 @@ async def test_no_sign_of_life_counts_it_again_once_it_may_go(store, put, raw, b
         return may_go
 
     watched.retired = hold
-    register = Register(watched, "w", "", dict, named=False, pool="p")
+    register = Registration(watched, "w", dict, named=False, pool="p")
     await register.enlist()
     assert crew(raw, base) == ["w"]
     leaving = asyncio.create_task(register.retire())
     await asked.wait()
-    seen = asyncio.create_task(register.seen())
+    seen = asyncio.create_task(register.renew())
     await asyncio.sleep(0.05)  # it must not be sent
     answer.set()
     assert (await leaving, await seen, watched.count("enlist")) == (True, False, 2)
@@ -173,14 +175,14 @@ async def test_while_nobody_answers_it_stays(store, start_worker, put, caplog):
     watched.retired = fail
     assert (await ended(running)).dismissed
     assert watched.count("retire") == 3
-    assert "cannot ask whether to go: no answer" in caplog.text
+    assert "cannot ask whether to leave: no answer" in caplog.text
 
 
 @OVER_REDIS
 async def test_one_that_was_told_to_go_counts_no_more_while_it_finishes(
     store, start_worker, put, gate, raw, base, monkeypatch
 ):
-    monkeypatch.setattr(heartbeat, "SEEN", 0.0)
+    monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.0)
     await put()
     await store.submit([gated.job()])
     worker, running, watched = start_worker(lease=0.3)
@@ -195,33 +197,33 @@ async def test_one_that_was_told_to_go_counts_no_more_while_it_finishes(
     assert (await ended(running)).completed == 1
 
 
-def claiming(stay, claims, unfinished=0):
-    """The claims of a worker with nothing to take; what is asked for is written down."""
+def claim_loops(seconds, may_leave, claims, attempts=0):
+    """The linger and the claim loops of a worker without jobs; each claim is appended to `claims`."""
 
     class Source:
         async def claim(self, **how):
             claims.append(how)
             return Claimed([], 2.0)
 
-    return Claiming(
-        Source(), "w", ["q"], [Line(["q"], plain=False)], 30.0, Room(1, 1), Budget(None, 8.0, {}), lambda lease: None,
-        lambda: unfinished, Outage(), asyncio.Event(), stay,
-    )  # fmt: skip
+    state = WorkerState(Capacity(1, 1), TimeBudget(None, 8.0, {}))
+    state.attempts.update(object() for _ in range(attempts))
+    config = ClaimConfig("w", ["q"], [QueueSet(["q"], may_need_child=False)], 30.0)
+    linger = Linger(seconds, may_leave, state.outage)
+    return linger, ClaimLoops(Source(), config, state, lambda lease: None, linger)
 
 
 @pytest.mark.parametrize("dismissed", [True, False])
-async def test_while_it_is_asked_nobody_claims(dismissed):
-    """Two loops claim: the one that has just been given room must not come between the question and the answer."""
+async def test_no_claim_starts_while_the_worker_asks_to_leave(dismissed):
+    """Two loops claim: the other one must not claim between the question and the answer."""
     asked, answer, claims = asyncio.Event(), asyncio.Event(), []
 
-    async def may_go():
+    async def may_leave():
         asked.set()
         await answer.wait()
         return dismissed
 
-    stay = Stay(0.0, may_go)
-    loops = claiming(stay, claims)
-    asking = asyncio.create_task(loops._linger(stay))
+    linger, loops = claim_loops(0.0, may_leave, claims)
+    asking = asyncio.create_task(loops._wait_or_leave(linger))
     await asked.wait()
     other = asyncio.create_task(loops._claim(["q"], 1, False, 0))
     await asyncio.sleep(0.05)  # it must not be sent
@@ -241,22 +243,21 @@ async def test_while_it_is_asked_nobody_claims(dismissed):
         (0.1, 0.0, 1, 1, 1),
     ],
 )
-async def test_it_waits_for_what_is_left_of_its_stay(seconds, ago, unfinished, least, most):
+async def test_a_claim_waits_for_the_rest_of_the_linger(seconds, ago, unfinished, least, most):
     claims = []
-    stay = Stay(seconds, None)
-    stay.since -= ago
-    loops = claiming(stay, claims, unfinished)
-    assert await loops._linger(stay)
+    linger, loops = claim_loops(seconds, None, claims, unfinished)
+    linger.since -= ago
+    assert await loops._wait_or_leave(linger)
     assert [least <= claim["wait"] <= most for claim in claims] == [True]
     loops.stop()
 
 
-async def test_one_that_must_stay_asks_again_when_it_has_stayed_once_more():
-    async def may_go():
+async def test_a_worker_that_must_stay_asks_again_after_another_linger():
+    async def may_leave():
         return False
 
     for seconds in (0.0, 0.4, 5.0):
-        stay = Stay(seconds, may_go)
-        stay.since -= seconds
-        await stay.ask()
-        assert max(seconds, 1.0) - 0.5 < stay.left <= max(seconds, 1.0)
+        linger = Linger(seconds, may_leave, Outage())
+        linger.since -= seconds
+        await linger.ask_to_leave()
+        assert max(seconds, 1.0) - 0.5 < linger.left <= max(seconds, 1.0)

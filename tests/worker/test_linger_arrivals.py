@@ -39,11 +39,14 @@ async def test_one_for_whom_nobody_waits_any_more_takes_nothing_and_goes(store, 
     )
     assert (await ended(running)).completed == 0
     assert watched.count("claim") == 0
-    assert events[0] == ("unwanted", "nobody waits for this summons, or pool p is gone or has other queues")
+    assert events[0] == (
+        "unwanted",
+        "the summons has expired or was used, or pool p is gone or has other queues",
+    )
 
 
 async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_worker, put, gate, monkeypatch):
-    monkeypatch.setattr(heartbeat, "SEEN", 0.0)
+    monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.0)
     await put(min=2)
     await store.follow(pools.ask(store.operations.bases, "p", ["q"], summons="s" * 22, n=5))
     await store.submit([gated.job()])

@@ -12,8 +12,8 @@ from sublet.worker.watchdog import Watchdog
 
 @pytest.fixture
 def watch(monkeypatch, caplog):
-    monkeypatch.setattr(watchdog, "LOOK", 0.01)
-    monkeypatch.setattr(watchdog, "LAG", 0.1)
+    monkeypatch.setattr(watchdog, "CHECK_EVERY", 0.01)
+    monkeypatch.setattr(watchdog, "BLOCKED_AFTER", 0.1)
     caplog.set_level(logging.WARNING)
     dogs = []
 
@@ -45,7 +45,7 @@ async def test_a_blocked_loop_is_said_while_it_is_blocked_and_where(watch, caplo
     assert "the event loop is blocked by task guilty (job 0-1), at " in words
     assert "in block_until" in words or "test_watchdog" in words
     async with asyncio.timeout(20):
-        while "the event loop turns again" not in caplog.text:
+        while "the event loop runs again" not in caplog.text:
             await asyncio.sleep(0.01)
 
 

@@ -403,7 +403,7 @@ async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, source):
         await submit(client, tasks.add.job(i))
         for _ in range(i):
             await asyncio.sleep(0)
-        worker._room.changed.set()
+        worker._capacity.changed.set()
         worker.stop()
         await asyncio.wait_for(running, 15)
 
@@ -473,7 +473,7 @@ async def test_what_blocks_the_loop_outside_any_task_is_not_laid_at_a_jobs_door(
     worker._settling._source = SimpleNamespace(settle=settle)
     await asyncio.wait_for(settling.wait(), 10)
     assert len(worker._attempts) == 1
-    assert worker._name_of(None) == "something beside the tasks"
+    assert worker._name_of(None) == "code outside of the tasks"
 
 
 @IS_ITS_OWN_AFFAIR
@@ -483,9 +483,9 @@ async def test_jobs_that_have_ended_leave_no_time_out_and_a_worker_that_went_no_
     seen = []
     settled = worker._settled
     worker._settling._settled = lambda *how: (
-        seen.append(list(worker._deadlines._rows.values())),
+        seen.append(list(worker._timeouts._by_duration.values())),
         settled(*how),
     )
     await worker.run(drain=True)
     assert seen[-1] == [{}], "one row of one time-out, and nobody in it"
-    assert worker._deadlines._timers == {}
+    assert worker._timeouts._timers == {}

@@ -73,7 +73,7 @@ async def test_a_checkpoint_is_there_while_the_task_runs(source, store):
 
 
 async def test_a_checkpoint_is_kept_through_an_outage(source, store, monkeypatch):
-    monkeypatch.setattr(heartbeat, "NEWS", 0.01)
+    monkeypatch.setattr(heartbeat, "NEWS_EVERY", 0.01)
     note, failures = source.note, []
 
     async def note_badly(notes):

@@ -34,8 +34,8 @@ async def test_an_ending_that_could_not_be_sent_is_sent_again(source, monkeypatc
         return await settle(endings)
 
     monkeypatch.setattr(source, "settle", settle_badly)
-    monkeypatch.setattr("sublet.worker.claim_loop.REST", 0.01)
-    monkeypatch.setattr("sublet.worker.settle_loop.REST", 0.01)
+    monkeypatch.setattr("sublet.worker.claim_loop.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("sublet.worker.settle_loop.RETRY_AFTER", 0.01)
     await source.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):
         summary = await Worker(tasks.app, source, slots=1).run(drain=True)
@@ -71,8 +71,8 @@ async def test_a_worker_outlives_a_server_that_fails_once(source, monkeypatch, v
         return await send(*request, **more)
 
     monkeypatch.setattr(source, verb, badly)
-    monkeypatch.setattr("sublet.worker.claim_loop.REST", 0.01)
-    monkeypatch.setattr("sublet.worker.settle_loop.REST", 0.01)
+    monkeypatch.setattr("sublet.worker.claim_loop.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("sublet.worker.settle_loop.RETRY_AFTER", 0.01)
     await source.submit([tasks.crowd.job(0.5)])
     worker = Worker(tasks.app, source, slots=2, lease=0.9, grace=0.0)
     running = asyncio.create_task(worker.run())
@@ -101,7 +101,7 @@ async def test_a_sign_of_life_that_is_refused_is_said_once_and_is_no_outage(sour
 
     worker = Worker(tasks.app, source, slots=2, lease=0.3, grace=0.0)
     running = asyncio.create_task(worker.run())
-    monkeypatch.setattr("sublet.worker.heartbeat.SEEN", 0.1)
+    monkeypatch.setattr("sublet.worker.heartbeat.RENEW_EVERY", 0.1)
     await source.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):
         while not worker.summary.completed:
@@ -114,7 +114,7 @@ async def test_a_sign_of_life_that_is_refused_is_said_once_and_is_no_outage(sour
             await asyncio.sleep(0.005)
     worker.stop()
     await running
-    assert caplog.text.count("cannot be seen on the register: it came with another token") == 1
+    assert caplog.text.count("cannot renew the registration: it came with another token") == 1
     assert "cannot send" not in caplog.text
 
 
@@ -164,8 +164,8 @@ async def test_a_drain_is_not_over_because_nobody_answers(source, monkeypatch):
         return claimed
 
     monkeypatch.setattr(source, "claim", claim_badly)
-    monkeypatch.setattr("sublet.worker.claim_loop.REST", 0.01)
-    monkeypatch.setattr("sublet.worker.settle_loop.REST", 0.01)
+    monkeypatch.setattr("sublet.worker.claim_loop.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("sublet.worker.settle_loop.RETRY_AFTER", 0.01)
     await source.submit([tasks.add.job(i) for i in range(20)])
     async with asyncio.timeout(20):
         summary = await worker.run(drain=True)
@@ -183,9 +183,9 @@ async def test_a_drain_waits_for_what_is_not_settled_yet(source, raw, base, monk
         return await settle(endings)
 
     monkeypatch.setattr(source, "settle", settle_badly)
-    monkeypatch.setattr("sublet.worker.claim_loop.REST", 0.01)
-    monkeypatch.setattr("sublet.worker.settle_loop.REST", 0.01)
-    monkeypatch.setattr("sublet.worker.worker.LAST_WORDS", 0.0)
+    monkeypatch.setattr("sublet.worker.claim_loop.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("sublet.worker.settle_loop.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("sublet.worker.worker.LAST_SETTLE", 0.0)
     await source.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):
         summary = await Worker(tasks.app, source, slots=1).run(drain=True)

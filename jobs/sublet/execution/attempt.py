@@ -71,7 +71,7 @@ class Attempt:
     """A lease that is being worked on."""
 
     why: Why | None = None
-    told_at = 0.0
+    cancelled_at = 0.0
     """When its task was told to stop, on the monotonic clock."""
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
@@ -101,14 +101,14 @@ class Attempt:
     def end(self, why: Why) -> None:
         """Stop the task; how its ending reads depends on why."""
         if self.why is None and self.running and not self.running.done():
-            self.why, self.told_at = why, time.monotonic()
+            self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value
             self.running.cancel()
 
-    def tell_again(self) -> None:
+    def cancel_again(self) -> None:
         """The task was told to stop, and runs on: tell it again."""
         if self.running and not self.running.done():
-            self.told_at = time.monotonic()
+            self.cancelled_at = time.monotonic()
             self.running.cancel()
 
     def ending(self) -> Ending | None:

@@ -1,9 +1,8 @@
-"""How much a worker has room for: a job must never be claimed that has no free slot, nor, if its task is a plain function, no
-free child process.
+"""Capacity of a worker: free slots and free child processes. A worker must never claim a job that it cannot start at once.
 
-What kind of job a queue will give is not known before it is claimed. So queues that only async tasks of this program use are one
-line, with as much room as there are slots; all others are another, with no more room than there are free children. Neither
-waits for the other; within a line, the first queue goes first.
+The kind of job that a queue yields is not known before the claim. So the queues are claimed in two sets: queues that only async
+tasks of this program use (limited by slots), and all others (limited by free child processes as well). Neither set waits for the
+other. Within a set, the first queue has priority.
 """
 
 import asyncio
@@ -15,105 +14,112 @@ from typing import Any
 from sublet.app import Task
 
 
-class Line:
+class QueueSet:
     """Queues that are claimed together."""
 
-    def __init__(self, queues: Sequence[str], plain: bool, pure: bool = False) -> None:
+    def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
-        self.plain = plain
-        """May its jobs need a child process?"""
-        self.pure = pure
+        self.may_need_child = may_need_child
+        """Do some of its jobs run in a child process?"""
+        self.all_need_child = all_need_child
         """Do all of them?"""
 
 
-def lines_of(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Line]:
-    """The lines of a worker with these tasks."""
+def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
+    """Divide a worker's queues by what the jobs of its tasks may need; at most two sets."""
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
         kinds.setdefault(task.defaults.queue, set()).add(task.takes_process)
-    any_kind = set().union(*kinds.values())  # what a queue that no task of this program names may bring
-    plain = [queue for queue in queues if True in kinds.get(queue, any_kind)]
-    pure = all(kinds.get(queue, any_kind) == {True} for queue in plain)
-    loop = [queue for queue in queues if queue not in plain]
-    return [*([Line(plain, True, pure)] if plain else []), *([Line(loop, False)] if loop else [])]
+    # A queue that no task of this program names may yield a job of any task.
+    any_kind = set().union(*kinds.values())
+    with_child = [queue for queue in queues if True in kinds.get(queue, any_kind)]
+    all_need_child = all(kinds.get(queue, any_kind) == {True} for queue in with_child)
+    on_loop = [queue for queue in queues if queue not in with_child]
+    found = [QueueSet(with_child, True, all_need_child)] if with_child else []
+    return found + ([QueueSet(on_loop, False)] if on_loop else [])
 
 
-class Room:
-    """What a worker may run at once, what it runs, and what it has asked for. Whoever changes these sets `changed`."""
+class Capacity:
+    """What a worker may run at once, what it runs, and how many jobs its open claims may bring.
+
+    Every change sets the event `changed`.
+    """
 
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
         self.ahead = ahead
-        """How many plain jobs may wait for a child process beside those that run, for it would be a moment only."""
-        self.most: int | None = None
-        """Jobs to run in all; None for any number."""
-        self.busy = self.children = self.taken = 0
-        self.asking = self.asking_plain = 0
+        """Returns how many jobs may wait for a child process beside those that run, because the wait is short."""
+        self.max_jobs: int | None = None
+        """Jobs to start in all; None: no limit."""
+        self.running = self.running_in_children = self.started = 0
+        self.reserved = self.reserved_children = 0
         self.changed = asyncio.Event()
 
-    def free(self, line: Line) -> int:
-        """How many more jobs of a line fit."""
-        plain = self.children + self.asking_plain
-        others = self.busy + self.asking - plain
-        if line.plain:
-            ahead = self.ahead() if line.pure else 0
+    def free(self, queue_set: QueueSet) -> int:
+        """Return how many more jobs of a set of queues can start."""
+        children = self.running_in_children + self.reserved_children
+        others = self.running + self.reserved - children
+        if queue_set.may_need_child:
+            ahead = self.ahead() if queue_set.all_need_child else 0
             at_once = min(self.processes, self.slots - others)
-            room = at_once + ahead - plain if at_once > 0 else 0
-            if 2 * room < ahead:  # enough wait: take many at a time
+            free = at_once + ahead - children if at_once > 0 else 0
+            # Enough jobs wait already: claim later, and many at a time.
+            if 2 * free < ahead:
                 return 0
         else:
-            room = self.slots - others - min(plain, self.processes)
-        return room if self.most is None else min(room, self.most - self.taken - self.asking)
+            free = self.slots - others - min(children, self.processes)
+        return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
-    def share(self, line: Line) -> int:
-        """How many jobs of a line to ask for in one claim: half of what fits in all, so that another may be under way."""
-        return min(self.free(line), max(-(-self.slots // 2), self.ahead() if line.pure else 0))
+    def claim_size(self, queue_set: QueueSet) -> int:
+        """Return how many jobs to claim at once: at most half of the capacity, so that two claims can be under way."""
+        half = -(-self.slots // 2)
+        return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 
     @property
-    def has_child(self) -> bool:
+    def has_free_child(self) -> bool:
         """Is a child process free?"""
-        return self.processes > self.children + self.asking_plain
+        return self.processes > self.running_in_children + self.reserved_children
 
     @contextlib.contextmanager
-    def asked(self, n: int, plain: bool) -> Iterator[None]:
-        """Keep room for `n` jobs while they are asked for."""
-        self.asking += n
-        self.asking_plain += n * plain
+    def reserve(self, n: int, may_need_child: bool) -> Iterator[None]:
+        """Reserve capacity for `n` jobs while a claim for them is under way."""
+        self.reserved += n
+        self.reserved_children += n * may_need_child
         try:
             yield
         finally:
-            self.asking -= n
-            self.asking_plain -= n * plain
+            self.reserved -= n
+            self.reserved_children -= n * may_need_child
             self.changed.set()
 
     @property
-    def spent(self) -> bool:
-        """Has this worker taken all the jobs that it may?"""
-        return self.most is not None and self.taken >= self.most
+    def exhausted(self) -> bool:
+        """Has this worker started all of its `max_jobs`?"""
+        return self.max_jobs is not None and self.started >= self.max_jobs
 
-    def take(self, in_child: bool) -> None:
-        """A job begins."""
-        self.busy += 1
-        self.taken += 1
-        self.children += in_child
+    def job_started(self, in_child: bool) -> None:
+        """Count a job that starts."""
+        self.running += 1
+        self.started += 1
+        self.running_in_children += in_child
 
-    def leave(self, in_child: bool) -> None:
-        """A job has ended."""
-        self.busy -= 1
-        self.children -= in_child
+    def job_ended(self, in_child: bool) -> None:
+        """Count a job that has ended."""
+        self.running -= 1
+        self.running_in_children -= in_child
         self.changed.set()
 
-    async def until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait for a condition that only changes where `changed` is set; False when the seconds are over first."""
-        until = None if seconds is None else time.monotonic() + seconds
+    async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait for a condition that only changes when `changed` is set. Returns False on timeout."""
+        end = None if seconds is None else time.monotonic() + seconds
         while not condition():
-            if until is not None and time.monotonic() >= until:
+            if end is not None and time.monotonic() >= end:
                 return False
-            await self.change(None if until is None else until - time.monotonic())
+            await self.wait_for_change(None if end is None else end - time.monotonic())
         return True
 
-    async def change(self, seconds: float | None) -> None:
-        """Wait for a change, so long at most."""
+    async def wait_for_change(self, seconds: float | None) -> None:
+        """Wait for the next change, for `seconds` at most."""
         self.changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):

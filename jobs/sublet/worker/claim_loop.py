@@ -1,234 +1,186 @@
-"""Asks for jobs: two claims of a line at a time, so that one is under way while the jobs of the other run; and keeps the
-appointments for what falls due, even when every slot is taken and nothing else would make us ask."""
+"""Claims jobs: two loops for each set of queues, so that one claim is under way while the jobs of the other run."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sublet.errors import Forbidden, Unavailable, Unfit
 from sublet.model import Lease
-from sublet.store.outage_log import Outage
 from sublet.store.source import JobSource
-from sublet.worker.capacity import Line, Room
-from sublet.worker.settle_loop import REST
-from sublet.worker.time_budget import Budget
+from sublet.worker.capacity import QueueSet
+from sublet.worker.linger import IDLE, Linger
+from sublet.worker.maintenance_timer import MaintenanceTimer
+from sublet.worker.settle_loop import RETRY_AFTER
+from sublet.worker.state import WorkerState
 
 LOOPS = 2
-"""Claims of one line that may be under way at once."""
-IDLE = 10.0
-"""Seconds that one claim may wait for a job."""
-LOOK = 1.0
-"""Seconds, at least, that a worker waits whose pool could not spare it, before it asks again."""
+"""Claims of one set of queues that may be under way at once."""
 
 
-class Stay:
-    """How long a worker that drains stays when there is nothing to do, and whether it may go then.
+@dataclass(frozen=True)
+class ClaimConfig:
+    """What a worker claims: under which name, from which queues (the first one first), and with which lease (seconds)."""
 
-    With `others`, a pool's, it asks whenever it has nothing to do at the moment and has not asked for that long. For work goes
-    round: in a crew that is far too large everybody is given a job now and then, and nobody is ever idle for long.
-    """
-
-    def __init__(self, seconds: float, may_go: Callable[[], Awaitable[bool]], others: bool = False) -> None:
-        self.seconds, self._may_go, self.others = seconds, may_go, others
-        self.since = time.monotonic()
-        """When it was told to stay, or came; without others also when it last had something to do."""
-        self.dismissed = False
-        """It may go, and takes nothing more."""
-
-    @property
-    def left(self) -> float:
-        """Seconds until it may ask."""
-        return self.since + self.seconds - time.monotonic()
-
-    def was_busy(self) -> None:
-        """Something was done."""
-        if not self.others:
-            self.since = time.monotonic()
-
-    async def ask(self) -> None:
-        """Ask whether it may go. Raises Unavailable."""
-        self.dismissed = await self._may_go()
-        self.since = time.monotonic() + max(0.0, LOOK - self.seconds)
+    worker: str
+    queues: Sequence[str]
+    queue_sets: Sequence[QueueSet]
+    lease: float
+    drain: bool = False
+    """End when the queues are empty, and the linger is over."""
 
 
-class Claiming:
-    """The claims of one worker, until `over` is set."""
+class ClaimLoops:
+    """The claims of one worker, until it stops. Each job that is claimed goes to `start`."""
 
     def __init__(
         self,
         source: JobSource,
-        worker: str,
-        queues: Sequence[str],
-        lines: Sequence[Line],
-        lease: float,
-        room: Room,
-        budget: Budget,
+        config: ClaimConfig,
+        state: WorkerState,
         start: Callable[[Lease], None],
-        unfinished: Callable[[], int],
-        outage: Outage,
-        over: asyncio.Event,
-        stay: Stay | None = None,
+        linger: Linger | None = None,
     ) -> None:
-        self._source, self._worker, self._queues, self._lease = source, worker, queues, lease
-        self._room, self._budget, self._start, self._unfinished, self._outage = (
-            room,
-            budget,
-            start,
-            unfinished,
-            outage,
-        )
-        self._over, self._stay = over, stay
-        self._lines = lines
-        self._one_waits = asyncio.Lock()
-        self._open = asyncio.Event()
-        self._open.set()
+        self._source, self._config, self._start, self._linger = source, config, start, linger
+        self._state, self._capacity, self._budget = state, state.capacity, state.budget
+        self._maintenance = MaintenanceTimer(lambda: self._request(config.queues, 0, 0), state)
+        self._waits = asyncio.Lock()
+        """Held by the one claim that waits for a job; the other loops queue behind it."""
         self._was_answered = False
-        """Was a claim ever answered? One that never was, for want of rights, would not be, however often it asked."""
-        self._appointment: asyncio.TimerHandle | None = None
-        self._errand: asyncio.Task[None] | None = None
+        """Did any claim succeed? If not, a claim that is forbidden will never succeed."""
 
-    def loops(self, drain: bool) -> list["asyncio.Task[None]"]:
-        """Begin. Each ends when there is nothing more to take: with `drain` when its queues are dry (and the stay is over)."""
+    def start(self) -> list["asyncio.Task[None]"]:
+        """Start the loops. Each ends when there is nothing more to claim."""
         return [
-            asyncio.create_task(self._claim_forever(line, drain))
-            for line in self._lines
+            asyncio.create_task(self._run(queue_set))
+            for queue_set in self._config.queue_sets
             for _ in range(LOOPS)
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Make no more appointments; the task that keeps one may still be under way."""
-        if self._appointment:
-            self._appointment.cancel()
-        return [self._errand] if self._errand else []
+        """Stop the maintenance. Returns the claim for it that may still be under way."""
+        return self._maintenance.stop()
 
-    def _closed(self, line: Line) -> bool:
-        """Is nothing more to be taken from a line?"""
-        return self._room.spent or not self._budget.open(line.queues)
-
-    async def _claim_forever(self, line: Line, drain: bool) -> None:
+    async def _run(self, queue_set: QueueSet) -> None:
         dry = False
-        while not (self._over.is_set() or self._dismissed):
-            await self._room.until(lambda: self._room.free(line) > 0 or self._closed(line))
-            if self._closed(line):
-                await self._room.until(lambda: not self._unfinished())
+        while not (self._state.stopping.is_set() or self._dismissed):
+            await self._capacity.wait_until(
+                lambda: self._capacity.free(queue_set) > 0 or self._is_closed(queue_set)
+            )
+            if self._is_closed(queue_set):
+                await self._capacity.wait_until(lambda: not self._state.attempts)
                 return
             if not dry:
-                n = self._room.share(line)
-                dry = n > 0 and await self._claim(self._budget.open(line.queues), n, line.plain, 0) < n
-            elif not drain:
-                async with self._one_waits:
+                dry = await self._claim_now(queue_set)
+            elif not self._config.drain:
+                async with self._waits:
                     dry = await self._wait(IDLE)
-            elif self._stay and (self._stay.seconds or not self._is_at_work):
-                async with self._one_waits:
-                    dry = self._dismissed or await self._linger(self._stay)
-            elif self._unfinished() or self._room.asking:
-                # A running job may fail and be queued again; an outcome that is not settled may be lost.
-                before = (self._unfinished(), self._room.asking)
-                await self._room.until(lambda: (self._unfinished(), self._room.asking) != before)  # noqa: B023  # not called later
+            elif self._linger and (self._linger.seconds or not self._state.has_work):
+                async with self._waits:
+                    dry = self._dismissed or await self._wait_or_leave(self._linger)
+            elif self._state.has_work:
+                await self._wait_for_less_work()
                 dry = False
             else:
                 return
 
+    def _is_closed(self, queue_set: QueueSet) -> bool:
+        """May no more jobs be claimed from a set of queues?"""
+        return self._capacity.exhausted or not self._budget.open(queue_set.queues)
+
     @property
     def _dismissed(self) -> bool:
-        return self._stay is not None and self._stay.dismissed
+        return self._linger is not None and self._linger.dismissed
 
-    @property
-    def _is_at_work(self) -> bool:
-        """Does anything run, or may anything come of what was asked for?"""
-        return bool(self._unfinished() or self._room.asking)
+    async def _claim_now(self, queue_set: QueueSet) -> bool:
+        """Claim without waiting. Returns True when there were fewer jobs than asked for."""
+        n = self._capacity.claim_size(queue_set)
+        if n <= 0:
+            return False
+        return await self._claim(self._budget.open(queue_set.queues), n, queue_set.may_need_child, 0) < n
 
-    async def _linger(self, stay: Stay) -> bool:
-        """Wait for a job, or when the stay is over ask to go; nobody claims meanwhile. True when there was nothing to do."""
-        if self._is_at_work and stay.others and stay.left <= 0:
-            return await self._wait_while_at_work()
-        if self._is_at_work:
-            return await self._wait(min(IDLE, max(stay.seconds, LOOK)))
-        if stay.left > 0:
-            return await self._wait(min(IDLE, stay.left))
-        self._open.clear()
-        try:
-            await stay.ask()
-        except Unavailable as error:
-            self._outage.failed("ask whether to go", error)
-            await asyncio.sleep(REST)
-        finally:
-            self._open.set()
+    async def _wait_for_less_work(self) -> None:
+        """Wait until an attempt is settled: a failed job may be queued again, and an unsettled outcome may be lost."""
+        attempts, capacity = self._state.attempts, self._capacity
+        before = (len(attempts), capacity.reserved)
+        await capacity.wait_until(lambda: (len(attempts), capacity.reserved) != before)
+
+    async def _wait_or_leave(self, linger: Linger) -> bool:
+        """Wait for a job or, when the linger is over, ask to leave. Returns True when there was no job."""
+        if self._state.has_work:
+            if linger.in_pool and linger.left <= 0:
+                return await self._wait_while_working()
+            return await self._wait(linger.wait_seconds(has_work=True))
+        if linger.left > 0:
+            return await self._wait(linger.wait_seconds(has_work=False))
+        await linger.ask_to_leave()
         return True
 
-    async def _wait_while_at_work(self) -> bool:
-        """Wait for a job, but no longer than anything runs. True when there was nothing to do."""
+    async def _wait_while_working(self) -> bool:
+        """Wait for a job until no attempt is left. Returns True when there was no job."""
         waiting = asyncio.create_task(self._wait(IDLE))
-        finishing = asyncio.create_task(self._room.until(lambda: not self._unfinished()))
-        try:
-            await asyncio.wait([waiting, finishing], return_when=asyncio.FIRST_COMPLETED)
-            return not waiting.done() or waiting.result()
-        finally:
-            for task in (waiting, finishing):
-                task.cancel()
-            await asyncio.wait([waiting, finishing])
+        return await self._first(waiting, lambda: not self._state.attempts, lambda: waiting.result())
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait for a job from any queue for which there is room. True when there was less than was asked for."""
-        able = [line for line in self._lines if self._room.free(line) > 0 and not self._closed(line)]
+        """Wait for a job from all queues with free capacity. Returns True when there were fewer jobs than asked for."""
+        able = [
+            queue_set
+            for queue_set in self._config.queue_sets
+            if self._capacity.free(queue_set) > 0 and not self._is_closed(queue_set)
+        ]
         if not able:
             return False
-        n, plain = min(self._room.share(line) for line in able), any(line.plain for line in able)
-        queues = self._budget.open(
-            [queue for queue in self._queues if any(queue in line.queues for line in able)]
+        n = min(self._capacity.claim_size(queue_set) for queue_set in able)
+        may_need_child = any(queue_set.may_need_child for queue_set in able)
+        names = {queue for queue_set in able for queue in queue_set.queues}
+        queues = self._budget.open([queue for queue in self._config.queues if queue in names])
+        if len(able) == len(self._config.queue_sets):
+            return await self._claim(queues, n, may_need_child, seconds) < n
+        # When a child process becomes free, the claim is given up for one that includes the other queues.
+        claiming = asyncio.create_task(self._claim(queues, n, may_need_child, seconds))
+        return await self._first(
+            claiming, lambda: self._capacity.has_free_child, lambda: claiming.result() < n
         )
-        if len(able) == len(self._lines):
-            return await self._claim(queues, n, plain, seconds) < n
-        claiming = asyncio.create_task(self._claim(queues, n, plain, seconds))
-        watching = asyncio.create_task(
-            self._room.until(lambda: self._room.has_child)
-        )  # then wait for plain functions, too
-        try:
-            await asyncio.wait([claiming, watching], return_when=asyncio.FIRST_COMPLETED)
-            return not claiming.done() or claiming.result() < n
-        finally:
-            for task in (claiming, watching):
-                task.cancel()
-            await asyncio.wait([claiming, watching])
 
-    async def _claim(self, queues: Sequence[str], n: int, plain: bool, wait: float) -> int:
-        """Claim `n` jobs and start them. How many there were; as many as were asked for, if nobody has said so."""
-        await self._open.wait()
+    async def _first(
+        self,
+        claim: "asyncio.Task[int] | asyncio.Task[bool]",
+        until: Callable[[], bool],
+        dry: Callable[[], bool],
+    ) -> bool:
+        """Await a claim, but give it up when `until` becomes true. Returns `dry()`; True if it was given up."""
+        watching = asyncio.create_task(self._capacity.wait_until(until))
+        try:
+            await asyncio.wait([claim, watching], return_when=asyncio.FIRST_COMPLETED)
+            return not claim.done() or dry()
+        finally:
+            for task in (claim, watching):
+                task.cancel()
+            await asyncio.wait([claim, watching])
+
+    async def _claim(self, queues: Sequence[str], n: int, may_need_child: bool, wait: float) -> int:
+        """Claim up to `n` jobs and start them. Returns how many; `n` if the source did not answer."""
+        if self._linger:
+            await self._linger.not_asking.wait()
         if self._dismissed:
             return 0
-        with self._room.asked(n, plain):
+        with self._capacity.reserve(n, may_need_child):
             try:
-                return await self._claim_from(queues, n, wait)
+                return await self._request(queues, n, wait)
             except Unavailable as error:
                 if isinstance(error, Unfit) or (isinstance(error, Forbidden) and not self._was_answered):
                     raise
-                self._outage.failed("claim", error)
-        await asyncio.sleep(REST)
+                self._state.outage.failed("claim", error)
+        await asyncio.sleep(RETRY_AFTER)
         return n
 
-    async def _claim_from(self, queues: Sequence[str], n: int, wait: float) -> int:
+    async def _request(self, queues: Sequence[str], n: int, wait: float) -> int:
+        config = self._config
         claimed = await self._source.claim(
-            worker=self._worker, queues=queues, n=n, lease=self._lease, wait=wait
+            worker=config.worker, queues=queues, n=n, lease=config.lease, wait=wait
         )
-        self._outage.over()
+        self._state.outage.over()
         self._was_answered = True
-        self._make_appointment(claimed.next_in)
+        self._maintenance.set(claimed.next_in)
         for lease in claimed.leases:
             self._start(lease)
         return len(claimed.leases)
-
-    def _make_appointment(self, seconds: float) -> None:
-        if self._appointment:
-            self._appointment.cancel()
-        self._appointment = asyncio.get_running_loop().call_later(seconds, self._keep_appointment)
-
-    def _keep_appointment(self) -> None:
-        if not self._room.asking and not self._over.is_set():
-            self._errand = asyncio.get_running_loop().create_task(self._do_upkeep())
-
-    async def _do_upkeep(self) -> None:
-        try:
-            await self._claim_from(self._queues, 0, 0)
-        except Unavailable as error:
-            self._outage.failed("do the upkeep", error)
-            self._make_appointment(REST)

@@ -1,6 +1,6 @@
-"""A worker's signs of life: heartbeats for all its leases in one call, its own on the register, and its tasks' news.
+"""Heartbeats: extend all leases of a worker in one call, renew its registration, and send what its tasks report.
 
-What tasks say between two heartbeats (progress, checkpoints, log lines) is sent when it is said, a few times a second at most.
+What tasks report between two heartbeats (progress, checkpoints, log lines) is sent at once, a few times a second at most.
 """
 
 import asyncio
@@ -18,46 +18,41 @@ from sublet.store.source import JobSource
 
 log = logging.getLogger("sublet.worker.worker")
 
-NEWS = 0.25
-"""Seconds between two sendings of news, at least."""
-SEEN = 5.0
-"""Seconds between two signs of life of the worker itself."""
-STUBBORN = 5.0
-"""Seconds after which a task that was told to stop, and runs on, is told again."""
+NEWS_EVERY = 0.25
+"""Least seconds between two sendings of what tasks report."""
+RENEW_EVERY = 5.0
+"""Seconds between two renewals of the registration."""
+CANCEL_AGAIN_AFTER = 5.0
+"""Seconds after which a task that ignored its cancellation is cancelled again."""
 
 
-class Pulse:
-    """The heartbeat of one worker."""
+class Heartbeat:
+    """The heartbeats of one worker; `renew` renews its registration."""
 
     def __init__(
         self,
         source: JobSource,
         attempts: Collection[Attempt],
         lease: float,
-        seen: Callable[[], Coroutine[Any, Any, None]],
+        renew: Callable[[], Coroutine[Any, Any, None]],
         outage: Outage,
     ) -> None:
-        self._source, self._attempts, self._lease, self._seen, self._outage = (
-            source,
-            attempts,
-            lease,
-            seen,
-            outage,
-        )
+        self._source, self._outage = source, outage
+        self._attempts, self._lease, self._renew = attempts, lease, renew
         self._every = min(lease / 3, 5.0)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._seen_at = time.monotonic()
+        self._renewed_at = time.monotonic()
         self._news = asyncio.Event()
-        self._heard = False
+        self._notified = False
 
-    def hear(self) -> None:
-        """A task has told something. Safe from any thread, and cheap."""
-        if not self._heard and self._loop:
-            self._heard = True
+    def notify(self) -> None:
+        """Wake the loop: a task has reported something. Safe from any thread, and cheap."""
+        if not self._notified and self._loop:
+            self._notified = True
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Send heartbeats until cancelled."""
         self._loop, due = asyncio.get_running_loop(), time.monotonic() + self._every
         while True:
             try:
@@ -66,7 +61,7 @@ class Pulse:
             except TimeoutError:
                 pass
             self._news.clear()
-            self._heard = False
+            self._notified = False
             for attempt in self._attempts:
                 attempt.context.flush()
             if time.monotonic() >= due:
@@ -74,30 +69,30 @@ class Pulse:
                 await self._beat_all()
             else:
                 await self._send([attempt for attempt in self._attempts if attempt.said.progress])
-            await asyncio.sleep(max(0.0, min(NEWS, due - time.monotonic())))
+            await asyncio.sleep(max(0.0, min(NEWS_EVERY, due - time.monotonic())))
 
     async def _beat_all(self) -> None:
-        """Extend all leases, and be seen: one round trip, as the source packs what is asked in one turn."""
+        """Extend all leases and renew the registration: one round trip, as the source packs the calls of one turn."""
         for attempt in self._attempts:
-            self._nudge(attempt)
+            self._cancel_again(attempt)
         beside = []
-        if time.monotonic() - self._seen_at >= SEEN - self._every / 2:
-            self._seen_at = time.monotonic()
-            beside.append(self._seen())
+        if time.monotonic() - self._renewed_at >= RENEW_EVERY - self._every / 2:
+            self._renewed_at = time.monotonic()
+            beside.append(self._renew())
         await self._send([attempt for attempt in self._attempts if attempt.why is not Why.LOST], *beside)
 
-    def _nudge(self, attempt: Attempt) -> None:
-        """A task that swallows its cancellation is told again."""
-        if attempt.told_at and time.monotonic() - attempt.told_at > STUBBORN:
+    def _cancel_again(self, attempt: Attempt) -> None:
+        """Cancel a task again that has ignored its cancellation."""
+        if attempt.cancelled_at and time.monotonic() - attempt.cancelled_at > CANCEL_AGAIN_AFTER:
             log.warning(
-                "task %s (job %s) was told to stop and runs on: it swallows CancelledError",
+                "task %s (job %s) was cancelled and runs on: it swallows CancelledError",
                 attempt.lease.task,
                 attempt.lease.id,
             )
-            attempt.tell_again()
+            attempt.cancel_again()
 
     async def _send(self, attempts: Sequence[Attempt], *beside: Coroutine[Any, Any, None]) -> None:
-        """Heartbeats of these attempts, the notes of all, and what is to go beside them, in one turn."""
+        """Send heartbeats of these attempts, the notes of all, and `beside`, in one turn of the event loop."""
         notes = [(attempt, note) for attempt in self._attempts if (note := attempt.note())]
         sending = [asyncio.ensure_future(self._note(notes))] if notes else []
         for attempt, _ in notes:
@@ -111,7 +106,8 @@ class Pulse:
 
     async def _note(self, notes: Sequence[tuple[Attempt, Note]]) -> None:
         try:
-            with contextlib.suppress(NoNamespace):  # the heartbeat beside it hears of that, too
+            # The heartbeat of the same turn fails with NoNamespace too, and acts on it.
+            with contextlib.suppress(NoNamespace):
                 await self._source.note([note for _, note in notes])
         except (Unavailable, asyncio.CancelledError):
             for attempt, note in notes:
@@ -119,7 +115,7 @@ class Pulse:
             raise
 
     async def _beat(self, attempts: Sequence[Attempt]) -> None:
-        """Extend leases, and act on what is heard."""
+        """Extend leases. End the attempts that are cancelled or have lost their lease."""
         beats = [Beat(attempt.lease, attempt.said.progress) for attempt in attempts]
         try:
             answers: Sequence[int | str] = await self._source.heartbeat(beats, lease=self._lease)

@@ -19,15 +19,14 @@ _PLATFORMS = (
     ("KUBERNETES_SERVICE_HOST", "kubernetes"),
     ("INVOCATION_ID", "systemd"),
 )
-"""Variables by which platforms are known; the first one that is set names it. Cloud Run services say K_SERVICE, too."""
+"""Variables by which platforms are recognised; the first one that is set decides. Cloud Run services set K_SERVICE, too."""
 
 
 def identity() -> dict[str, Any]:
-    """Who this process is, to be told when it enlists."""
+    """Return what identifies this process; it becomes part of its registration."""
     where = next((name for variable, name in _PLATFORMS if os.environ.get(variable)), "process")
-    boot, pidns = (
-        ("", "") if where == "lambda" else (_boot(), _pid_namespace())
-    )  # clones of a snapshot have these in common
+    # Clones of a snapshot, as on Lambda, have the same boot id and pid namespace.
+    boot, pidns = ("", "") if where == "lambda" else (_boot(), _pid_namespace())
     return {
         "host": socket.gethostname()[:128],
         "pid": os.getpid(),
@@ -41,24 +40,25 @@ def identity() -> dict[str, Any]:
 
 
 def started(pid: int) -> int | None:
-    """When a process of this machine started, in ticks since the boot; None if there is none (or only its remains)."""
+    """Return when a process of this machine started, in ticks since the boot; None if it is gone, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold anything
+    # The process name before the last ")" may contain anything.
+    state, *rest = stat.rpartition(")")[2].split()
     return None if state in "ZX" else int(rest[18])
 
 
 def is_here(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Did the worker that said this of itself run where we can see its process?"""
+    """Did the worker with this registration run where this process can see it?"""
     if not (me["boot"] and me["pidns"]):
         return False
     return all(about.get(word) == me[word] for word in ("host", "boot", "pidns"))
 
 
 def is_gone(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Is the worker that said this of itself certainly gone?"""
+    """Is the worker with this registration certainly gone?"""
     pid, began = about.get("pid"), about.get("started")
     if not is_here(about, me) or not isinstance(pid, int) or not isinstance(began, int):
         return False
@@ -66,7 +66,7 @@ def is_gone(about: dict[str, Any], me: dict[str, Any]) -> bool:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Is there a process of another user that /proc keeps from us (mounted with hidepid, or by systemd's ProtectProc=)?"""
+    """Does /proc hide a process of another user (mounted with hidepid, or by systemd's ProtectProc=)?"""
     if os.path.lexists(f"/proc/{pid}"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""A worker's place on the register: it comes, takes over from predecessors that are gone, is seen, and leaves."""
+"""Registration of one worker: enlist, take over from predecessors that are certainly gone, renew, and leave."""
 
 import asyncio
 import json
@@ -17,108 +17,116 @@ from sublet.worker import host_identity as host
 log = logging.getLogger("sublet.worker.worker")
 
 ABOUT_MAX = 4096
-"""Bytes that a worker may say of itself."""
+"""Bytes of the JSON in which a worker describes itself."""
 PATIENCE = 2.0
 """Seconds that leaving may take."""
 
 
 def worker_name() -> str:
-    """Who this process is: host, pid, and chance, so that no two are the same."""
+    """Return a unique name for this process: host, pid and a random part."""
     host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-class Register:
-    """One worker on the register, from its start to its end."""
+class Registration:
+    """The registration of one worker, from its start to its end. `about` returns what changes in its description."""
 
     def __init__(
         self,
         source: JobSource,
         worker: str,
-        worker_id: str,
-        says: Callable[[], dict[str, Any]],
+        about: Callable[[], dict[str, Any]],
+        *,
+        worker_id: str = "",
         named: bool = True,
         pool: str = "",
         summons: str = "",
     ) -> None:
-        self._source, self._says = source, says
+        self._source, self._about = source, about
         self._pool, self._summons = pool, summons
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self.unwanted = False
-        """Was it told at once to go? Nobody waits for its summons any more, or its pool is gone or has other queues."""
-        self._me = host.identity()
+        """Was the worker refused at once? Its summons has expired or was used, or its pool is gone or has other queues."""
+        self._host = host.identity()
         self._exclusive = bool(worker_id) or named
-        """Could there be another in its place, or (where somebody has given it) of its name?"""
+        """Could another worker have the same identity, or (if a user chose it) the same name?"""
         self._worker, self._worker_id, self._life = worker, worker_id, secrets.token_hex(8)
-        self._mine: WorkerInfo | None = None
-        """What the register said of it when it was last seen there."""
+        self._record: WorkerInfo | None = None
+        """This worker's own record, as it was last read."""
 
     def _card(self) -> Card:
-        about = {**self._me, **self._says()}
+        about = {**self._host, **self._about()}
         said = json.dumps(about).encode()
-        if len(said) > ABOUT_MAX:  # the names of many queues, no doubt
+        if len(said) > ABOUT_MAX:
+            # Only a long list of queues can take so much.
             said = json.dumps({word: value for word, value in about.items() if word != "queues"}).encode()
         return Card(self._worker, self._life, self._worker_id, said, self._pool, self._summons)
 
     async def enlist(self) -> int:
-        """Come: give back what predecessors held that are gone, before anything is claimed. How many leases that were.
+        """Register, after the leases of predecessors that are gone were ended. Returns how many leases that were.
 
-        Predecessors are workers of this machine whose process is gone, and whoever held this exclusive place before. A live
-        sibling is never touched. Raises Invalid when a worker of the same name is alive here.
+        Predecessors are workers of this machine whose process is gone, and the previous holder of this worker identity. A live
+        sibling is never touched. Raises Invalid when a live worker of this machine has the same name.
         """
-        known = await self._source.workers() if self._me["boot"] or self._worker_id else []
+        known = await self._source.workers() if self._host["boot"] or self._worker_id else []
         for other in known:
             if (
                 other.name == self._worker
-                and host.is_here(other.about, self._me)
-                and not host.is_gone(other.about, self._me)
+                and host.is_here(other.about, self._host)
+                and not host.is_gone(other.about, self._host)
             ):
                 raise Invalid(
-                    f"a worker named {self._worker} runs on this machine already (pid {other.about['pid']}): give another --name"
+                    f"name {self._worker!r}: a worker of that name runs on this machine already (pid {other.about['pid']}): "
+                    "give this one another --name"
                 )
-        gone = {
-            other.name: other.life
-            for other in known
-            if host.is_gone(other.about, self._me) or (self._worker_id and other.worker_id == self._worker_id)
-        }
-        given_back = await self._source.reconcile(gone) if gone else 0
+        gone = {other.name: other.life for other in known if self._succeeds(other)}
+        recovered = await self._source.reconcile(gone) if gone else 0
         self.unwanted = await self._source.enlist(self._card())
         if self._worker_id:
-            self._look(await self._source.workers())
-        return given_back
+            self._own_record(await self._source.workers())
+        return recovered
 
-    async def seen(self) -> bool:
-        """Be seen. True when this worker is to finish and go: an operator has asked it to, or another has taken its place."""
+    def _succeeds(self, other: WorkerInfo) -> bool:
+        """Is another worker certainly gone, or the previous holder of this worker's identity?"""
+        return host.is_gone(other.about, self._host) or bool(
+            self._worker_id and other.worker_id == self._worker_id
+        )
+
+    async def renew(self) -> bool:
+        """Renew the registration. Returns True when this worker must drain: an operator asked for it, or it was replaced."""
         try:
-            if self._exclusive and await self._is_succeeded():
+            if self._exclusive and await self._is_superseded():
                 log.warning(
-                    "another worker has taken this one's %s: finishing",
-                    "identity" if self._worker_id else "name",
+                    "another worker has taken this one's %s: draining",
+                    "identity (SUBLET_WORKER_ID)" if self._worker_id else "name",
                 )
                 return True
-            async with self._turn:
+            async with self._lock:
                 return await self._source.enlist(self._card())
-        except NoNamespace:  # the data was flushed this very moment: the next claim makes it anew
+        except NoNamespace:
+            # The data was flushed a moment ago: the next claim creates the namespace again.
             return False
 
     async def retire(self) -> bool:
-        """Ask whether this worker, which is idle, may go. True: its pool counts it no more, and it must take nothing more."""
-        async with self._turn:  # a sign of life that came later would have it counted again
+        """Ask whether this idle worker may leave. True: its pool does not count it any more, and it must claim nothing more."""
+        # A renewal that arrives later would count the worker again.
+        async with self._lock:
             if not self._pool:
                 return True
-            may_go = await self._source.retire(self._card())
-            if may_go:
-                self.stand_down()
-            return may_go
+            may_leave = await self._source.retire(self._card())
+            if may_leave:
+                self.leave_pool()
+            return may_leave
 
-    def stand_down(self) -> None:
-        """Count no more among the workers of its pool, from the next sign of life on."""
+    def leave_pool(self) -> None:
+        """Be no worker of the pool any more, from the next renewal on."""
         self._pool = self._summons = ""
 
-    async def _is_succeeded(self) -> bool:
-        """Has another worker come into this one's place, or by its name, since? Whoever did so last has it."""
+    async def _is_superseded(self) -> bool:
+        """Has another worker registered under this identity or name since? The last one has it."""
         known = await self._source.workers()
-        mine = self._look(known)  # if struck off, or not among those that a long list has: as it was
+        # If it was removed, or is not in a list that was cut, the record is the one that was read last.
+        mine = self._own_record(known)
         rivals = [
             other
             for other in known
@@ -127,7 +135,7 @@ class Register:
         if mine is None:
             return bool(rivals)
         return any(
-            (other.enlisted_at, other.name) > (mine.enlisted_at, mine.name) and _may_succeed(other, mine)
+            (other.enlisted_at, other.name) > (mine.enlisted_at, mine.name) and _may_supersede(other, mine)
             for other in rivals
             if not self._is_this(other)
         )
@@ -135,20 +143,20 @@ class Register:
     def _is_this(self, other: WorkerInfo) -> bool:
         return (other.name, other.life) == (self._worker, self._life)
 
-    def _look(self, known: Sequence[WorkerInfo]) -> WorkerInfo | None:
-        """Its own card, as it is or as it was last seen."""
-        self._mine = next((each for each in known if self._is_this(each)), self._mine)
-        return self._mine
+    def _own_record(self, known: Sequence[WorkerInfo]) -> WorkerInfo | None:
+        """Find this worker's own record; without one, return the last that was found."""
+        self._record = next((each for each in known if self._is_this(each)), self._record)
+        return self._record
 
     async def leave(self) -> None:
-        """Go. That the source does not answer is no reason to stay."""
+        """Remove the registration. If the source does not answer, log a warning."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._source.leave(self._card())
         except (JobsError, TimeoutError) as error:
-            log.warning("cannot leave the register: %s", error)
+            log.warning("cannot remove the registration: %s", error)
 
 
-def _may_succeed(other: WorkerInfo, mine: WorkerInfo) -> bool:
-    """Over HTTP any worker may name any place: only one that came with a token of the same name, or without the API, takes it."""
+def _may_supersede(other: WorkerInfo, mine: WorkerInfo) -> bool:
+    """Over HTTP a worker may send any identity: only one with a token of the same name, or without the API, takes it over."""
     return other.name == mine.name or other.about.get("principal") in (None, mine.about.get("principal"))

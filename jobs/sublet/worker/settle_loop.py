@@ -1,4 +1,4 @@
-"""Tells the source how attempts have ended: what ends in one turn of the loop goes together, and nothing is dropped."""
+"""Settles attempts: outcomes of one turn of the event loop go out in one batch, and none is dropped."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,17 +9,17 @@ from sublet.model import Ending
 from sublet.store.outage_log import Outage
 from sublet.store.source import JobSource
 
-REST = 0.5
-"""Seconds to rest after the source did not answer."""
-MANY = 50
-"""Endings that are told beside others; fewer wait until those are."""
+RETRY_AFTER = 0.5
+"""Seconds before a call is repeated that the source did not answer."""
+FULL_BATCH = 50
+"""Outcomes that are sent while another batch is under way; fewer wait for it."""
 
 Settled = Callable[[Attempt, Ending, str], None]
-"""Hears of an ending and what the source answered to it."""
+"""Called with each outcome and the source's answer to it."""
 
 
-class Settling:
-    """The endings that are on their way to the source."""
+class SettleLoop:
+    """The outcomes that are not settled yet."""
 
     def __init__(self, source: JobSource, settled: Settled, outage: Outage) -> None:
         self._source, self._settled, self._outage = source, settled, outage
@@ -28,13 +28,13 @@ class Settling:
         self._waiting = asyncio.Event()
 
     def put(self, attempt: Attempt, ending: Ending) -> None:
-        """Have an ending told."""
+        """Queue an outcome to be settled."""
         self._endings.append((attempt, ending))
-        if not self._under_way or len(self._endings) >= MANY:
+        if not self._under_way or len(self._endings) >= FULL_BATCH:
             self._waiting.set()
 
     async def run(self) -> None:
-        """Tell them, until cancelled. Several may run at once."""
+        """Settle outcomes until cancelled. Several tasks may run this at once."""
         while True:
             await self._waiting.wait()
             self._waiting.clear()
@@ -50,26 +50,27 @@ class Settling:
 
     async def _settle(self, batch: list[tuple[Attempt, Ending]]) -> None:
         try:
-            await self._keep_notes([attempt for attempt, _ in batch])
+            await self._send_notes([attempt for attempt, _ in batch])
             answers = await self._source.settle([ending for _, ending in batch])
         except NoNamespace:
             answers = ["NOT_FOUND"] * len(batch)
         except Unavailable as error:
             self._outage.failed(f"settle {len(batch)} jobs", error)
             self._endings += batch
-            await asyncio.sleep(REST)
+            await asyncio.sleep(RETRY_AFTER)
             self._waiting.set()
             return
         self._outage.over()
         for (attempt, ending), answer in zip(batch, answers, strict=True):
             self._settled(attempt, ending, answer)
 
-    async def _keep_notes(self, attempts: list[Attempt]) -> None:
-        """What the tasks have left with their jobs goes first: afterwards their leases are no more."""
+    async def _send_notes(self, attempts: list[Attempt]) -> None:
+        """Send the last checkpoints and log lines of attempts first: a settled attempt has no lease to send them under."""
+        # A note that the heartbeat loop is sending must not arrive after the outcome either.
         under_way = {
             attempt.sending for attempt in attempts if attempt.sending and not attempt.sending.done()
         }
-        if under_way:  # what the pulse is sending must not come after the end either
+        if under_way:
             await asyncio.wait(under_way)
         notes = []
         for attempt in attempts:

@@ -1,4 +1,4 @@
-"""When attempts must have ended. A timer for each job would cost as much as reading its arguments and writing its result."""
+"""Timeouts of attempts. One timer per job would cost as much as reading its arguments and writing its result."""
 
 import asyncio
 import time
@@ -7,62 +7,62 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-ROWS = 64
-"""Lengths of time that keep their row while it is empty."""
+KEPT = 64
+"""Durations whose timer is kept while no item has them."""
 
 
-class Deadlines(Generic[T]):
-    """Calls `late` with whatever was not forgotten within its time.
+class Timeouts(Generic[T]):
+    """Calls `on_timeout` with each item that was not removed within its time.
 
-    What is given the same time falls due in the order in which it came: so each length of time is one row, with one timer for
-    the head of it.
+    Items with the same duration expire in the order in which they were added: so there is one queue for each duration, and one
+    timer for the head of it.
     """
 
-    def __init__(self, late: Callable[[T], None]) -> None:
-        self._late = late
-        self._rows: dict[int | None, dict[T, float]] = {}
+    def __init__(self, on_timeout: Callable[[T], None]) -> None:
+        self._on_timeout = on_timeout
+        self._by_duration: dict[int | None, dict[T, float]] = {}
         self._timers: dict[int | None, asyncio.TimerHandle] = {}
 
-    def watch(self, item: T, ms: int | None) -> None:
-        """Begin; within so many ms `item` is to be forgotten. None: at any time, or never."""
+    def add(self, item: T, ms: int | None) -> None:
+        """Start the time of an item; None: no timeout."""
         if ms is None:
             return
-        row = self._rows.get(ms)
-        if row is None:
-            row = self._rows[ms] = {}
-            self._timers[ms] = asyncio.get_running_loop().call_later(ms / 1000, self._look, ms)
-        row[item] = time.monotonic() + ms / 1000
+        queue = self._by_duration.get(ms)
+        if queue is None:
+            queue = self._by_duration[ms] = {}
+            self._timers[ms] = asyncio.get_running_loop().call_later(ms / 1000, self._expire, ms)
+        queue[item] = time.monotonic() + ms / 1000
 
-    def forget(self, item: T, ms: int | None) -> None:
-        """It has ended."""
-        row = self._rows.get(ms)
-        if row is None:
+    def remove(self, item: T, ms: int | None) -> None:
+        """Remove an item that has ended; `ms` as it was added."""
+        queue = self._by_duration.get(ms)
+        if queue is None:
             return
-        row.pop(item, None)
-        if not row and len(self._rows) > ROWS:
+        queue.pop(item, None)
+        if not queue and len(self._by_duration) > KEPT:
             self._timers.pop(ms).cancel()
-            del self._rows[ms]
+            del self._by_duration[ms]
 
-    def _look(self, ms: int) -> None:
-        """End what is due, and look again when the next is."""
-        row = self._rows[ms]
-        for item, moment in list(row.items()):
+    def _expire(self, ms: int) -> None:
+        """End the items whose time is over, and set the timer for the next one."""
+        queue = self._by_duration[ms]
+        for item, moment in list(queue.items()):
             left = moment - time.monotonic()
             if left > 0:
-                self._timers[ms] = asyncio.get_running_loop().call_later(left, self._look, ms)
+                self._timers[ms] = asyncio.get_running_loop().call_later(left, self._expire, ms)
                 return
-            row.pop(item, None)
+            queue.pop(item, None)
             try:
-                self._late(item)
-            except Exception as error:  # noqa: BLE001  # a cancellation passes through a task's own code; others are late, too
+                self._on_timeout(item)
+            except Exception as error:  # noqa: BLE001  # a cancellation runs a task's own code; the next items must expire, too
                 asyncio.get_running_loop().call_exception_handler(
-                    {"message": "what is late cannot be ended", "exception": error}
+                    {"message": "an attempt could not be ended at its timeout", "exception": error}
                 )
-        del self._rows[ms], self._timers[ms]
+        del self._by_duration[ms], self._timers[ms]
 
-    def stop(self) -> None:
-        """Call nobody any more."""
+    def clear(self) -> None:
+        """Remove all items and timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._rows.clear()
+        self._by_duration.clear()

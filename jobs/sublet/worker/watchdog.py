@@ -1,6 +1,6 @@
-"""Sees, from a thread of its own, whether the worker's event loop still turns; if not, says which task holds it.
+"""Detects a blocked event loop from a thread of its own, and logs which task blocks it.
 
-A blocked loop sends no heartbeats, so the leases end and the jobs run elsewhere: nothing is lost, but somebody should know why.
+A blocked loop sends no heartbeats: the leases end and the jobs run elsewhere. No job is lost, but the cause belongs in the log.
 """
 
 import asyncio
@@ -15,74 +15,79 @@ from typing import Any
 
 log = logging.getLogger("sublet.worker.worker")
 
-LOOK = 0.25
-"""Seconds between two looks."""
-LAG = 1.0
-"""Seconds without a turn of the loop after which it counts as blocked."""
+CHECK_EVERY = 0.25
+"""Seconds between two checks."""
+BLOCKED_AFTER = 1.0
+"""Seconds without a turn of the event loop after which it counts as blocked."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
-"""Says in words which job an asyncio task runs."""
+"""Describes what an asyncio task runs."""
 
 
 class Watchdog:
-    """Watches the running loop from `start` to `stop`."""
+    """Watches the running event loop from `start` to `stop`. After `stall` seconds without a turn it ends the process."""
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
         self._name, self._stall = name, stall
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
-        self._turned = self._looked = time.monotonic()
+        self._turned = self._checked = time.monotonic()
         self._warned = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="sublet-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Let the thread end."""
         self._over.set()
 
     def _turn(self) -> None:
-        """The loop turns: it calls this."""
+        """Note that the event loop has made a turn; the loop itself calls this."""
         blocked, self._turned = time.monotonic() - self._turned, time.monotonic()
         if self._warned:
-            log.warning("the event loop turns again, after %.1f s", blocked)
+            log.warning("the event loop runs again, after %.1f s", blocked)
             self._warned = False
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK):
+        while not self._over.wait(CHECK_EVERY):
             now = time.monotonic()
-            if now - self._looked > LAG:  # this thread has not run either
-                log.warning("this process was stopped, or starved of CPU, for %.1f s", now - self._looked)
+            # This thread was late too: the loop is not to blame.
+            if now - self._checked > BLOCKED_AFTER:
+                log.warning("this process was stopped, or starved of CPU, for %.1f s", now - self._checked)
                 self._turned = now
-            self._looked = now
-            self._look(now - self._turned)
+            self._checked = now
+            self._check(now - self._turned)
             try:
                 self._loop.call_soon_threadsafe(self._turn)
-            except RuntimeError:  # the loop is closed: nothing to watch
+            except RuntimeError:  # the loop is closed
                 return
 
-    def _look(self, silent: float) -> None:
-        if silent > LAG and not self._warned:
+    def _check(self, silent: float) -> None:
+        if silent > BLOCKED_AFTER and not self._warned:
             self._warned = True
-            log.warning("the event loop is blocked by %s: no heartbeats meanwhile; await there, or make it a plain function",
-                        self._culprit())  # fmt: skip
+            log.warning(
+                "the event loop is blocked by %s: no heartbeats meanwhile: use await there, or make the task a plain function",
+                self._culprit(),
+            )
         if self._stall is not None and silent > self._stall:
             log.error(
-                "stalled: the event loop has been blocked for %.0f s by %s; leaving", silent, self._culprit()
+                "stalled: the event loop has been blocked for %.0f s by %s: ending the process",
+                silent,
+                self._culprit(),
             )
-            os._exit(
-                1
-            )  # nothing else ends this process: what it holds comes back when the leases end, or by its successor
+            # Nothing else ends this process. Its jobs are queued again when their leases end, or by its successor.
+            os._exit(1)
 
     def _culprit(self) -> str:
-        """Which task it is, and where it is."""
-        frame = sys._current_frames().get(self._thread_id)  # the documented way to see another thread's stack
+        """Return the task that the loop runs, and the line that it is at."""
+        # `_current_frames` is the documented way to see another thread's stack.
+        frame = sys._current_frames().get(self._thread_id)
         name = self._name(asyncio.current_task(self._loop))
-        return f"{name}, {_place(frame)}" if frame else name
+        return f"{name}, {_location(frame)}" if frame else name
 
 
-def _place(frame: FrameType) -> str:
+def _location(frame: FrameType) -> str:
     return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -1,9 +1,8 @@
-"""Runs jobs: claim → heartbeat beside → run → complete, fail or release.
+"""Runs jobs: claim → run, with heartbeats meanwhile → complete, fail or release.
 
-Several small loops over one set of attempts. Two claim, so that one request is under way while the jobs of the other run; two
-settle what has ended (`sublet.worker.settle_loop`); one sends the signs of life (`sublet.worker.heartbeat`); one keeps the appointments for what falls
-due; a thread sees whether the loop turns at all (`sublet.worker.watchdog`). The source packs what they send in the same turn into one
-round trip. The worker knows nothing of Redis.
+A worker is a few small loops over one set of attempts: claim loops, two settle loops, one for heartbeats. A thread checks that
+the event loop is not blocked. The source packs all calls of one turn of the event loop into one round trip. The worker does not
+depend on Redis: it uses a `JobSource`.
 """
 
 import asyncio
@@ -18,39 +17,47 @@ from sublet.errors import Forbidden, Unavailable
 from sublet.execution.attempt import Attempt, Why
 from sublet.execution.runner import NO_LIMITS, Limits, Runner
 from sublet.model import Ending, Lease, Release
-from sublet.store.outage_log import Outage
 from sublet.store.source import JobSource
-from sublet.worker.capacity import Room, lines_of
-from sublet.worker.claim_loop import Claiming, Stay
-from sublet.worker.heartbeat import Pulse
-from sublet.worker.registration import Register, worker_name
-from sublet.worker.settle_loop import Settling
-from sublet.worker.summary import Summary, told
-from sublet.worker.time_budget import Budget
-from sublet.worker.timeouts import Deadlines
+from sublet.worker.capacity import Capacity, queue_sets
+from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
+from sublet.worker.heartbeat import Heartbeat
+from sublet.worker.linger import Linger
+from sublet.worker.registration import Registration, worker_name
+from sublet.worker.settle_loop import SettleLoop
+from sublet.worker.state import WorkerState
+from sublet.worker.summary import Summary, outcome_text
+from sublet.worker.time_budget import TimeBudget
+from sublet.worker.timeouts import Timeouts
 from sublet.worker.watchdog import Watchdog
 
 SLOTS = 100
-"""Jobs at a time, where some are async tasks and nobody says otherwise."""
-SETTLEMENTS = 2
-"""Settlements that may be under way at once."""
+"""Default number of slots where some tasks are async."""
+SETTLE_LOOPS = 2
+"""Settle calls that may be under way at once."""
 CLEAN_UP = 1.0
-"""Seconds that tasks have to clean up once they are told to stop."""
-LAST_WORDS = 3.0
-"""Seconds that a stopping worker spends on telling the source what has ended."""
+"""Seconds that tasks have to clean up after they are cancelled."""
+LAST_SETTLE = 3.0
+"""Seconds that a stopping worker spends on settling its last attempts."""
 
 Report = Callable[[str, Lease | None, str], None]
-"""Hears what happens: an event's name, the lease it is about, and more words."""
+"""Called with each event: its name, the lease that it is about, and details."""
+Loops = list["asyncio.Task[None]"]
 
 
 class Worker:
-    """Takes jobs from a source and runs them, `slots` at a time, until it is stopped, dry, or out of time.
+    """Claims jobs from a source and runs up to `slots` of them at a time, until it is stopped, dry, or out of time.
 
-    Every job takes a slot; a plain function also takes one of `processes` children, each of them under `limits`. No job is
-    claimed that has no room. With `stall`, a worker that has work and finishes none for so many seconds gives up. `worker_id` is
-    its exclusive identity: it takes over the leases of the previous holder. A worker of a `pool` counts as one that it has, if it
-    serves all the pool's queues; if it was summoned, it says so by its `summons`. A worker may be killed at any line: what it held comes
-    back when the leases end, or when its successor on the same machine starts.
+    Every job takes a slot. A plain function also takes one of `processes` child processes, each of them under `limits`. The
+    worker claims no job for which it has no capacity.
+
+    - `lease`: seconds; a job whose worker sends no heartbeat for so long is given to another.
+    - `grace`: seconds that running jobs have to finish after `stop()`.
+    - `stall`: a worker that has work and finishes none for so many seconds gives up.
+    - `worker_id`: exclusive identity; the worker takes over the leases of the previous holder.
+    - `pool`: the pool that the worker counts in, if it serves all queues of that pool. `summons`: the one that started it.
+
+    A worker may be killed at any line: its jobs are queued again when their leases end, or when its successor on the same
+    machine starts.
     """
 
     def __init__(
@@ -76,46 +83,54 @@ class Worker:
         self.tasks = app.tasks | builtin(app) if commands else app.tasks
         self.queues = list(queues or app.queues())
         self.processes = processes or os.cpu_count() or 1
-        self.slots = slots or (
-            self.processes if all(task.takes_process for task in self.tasks.values()) else SLOTS
-        )
+        only_plain = all(task.takes_process for task in self.tasks.values())
+        self.slots = slots or (self.processes if only_plain else SLOTS)
         self.lease, self.grace, self.stall = lease, grace, stall
         self.name = name or worker_name()
         self.summary = Summary()
-        self._attempts: set[Attempt] = set()
-        self._deadlines: Deadlines[Attempt] = Deadlines(lambda attempt: attempt.end(Why.TIMED_OUT))
         self._runner = Runner(self.tasks, slots=self.slots, processes=self.processes, limits=limits)
-        self._room = Room(self.slots, self.processes, lambda: self._runner.ahead)
-        self._over = asyncio.Event()
+        self._capacity = Capacity(self.slots, self.processes, lambda: self._runner.ahead)
+        self._state = WorkerState(self._capacity, TimeBudget(None, grace, {}))
+        self._attempts, self._outage = self._state.attempts, self._state.outage
+        self._timeouts: Timeouts[Attempt] = Timeouts(lambda attempt: attempt.end(Why.TIMED_OUT))
         self._grace_ends, self._draining = 0.0, False
         self._progressed_at = time.monotonic()
-        self._outage, self._budget = Outage(), Budget(None, grace, {})
-        self._register = Register(source, self.name, worker_id, self._about, name is not None, pool, summons)
-        self._stay = Stay(0.0, self._may_go, bool(pool))
-        self._pulse = Pulse(source, self._attempts, lease, self._seen, self._outage)
-        self._settling = Settling(source, self._settled, self._outage)
+        self._registration = Registration(
+            source,
+            self.name,
+            self._about,
+            worker_id=worker_id,
+            named=name is not None,
+            pool=pool,
+            summons=summons,
+        )
+        self._linger = Linger(0.0, self._may_leave, self._outage, in_pool=bool(pool))
+        self._heartbeat = Heartbeat(source, self._attempts, lease, self._renew_registration, self._outage)
+        self._settling = SettleLoop(source, self._settled, self._outage)
 
     def stop(self) -> None:
-        """Take no more jobs; let the running ones finish for `grace` seconds, give the rest back. Called again: give back now."""
-        hurry = self._over.is_set() and not self._draining
+        """Claim no more; let running jobs finish for `grace` seconds, then release them. A second call releases them at once."""
+        hurry = self._state.stopping.is_set() and not self._draining
         self._draining = False
         self.report(
-            "stopping", None, f"jobs that run: {self._room.busy}" + (", giving them back" if hurry else "")
+            "stopping",
+            None,
+            f"running jobs: {self._capacity.running}" + (", releasing them" if hurry else ""),
         )
-        self._leave(0.0 if hurry else self.grace)
+        self._stop_claiming(0.0 if hurry else self.grace)
 
     def drain(self) -> None:
-        """Take no more jobs, and go when the running ones have finished, however long they take."""
-        if not self._over.is_set():
+        """Claim no more, and end when the running jobs have finished, however long they take."""
+        if not self._state.stopping.is_set():
             self._draining = True
-            self.report("draining", None, f"jobs to finish: {self._room.busy}")
-            self._leave(float("inf"))
+            self.report("draining", None, f"running jobs: {self._capacity.running}")
+            self._stop_claiming(float("inf"))
 
-    def _leave(self, grace: float) -> None:
-        self._register.stand_down()
-        self._grace_ends = time.monotonic() + min(grace, max(0.0, self._budget.left - CLEAN_UP))
-        self._over.set()
-        self._room.changed.set()
+    def _stop_claiming(self, grace: float) -> None:
+        self._registration.leave_pool()
+        self._grace_ends = time.monotonic() + min(grace, max(0.0, self._state.budget.left - CLEAN_UP))
+        self._state.stopping.set()
+        self._capacity.changed.set()
 
     async def run(
         self,
@@ -125,185 +140,213 @@ class Worker:
         max_jobs: int | None = None,
         linger: float = 0.0,
     ) -> Summary:
-        """Work until stopped; with `drain` until there is nothing to claim; with `max_jobs` until so many were run.
+        """Work until stopped; with `drain` until the queues are empty; with `max_jobs` until so many jobs were started.
 
-        With `seconds` it is gone by then: it takes no job that could not be finished in time, and gives back what is not.
-        `linger` is how many seconds one that drains waits for more to come. If it has a pool, it goes when that can spare it.
+        With `seconds` the worker ends within that time: it starts no job that could not finish, and releases what has not.
+        `linger`: seconds that a draining worker waits for more jobs. In a pool it leaves only when the pool can spare it.
         """
-        started = self._stay.since = time.monotonic()
-        stall, self._stay.seconds = self.stall, linger
-        self._budget, self._room.most = Budget(seconds, self.grace, self.tasks), max_jobs
+        started = self._prepare(seconds, max_jobs, linger)
         await self._enlist()
-        watchdog = Watchdog(self._name_of, self.stall)
-        watchdog.start()
-        asking = Claiming(
-            self.source, self.name, self.queues, lines_of(self.queues, self.tasks.values()), self.lease, self._room, self._budget,
-            self._start, lambda: len(self._attempts), self._outage, self._over, self._stay if linger or self.pool else None,
-        )  # fmt: skip
-        claiming = asking.loops(drain)
-        beside = [asyncio.create_task(self._settling.run()) for _ in range(SETTLEMENTS)]
-        beside += [
-            asyncio.create_task(loop)
-            for loop in (self._pulse.run(), *([self._mind_stall(stall)] if stall else []))
-        ]
-        dry = asyncio.create_task(asyncio.wait(claiming, return_when=asyncio.FIRST_EXCEPTION))
-        over = asyncio.create_task(self._over.wait())
+        watchdog = self._start_watchdog()
+        claims, claim_loops = self._start_claims(drain, linger)
+        other_loops = self._start_other_loops()
         try:
-            await asyncio.wait(
-                [dry, over, *beside], timeout=self._budget.to_claim, return_when=asyncio.FIRST_COMPLETED
-            )
-            await _end([dry, over, *claiming])
-            await self._wind_down()
+            await self._wait_for_end(claim_loops, other_loops)
+            await _cancel(claim_loops)
+            await self._finish_attempts()
         finally:
             watchdog.stop()
-            self._deadlines.stop()
+            self._timeouts.clear()
             try:
-                await _end([dry, over, *claiming, *asking.stop(), *beside])
+                await _cancel([*claim_loops, *claims.stop(), *other_loops])
             finally:
-                await self._go()
+                await self._leave()
         self.summary.stuck += self._runner.stuck
         self.summary.seconds = round(time.monotonic() - started, 3)
         return self.summary
 
-    async def _go(self) -> None:
-        """Leave the register, unless what is still held is to be found there and given back; end children and threads."""
-        try:
-            if not (self._outage.ongoing or self._attempts):
-                await self._register.leave()
-        finally:
-            await self._runner.aclose(max(0.1, self._budget.left))
+    def _prepare(self, seconds: float | None, max_jobs: int | None, linger: float) -> float:
+        """Set the limits of this run. Returns when it started, on the monotonic clock."""
+        self._linger.since = started = time.monotonic()
+        self._linger.seconds = linger
+        self._state.budget = TimeBudget(seconds, self.grace, self.tasks)
+        self._capacity.max_jobs = max_jobs
+        return started
 
     async def _enlist(self) -> None:
+        """Register, and take over from predecessors. Raises Forbidden, for then no claim would be allowed either."""
         try:
-            given_back = await self._register.enlist()
-        except Forbidden:  # it could take no job, either, however long it asked
+            recovered = await self._registration.enlist()
+        except Forbidden:
             raise
         except Unavailable as error:
-            self._outage.failed("enlist", error)
+            self._outage.failed("register", error)
             return
-        if given_back:
-            self.report("reconciled", None, f"jobs given back for predecessors: {given_back}")
-        if self._register.unwanted:
+        if recovered:
+            self.report("reconciled", None, f"jobs of predecessors queued again: {recovered}")
+        if self._registration.unwanted:
             self.report(
                 "unwanted",
                 None,
-                f"nobody waits for this summons, or pool {self.pool} is gone or has other queues",
+                f"the summons has expired or was used, or pool {self.pool} is gone or has other queues",
             )
             self.drain()
 
-    async def _may_go(self) -> bool:
-        """May this idle worker go? Raises Unavailable."""
-        self.summary.dismissed = await self._register.retire()
+    def _start_watchdog(self) -> Watchdog:
+        watchdog = Watchdog(self._name_of, self.stall)
+        watchdog.start()
+        return watchdog
+
+    def _start_claims(self, drain: bool, linger: float) -> tuple[ClaimLoops, Loops]:
+        sets = queue_sets(self.queues, self.tasks.values())
+        config = ClaimConfig(self.name, self.queues, sets, self.lease, drain)
+        claims = ClaimLoops(
+            self.source, config, self._state, self._start, self._linger if linger or self.pool else None
+        )
+        return claims, claims.start()
+
+    def _start_other_loops(self) -> Loops:
+        loops = [self._settling.run() for _ in range(SETTLE_LOOPS)] + [self._heartbeat.run()]
+        if self.stall:
+            loops.append(self._watch_progress(self.stall))
+        return [asyncio.create_task(loop) for loop in loops]
+
+    async def _wait_for_end(self, claim_loops: Loops, other_loops: Loops) -> None:
+        """Return when all claim loops have ended, the worker stops, a loop has failed, or the time for claims is over."""
+        dry = asyncio.create_task(asyncio.wait(claim_loops, return_when=asyncio.FIRST_EXCEPTION))
+        stopping = asyncio.create_task(self._state.stopping.wait())
+        try:
+            await asyncio.wait(
+                [dry, stopping, *other_loops],
+                timeout=self._state.budget.to_claim,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            await _cancel([dry, stopping])
+
+    async def _finish_attempts(self) -> None:
+        """Let running jobs finish within the grace, release the others, and settle all."""
+        if not self._state.stopping.is_set():
+            self._stop_claiming(self.grace)
+        while self._capacity.running and (left := self._grace_ends - time.monotonic()) > 0:
+            await self._capacity.wait_for_change(left)
+        for attempt in list(self._attempts):
+            attempt.end(Why.STOPPING)
+        await self._capacity.wait_until(lambda: not self._capacity.running, CLEAN_UP)
+        for attempt in list(self._attempts):
+            self._abandon(attempt)
+        last = min(LAST_SETTLE, max(0.5, self._state.budget.left))
+        await self._capacity.wait_until(lambda: not self._attempts, last)
+
+    def _abandon(self, attempt: Attempt) -> None:
+        """Release a job whose task ignores its cancellation: this process ends, so another worker may have it."""
+        if attempt.running and not attempt.running.done():
+            attempt.why = Why.LOST
+            self.summary.stuck += 1
+            self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
+
+    async def _leave(self) -> None:
+        """Remove the registration, and end children and threads.
+
+        The registration stays if leases may be left: a successor finds them by it.
+        """
+        try:
+            if not (self._outage.ongoing or self._attempts):
+                await self._registration.leave()
+        finally:
+            await self._runner.aclose(max(0.1, self._state.budget.left))
+
+    async def _may_leave(self) -> bool:
+        """May this idle worker leave? Raises Unavailable."""
+        self.summary.dismissed = await self._registration.retire()
         if self.summary.dismissed:
-            idle = f"nothing to do for {self._stay.seconds:g} s"
+            idle = f"no job for {self._linger.seconds:g} s"
             self.report("leaving", None, idle + (f", and pool {self.pool} can spare it" if self.pool else ""))
         return self.summary.dismissed
 
-    async def _seen(self) -> None:
+    async def _renew_registration(self) -> None:
         self._runner.keeper.check()
         if self._runner.stuck >= self.slots:
-            self._give_up(f"as many threads as there are slots ({self.slots}) would not end")
+            self._give_up(f"{self.slots} threads, as many as there are slots, run tasks that do not end")
         try:
-            if await self._register.seen():
+            if await self._registration.renew():
                 self.drain()
         except Forbidden as error:
-            self._outage.hindered("be seen on the register", error)
+            self._outage.hindered("renew the registration", error)
 
     def _about(self) -> dict[str, Any]:
-        """What this worker says of itself on the register."""
+        """Return what the registration shows of this worker."""
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
         return {"slots": self.slots, "processes": self.processes, "queues": self.queues, **done}
 
     def _start(self, lease: Lease) -> None:
-        attempt = Attempt(lease, self._pulse.hear)
+        attempt = Attempt(lease, self._heartbeat.notify)
         self._attempts.add(attempt)
-        if not self._budget.suffices(lease):
+        if not self._state.budget.suffices(lease):
             self._settling.put(attempt, Release(lease, 0, "the worker has no time left for it"))
             return
-        if not self._room.busy:
+        if not self._capacity.running:
             self._progressed_at = time.monotonic()
         task = self.tasks.get(lease.task)
         in_child = task is not None and task.takes_process
-        self._room.take(in_child)
+        self._capacity.job_started(in_child)
         attempt.running = self._runner.start(attempt)
         attempt.running.add_done_callback(partial(self._ended, attempt, in_child))
-        self._deadlines.watch(attempt, lease.timeout_ms)
+        self._timeouts.add(attempt, lease.timeout_ms)
         self.report("started", lease, lease.recovered)
 
     def _ended(self, attempt: Attempt, in_child: bool, _: object) -> None:
-        self._room.leave(in_child)
+        self._capacity.job_ended(in_child)
         self._progressed_at = time.monotonic()
-        self._deadlines.forget(attempt, attempt.lease.timeout_ms)
-        ending, attempt.running = (
-            attempt.ending(),
-            None,
-        )  # a child's run holds its attempt: no circle for the garbage collector
-        if ending is None:
-            if attempt in self._attempts:
-                self._attempts.discard(attempt)
-                self.report("lost", attempt.lease, "its lease was given to another, or the job is over")
-        else:
+        self._timeouts.remove(attempt, attempt.lease.timeout_ms)
+        ending = attempt.ending()
+        # A child's run refers to its attempt: without the circle the garbage collector has nothing to do.
+        attempt.running = None
+        if ending is not None:
             self._settling.put(attempt, ending)
+        elif attempt in self._attempts:
+            self._attempts.discard(attempt)
+            self.report("lost", attempt.lease, "its lease was given to another worker, or the job has ended")
 
     def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
-        """Count an ending, and say it."""
+        """Count and report the outcome of an attempt."""
         self._attempts.discard(attempt)
-        self._stay.was_busy()
-        self.report(self.summary.count(ending, answer), ending.lease, told(ending, answer))
-        self._room.changed.set()
+        self._linger.job_ended()
+        self.report(self.summary.count(ending, answer), ending.lease, outcome_text(ending, answer))
+        self._capacity.changed.set()
 
-    async def _mind_stall(self, stall: float) -> None:
-        """Give up when there is work and none of it ends."""
+    async def _watch_progress(self, stall: float) -> None:
+        """Give up when jobs run and none has ended for `stall` seconds."""
         while not self.summary.stalled:
-            silent = time.monotonic() - self._progressed_at if self._room.busy else 0.0
+            silent = time.monotonic() - self._progressed_at if self._capacity.running else 0.0
             if silent < stall:
-                asked, at = max(0.05, min(stall - silent, stall / 4)), time.monotonic()
-                await asyncio.sleep(asked)
-                self._progressed_at += max(
-                    0.0, time.monotonic() - at - asked
-                )  # while this process slept, nothing could end
+                pause, before = max(0.05, min(stall - silent, stall / 4)), time.monotonic()
+                await asyncio.sleep(pause)
+                # Time during which the whole process was stopped does not count.
+                self._progressed_at += max(0.0, time.monotonic() - before - pause)
                 continue
             self._give_up(
-                f"no job has ended for {silent:.0f} s: giving back those that run ({self._room.busy})"
+                f"no job has ended for {silent:.0f} s: releasing those that run ({self._capacity.running})"
             )
 
     def _give_up(self, why: str) -> None:
-        """Go, and say that the platform should send another."""
+        """Stop at once, with the flag by which the platform replaces this worker."""
         if not self.summary.stalled:
             self.summary.stalled = True
             self.report("stalled", None, why)
-            self._leave(0.0)
-
-    async def _wind_down(self) -> None:
-        """Let what runs finish within the grace, give the rest back, and have all of it settled."""
-        if not self._over.is_set():
-            self._leave(self.grace)
-        while self._room.busy and (left := self._grace_ends - time.monotonic()) > 0:
-            await self._room.change(left)
-        for attempt in list(self._attempts):
-            attempt.end(Why.STOPPING)
-        await self._room.until(lambda: not self._room.busy, CLEAN_UP)
-        for attempt in list(
-            self._attempts
-        ):  # a task that does not stop: this process goes, and others may have its job
-            if attempt.running and not attempt.running.done():
-                attempt.why = Why.LOST
-                self.summary.stuck += 1
-                self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
-        await self._room.until(lambda: not self._attempts, min(LAST_WORDS, max(0.5, self._budget.left)))
+            self._stop_claiming(0.0)
 
     def _name_of(self, task: "asyncio.Task[Any] | None") -> str:
-        """What an asyncio task of this worker does, in words."""
-        attempt = next(
-            (attempt for attempt in list(self._attempts) if task and attempt.running is task), None
-        )
-        return (
-            f"task {attempt.lease.task} (job {attempt.lease.id})" if attempt else "something beside the tasks"
-        )
+        """Describe what an asyncio task of this worker runs."""
+        attempts = list(self._attempts)
+        attempt = next((attempt for attempt in attempts if task and attempt.running is task), None)
+        if attempt is None:
+            return "code outside of the tasks"
+        return f"task {attempt.lease.task} (job {attempt.lease.id})"
 
 
-async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and see them gone. Raises what one of them died of."""
+async def _cancel(tasks: Sequence["asyncio.Task[Any]"]) -> None:
+    """Cancel tasks and wait for their end. Raises the first exception that one of them has."""
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):

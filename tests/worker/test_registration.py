@@ -10,7 +10,7 @@ import pytest
 from sublet.errors import Invalid, Unavailable
 from sublet.model import WorkerInfo
 from sublet.worker import host_identity
-from sublet.worker.registration import Register
+from sublet.worker.registration import Registration
 
 ME = host_identity.identity()
 GONE = {**ME, "pid": 2**22 + 1}
@@ -46,7 +46,7 @@ def worker(name, about, worker_id=""):
 
 
 def register(source, name="me", worker_id=""):
-    return Register(source, name, worker_id, lambda: {"slots": 3})
+    return Registration(source, name, lambda: {"slots": 3}, worker_id=worker_id)
 
 
 async def test_only_what_is_certainly_gone_is_taken_over():
@@ -94,9 +94,9 @@ async def test_being_seen_tells_whether_to_go_and_leaving_is_told(caplog):
     source = Source()
     here = register(source)
     await here.enlist()
-    assert not await here.seen()
+    assert not await here.renew()
     source.drains = True
-    assert await here.seen()
+    assert await here.renew()
     await here.leave()
     assert source.left == ["me"]
 
@@ -104,7 +104,7 @@ async def test_being_seen_tells_whether_to_go_and_leaving_is_told(caplog):
 async def test_a_source_that_is_away_is_no_reason_to_stay(caplog):
     caplog.set_level(logging.WARNING)
     await register(Source(), worker_id="away").leave()
-    assert "cannot leave the register: no answer" in caplog.text
+    assert "cannot remove the registration: no answer" in caplog.text
 
 
 async def test_where_nobody_can_be_known_to_be_gone_nobody_is_asked(monkeypatch):
@@ -122,20 +122,20 @@ async def test_a_worker_whose_place_was_taken_finishes_and_goes(caplog):
     await here.enlist()
     me = worker("me", ME, "pod-0").model_copy(update={"life": source.cards[0].life})
     source.known = [me, worker("beside", ME, "pod-1")]
-    assert not await here.seen()
+    assert not await here.renew()
     source.known = [
         worker("before", ME, "pod-0").model_copy(update={"enlisted_at": datetime(2020, 1, 1, tzinfo=UTC)}),
         me,
     ]
-    assert not await here.seen()
+    assert not await here.renew()
     source.known = [
         me,
         worker("after", ME, "pod-0").model_copy(update={"enlisted_at": datetime(2999, 1, 1, tzinfo=UTC)}),
     ]
-    assert await here.seen()
+    assert await here.renew()
     source.known = [worker("after", ME, "pod-0")]
-    assert await here.seen()
-    assert "another worker has taken this one's identity: finishing" in caplog.text
+    assert await here.renew()
+    assert "another worker has taken this one's identity (SUBLET_WORKER_ID): draining" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ async def test_a_worker_id_is_not_taken_by_another_token(mine, other, goes):
     )
     after = worker("after", ME | ({"principal": other} if other else {}), "pod-0")
     source.known = [me, after.model_copy(update={"enlisted_at": datetime(2999, 1, 1, tzinfo=UTC)})]
-    assert await here.seen() is goes
+    assert await here.renew() is goes
 
 
 @pytest.mark.parametrize(("other", "goes"), [("b", False), ("a", True)])
@@ -169,7 +169,7 @@ async def test_who_is_not_on_the_list_is_succeeded_only_by_one_who_may(other, go
     after = worker("after", ME | {"principal": other}, "pod-0")
     copy = after.model_copy(update={"name": "copy", "life": source.cards[0].life})
     source.known = [copy, after]
-    assert await here.seen() is goes
+    assert await here.renew() is goes
     assert len(source.cards) == (1 if goes else 2), "who stays is on the list again"
 
 
@@ -181,6 +181,6 @@ async def test_of_two_workers_of_one_name_that_started_together_one_goes(caplog)
     await first.enlist()
     await second.enlist()
     source.known = [worker("me", ME).model_copy(update={"life": source.cards[1].life})]
-    assert await first.seen()
-    assert not await second.seen()
-    assert "another worker has taken this one's name: finishing" in caplog.text
+    assert await first.renew()
+    assert not await second.renew()
+    assert "another worker has taken this one's name: draining" in caplog.text

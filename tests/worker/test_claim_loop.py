@@ -75,7 +75,11 @@ async def test_plain_functions_are_asked_for_again_as_soon_as_a_child_is_free(st
     worker = await hire(slots=4, processes=1)
     (napping,) = await store.submit([naps.job(1.0)])
     async with asyncio.timeout(30):
-        while not (worker._room.children and worker._room.asking and not worker._room.asking_plain):
+        while not (
+            worker._capacity.running_in_children
+            and worker._capacity.reserved
+            and not worker._capacity.reserved_children
+        ):
             await asyncio.sleep(0.01)
     assert await client.result(napping.id, 30) is None
     (later,) = await store.submit([short.job(1)])

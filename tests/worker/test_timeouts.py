@@ -1,10 +1,10 @@
-"""Deadlines: one timer for all that were given the same time."""
+"""Timeouts: one timer for all that were given the same time."""
 
 import asyncio
 
 import pytest
 
-from sublet.worker.timeouts import ROWS, Deadlines
+from sublet.worker.timeouts import KEPT, Timeouts
 
 
 class Loop:
@@ -56,15 +56,15 @@ def late():
 
 
 @pytest.fixture
-def deadlines(loop, late):
-    return Deadlines(late.append)
+def timeouts(loop, late):
+    return Timeouts(late.append)
 
 
-def test_what_was_not_forgotten_is_late_at_its_moment_and_once(loop, late, deadlines):
-    deadlines.watch("a", 10_000)
+def test_what_was_not_forgotten_is_late_at_its_moment_and_once(loop, late, timeouts):
+    timeouts.add("a", 10_000)
     loop.go_to(104)
-    deadlines.watch("b", 10_000)
-    deadlines.watch("c", 2_000)
+    timeouts.add("b", 10_000)
+    timeouts.add("c", 2_000)
     loop.go_to(105.9)
     assert late == []
     loop.go_to(106)
@@ -78,41 +78,41 @@ def test_what_was_not_forgotten_is_late_at_its_moment_and_once(loop, late, deadl
     assert loop.waiting == []
 
 
-def test_what_was_forgotten_is_never_late(loop, late, deadlines):
+def test_what_was_forgotten_is_never_late(loop, late, timeouts):
     for name in "abc":
-        deadlines.watch(name, 10_000)
-    deadlines.forget("a", 10_000)
-    deadlines.forget("b", 10_000)
-    deadlines.forget("nobody", 10_000)
-    deadlines.forget("nobody", 5_000)
+        timeouts.add(name, 10_000)
+    timeouts.remove("a", 10_000)
+    timeouts.remove("b", 10_000)
+    timeouts.remove("nobody", 10_000)
+    timeouts.remove("nobody", 5_000)
     loop.go_to(200)
     assert late == ["c"]
 
 
-def test_what_has_no_end_is_never_late(loop, late, deadlines):
-    deadlines.watch("a", None)
+def test_what_has_no_end_is_never_late(loop, late, timeouts):
+    timeouts.add("a", None)
     loop.go_to(1e9)
-    deadlines.forget("a", None)
+    timeouts.remove("a", None)
     assert (late, loop.waiting) == ([], [])
 
 
-def test_many_of_one_time_have_one_timer(loop, deadlines):
+def test_many_of_one_time_have_one_timer(loop, timeouts):
     for number in range(1000):
         loop.go_to(100 + number / 1000)
-        deadlines.watch(number, 300_000)
+        timeouts.add(number, 300_000)
     assert len(loop.waiting) == 1
 
 
-def test_times_that_nobody_waits_for_are_forgotten_too(loop, deadlines):
-    for number in range(10 * ROWS):
-        deadlines.watch("a", number + 1)
-        deadlines.forget("a", number + 1)
-    assert len(loop.waiting) <= ROWS
+def test_times_that_nobody_waits_for_are_forgotten_too(loop, timeouts):
+    for number in range(10 * KEPT):
+        timeouts.add("a", number + 1)
+        timeouts.remove("a", number + 1)
+    assert len(loop.waiting) <= KEPT
 
 
-def test_nobody_is_late_after_the_end(loop, late, deadlines):
-    deadlines.watch("a", 10_000)
-    deadlines.stop()
+def test_nobody_is_late_after_the_end(loop, late, timeouts):
+    timeouts.add("a", 10_000)
+    timeouts.clear()
     loop.go_to(200)
     assert late == []
     assert loop.waiting == []
@@ -126,11 +126,11 @@ def test_one_that_cannot_be_ended_keeps_nobody_else_from_it(loop):
         if item == "a":
             raise ZeroDivisionError
 
-    deadlines = Deadlines(late)
+    timeouts = Timeouts(late)
     for name in "abc":
-        deadlines.watch(name, 10_000)
+        timeouts.add(name, 10_000)
     loop.go_to(110)
-    deadlines.watch("d", 10_000)
+    timeouts.add("d", 10_000)
     loop.go_to(120)
     assert told == ["a", "b", "c", "d"]
     assert [type(error) for error in loop.errors] == [ZeroDivisionError]

@@ -8,7 +8,7 @@ from sublet import App
 from sublet.connection.settings import Settings
 from sublet.model import Lease
 from sublet.worker import time_budget
-from sublet.worker.time_budget import Budget
+from sublet.worker.time_budget import TimeBudget
 
 app = App(settings=Settings())
 
@@ -40,13 +40,13 @@ QUEUES = ["short", "long", "endless", "foreign"]
 
 
 def test_without_a_budget_everything_may_begin():
-    free = Budget(None, 8, app.tasks)
+    free = TimeBudget(None, 8, app.tasks)
     assert (free.left, free.to_claim, free.open(QUEUES)) == (float("inf"), None, QUEUES)
     assert free.suffices(lease("long", 1e6))
 
 
 def test_a_queue_closes_when_none_of_its_tasks_could_be_finished(clock):
-    minute = Budget(60, 8, app.tasks)
+    minute = TimeBudget(60, 8, app.tasks)
     assert minute.open(QUEUES) == QUEUES
     clock.now += 21
     assert minute.open(QUEUES) == ["short", "endless", "foreign"]
@@ -55,16 +55,16 @@ def test_a_queue_closes_when_none_of_its_tasks_could_be_finished(clock):
 
 
 def test_the_last_seconds_are_for_finishing(clock):
-    assert Budget(60, 8, app.tasks).to_claim == 52
-    assert Budget(10, 8, app.tasks).to_claim == 8
+    assert TimeBudget(60, 8, app.tasks).to_claim == 52
+    assert TimeBudget(10, 8, app.tasks).to_claim == 8
     clock.now += 5
-    late = Budget(60, 8, app.tasks)
+    late = TimeBudget(60, 8, app.tasks)
     clock.now += 55
     assert (late.left, late.to_claim) == (5, 0)
 
 
 def test_a_job_that_would_take_too_long_closes_its_queue(clock):
-    minute = Budget(60, 8, app.tasks)
+    minute = TimeBudget(60, 8, app.tasks)
     clock.now += 30
     assert minute.suffices(lease("foreign", 29))
     assert not minute.suffices(lease("foreign", 31))
@@ -72,8 +72,8 @@ def test_a_job_that_would_take_too_long_closes_its_queue(clock):
 
 
 def test_a_timeout_longer_than_the_whole_budget_says_nothing(clock):
-    minute = Budget(60, 8, app.tasks)
+    minute = TimeBudget(60, 8, app.tasks)
     clock.now += 30
     assert minute.suffices(lease("short", 300))
     assert minute.suffices(lease("short", None))
-    assert Budget(30, 8, app.tasks).open(["long"]) == ["long"]
+    assert TimeBudget(30, 8, app.tasks).open(["long"]) == ["long"]

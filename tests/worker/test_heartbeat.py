@@ -10,8 +10,8 @@ from sublet.errors import NoNamespace, Unavailable
 from sublet.execution.attempt import Attempt, Why
 from sublet.model import Lease, News
 from sublet.store.outage_log import Outage
-from sublet.worker import heartbeat as pulse
-from sublet.worker.heartbeat import Pulse
+from sublet.worker import heartbeat
+from sublet.worker.heartbeat import Heartbeat
 
 
 class Source:
@@ -36,14 +36,14 @@ class Source:
 @pytest.fixture
 async def beating(monkeypatch):
     """A pulse over two attempts whose tasks run until they are stopped."""
-    monkeypatch.setattr(pulse, "NEWS", 0.01)
-    monkeypatch.setattr(pulse, "SEEN", 0.1)
+    monkeypatch.setattr(heartbeat, "NEWS_EVERY", 0.01)
+    monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.1)
     source, attempts, seen = Source(), set(), []
 
     async def see():
         seen.append(1)
 
-    heart = Pulse(source, attempts, 0.3, see, Outage())
+    heart = Heartbeat(source, attempts, 0.3, see, Outage())
     for name in ("0-a", "0-b"):
         attempt = Attempt(Lease(name, "1.c", 1, 0, "q", "t", None, b"", ""), heart.hear)
         attempt.running = asyncio.ensure_future(asyncio.sleep(60))
@@ -119,7 +119,7 @@ async def test_a_namespace_that_is_gone_ends_all_attempts(beating):
 
 
 async def test_a_task_that_swallows_its_cancellation_is_told_again(monkeypatch, caplog):
-    monkeypatch.setattr(pulse, "STUBBORN", 0.01)
+    monkeypatch.setattr(heartbeat, "CANCEL_AGAIN_AFTER", 0.01)
     caplog.set_level(logging.WARNING)
     told = []
 
@@ -133,7 +133,7 @@ async def test_a_task_that_swallows_its_cancellation_is_told_again(monkeypatch, 
     async def see(): ...
 
     attempts = set()
-    heart = Pulse(Source(), attempts, 0.06, see, Outage())
+    heart = Heartbeat(Source(), attempts, 0.06, see, Outage())
     attempt = Attempt(Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.hear)
     attempt.running = asyncio.ensure_future(stubborn())
     attempts.add(attempt)
@@ -143,7 +143,7 @@ async def test_a_task_that_swallows_its_cancellation_is_told_again(monkeypatch, 
     async with asyncio.timeout(10):
         await attempt.running
     beating.cancel()
-    assert "told to stop and runs on: it swallows CancelledError" in caplog.text
+    assert "was cancelled and runs on: it swallows CancelledError" in caplog.text
 
 
 def test_a_context_hears_nothing_of_its_own_words(caplog):

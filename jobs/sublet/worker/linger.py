@@ -1,0 +1,62 @@
+"""How long a draining worker stays without work, and the decision to leave."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from sublet.errors import Unavailable
+from sublet.store.outage_log import Outage
+from sublet.worker.settle_loop import RETRY_AFTER
+
+IDLE = 10.0
+"""Seconds that one claim may wait for a job."""
+ASK_EVERY = 1.0
+"""Least seconds between two requests to leave, where the pool still needs the worker."""
+
+
+class Linger:
+    """A draining worker waits `seconds` for more jobs; then it leaves if `may_leave` allows it.
+
+    Without a pool the time starts anew with each job. In a pool (`in_pool`) it does not: the worker asks whenever it is idle at
+    the moment and has not asked for `seconds`. For in a pool that is far too large every worker gets a job now and then, and
+    none would ever be idle for long.
+    """
+
+    def __init__(
+        self, seconds: float, may_leave: Callable[[], Awaitable[bool]], outage: Outage, in_pool: bool = False
+    ) -> None:
+        self.seconds, self.in_pool = seconds, in_pool
+        self._may_leave, self._outage = may_leave, outage
+        self.since = time.monotonic()
+        """When the time began, on the monotonic clock."""
+        self.dismissed = False
+        """The worker may leave, and must claim no more."""
+        self.not_asking = asyncio.Event()
+        """Cleared while the worker asks to leave: no claim may start then, for a dismissed worker must not hold jobs."""
+        self.not_asking.set()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the worker may ask to leave."""
+        return self.since + self.seconds - time.monotonic()
+
+    def job_ended(self) -> None:
+        """Start the time anew, unless the worker belongs to a pool."""
+        if not self.in_pool:
+            self.since = time.monotonic()
+
+    def wait_seconds(self, has_work: bool) -> float:
+        """Return how long the next claim may wait for a job; 0 when the time is over."""
+        return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
+
+    async def ask_to_leave(self) -> None:
+        """Ask whether the worker may leave, and let no claim start meanwhile. If there is no answer, it stays."""
+        self.not_asking.clear()
+        try:
+            self.dismissed = await self._may_leave()
+            self.since = time.monotonic() + max(0.0, ASK_EVERY - self.seconds)
+        except Unavailable as error:
+            self._outage.failed("ask whether to leave", error)
+            await asyncio.sleep(RETRY_AFTER)
+        finally:
+            self.not_asking.set()
