@@ -154,15 +154,14 @@ def test_a_client_without_the_three_tasks_is_told_so_in_one_sentence(settings, d
 
 def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path):
     monkeypatch.setattr(stage, "PATIENCE", 3.0)
-    (tmp_path / "tests").mkdir()
     shutil.copytree(ROOT / "lua", tmp_path / "lua")
     for path in (tmp_path / "lua").glob("*.lua"):
         path.write_text(path.read_text() + "-- another version\n")
-    (tmp_path / "tests" / "rule_breaking_worker.py").write_text(
-        (ROOT / "tests" / "support" / "rule_breaking_worker.py").read_text()
-    )
+    worker = tmp_path / "tests" / "support" / "rule_breaking_worker.py"
+    worker.parent.mkdir(parents=True)
+    worker.write_text((ROOT / "tests" / "support" / "rule_breaking_worker.py").read_text())
     with pytest.raises(JobsError, match="none of this version's lua/"):
-        asyncio.run(examine([sys.executable, str(tmp_path / "tests" / "rule_breaking_worker.py")], settings))
+        asyncio.run(examine([sys.executable, str(worker)], settings))
 
 
 def test_the_verdict_is_told_in_words_and_in_the_exit_code(settings, capsys, monkeypatch):
