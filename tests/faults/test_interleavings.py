@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.simulation.exhaustive import CASTS, enumerate_all, line
+from tests.faults.simulation.exhaustive import CASTS, enumerate_all, line
 from tests.support.paths import ROOT
 
 ORDERS = {
@@ -34,13 +34,13 @@ def test_every_order_of_calls_keeps_every_promise(cast):
 
 def test_a_defect_that_needs_one_order_is_found_with_the_path_that_leads_there(tmp_path):
     root = ROOT
-    for folder in ("lua", "jobs", "tests/simulation"):
+    for folder in ("lua", "jobs", "tests/faults/simulation"):
         shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     library = tmp_path / "lua" / "lib" / "base.lua"
     right = "if job.token ~= token then return 'LEASE_LOST' end"
     assert right in library.read_text(), "the script has changed: plant the defect elsewhere"
     library.write_text(library.read_text().replace(right, ""))
-    words = [sys.executable, "-m", "tests.simulation", "--exhaustive"]
+    words = [sys.executable, "-m", "tests.faults.simulation", "--exhaustive"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import MUTANTS
-from tests.mutants.__main__ import can_be_tried
-from tests.mutants.mutant import ROOT, MovedOn
-from tests.mutants.table import PAGE, page
-from tests.mutants.trial import BROKEN, KILLED, MOVED_ON, NOT_RUN, SURVIVED, TIMED_OUT, Ran, judge
+from tests.faults.mutants import MUTANTS
+from tests.faults.mutants.__main__ import can_be_tried
+from tests.faults.mutants.mutant import ROOT, MovedOn
+from tests.faults.mutants.table import PAGE, page
+from tests.faults.mutants.trial import BROKEN, KILLED, MOVED_ON, NOT_RUN, SURVIVED, TIMED_OUT, Ran, judge
 from tests.support.draws import one_in
 
-MAIN = "import sys; from tests.mutants.__main__ import main; from tests.mutants.mutant import Mutant; sys.exit(main(sys.argv[1:]{}))"
+MAIN = "import sys; from tests.faults.mutants.__main__ import main; from tests.faults.mutants.mutant import Mutant; sys.exit(main(sys.argv[1:]{}))"
 SAMPLES = """, [
     Mutant("harmless", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone = forget(limit) ", "", "{test}"),
     Mutant("no lua", "lua/prune.lua", "queues_gone = forget(limit)", "queues_gone = = forget(limit)", "", "{test}"),
@@ -100,7 +100,7 @@ def test_a_mutant_has_a_name_of_its_own_and_is_no_other_ones_double():
 
 
 def test_the_page_is_that_of_the_list():
-    """`python3 -m tests.mutants --write` makes it anew."""
+    """`python3 -m tests.faults.mutants --write` makes it anew."""
     assert PAGE.read_text() == page(MUTANTS)
 
 

@@ -17,12 +17,12 @@ import pytest
 from sublet.cli.commands import COMMANDS
 from sublet.model import State, Submission
 from sublet.protocol import verbs
-from tests.simulation.campaign import campaign
-from tests.simulation.choices import Choices
-from tests.simulation.history import LEGAL, Life, Move, follow
-from tests.simulation.run import run
-from tests.simulation.server import START, Clock, Redis
-from tests.simulation.shrink import shrink
+from tests.faults.simulation.campaign import campaign
+from tests.faults.simulation.choices import Choices
+from tests.faults.simulation.history import LEGAL, Life, Move, follow
+from tests.faults.simulation.run import run
+from tests.faults.simulation.server import START, Clock, Redis
+from tests.faults.simulation.shrink import shrink
 from tests.support.draws import one_in
 from tests.support.paths import ROOT
 
@@ -31,8 +31,8 @@ OLD = (0, 11, 13, 34, 92, 1007)
 """Seeds that found something once, in the scripts or in the simulation."""
 TRACE = """
 import hashlib, sys
-from tests.simulation.choices import Choices
-from tests.simulation.run import run
+from tests.faults.simulation.choices import Choices
+from tests.faults.simulation.run import run
 print(hashlib.sha256("\\n".join(run(Choices(int(sys.argv[1])), telling=True).story).encode()).hexdigest())
 """
 DEFECTS = {
@@ -89,14 +89,14 @@ def test_a_world_without_deviations_is_dull():
 @pytest.mark.parametrize("defect", one_in(2, [*DEFECTS]))
 def test_a_planted_defect_is_found_and_made_small(defect, tmp_path):
     name, right, wrong, seed = DEFECTS[defect]
-    for folder in ("lua", "jobs", "tests/simulation"):
+    for folder in ("lua", "jobs", "tests/faults/simulation"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     text = (tmp_path / "lua" / name).read_text()
     assert right in text, "the script has changed: plant the defect elsewhere"
     (tmp_path / "lua" / name).write_text(text.replace(right, wrong))
     done = python(
         "-m",
-        "tests.simulation",
+        "tests.faults.simulation",
         "--seed",
         str(seed),
         "--runs",
@@ -123,7 +123,7 @@ def test_shrinking_keeps_what_matters_and_nothing_else(monkeypatch):
     run_nothing = lambda choices: type(outcome)(None, {})  # noqa: E731  # a run without a world
     outcome = run(Choices(replay={}))
     outcome.deviations, outcome.wrong = {f"d{n}": 3 for n in range(40)}, "wrong"
-    monkeypatch.setattr("tests.simulation.shrink.run", fails_with_two)
+    monkeypatch.setattr("tests.faults.simulation.shrink.run", fails_with_two)
     assert shrink(outcome).deviations == {"d7": 1, "d31": 2}
 
 
@@ -180,7 +180,7 @@ def test_a_history_that_breaks_the_rules_is_not_explained():
 
 
 def test_an_interrupted_simulation_says_what_it_did():
-    words = ["-m", "tests.simulation", "--seed", "3", "--seconds", "300"]
+    words = ["-m", "tests.faults.simulation", "--seed", "3", "--seconds", "300"]
     child = subprocess.Popen(
         [sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

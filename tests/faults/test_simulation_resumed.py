@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.simulation.__main__ import main as simulate
+from tests.faults.simulation.__main__ import main as simulate
 
 
 def test_pieces_come_to_what_one_run_does(tmp_path, capsys):

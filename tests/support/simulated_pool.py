@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from sublet.model import Beat, Card, Completion, Lease, Submission
 from sublet.operations import pools
 from sublet.protocol import keys, verbs
-from tests.simulation.server import Clock, Redis
+from tests.faults.simulation.server import Clock, Redis
 from tests.support.pool_loads import Pool, Scenario
 
 BASE = "{scaling:0}"

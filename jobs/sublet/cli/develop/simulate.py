@@ -27,4 +27,4 @@ def simulate(args: Namespace) -> NoReturn:
     env["PYTHONPATH"] = os.pathsep.join([*import_folders(), *filter(None, [env.get("PYTHONPATH")])])
     os.chdir(CHECKOUT)
     sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *words], env)
+    os.execve(sys.executable, [sys.executable, "-m", "tests.faults.simulation", *words], env)

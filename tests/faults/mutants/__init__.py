@@ -1,0 +1,35 @@
+"""Small defects, made on purpose in copies of the code: each must be noticed by a test. See `tests/faults/mutants/README.md`."""
+
+from tests.faults.mutants import (
+    clients,
+    counts,
+    durability,
+    endings,
+    hooks,
+    leases,
+    memory,
+    occurrences,
+    pools,
+    queues,
+    repairs,
+    roll,
+    upkeep,
+    workers,
+)
+
+MUTANTS = (
+    *leases.MUTANTS,
+    *endings.MUTANTS,
+    *memory.MUTANTS,
+    *queues.MUTANTS,
+    *roll.MUTANTS,
+    *upkeep.MUTANTS,
+    *clients.MUTANTS,
+    *workers.MUTANTS,
+    *hooks.MUTANTS,
+    *counts.MUTANTS,
+    *occurrences.MUTANTS,
+    *pools.MUTANTS,
+    *repairs.MUTANTS,
+    *durability.MUTANTS,
+)

@@ -1,0 +1,47 @@
+"""`python3 -m tests.faults.simulation`: what `sublet simulate` runs.
+
+A million simulated operations, in pieces, as often as it takes: `python3 -m tests.faults.simulation --calls 1000000 --resume FILE`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.faults.simulation.campaign import Campaign, Progress, campaign, report
+
+
+def main(words: list[str]) -> int:
+    """Run a campaign, or the small model, and say what came of it."""
+    parser = argparse.ArgumentParser(prog="tests.faults.simulation")
+    parser.add_argument(
+        "--seconds", type=float, help="for so long at most (60; with --calls, until it is done)"
+    )
+    parser.add_argument("--calls", type=int, default=10**12, help="until so many calls were run")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="keep the sums there, and go on from what it tells"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", type=int, default=10**9)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--exhaustive", action="store_true")
+    args = parser.parse_args(words)
+    if args.exhaustive:
+        from tests.faults.simulation.exhaustive import main as exhaustive
+
+        try:
+            return exhaustive(args.json)
+        except KeyboardInterrupt:
+            print("stopped before all orders were walked", file=sys.stderr)
+            return 130
+    seconds = args.seconds or (60.0 if args.calls == 10**12 else 10.0**9)
+    before = Campaign.resumed(args.resume) if args.resume else None
+    progress = Progress(before.first + before.runs if before else args.seed, seconds, args.resume)
+    found = campaign(args.seed, seconds, args.runs, progress, calls=args.calls, before=before)
+    progress.done()
+    if args.resume:
+        found.save(args.resume)
+    return report(found, args.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

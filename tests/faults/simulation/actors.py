@@ -1,0 +1,278 @@
+"""Who takes part beside the workers: producers, operators, ticks, and the weather.
+
+They make their requests with `sublet.protocol.verbs` and `sublet.operations.operations`, and read the answers as the library does.
+"""
+
+import contextlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from sublet.connection.settings import Settings
+from sublet.errors import Refused, Unavailable
+from sublet.model import Submission
+from sublet.operations import workers
+from sublet.operations.operations import Operations
+from sublet.operations.repair import repair
+from sublet.protocol import verbs
+from sublet.schedules.firing import fire_due, schedule
+from sublet.worker.settle_loop import RETRY_AFTER
+from tests.faults.simulation.history import answer_to_order
+from tests.faults.simulation.invariants import ORDERS
+from tests.faults.simulation.request import must
+from tests.faults.simulation.world import Process, Sleep, Strand, World
+
+SETTINGS = Settings(namespace="simulation")
+LAYOUT = Operations(SETTINGS)
+BASE = LAYOUT.bases[0]
+QUEUES = ("a", "b")
+
+RULES = ("", "delay=1500", "delay=20000", "tries=1", "tries=5", "timeout=8000", "priority=50", "key=K", "key=K",
+         "key=K window=5000", "key=L delay=3000", "backoff=200:1:200", "backoff=200:1:200 tries=5")  # fmt: skip
+
+
+class Producer(Process):
+    """Submits jobs, sometimes gives up, sometimes asks what became of them."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.produce())
+
+    def produce(self) -> Strand[None]:
+        """The whole life of a producer."""
+        for n in range(1, 1 + self.pick("submissions", (0, 1, 2, 3, 4, 6))):
+            yield Sleep(self.pick(f"pause before {n}", (0.0, 0.01, 0.5, 3.0, 11.0), 0.8))
+            batch = self.batch(n)
+            for again in range(1 + self.pick(f"gives {n} up after", (2, 1, 0), 0.3)):
+                if again:
+                    yield Sleep(RETRY_AFTER)
+                try:
+                    answers = yield from self.ask(verbs.submit(BASE, batch))
+                except Unavailable:
+                    continue
+                self.acknowledged([answer.id for answer in answers if not isinstance(answer, str)])
+                break
+            if self.pick(f"asks after {n}", (False, True), 0.4):
+                yield from self.wait_for([job.id for job in batch])
+
+    def batch(self, n: int) -> list[Submission]:
+        """Some jobs to submit in one call."""
+        queue = self.pick(f"queue of {n}", QUEUES)
+        found = []
+        for i in range(1, 1 + self.pick(f"jobs in {n}", (1, 2, 3), 0.3)):
+            rules = self.pick(f"rules of {n}.{i}", RULES, 0.6)
+            found.append(
+                LAYOUT.submission("t", b"{}", queue, rules, f"{self.name[0]}{self.name[-1]}.{n}.{i}")
+            )
+        return found
+
+    def acknowledged(self, ids: Sequence[str]) -> None:
+        """What is acknowledged was there; the invariants see to it that it stays."""
+        for i in ids:
+            must(i in self.world.checker.lives, f"{i} was acknowledged to {self.name}, and never was")
+
+    def wait_for(self, ids: Sequence[str]) -> Strand[None]:
+        """Look a few times what became of some jobs."""
+        for _ in range(3):
+            try:
+                standings = yield from self.ask(verbs.watch(BASE, ids))
+            except Unavailable:
+                return
+            for i, standing in zip(ids, standings, strict=True):
+                life = self.world.checker.lives.get(i)
+                if standing.state == "completed" and life and life.state == "completed":
+                    must(standing.result == life.result.encode(), f"{i}: {self.name} was told another result")
+            yield Sleep(1.0)
+
+
+class Planner(Process):
+    """Puts a schedule of a few occurrences, each of which must have its job in the end; sometimes twice, as every deploy does."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.plan())
+
+    def plan(self) -> Strand[None]:
+        """Put it until that is acknowledged."""
+        every = self.pick("every", (3, 1, 8))
+        first = (self.world.clock.now // 1000 + self.pick("first in", (2, 1, 6))) * 1000
+        occurrences = [first + every * 1000 * n for n in range(self.pick("occurrences", (4, 1, 10)))]
+        overlap, queue = (
+            self.pick("overlap", ("allow", "queue", "skip"), 0.6),
+            self.pick("queue", QUEUES[::-1], 0.3),
+        )
+        when = {
+            "every": every, "missed": "all", "most": 100, "overlap": overlap,
+            "start": datetime.fromtimestamp(first / 1000, UTC).isoformat(),
+            "end": datetime.fromtimestamp(occurrences[-1] / 1000, UTC).isoformat(),
+        }  # fmt: skip
+        call = schedule(
+            BASE, self.name, 0, plan=json.dumps({"when": when}).encode(), queue=queue, task="t", rules="backoff=200:1:200",
+            overlap=overlap, paused=False, occurrence=first, due=first, payload=b"{}",
+        )  # fmt: skip
+        for again in range(1 + self.pick("puts it again", (0, 2), 0.3)):
+            while True:
+                try:
+                    yield from self.ask(call)
+                    break
+                except Unavailable:
+                    yield Sleep(RETRY_AFTER)
+            if overlap != "skip" and queue != QUEUES[0]:  # which may have room for none
+                self.world.checker.promised.update(
+                    {
+                        f"0-{self.name}:{occurrence}": f"occurrence {occurrence} of {self.name}"
+                        for occurrence in occurrences
+                    }
+                )
+            if again == 0:
+                yield Sleep(self.pick("pause before it is put again", (1.0, 9.0)))
+
+
+class Trigger(Process):
+    """Fires what has come, every now and then: as claims and ticks do, by the same plan."""
+
+    endless = True
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.trigger(self.pick("every", (1.0, 0.3, 5.0))))
+
+    def trigger(self, every: float) -> Strand[None]:
+        """Fire for ever."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                yield from self.follow(fire_due([BASE], self.name))
+            yield Sleep(every)
+
+
+class Operator(Process):
+    """Steers jobs and queues, by what was seen a moment ago."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.operate())
+
+    def operate(self) -> Strand[None]:
+        """The whole life of an operator."""
+        for n in range(1, 1 + self.pick("orders", (0, 1, 2, 4, 8))):
+            yield Sleep(self.pick(f"pause before {n}", (0.02, 0.5, 2.0, 9.0), 0.8))
+            try:
+                if self.pick(f"drains a worker before {n}", (False, True), 0.1):
+                    yield from self.drain(n)
+                if self.pick(f"order {n} is for", ("a job", "a queue"), 0.3) == "a job":
+                    yield from self.steer(n)
+                else:
+                    yield from self.arrange(n)
+            except (Refused, Unavailable):
+                continue
+
+    def drain(self, n: int) -> Strand[None]:
+        """Ask one of the workers on the register to go."""
+        names = sorted(self.world.checker.register)
+        if names:
+            yield from self.follow(
+                workers.drain([BASE], names[self.pick(f"drains before {n}", range(6)) % len(names)])
+            )
+
+    def steer(self, n: int) -> Strand[None]:
+        """An order to a job: mostly one that can be carried out, as far as one can know."""
+        lives = self.world.checker.lives.values()
+        orders = [(verb, life) for life in lives for verb in ORDERS]
+        fit = [
+            (verb, life)
+            for verb, life in orders
+            if not answer_to_order(life, verb, str(life.attempt + life.ops))
+        ]
+        if not orders:
+            return
+        if not fit or self.pick(f"order {n} fits", (True, False), 0.2) is False:
+            fit = orders
+        verb, life = fit[self.pick(f"order {n}", range(24)) % len(fit)]
+        yield from self.follow(getattr(LAYOUT, verb)(life.id))
+
+    def arrange(self, n: int) -> Strand[None]:
+        """An order to a queue."""
+        verb = self.pick(f"order {n}", ("pause", "resume", "configure"))
+        if verb == "configure":
+            yield from self.follow(
+                LAYOUT.configure(QUEUES[0], jobs=self.pick(f"limit of order {n}", (2, 0, 5, None)))
+            )
+        else:
+            yield from self.follow(getattr(LAYOUT, verb)(QUEUES[n % 2]))
+
+
+class Opener(Process):
+    """Comes last, and keeps all queues open, for an operator may still be at work who saw them otherwise."""
+
+    endless = True
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.open())
+
+    def open(self) -> Strand[None]:
+        """Resume whatever is paused, now and then."""
+        while True:
+            for queue in QUEUES:
+                if self.world.checker.paused(queue):
+                    yield from self.follow(LAYOUT.resume(queue))
+            yield Sleep(5.0)
+
+
+class Tick(Process):
+    """Does what time has decided, every now and then."""
+
+    endless = True
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.tick(self.pick("every", (5.0, 0.7, 2.0, 15.0))))
+
+    def tick(self, every: float) -> Strand[None]:
+        """Reap and prune for ever."""
+        while True:
+            for call in (verbs.reap(BASE, limit=100, by=self.name), verbs.prune(BASE, limit=200)):
+                try:
+                    yield from self.ask(call)
+                except Unavailable:
+                    break
+            yield Sleep(every)
+
+
+class Mender(Process):
+    """Repairs what needs no repair, while all others go on: it finds no fault, whatever it meets in the middle."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.start(self.mend())
+
+    def mend(self) -> Strand[None]:
+        """Some repairs."""
+        for n in range(1, 1 + self.pick("repairs", (1, 4))):
+            yield Sleep(self.pick(f"pause before {n}", (0.5, 0.02, 6.0, 15.0)))
+            with contextlib.suppress(Unavailable):
+                seen, mended = yield from self.follow(repair([BASE]))
+                must(
+                    not (seen.faults or mended), f"{self.name} found fault with {[*seen.faults, *mended][:3]}"
+                )
+
+
+class Weather(Process):
+    """What befalls the server: its scripts are forgotten, its clock is set wrong."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, "weather")
+        self.start(self.blow())
+
+    def blow(self) -> Strand[None]:
+        """One change after the other."""
+        for n in range(1, 1 + self.pick("changes", (0, 1, 3, 6), 0.5)):
+            yield Sleep(self.pick(f"pause before {n}", (0.5, 0.05, 4.0, 15.0)))
+            jump = self.pick(f"change {n}", (0.0, 0.3, 40.0, 3600.0, -0.3, -20.0), 0.5)
+            self.world.faults["clock set wrong" if jump else "scripts flushed"] += 1
+            if jump:
+                self.world.tell(f"the server's clock jumps by {jump:+g} s")
+                self.world.clock.skew += round(jump * 1000)
+            else:
+                self.world.tell("the server forgets all scripts (SCRIPT FLUSH)")
+                self.world.redis.command("SCRIPT", "FLUSH")

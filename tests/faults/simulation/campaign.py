@@ -1,0 +1,180 @@
+"""Many runs, one seed after the other, for some time: counted, shown, and stopped by the first that fails."""
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.faults.simulation.choices import Choices
+from tests.faults.simulation.run import Outcome, run
+from tests.faults.simulation.shrink import smallest
+
+
+@dataclass
+class Campaign:
+    """What some runs came to."""
+
+    first: int
+    runs: int = 0
+    steps: int = 0
+    calls: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    failed: Outcome | None = None
+    """The first failing run."""
+    shrunk: Outcome | None = None
+    """The same, made small."""
+    stopped: bool = False
+
+    @classmethod
+    def resumed(cls, path: Path) -> "Campaign | None":
+        """The runs that a file tells of, to go on after the last of them; None where there is no such file."""
+        if not path.exists():
+            return None
+        said = json.loads(path.read_text())
+        if said["failed"]:
+            raise SystemExit(
+                f"{path}: seed {said['failed']['seed']} failed: mend that, and begin anew with another file"
+            )
+        sums = {name: said[name] for name in ("runs", "steps", "calls", "seconds")}
+        return cls(said["first_seed"], faults=Counter(said["faults"]), ends=Counter(said["jobs"]), **sums)
+
+    def save(self, path: Path) -> None:
+        """Write down what it came to so far, whole or not at all."""
+        new = path.with_name(path.name + ".new")
+        new.write_text(json.dumps(self.document()))
+        os.replace(new, path)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one more run."""
+        self.runs, self.steps, self.calls = (
+            self.runs + 1,
+            self.steps + outcome.steps,
+            self.calls + outcome.calls,
+        )
+        self.faults += outcome.faults
+        self.ends += outcome.ends
+        if outcome.wrong:
+            self.failed = outcome
+
+    def line(self) -> str:
+        """The numbers on one line."""
+        rate = self.runs / self.seconds if self.seconds else 0
+        kinds = " · ".join(f"{count:,} {name}" for name, count in self.faults.most_common())
+        faults = f"{sum(self.faults.values()):,} faults{f' ({kinds})' * bool(kinds)}"
+        return f"{self.runs:,} runs ({rate:.1f} seeds/s) · {self.steps:,} steps · {self.calls:,} calls · {faults}"
+
+    def summary(self) -> str:
+        """The numbers, and the story of what went wrong."""
+        jobs = ", ".join(f"{count:,} {state}" for state, count in self.ends.most_common())
+        lines = [
+            f"seeds {self.first} to {self.first + self.runs - 1} in {self.seconds:.1f} s"
+            if self.runs
+            else "no run",
+            self.line(),
+        ]
+        lines.append(f"{sum(self.ends.values()):,} jobs: {jobs}" if jobs else "no jobs")
+        if self.failed is None:
+            lines.append(
+                "stopped before the time was over"
+                if self.stopped
+                else "every invariant held, every history was explained"
+            )
+        else:
+            told = self.shrunk or self.failed
+            lines += [f"seed {self.failed.seed} FAILS: {self.failed.wrong}",
+                      f"its {len(self.failed.deviations)} deviations from a dull run came down to {len(told.deviations)}"
+                      + (f" (those of seed {told.seed}, which are fewer)" if told.seed != self.failed.seed else "") + ":",
+                      *(f"  {name}: option {number}" for name, number in sorted(told.deviations.items())),
+                      "", "What happens (seconds; indented: what Redis runs, and what it answers):", *told.story]  # fmt: skip
+        return "\n".join(lines)
+
+    def document(self) -> dict[str, Any]:
+        """The same for a program."""
+        failed, told = self.failed, self.shrunk
+        return {
+            "first_seed": self.first, "runs": self.runs, "steps": self.steps, "calls": self.calls, "faults": dict(self.faults),
+            "jobs": dict(self.ends), "seconds": round(self.seconds, 3), "stopped": self.stopped,
+            "failed": failed and {"seed": failed.seed, "wrong": failed.wrong, "deviations": len(failed.deviations)},
+            "shrunk": told and {"seed": told.seed, "wrong": told.wrong, "deviations": told.deviations, "story": told.story},
+        }  # fmt: skip
+
+
+def campaign(
+    first: int,
+    seconds: float,
+    most: int = 10**9,
+    show: Any = None,
+    *,
+    calls: int = 10**12,
+    before: Campaign | None = None,
+) -> Campaign:
+    """Run seed after seed until the time is over, `most` were run, they came to so many calls, or one fails; that is made small.
+
+    With what was found `before`, it goes on after the last seed of that.
+    """
+    found, began = before or Campaign(first), time.monotonic()
+    ran = found.seconds
+    try:
+        if show:
+            show(found)
+        while (
+            found.runs < most
+            and found.calls < calls
+            and found.failed is None
+            and time.monotonic() - began < seconds
+        ):
+            found.add(run(Choices(found.first + found.runs)))
+            found.seconds = ran + time.monotonic() - began
+            if show:
+                show(found)
+        if found.failed:
+            found.shrunk = smallest(found.failed)
+    except KeyboardInterrupt:
+        found.stopped = True
+    return found
+
+
+class Progress:
+    """One line that is written over on a terminal, and a line every ten seconds elsewhere. To stderr: the answer is on stdout."""
+
+    def __init__(self, first: int, seconds: float, kept: Path | None = None) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.kept = kept
+        self._head = f"seeds from {first} on, for {seconds:g} s; Ctrl-C stops\n"
+        self._next = 0.0
+
+    def __call__(self, found: Campaign) -> None:
+        """Show how far it is, if it is time to."""
+        if found.seconds < self._next:
+            return
+        self._next = found.seconds + (0.2 if self.terminal else 10.0)
+        if self.kept and found.runs:
+            found.save(self.kept)
+        line = found.line() if found.runs else ""
+        sys.stderr.write(
+            self._head + (f"\r\x1b[K{line[: _columns() - 1]}" if self.terminal else f"{line}\n" * bool(line))
+        )
+        self._head = ""
+        sys.stderr.flush()
+
+    def done(self) -> None:
+        """Make room for what is said next."""
+        if self.terminal:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def report(found: Campaign, as_json: bool) -> int:
+    """Say what came of it; the exit code."""
+    print(json.dumps(found.document()) if as_json else found.summary())
+    return 1 if found.failed else 130 if found.stopped else 0

@@ -1,0 +1,231 @@
+"""The workers: they do with each answer what `sublet.worker.worker` does; their attempts take some time and end somehow."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sublet.errors import Unavailable
+from sublet.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release
+from sublet.operations import workers
+from sublet.protocol import verbs
+from sublet.worker.settle_loop import RETRY_AFTER
+from tests.faults.simulation.actors import BASE, QUEUES
+from tests.faults.simulation.request import must
+from tests.faults.simulation.world import Doze, Listen, Process, Sleep, Strand, World
+
+FOREVER = 1e9
+WAYS = ("completes", "fails", "fails for good", "gives back", "gives back for 3 s", "does not know the task")
+MAYBE = ((False, True), 0.3)
+TAKES = (0.01, 0.1, 1.0, 4.0, 12.0, 45.0)
+
+
+@dataclass(eq=False)
+class Attempt:
+    """A lease that is being worked on."""
+
+    lease: Lease
+    why: str = ""
+    """Why it is to be ended early: lost, cancelled, or stopping."""
+    ends: Ending | None = field(default=None)
+
+
+class Worker(Process):
+    """Claims, beats, and settles, as `sublet.worker.worker` does; `slots` jobs at a time."""
+
+    endless = True
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.queues = self.pick("queues", (QUEUES, QUEUES[::-1], QUEUES[:1]), 0.4)
+        self.slots = self.pick("slots", (1, 2, 3))
+        self.lease = self.pick("lease", (9.0, 30.0), 0.2)
+        self.busy, self.looks = 0, 0
+        self.stopping = self.enlisted = False
+        self.card = Card(name, f"life-of-{name}", "", b"{}")
+        self.attempts: list[Attempt] = []
+        self.endings: list[Attempt] = []
+        for strand in (self.work(), self.settle_forever(), self.beat_forever(), self.stop()):
+            self.start(strand)
+
+    def work(self) -> Strand[None]:
+        """Take over from those that are gone, enlist, and only then claim."""
+        while True:
+            try:
+                yield from self.take_over()
+                yield from self.ask(verbs.enlist(BASE, self.card))
+                break
+            except Unavailable:
+                yield Sleep(RETRY_AFTER)
+        self.enlisted = True
+        yield from self.claim_forever()
+
+    def take_over(self) -> Strand[None]:
+        """End the leases of workers that died, and now and then of one that lives, and is wrongly taken for gone."""
+        known = yield from self.follow(workers.workers([BASE], jobs=False))
+        self.looks += 1
+        dead = [
+            other
+            for other in known
+            if other.name in self.world.dead or self.pick(f"{self.looks}: {other.name} is gone", *MAYBE)
+        ]
+        if dead:
+            yield from self.follow(workers.reconcile([BASE], {other.name: other.life for other in dead}))
+
+    def claim_forever(self) -> Strand[None]:
+        """Claim what fits; wait for a marker where there is nothing, and for a slot where there is no room."""
+        while not self.stopping:
+            room = self.slots - self.busy
+            self.claims += 1
+            claim_id = f"{self.name}.{self.claims:0>22}"
+            call = verbs.claim(
+                BASE, claim_id=claim_id, worker=self.name, lease=self.lease, n=room, queues=self.queues
+            )
+            try:
+                claimed = yield from self.ask(call)
+            except Unavailable:
+                yield Sleep(RETRY_AFTER)
+                continue
+            for lease in claimed.leases:
+                self.take(lease)
+            if room and len(claimed.leases) < room:
+                yield Listen(self.queues, claimed.next_in)
+            elif self.busy == self.slots:
+                yield Doze("a slot", claimed.next_in)
+
+    def stop(self) -> Strand[None]:
+        """At some time, perhaps, take no more jobs and give back what is unfinished, as on SIGTERM."""
+        yield Sleep(self.pick("is stopped after", (FOREVER, 1.0, 7.0, 20.0), 0.3))
+        self.world.tell(f"{self.name} is told to stop")
+        self.stopping = True
+        for attempt in self.attempts:
+            self.end(attempt, "stopping")
+        yield from self.leave()
+
+    def leave(self) -> Strand[None]:
+        """When the last attempt has ended, go from the register."""
+        while self.attempts:
+            yield Sleep(RETRY_AFTER)
+        self.enlisted = False
+        try:
+            yield from self.ask(verbs.reconcile(BASE, self.card.worker, self.card.life, []))
+        except Unavailable:
+            return
+
+    def end(self, attempt: Attempt, why: str) -> None:
+        """Stop a task that is not done yet."""
+        if attempt.ends is None and not attempt.why:
+            attempt.why = why
+            self.nudge(f"attempt {attempt.lease.token} {attempt.lease.id}")
+
+    def take(self, lease: Lease) -> None:
+        """Begin to work on a lease."""
+        attempt = Attempt(lease)
+        self.busy += 1
+        self.attempts.append(attempt)
+        self.start(self.perform(attempt))
+        if self.pick(f"{lease.id}, attempt {lease.attempt}, notes", *MAYBE):
+            self.start(self.note(attempt))
+        if self.stopping:
+            self.end(attempt, "stopping")
+
+    def perform(self, attempt: Attempt) -> Strand[None]:
+        """Work for some time, and end somehow."""
+        lease, choices = attempt.lease, self.world.choices
+        takes = choices.pick(f"{lease.id}, attempt {lease.attempt}, takes", TAKES, 0.7)
+        way = choices.pick(f"{lease.id}, attempt {lease.attempt}", WAYS, 0.4)
+        limit = (lease.timeout_ms or 1e12) / 1000
+        if not attempt.why:
+            yield Doze(f"attempt {lease.token} {lease.id}", min(takes, limit))
+        self.busy -= 1
+        self.nudge("a slot")
+        if attempt.why == "lost":
+            self.attempts.remove(attempt)
+            return
+        if attempt.why == "cancelled":
+            attempt.ends = Failure(lease, "cancelled", "cancelled on request", again=False)
+        elif attempt.why == "stopping":
+            attempt.ends = Release(lease, 0, "the worker stopped")
+        else:
+            attempt.ends = ending(lease, self.name, way) if takes < limit else Failure(lease, "timed_out")
+        self.endings.append(attempt)
+        self.nudge("endings")
+
+    def note(self, attempt: Attempt) -> Strand[None]:
+        """Leave a checkpoint and a log, twice."""
+        for n in range(2):
+            words = f"{n} of {self.name}, attempt {attempt.lease.attempt}".encode()
+            try:
+                (answer,) = yield from self.ask(verbs.note(BASE, [Note(attempt.lease, words, words)]))
+            except Unavailable:
+                return
+            if answer != "noted":
+                return self.end(attempt, "lost")
+            yield Sleep(0.5)
+
+    def settle_forever(self) -> Strand[None]:
+        """Tell Redis what has ended, until it has answered."""
+        while True:
+            if not self.endings:
+                yield Doze("endings", FOREVER)
+            batch, self.endings = self.endings, []
+            if batch and not (yield from self.settle(batch)):
+                self.endings += batch
+                yield Sleep(RETRY_AFTER)
+
+    def settle(self, batch: list[Attempt]) -> Strand[bool]:
+        """Send the endings by kind. False if any call got no answer: then all are sent again, as `Store.settle` does."""
+        heard: list[tuple[Attempt, str]] = []
+        for kind, verb in ((Completion, verbs.complete), (Failure, verbs.fail), (Release, verbs.release)):
+            own = [attempt for attempt in batch if isinstance(attempt.ends, kind)]
+            if own:
+                try:
+                    words = yield from self.ask(verb(BASE, [attempt.ends for attempt in own]))  # type: ignore[operator]  # by kind
+                except Unavailable:
+                    return False
+                heard += zip(own, words, strict=True)
+        for attempt, word in heard:
+            self.attempts.remove(attempt)
+            life = self.world.checker.lives.get(attempt.lease.id)
+            if word in ("LEASE_LOST", "NOT_FOUND"):
+                over = life is None or life.state != "running" or life.token != attempt.lease.token
+                must(over, f"{self.name} was told {word} of {attempt.lease.id}, whose lease it holds")
+        return True
+
+    def beat_forever(self) -> Strand[None]:
+        """Extend all leases, several times a lease; act on what is heard."""
+        while True:
+            yield Sleep(min(self.lease / 3, 5.0))
+            attempts = list(self.attempts)
+            try:
+                yield from self.be_seen()
+                if not attempts:
+                    continue
+                answers: Any = yield from self.ask(
+                    verbs.heartbeat(BASE, [Beat(a.lease) for a in attempts], lease=self.lease)
+                )
+            except Unavailable:
+                continue
+            for attempt, answer in zip(attempts, answers, strict=True):
+                if isinstance(answer, str):
+                    self.end(attempt, "cancelled" if answer == "CANCEL_REQUESTED" else "lost")
+
+    def be_seen(self) -> Strand[None]:
+        """Enlist again; when asked to go, claim no more, finish and leave."""
+        if (
+            self.enlisted
+            and (yield from self.ask(verbs.enlist(BASE, self.card))) == "drain"
+            and not self.stopping
+        ):
+            self.world.tell(f"{self.name} was asked to go")
+            self.stopping = True
+            self.start(self.leave())
+
+
+def ending(lease: Lease, worker: str, way: str) -> Ending:
+    """What a worker says of an attempt that was let end in its way."""
+    if way == "completes":
+        return Completion(lease, f'"{worker}, attempt {lease.attempt}"'.encode())
+    if way.startswith("fails"):
+        return Failure(lease, "Boom", "words", "more words", again=way == "fails")
+    if way.startswith("gives back"):
+        return Release(lease, 3 if way.endswith("3 s") else 0, "later")
+    return Release(lease, 0, "unknown_task: t")

@@ -1,0 +1,318 @@
+"""The small model: one job, two workers, a reaper and a producer, one fault — and every order in which things can happen.
+
+Between two calls of one actor any call of any other may run, time may pass, and once something may go wrong. Each step runs
+the real Lua, and the invariants are looked at after it. Where nothing can happen any more, a healthy worker comes, and the job
+must end.
+
+Two orders that lead to the same point — the same stored bytes, the same clock, the same knowledge of everybody — have the same
+future, for the scripts and the actors read nothing else. So each point is left once in each direction, and the orders through it
+are counted, not walked again. What the scripts count is left out of this: it is looked at after each step, and nobody goes by it.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sublet.model import Beat, Completion, Failure, Lease, Release, Submission
+from sublet.protocol import keys, verbs
+from sublet.protocol.reads import TOTALS
+from sublet.protocol.scripts import NAMES, Call, script
+from tests.faults.simulation.invariants import FINISHED, Checker
+from tests.faults.simulation.request import Request, Violation, must
+from tests.faults.simulation.server import Clock, Redis
+from tests.faults.simulation.story import answered, told
+
+BASE, JOB, LEASE = "{exhaustive:0}", "0-job", 30.0
+CLAIMS = keys.claim(BASE, "").encode()
+COUNTS, COUNTED = keys.counts(BASE).encode(), frozenset(name.encode() for name in TOTALS)
+"""Where the counts are, and which fields of the base are counts, too."""
+ENDINGS = {
+    "complete": lambda lease, worker: verbs.complete(BASE, [Completion(lease, worker.encode())]),
+    "fail": lambda lease, worker: verbs.fail(BASE, [Failure(lease, "Boom", "words", "more words")]),
+    "release": lambda lease, worker: verbs.release(BASE, [Release(lease, 0, "later")]),
+}
+
+
+class Cast(NamedTuple):
+    """Who takes part: how the two workers mean to end their attempts, how often time passes, and how often the reaper comes."""
+
+    name: str
+    one: str
+    two: str
+    times: int = 1
+    reaps: int = 2
+    gone: bool = False
+    """Does a successor take the first worker for gone, rightly or not, whenever that may be?"""
+
+
+CASTS = (
+    Cast("complete complete", "complete", "complete"),
+    Cast("complete fail", "complete", "fail"),
+    Cast("complete release", "complete", "release"),
+    Cast("complete complete, twice the time", "complete", "complete", times=2, reaps=0),
+    Cast("complete complete, one taken for gone", "complete", "complete", reaps=0, gone=True),
+)
+
+
+class Actor(NamedTuple):
+    """Where somebody stands: a producer, a worker, a reaper, or time itself."""
+
+    name: str
+    next: str
+    """The call to make next; "" when there is none."""
+    left: int = 1
+    """How often it may be made, if it comes to nothing."""
+    ends: str = ""
+    lease: Lease | None = None
+
+    def call(self) -> Call[Any]:
+        """The request that is next; asked again, it is the same."""
+        if self.next == "submit":
+            return verbs.submit(BASE, [Submission(JOB, "q", "t", "key=K backoff=1000:1:1000", b"{}")])
+        if self.next == "claim":
+            claim_id = f"{self.name}.{self.left:0>22}"
+            return verbs.claim(BASE, claim_id=claim_id, worker=self.name, lease=LEASE, n=1, queues=["q"])
+        if self.next == "reap":
+            return verbs.reap(BASE, limit=100, by=self.name)
+        if self.next == "reconcile":
+            return verbs.reconcile(BASE, "one", "life", [(JOB, 1)])
+        assert self.lease
+        if self.next == "heartbeat":
+            return verbs.heartbeat(BASE, [Beat(self.lease)], lease=LEASE)
+        return ENDINGS[self.next](self.lease, self.name)
+
+    def heard(self, answer: Any) -> "Actor":
+        """Where it stands when it has heard the answer."""
+        if self.next == "claim" and answer.leases:
+            return self._replace(next="heartbeat", lease=answer.leases[0])
+        if self.next == "heartbeat" and not isinstance(answer[0], str):
+            return self._replace(next=self.ends)
+        if self.next in ("claim", "reap") and self.left > 1:
+            return self._replace(left=self.left - 1)
+        return self.gone()
+
+    def gone(self) -> "Actor":
+        """It has nothing more to do, or died."""
+        return self._replace(next="", left=0, lease=None)
+
+
+class Point(NamedTuple):
+    """Everything that decides what can happen from here."""
+
+    world: int
+    """The number of what is stored, what time it is, and what is known (see `Search.worlds`)."""
+    actors: tuple[Actor, ...]
+    late: tuple[Any, ...] = ()
+    """The commands of a copy that is still on its way, and whose it is."""
+    faults: int = 1
+    """How many things may still go wrong."""
+
+
+@dataclass
+class Search:
+    """Walks from a point in every direction."""
+
+    redis: Redis
+    checker: Checker
+    worlds: list[tuple[Any, int, Any]] = field(default_factory=list)
+    """Bytes stored, the clock, and what the checker knows, for each world that was met."""
+    numbers: dict[tuple[Any, int, Any], int] = field(default_factory=dict)
+    ran: dict[tuple[int, Any], tuple[int, Any, str]] = field(default_factory=dict)
+    """World and commands → the world after them, the reply, and words."""
+    orders: dict[Point, int] = field(default_factory=dict)
+    """Point → in how many orders things can go on from there."""
+    ended: set[int] = field(default_factory=set)
+    steps: int = 0
+    path: list[str] = field(default_factory=list)
+
+    def explore(self, point: Point) -> int:
+        """In how many orders things can go on; raises Violation if something is wrong in any."""
+        if point not in self.orders:
+            found = 0
+            for words, following in self.directions(point):
+                self.path.append(words)
+                found += self.explore(following)
+                self.path.pop()
+            if not found and point.world not in self.ended:
+                self.see_it_end(point.world)
+                self.ended.add(point.world)
+            self.orders[point] = found or 1
+        return self.orders[point]
+
+    def directions(self, point: Point) -> Iterator[tuple[str, Point]]:
+        """All that can happen next: each actor's next call, as it should go and as it may go wrong; a late copy; time."""
+        for i, actor in enumerate(point.actors):
+            if actor.next == "time":
+                passed = self.with_actor(
+                    point, i, actor._replace(next="time" if actor.left > 1 else "", left=actor.left - 1)
+                )
+                yield "time passes, more than a lease", passed._replace(world=self.later(point.world))
+            elif actor.next:
+                call = actor.call()
+                run, reply, words = self.run(point, actor.name, call.commands)
+                done = self.with_actor(run, i, actor.heard(call.read(reply)))
+                yield words, done
+                if point.faults:
+                    once: dict[str, Any] = {"faults": point.faults - 1}
+                    copy: dict[str, Any] = {"late": (actor.name, call.commands), **once}
+                    yield f"{words} (reply lost)", run._replace(**once)
+                    yield f"{words} (and a copy is still on its way)", done._replace(**copy)
+                    yield f"{actor.name}'s {actor.next} is late, and taken for lost", point._replace(**copy)
+                    yield (
+                        f"{actor.name} dies before its {actor.next}",
+                        self.with_actor(point, i, actor.gone())._replace(**once),
+                    )
+                    yield (
+                        f"{words} ({actor.name} has died)",
+                        self.with_actor(run, i, actor.gone())._replace(**once),
+                    )
+        if point.late:
+            run, _, words = self.run(point, *point.late)
+            yield f"late: {words}", run._replace(late=())
+
+    @staticmethod
+    def with_actor(point: Point, i: int, actor: Actor) -> Point:
+        """The same point with one actor standing elsewhere."""
+        return point._replace(actors=(*point.actors[:i], actor, *point.actors[i + 1 :]))
+
+    def number(self) -> int:
+        """The number of the world as it is now."""
+        world = (self.redis.save(), self.redis.clock.now, self.checker.save())
+        decides = (
+            tuple(_deciding(entry) for entry in world[0] if entry[0] != COUNTS),
+            world[1],
+            world[2][0],
+            world[2][2:],
+        )
+        if decides not in self.numbers:
+            self.numbers[decides] = len(self.worlds)
+            self.worlds.append(world)
+        return self.numbers[decides]
+
+    def enter(self, number: int) -> None:
+        """Make the world what it was."""
+        stored, self.redis.clock.now, known = self.worlds[number]
+        self.redis.restore(stored)
+        self.checker.restore(known)
+
+    def later(self, number: int) -> int:
+        """The same world, when a lease's time has passed."""
+        self.enter(number)
+        self.redis.clock.now += 31_000
+        return self.number()
+
+    def run(self, point: Point, name: str, commands: Any) -> tuple[Point, Any, str]:
+        """Let Redis run commands at a point: the point after that, the reply, and words."""
+        if (point.world, commands) not in self.ran:
+            self.enter(point.world)
+            reply, words = self.send(name, commands)
+            self.ran[point.world, commands] = (self.number(), reply, words)
+        world, reply, words = self.ran[point.world, commands]
+        return point._replace(world=world), reply, words
+
+    def send(self, name: str, commands: Any) -> tuple[Any, str]:
+        """Let Redis run commands here and now, and look at the invariants."""
+        self.steps += 1
+        request, reply = Request.of(commands[0]), self.redis.raw(commands)
+        words = f"{name}'s {told(request)} → {answered(request, reply)}"
+        try:
+            self.checker.executed(None, request, reply)
+        except Violation:
+            self.path.append(words)
+            raise
+        return reply, words
+
+    def see_it_end(self, world: int) -> None:
+        """Nothing happens by itself any more: a healthy worker comes, and the job must end."""
+        self.enter(world)
+        self.send("last", verbs.reap(BASE, limit=100, by="last").commands)
+        for n in range(1, 5):
+            self.redis.clock.now += 40_000
+            claim = Actor("last", "claim", n).call()
+            reply, _ = self.send("last", claim.commands)
+            for lease in claim.read(reply).leases:
+                self.send("last", ENDINGS["complete"](lease, "last").commands)
+        must(all(life.state in FINISHED for life in self.checker.lives.values()), "the job does not end")
+
+
+def _deciding(entry: Any) -> Any:
+    """What is stored under a key, without the totals, and without the mark of a claim that was asked for again: nobody here
+    gives back what was claimed for somebody else, and no other call looks at it."""
+    name, kind, value, expires = entry
+    if name.startswith(CLAIMS):
+        return name, kind, value.removesuffix(b" +"), expires
+    return (
+        name,
+        kind,
+        tuple(pair for pair in value if pair[0] not in COUNTED) if name == BASE.encode() else value,
+        expires,
+    )
+
+
+class Count(NamedTuple):
+    """What the enumeration of one cast came to."""
+
+    name: str
+    orders: int
+    points: int
+    steps: int
+
+
+def enumerate_all(cast: Cast) -> Count:
+    """Walk through every order. Raises Violation, with the path that led there."""
+    clock = Clock()
+    with clock.rules():
+        redis = Redis(clock, BASE)
+        for name in NAMES:
+            redis.command("SCRIPT", "LOAD", script(name).text)
+        redis.ask(verbs.init(BASE))
+        search = Search(redis, Checker(redis))
+        actors = (Actor("producer", "submit"), Actor("one", "claim", 2, cast.one), Actor("two", "claim", 2, cast.two),
+                  Actor("reaper", "reap" if cast.reaps else "", cast.reaps), Actor("time", "time", cast.times),
+                  Actor("successor", "reconcile" if cast.gone else ""))  # fmt: skip
+        try:
+            orders = search.explore(Point(search.number(), actors))
+        except Violation as violation:
+            raise Violation("\n".join([str(violation), "after:", *search.path])) from violation
+    return Count(cast.name, orders, len(search.orders), search.steps)
+
+
+def main(as_json: bool) -> int:
+    """Enumerate all casts and print the counts; the exit code."""
+    began, counts = time.monotonic(), []
+    for cast in CASTS:
+        try:
+            counts.append(enumerate_all(cast))
+        except Violation as violation:
+            print(
+                json.dumps({"cast": cast.name, "wrong": str(violation)})
+                if as_json
+                else f"{cast.name}: {violation}"
+            )
+            return 1
+        if not as_json:
+            print(line(counts[-1]), flush=True)
+    seconds = time.monotonic() - began
+    total = sum(count.orders for count in counts)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "orders": total,
+                    "casts": [count._asdict() for count in counts],
+                    "seconds": round(seconds, 3),
+                }
+            )
+        )
+    else:
+        print(f"{total:,} orders in all, every invariant held in each · {seconds:.1f} s")
+    return 0
+
+
+def line(count: Count) -> str:
+    """One cast's numbers on one line."""
+    return (
+        f"{count.name}: {count.orders:,} orders through {count.points:,} points, {count.steps:,} scripts run"
+    )

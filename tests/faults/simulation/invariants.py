@@ -1,0 +1,518 @@
+"""What must be true after every script that Redis runs, whoever sent it, however often, and however late.
+
+The checker sees each request as Redis ran it, its answer, the events that it wrote, and all that is stored afterwards. It tells
+the moves to `history.follow`, and holds what is stored against the lives that come of them.
+"""
+
+from collections import Counter
+from typing import Any
+
+from redis.exceptions import NoScriptError, ResponseError
+
+from sublet.operations.statistics import BOUNDS
+from sublet.protocol.reads import TOTALS
+from tests.faults.simulation.history import (
+    BY_LEASE,
+    Life,
+    Move,
+    Settings,
+    answer_to_lease,
+    answer_to_order,
+    answer_to_reconcile,
+    arrange,
+    follow,
+)
+from tests.faults.simulation.request import Request, Violation, must, rules_of
+from tests.faults.simulation.server import Look, Redis
+
+FINISHED = ("completed", "dead", "cancelled")
+ORDERS = ("cancel", "retry", "promote")
+ARRANGEMENTS = ("pause", "resume", "configure")
+COUNTED = {"submit": "submitted", "fire": "submitted", "fail": "failed", "release": "released", "expire": "expired",
+           "reconcile": "expired"}  # fmt: skip
+GRACE, MEMO, CAP = 5000, 10_000, 2000
+"""ms: what a lease outlives its timeout, a claim is remembered, and a worker may be told to wait at most."""
+
+
+class Checker:
+    """Looks after each step. Raises Violation."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis, self.look = redis, redis.look()
+        self.lives: dict[str, Life] = {}
+        self.totals: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        """What has happened by queue, as the scripts must have counted it."""
+        self.fence = 0
+        self.claims: dict[str, tuple[int, str, frozenset[str]]] = {}
+        self.settings: dict[str, Settings] = {}
+        self.takers: dict[str, tuple[Any, int]] = {}
+        self.register: dict[str, tuple[str, bool]] = {}
+        """Worker → its life, and whether it was asked to go."""
+        self.promised: dict[str, str] = {}
+        """The job of each occurrence that must be fired in the end → what is said of it when it is not."""
+
+    def save(self) -> tuple[Any, ...]:
+        """What is known, to compare, and to come back to."""
+        lives = tuple(tuple(vars(life).values()) for life in self.lives.values())
+        claims, register = tuple((i, *rest) for i, rest in self.claims.items()), tuple(self.register.items())
+        counted = tuple(sorted(self.totals.items())), tuple(sorted(self.counts.items()))
+        return lives, counted, self.fence, claims, register
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Come back to what was known; Redis has come back already."""
+        lives, (totals, counts), self.fence, claims, register = saved
+        self.register = dict(register)
+        self.lives = {life[0]: Life(*life) for life in lives}
+        self.totals, self.counts = Counter(dict(totals)), Counter(dict(counts))
+        self.claims = {i: rest for i, *rest in claims}
+        self.look = self.redis.look()
+
+    def executed(self, process: Any, request: Request, reply: Any) -> None:
+        """Redis has run a request: was the answer right, were the moves, and is everything as it must be?"""
+        before, self.look = self.look, self.redis.look()
+        events = self.redis.events()
+        if isinstance(reply, ResponseError):
+            self.refused(request, reply, before)
+            return
+        wanted = self.wanted(request)
+        self.known(request, reply, before)
+        moved = {i: self.moved(request, i, event, before) for event in events for i in event["jobs"].split()}
+        self.forgotten(request, before)
+        self.answered(request, reply, wanted, moved, before)
+        self.stored()
+        self.schedules(before)
+        self.queues(process, request)
+
+    # what was answered
+
+    def wanted(self, request: Request) -> list[str]:
+        """What must be answered to each item, as far as that is known beforehand; nothing where it may have its effect."""
+        if request.verb in ARRANGEMENTS:
+            queue, one = request.one["queue"], request.one
+            settings = self.settings.get(queue, Settings())
+            self.settings[queue], answer = arrange(
+                settings, request.verb, one["revision"], one.get("settings", "")
+            )
+            return [answer]
+        if request.verb in ORDERS:
+            return [answer_to_order(self.lives.get(request.one["id"]), request.verb, request.one["revision"])]
+        if request.verb in ("enlist", "drain"):
+            return [self.registered(request.verb, request.one["worker"], request.one["life"])]
+        if request.verb == "reconcile":
+            return self.reconciled(request, request.one["worker"], request.one["life"])
+        if request.verb in (*BY_LEASE, "heartbeat", "note"):
+            return [
+                answer_to_lease(self.lives.get(group[0]), request.verb, group[1]) for group in request.groups
+            ]
+        return []
+
+    def registered(self, verb: str, worker: str, life: str) -> str:
+        """A sign of life, or an order to go: what it must be answered."""
+        known, drained = self.register.get(worker, ("", False))
+        if verb == "drain" and known != life:
+            return "CHANGED" if known else "NOT_FOUND"
+        self.register[worker] = (life, verb == "drain" or (drained and known == life))
+        return "drain" if self.register[worker][1] else "work"
+
+    def reconciled(self, request: Request, worker: str, life: str) -> list[str]:
+        """A worker is taken for gone: what must be answered to each lease at once."""
+        known = self.register.get(worker, ("", False))[0]
+        if not request.groups and known == life:
+            del self.register[worker]
+        if known not in ("", life):
+            return [
+                answer_to_reconcile(self.lives.get(i), worker, n) and "LEASE_LOST" for i, n in request.groups
+            ]
+        return [answer_to_reconcile(self.lives.get(i), worker, n) for i, n in request.groups]
+
+    def refused(self, request: Request, error: ResponseError, before: Look) -> None:
+        """A refusal is the one that was due, and has changed nothing."""
+        if isinstance(error, NoScriptError):
+            return
+        code = str(error).split(" ")[0]
+        must(request.verb in (*ORDERS, *ARRANGEMENTS, "drain"), f"{request.verb} was refused: {error}")
+        (wanted,) = self.wanted(request)
+        if code == "KEY_TAKEN" and not wanted:
+            i = request.one["id"]
+            wanted = code if before.locks.get(self.lives[i].key, (i,))[0] != i else ""
+        must(code == wanted, f"refused with {error}, not {wanted or 'at all'}")
+        same = (before.jobs, before.shelves) == (self.look.jobs, self.look.shelves)
+        must(same, f"{request.verb} was refused ({code}) and has changed something")
+
+    def answered(
+        self, request: Request, reply: Any, wanted: list[str], moved: dict[str, str], before: Look
+    ) -> None:
+        """Each answer is the one that was due, and effects are there exactly where they were due."""
+        if request.verb == "claim":
+            self.claimed(request, reply, moved, before)
+        elif request.verb in ORDERS:
+            self.ordered(request, reply.decode(), wanted[0], moved)
+        elif request.verb in ARRANGEMENTS:
+            must(reply.decode() == wanted[0], f"{request} was answered {reply.decode()}, not {wanted[0]}")
+        elif request.verb in ("enlist", "drain"):
+            must(
+                reply.decode() == wanted[0] and not moved,
+                f"{request} was answered {reply.decode()}, not {wanted[0]}",
+            )
+        elif request.verb == "note":
+            self.noted(request, [word.decode() for word in reply], wanted, moved)
+        elif request.verb == "heartbeat":
+            for (i, *_), word, due in zip(request.groups, reply, wanted, strict=True):
+                self.beaten(request, i, word if isinstance(word, int) else word.decode(), due)
+        elif request.verb in (*BY_LEASE, "reconcile"):
+            live = {group[0] for group, due in zip(request.groups, wanted, strict=True) if not due}
+            must(moved.keys() == live, f"{request.verb} moved {set(moved)}, and held leases of {live}")
+            self.totals["lease_lost"] += wanted.count("LEASE_LOST") * (request.verb in BY_LEASE)
+            for (i, *_), word, due in zip(request.groups, reply, wanted, strict=True):
+                self.ended(request, i, word.decode(), due, moved)
+
+    def ended(self, request: Request, i: str, answer: str, due: str, moved: dict[str, str]) -> None:
+        if due:
+            must(answer == due, f"{request.verb} of {i} was answered {answer}, not {due}")
+            return
+        state = answer.split(" ")[0]
+        must(
+            moved.get(i) == state,
+            f"{request.verb} of {i} was answered {answer}, and the job moved to {moved.get(i)}",
+        )
+        if state == "scheduled":
+            must(
+                self.look.shelves["scheduled"][i] == int(answer.split(" ")[1]),
+                f"{i} is not due when the answer says",
+            )
+        self.lives[i].ended = (request.verb, answer)
+
+    def noted(self, request: Request, reply: list[str], wanted: list[str], moved: dict[str, str]) -> None:
+        must(reply == [due or "noted" for due in wanted] and not moved, f"{request} was answered {reply}")
+        for (i, _, checkpoint, _), due in zip(request.groups, wanted, strict=True):
+            if not due and checkpoint:
+                self.lives[i].checkpoint = checkpoint
+
+    def beaten(self, request: Request, i: str, answer: int | str, due: str) -> None:
+        if due:
+            must(answer == due, f"heartbeat of {i} was answered {answer}, not {due}")
+            return
+        flagged, end = self.lives[i].flagged, self.lease_end(i, int(request.one["lease"]))
+        must(answer == ("CANCEL_REQUESTED" if flagged else end), f"heartbeat of {i} was answered {answer}")
+        must(self.look.shelves["running"][i] == end, f"the lease of {i} does not end at {end}")
+
+    def lease_end(self, i: str, lease: int) -> int:
+        """When a lease must end that is granted or extended now."""
+        stored = self.look.jobs[i]
+        rules = rules_of(stored["spec"])
+        return min(
+            self.look.now + lease, int(stored["claimed_at"]) + int(rules.get("timeout", 300_000)) + GRACE
+        )
+
+    def ordered(self, request: Request, answer: str, due: str, moved: dict[str, str]) -> None:
+        life = self.lives[request.one["id"]]
+        if due:
+            must(answer == due and not moved, f"{request} was answered {answer}, not {due}")
+            return
+        must(
+            moved.get(life.id, "requested") == answer,
+            f"{request} was answered {answer}, and the job is {life.state}",
+        )
+        life.flagged = life.flagged or answer == "requested"
+        life.ops, life.op = life.ops + 1, (request.verb, request.one["revision"], answer)
+
+    def claimed(self, request: Request, reply: Any, moved: dict[str, str], before: Look) -> None:
+        """A claim gives what it took; the same claim again, what is left of that; and never one token twice."""
+        token, wait, ids = reply[0].decode(), int(reply[1]), {i.decode() for i in reply[3::6]}
+        must(0 <= wait <= CAP, f"a worker was told to wait {wait} ms")
+        claim_id, taken = request.one["claim_id"], {i for i, state in moved.items() if state == "running"}
+        at, first, had = self.claims.get(claim_id, (0, "", frozenset()))
+        if had and claim_id in before.claims and self.look.now - at <= MEMO:
+            held = {i for i in had if self.lives[i].state == "running" and self.lives[i].token == first}
+            must(
+                not moved and ids == held,
+                f"claim {claim_id} sent again got {ids or 'nothing'}, and holds {held or 'nothing'}",
+            )
+            return
+        must(ids == taken, f"claim {claim_id} was answered {ids} and took {taken}")
+        if taken:
+            fence, _, rest = token.partition(".")
+            must(int(fence) > self.fence and rest == claim_id, f"{token} follows fence {self.fence}")
+            self.fence = int(fence)
+            self.claims[claim_id] = (self.look.now, token, frozenset(taken))
+        for i, before_it in zip(reply[3::6], reply[8::6], strict=True):
+            kept = before_it.decode().partition("\n")[2]
+            must(
+                kept == self.lives[i.decode()].checkpoint,
+                f"{i.decode()} was handed out with the checkpoint {kept or 'of nobody'}",
+            )
+        for i in taken:
+            must(not self.paused(self.lives[i].queue), f"{i} was taken from a queue that is paused")
+            end = self.lease_end(i, int(request.one["lease"]))
+            must(self.look.shelves["running"][i] == end, f"the lease of {i} does not end at {end}")
+
+    # what moved
+
+    def known(self, request: Request, reply: Any, before: Look) -> None:
+        """New jobs begin their lives; a known id or key begins none."""
+        if request.verb == "fire":
+            self.fired(reply, before)
+        if request.verb != "submit":
+            return
+        new: Counter[str] = Counter()
+        for (i, queue, _, words, payload), answer in zip(request.groups, reply, strict=True):
+            rules, (word, _, there) = rules_of(f"{queue} t 0 {words}"), answer.decode().partition(" ")
+            life = self.lives.get(i)
+            lock = f"{queue}|{rules['key']}" if "key" in rules else ""
+            if life and life.state:
+                must(
+                    (word, there) == ("exists", i),
+                    f"submit of {i}, which is there, was answered {answer.decode()}",
+                )
+            elif word == "exists":
+                must(
+                    lock in self.look.locks and self.look.locks[lock][0] == there,
+                    f"{i} is not there, and {there} holds no key of it",
+                )
+            elif word == "QUEUE_FULL":
+                must(
+                    not self.has_room(queue, new[queue]),
+                    f"{i} was refused ({answer.decode()}), and there is room",
+                )
+                self.totals["queue_full"] += 1
+            elif word == "created":
+                must(self.has_room(queue, new[queue]), f"{i} was taken into a full queue")
+                must(
+                    not (lock in before.locks and self.stands(before.locks[lock])),
+                    f"{i} was created, but its key is held",
+                )
+                window = int(rules.get("window", 0))
+                self.lives[i] = Life(
+                    i, queue, int(rules.get("tries", 3)), lock, window, len(payload.encode())
+                )
+                new[queue] += 1
+
+    def fired(self, reply: Any, before: Look) -> None:
+        """An occurrence's job begins its life once, however often its occurrence is fired."""
+        self.totals["queue_full"] += sum(answer.startswith(b"QUEUE_FULL") for answer in reply)
+        for i in self.look.jobs.keys() - before.jobs.keys():
+            must(i not in self.lives, f"{i} was fired before")
+            spec = self.look.jobs[i]["spec"]
+            rules, queue = rules_of(spec), spec.split(" ")[0]
+            occurrence = int(rules["at"])
+            must(
+                i == f"0-{rules['schedule']}:{occurrence}" and occurrence <= self.look.now,
+                f"{i} is no job of an occurrence that has come",
+            )
+            self.lives[i] = Life(
+                i, queue, int(rules.get("tries", 3)), size=len(spec.partition("\n")[2].encode())
+            )
+
+    def schedules(self, before: Look) -> None:
+        """Each schedule is there whole; its next occurrence is fired once, and only goes on."""
+        look = self.look
+        half = look.schedules.keys() ^ look.occurrences.keys()
+        must(not half, f"of schedules, {half} are half there")
+        for name, stored in look.schedules.items():
+            old = before.schedules.get(name, {}).get("occurrence")
+            on = old is None or not stored["occurrence"] or (old and int(stored["occurrence"]) >= int(old))
+            must(on, f"schedule {name} went back from occurrence {old} to {stored['occurrence']}")
+            must(
+                not stored["occurrence"] or f"0-{name}:{stored['occurrence']}" not in self.lives,
+                f"{name} will fire {stored['occurrence']} again",
+            )
+        done = sum(int(stored.get("fired", 0)) for stored in look.schedules.values())
+        made = sum("schedule" in rules_of(job["spec"]) for job in look.jobs.values())
+        must(done >= made, f"{made} occurrences have a job, and {done} were fired")
+
+    def paused(self, queue: str) -> bool:
+        return self.settings.get(queue, Settings()).paused
+
+    def has_room(self, queue: str, new: int) -> bool:
+        """May one more job go into a queue, beside `new` ones of the same call?"""
+        limits = dict(word.split("=") for word in self.settings.get(queue, Settings()).limits.split())
+        there = [
+            life
+            for life in self.lives.values()
+            if life.queue == queue and life.state not in (*FINISHED, None)
+        ]
+        return len(there) + new < int(limits.get("jobs", 1e9))
+
+    def stands(self, lock: tuple[str, float | None]) -> bool:
+        holder, ends = lock
+        there = holder in self.lives and self.lives[holder].state is not None
+        return there if ends is None else ends > self.look.now
+
+    def moved(self, request: Request, i: str, event: dict[str, str], before: Look) -> str:
+        """Follow one move; time's own moves must be due."""
+        state, code, token = event["state"], event["code"], ""
+        must(i in self.lives, f"an event tells of {i}, which nobody submitted")
+        life = self.lives[i]
+        by_time = request.verb in ("claim", "reap")
+        cause = {"due": "due", "lease_expired": "expire"}.get(code, request.verb) if by_time else request.verb
+        own = [
+            group for group in request.groups if group[0] == i
+        ]  # two, where a ghost holds an old and a new lease
+        group = next(
+            (group for group in own if life.token and group[1:2] == (life.token,)), own[0] if own else ()
+        )
+        if cause == "claim":
+            life.worker = request.one["worker"]
+            token = self.look.jobs.get(i, {}).get("token", "")
+        elif cause in BY_LEASE:
+            token = group[1]
+        elif cause in ("due", "expire"):
+            moment = before.shelves.get(life.state or "", {}).get(i, 0)
+            must(moment <= self.look.now, f"{i} was moved by time {moment - self.look.now:g} ms early")
+        last = cause == "fail" and group[-1] == "no"
+        wrong = follow(life, Move(cause, state, token, last))
+        must(not wrong, f"{i}: {wrong}")
+        if cause == "complete":
+            life.result = group[2]
+        for name in (COUNTED.get(cause), state if state in FINISHED else None):
+            if name:
+                self.totals[name] += 1
+        if state in ("dead", "cancelled"):
+            self.counts[f"{life.queue} {state} jobs"] += 1
+        if cause == "claim" and life.attempt == 1:
+            self.timed(life.queue, "wait", self.wanted_at(i))
+        elif cause in ("complete", "fail"):
+            self.timed(life.queue, {"fail": "failed"}.get(cause, state), int(before.jobs[i]["claimed_at"]))
+        return state
+
+    def wanted_at(self, i: str) -> int:
+        """When a job was to run for the first time, in ms."""
+        spec = self.look.jobs[i]["spec"]
+        rules, submitted_at = rules_of(spec), int(spec.split(" ")[2].split("\n")[0])
+        return max(submitted_at, int(rules.get("at", submitted_at + int(rules.get("delay", 0)))))
+
+    def timed(self, queue: str, what: str, since: int) -> None:
+        """Something took from a moment until now."""
+        took = max(0, self.look.now - since)
+        bound = next((str(bound) for bound in BOUNDS if took <= bound), "inf")
+        self.counts.update({f"{queue} {what} {bound}": 1, f"{queue} {what} ms": took})
+
+    def forgotten(self, request: Request, before: Look) -> None:
+        """Only finished jobs are forgotten, by those who may, after their time."""
+        for i in before.jobs.keys() - self.look.jobs.keys():
+            life = self.lives[i]
+            must(request.verb in ("complete", "prune"), f"{i} was lost in {request.verb}")
+            must(
+                before.shelves.get(life.state or "", {}).get(i, 1e18) <= self.look.now,
+                f"{i} was forgotten before its time",
+            )
+            must(not (wrong := follow(life, Move("forget", None))), f"{i}: {wrong}")
+
+    # what is stored
+
+    def stored(self) -> None:
+        """Each job is in the one structure that its state names, with the fields that its life left it; and nothing else is."""
+        look = self.look
+        places: dict[str, str] = {}
+        for shelf, members in look.shelves.items():
+            for i in members:
+                must(i not in places, f"{i} is in {shelf} and in {places.get(i)}")
+                places[i] = shelf
+        alive = {i: life for i, life in self.lives.items() if life.state}
+        must(
+            look.jobs.keys() == alive.keys(),
+            f"hashes of {look.jobs.keys() ^ alive.keys()} are too many or missing",
+        )
+        must(
+            places.keys() == alive.keys(),
+            f"{places.keys() ^ alive.keys()} are in a structure without a hash, or in none",
+        )
+        for i, life in alive.items():
+            shelf = f"queue:{life.queue}" if life.state == "queued" else life.state
+            must(places[i] == shelf, f"{i} is {life.state}, and in {places[i]}")
+            self.one(life, look.jobs[i])
+        counted = Counter({name: int(look.hashes[""].get(name, 0)) for name in TOTALS})
+        must(counted == self.totals, f"the totals are {counted}, not {dict(self.totals)}")
+        by_queue = Counter({name: int(count) for name, count in look.hashes.get("counts", {}).items()})
+        must(
+            by_queue == self.counts,
+            f"by queue {by_queue - self.counts} was counted, and not {self.counts - by_queue}",
+        )
+        waiting: Counter[str] = Counter()
+        for life in alive.values():
+            if life.state not in FINISHED:
+                waiting.update({f"{life.queue} jobs": 1, f"{life.queue} bytes": life.size})
+                waiting[f"{life.queue} running"] += life.state == "running"
+        backlog = {name: int(count) for name, count in look.hashes.get("backlog", {}).items() if int(count)}
+        must(Counter(backlog) == waiting, f"the backlog is {backlog}, not {dict(waiting)}")
+        self.keys(alive)
+        cards = {name: (card["life"], "drain" in card) for name, card in look.cards.items()}
+        must(
+            cards == self.register and look.register.keys() == cards.keys(),
+            f"the register has {cards}, not {self.register}",
+        )
+
+    def one(self, life: Life, stored: dict[str, str]) -> None:
+        """One job's hash."""
+        wanted = {
+            "state": str(life.state),
+            "attempt": str(life.attempt),
+            "ops": str(life.ops),
+            "token": life.token,
+        }
+        if life.state == "completed":
+            wanted["result"] = life.result
+        elif "tries_left" in stored:
+            wanted["tries_left"] = str(life.left)
+        found = {name: stored.get(name, "" if name == "token" else "0") for name in wanted}
+        must(found == wanted, f"{life.id} has {found}, not {wanted}")
+        must(
+            stored.get("checkpoint", "") == life.checkpoint,
+            f"{life.id} lost its checkpoint, or has another's",
+        )
+        must(sum(name.startswith("log:") for name in stored) <= 6, f"{life.id} keeps too many logs")
+        must(("cancel_requested_at" in stored) == life.flagged, f"{life.id}: a cancel came or went by itself")
+        must(
+            ("finished_at" in stored) == (life.state in FINISHED),
+            f"{life.id} is {life.state}: finished_at says otherwise",
+        )
+
+    def keys(self, alive: dict[str, Life]) -> None:
+        """An unfinished job holds its key, if that does not end by itself: no two hold one, and the finished hold none."""
+        held = {
+            life.key: i
+            for i, life in alive.items()
+            if life.key and not life.window and life.state not in FINISHED
+        }
+        for life in alive.values():
+            if life.key and not life.window and life.state not in FINISHED:
+                holder = self.look.locks.get(life.key, ("nobody",))[0]
+                must(holder == life.id, f"{life.id} is {life.state}, and {holder} holds its key")
+        for lock, (holder, ends) in self.look.locks.items():
+            must(ends is not None or held.get(lock) == holder, f"{holder} holds {lock} for ever")
+
+    # who will see to it
+
+    def took_marker(self, process: Any, queue: str) -> None:
+        """A worker was woken, and will claim."""
+        self.takers[queue] = (process, process.claims)
+        self.look.markers.pop(queue, None)
+
+    def queues(self, process: Any, request: Request) -> None:
+        """Queues are set as they were told to be. One with work to claim has a marker, or its taker has not claimed since.
+
+        (It may have died, or its marker got lost on the way: idle workers look again after at most 2 s, see `claimed`.)
+        """
+        look = self.look
+        if request.verb == "claim" and int(request.one["n"]):
+            number = int(request.one["claim_id"].rpartition(".")[2])
+            for (queue,) in request.groups:
+                taker, claims = self.takers.get(queue, (None, 0))
+                if taker is process and number > claims:
+                    self.takers.pop(queue, None)
+        for queue, count in look.markers.items():
+            must(count <= 1, f"{queue} has {count} markers: one is to wake one")
+            self.takers.pop(queue, None)
+        for queue, settings in self.settings.items():
+            revision, verb, *words = look.hashes["queues"][queue].split()
+            limits = " ".join(word for word in words if not word.startswith("paused="))
+            found = Settings(int(revision), verb, limits, len(words) > len(limits.split()))
+            must(found == settings, f"queue {queue} has {found}, not {settings}")
+        for shelf, members in look.shelves.items():
+            queue = shelf.removeprefix("queue:")
+            awake = look.markers.get(queue) or queue in self.takers or self.paused(queue)
+            if queue != shelf and members and not awake:
+                raise Violation(
+                    f"{queue} holds {len(members)} jobs, has no marker, and nobody is awake to claim them"
+                )

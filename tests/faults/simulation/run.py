@@ -1,0 +1,139 @@
+"""One run of the simulation, from its first step to the last job's end and beyond it, to where nothing is left."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sublet.protocol import verbs
+from sublet.protocol.scripts import NAMES, script
+from tests.faults.simulation.actors import (
+    BASE,
+    Mender,
+    Opener,
+    Operator,
+    Planner,
+    Producer,
+    Tick,
+    Trigger,
+    Weather,
+)
+from tests.faults.simulation.choices import Choices, Deviations
+from tests.faults.simulation.crew import Worker
+from tests.faults.simulation.invariants import FINISHED
+from tests.faults.simulation.request import Request, Violation, must
+from tests.faults.simulation.world import Process, World
+
+ACTIVE = (30.0, 12.0, 90.0)
+"""Seconds that things may go wrong for."""
+RATES = (0.0, 0.03, 0.12, 0.3)
+PATIENCE = 600.0
+"""Seconds after which whatever has not ended, though nothing goes wrong any more, never will."""
+FORGOTTEN = 15 * 86_400_000
+"""ms after which no finished job is kept."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    seed: int | None
+    deviations: Deviations
+    wrong: str = ""
+    """The invariant that did not hold, in words; nothing if all did."""
+    steps: int = 0
+    calls: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    """Jobs by the state in which they ended."""
+    story: list[str] = field(default_factory=list)
+
+
+def run(choices: Choices, telling: bool = False) -> Outcome:
+    """Simulate one world. The same choices give the same outcome, to the letter."""
+    world = World(choices, BASE, telling)
+    outcome = Outcome(choices.seed, choices.taken)
+    with world.clock.rules():
+        try:
+            _live(world, outcome)
+        except Violation as violation:
+            outcome.wrong = str(violation)
+        except Exception as error:  # noqa: BLE001  # whatever the library's own code raises at an answer is wrong, too
+            outcome.wrong = f"{type(error).__name__}: {error}"
+        if outcome.wrong:
+            world.tell(f"WRONG: {outcome.wrong}")
+    outcome.steps, outcome.calls, outcome.faults = world.steps, world.calls, world.faults
+    outcome.story = world.story or []
+    return outcome
+
+
+def _live(world: World, outcome: Outcome) -> None:
+    choices = world.choices
+    world.redis.ask(verbs.init(BASE))
+    for name in NAMES:
+        world.redis.command("SCRIPT", "LOAD", script(name).text)
+    world.checker.look = world.redis.look()
+    world.fault_rate = choices.pick("faults", RATES, 0.9)
+    cast: list[Process] = [
+        Producer(world, f"producer{n}") for n in range(1, 1 + choices.pick("producers", (1, 2, 3)))
+    ]
+    cast += [Operator(world, f"operator{n}") for n in range(1, 1 + choices.pick("operators", (0, 1, 2)))]
+    cast += [Tick(world, f"tick{n}") for n in range(1, 1 + choices.pick("ticks", (0, 1, 2)))]
+    cast += [Planner(world, f"planner{n}") for n in range(1, 1 + choices.pick("planners", (0, 1, 2)))]
+    cast += [Trigger(world, f"trigger{n}") for n in range(1, 1 + choices.pick("triggers", (0, 1, 3)))]
+    cast += [Mender(world, f"mender{n}") for n in range(1, 1 + choices.pick("menders", (0, 1, 2)))]
+    cast.append(Weather(world))
+    crew = [Worker(world, f"worker{n}") for n in range(1, 1 + choices.pick("workers", (1, 2, 3)))]
+    for worker in crew:
+        world.at(
+            choices.pick(f"{worker.name}: is replaced after", (8.0, 1.0, 25.0)),
+            lambda w=worker: _replace(world, w),
+        )
+    world.run(choices.pick("active for", ACTIVE))
+    choices.calm = True
+    world.tell("from here on nothing goes wrong")
+    Worker(world, "worker-last")
+    Opener(world, "operator-last")
+    Trigger(world, "trigger-last")
+    world.run(world.now + PATIENCE, lambda: world.quiet() and _all_ended(world))
+    late = [
+        f"{life.id} is {life.state}"
+        for life in world.checker.lives.values()
+        if life.state and life.state not in FINISHED
+    ]
+    must(not late, f"nothing has gone wrong for {PATIENCE:g} s, and {', '.join(late)}")
+    missing = [words for i, words in world.checker.promised.items() if i not in world.checker.lives]
+    must(not missing, f"nothing has gone wrong for {PATIENCE:g} s, and never fired were {', '.join(missing)}")
+    outcome.ends.update(life.state or "forgotten" for life in world.checker.lives.values())
+    _forget(world)
+
+
+def _replace(world: World, worker: Worker) -> None:
+    """When a worker has died or is told to stop, another comes; look again and again."""
+    if (not worker.alive or worker.stopping) and not world.choices.calm:
+        name, _, number = worker.name.partition("-")
+        worker = Worker(world, f"{name}-{int(number or 1) + 1}")
+    world.at(8.0, lambda: _replace(world, worker))
+
+
+def _all_ended(world: World) -> bool:
+    ended = all(life.state in (*FINISHED, None) for life in world.checker.lives.values())
+    return ended and world.checker.promised.keys() <= world.checker.lives.keys()
+
+
+def _forget(world: World) -> None:
+    """After a fortnight nothing is left of any job."""
+    world.clock.now += FORGOTTEN
+    process = Process(world, "tick-last")
+    for _ in range(2):
+        call = verbs.prune(BASE, limit=200)
+        world.checker.executed(process, Request.of(call.commands[0]), world.redis.raw((call.with_text(),)))
+    look = world.checker.look
+    left = {
+        "hashes": look.jobs,
+        "members": look.shelves,
+        "keys": look.locks,
+        "remembered claims": look.claims,
+    }
+    must(
+        not any(left.values()),
+        f"a fortnight later there still are {[name for name, of in left.items() if of]}",
+    )

@@ -1,0 +1,72 @@
+"""Makes a failing run small: leaves out as many deviations as it may, then takes simpler ones, while the run still fails.
+
+This is delta debugging (Zeller and Hildebrandt, 2002) over named decisions. Leaving one out means that the dull option is taken
+there, and changes no other decision, so most of them fall in large pieces.
+"""
+
+from collections.abc import Callable
+
+from tests.faults.simulation.choices import Choices, Deviations
+from tests.faults.simulation.run import Outcome, run
+
+
+def shrink(outcome: Outcome, replays: int = 1000) -> Outcome:
+    """The smallest failing run that so many replays find, with its story told. Any failure counts, not only the same one."""
+    left = replays
+
+    def fails(deviations: Deviations) -> Deviations | None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return None
+        again = run(Choices(replay=deviations))
+        return again.deviations if again.wrong else None
+
+    small = _simpler(_fewer(outcome.deviations, fails), fails)
+    told = run(Choices(replay=small), telling=True)
+    told.seed = outcome.seed
+    return told
+
+
+def smallest(outcome: Outcome, enough: int = 8, seeds: int = 30) -> Outcome:
+    """A small failing run. Where this seed's does not become small, as with a race by a hair, look at the next seeds' too."""
+    best = shrink(outcome)
+    for seed in range((outcome.seed or 0) + 1, (outcome.seed or 0) + 1 + seeds):
+        if len(best.deviations) <= enough:
+            break
+        other = run(Choices(seed))
+        if other.wrong:
+            best = min(best, shrink(other), key=lambda found: len(found.deviations))
+    return best
+
+
+Fails = Callable[[Deviations], Deviations | None]
+"""The deviations that a replay met with until it failed; None if it did not fail."""
+
+
+def _fewer(deviations: Deviations, fails: Fails) -> Deviations:
+    """Leave pieces out, large ones first, until no single one may go."""
+    size = len(deviations)
+    while size:
+        names = sorted(deviations)
+        start, left_out = 0, False
+        while start < len(names):
+            piece = set(names[start : start + size])
+            found = fails({name: number for name, number in deviations.items() if name not in piece})
+            if found is not None:
+                deviations, names, left_out = found, [name for name in names if name in found], True
+            else:
+                start += size
+        size = size if left_out and size == 1 else size // 2
+    return deviations
+
+
+def _simpler(deviations: Deviations, fails: Fails) -> Deviations:
+    """Take the options nearer to the dull one."""
+    for name in sorted(deviations):
+        for number in range(1, deviations.get(name, 0)):
+            found = fails({**deviations, name: number})
+            if found is not None:
+                deviations = found
+                break
+    return deviations

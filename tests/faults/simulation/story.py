@@ -1,0 +1,81 @@
+"""A run in words: what was sent, and what Redis made of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.faults.simulation.request import Request
+
+
+def told(request: Request) -> str:
+    """What a request asks for."""
+    one, groups, words = request.one, request.groups, request.verb
+    if words == "claim":
+        wanted = f"up to {one['n']} jobs of" if int(one["n"]) else "nothing, but does the upkeep of"
+        return f"claim {_claim(one['claim_id'])}: {wanted} {' and '.join(queue for (queue,) in groups)}, for {_s(one['lease'])}"
+    if words == "submit":
+        return "submit " + ", ".join(
+            f"{i[2:]} in {queue}{f' ({rules})' * bool(rules)}" for i, queue, _, rules, _ in groups
+        )
+    if words == "heartbeat":
+        return "heartbeat of " + ", ".join(_lease(*group) for group in groups)
+    if words in _ENDINGS:
+        return f"{words} " + ", ".join(f"{_lease(*group)}{_ENDINGS[words](*group[2:])}" for group in groups)
+    if words == "reconcile":
+        return f"reconcile {one['worker']}: " + (
+            ", ".join(f"{i[2:]}, attempt {n}" for i, n in groups) or "it leaves"
+        )
+    if words == "fire":
+        shots = [(name, occurrences, after) for name, _, _, occurrences, _, after, _ in groups]
+        return "fire " + ", ".join(
+            f"{name}: {occurrences or 'no occurrence'}, next {after or 'none'}"
+            for name, occurrences, after in shots
+        )
+    if words == "schedule":
+        return f"schedule {one['name']} from {one['occurrence']}"
+    if "worker" in one:
+        return f"{words} {one['worker']}"
+    if "id" in one:
+        return f"{words} {one['id'][2:]} as of revision {one['revision']}"
+    if "queue" in one:
+        return f"{words} queue {one['queue']} as of revision {one['revision']}: {one.get('settings', '')}".rstrip(
+            ": "
+        )
+    return f"{words} {', '.join(group[0].rpartition(':')[2].removeprefix('0-') for group in groups)}".rstrip()
+
+
+_ENDINGS: dict[str, Callable[..., str]] = {
+    "complete": lambda result: f" with {result}",
+    "fail": lambda code, message, detail, again: f" with {code}{' for good' * (again == 'no')}",
+    "note": lambda checkpoint, log: f": {checkpoint}",
+    "release": lambda delay, reason: f" for {_s(delay)}: {reason}",
+}
+
+
+def answered(request: Request, reply: Any) -> str:
+    """What Redis said to it."""
+    if isinstance(reply, Exception):
+        return f"no: {reply}".replace("0-", "")
+    if request.verb != "claim":
+        words = reply if isinstance(reply, list) else [reply]
+        return ", ".join(
+            word.decode().removeprefix("0-") if isinstance(word, bytes) else str(word) for word in words
+        )
+    wait, leases = int(reply[1]) / 1000, [reply[i : i + 6] for i in range(3, len(reply) - 5, 6)]
+    got = [
+        f"{i.decode()[2:]}, attempt {attempt}{f' (before: {why.decode()})' * bool(why)}"
+        for i, attempt, *_, why in leases
+    ]
+    return f"{'; '.join(got) or 'nothing'}; to look again within {wait:g} s"
+
+
+def _claim(claim_id: str) -> str:
+    worker, _, number = claim_id.rpartition(".")
+    return f"{worker}#{int(number)}"
+
+
+def _lease(job_id: str, token: str, *_: str) -> str:
+    return f"{job_id[2:]} (lease of {_claim(token.partition('.')[2])})"
+
+
+def _s(ms: str) -> str:
+    return f"{int(ms) / 1000:g} s"
