@@ -239,9 +239,9 @@ async def test_a_checkpoint_is_sent_when_it_is_said_and_does_not_wait_for_a_hear
             heard.set()
 
     attempts = []
-    pulse = Heartbeat(Source(), attempts, 600.0, lambda: None, Outage())
-    attempts.append(Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""), pulse.hear))
-    running = asyncio.create_task(pulse.run())
+    heart = Heartbeat(Source(), attempts, 600.0, lambda: None, Outage())
+    attempts.append(Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.notify))
+    running = asyncio.create_task(heart.run())
     await asyncio.sleep(0)
     attempts[0].said.tell(News.CHECKPOINT, b"1")
     try:

@@ -45,7 +45,7 @@ async def beating(monkeypatch):
 
     heart = Heartbeat(source, attempts, 0.3, see, Outage())
     for name in ("0-a", "0-b"):
-        attempt = Attempt(Lease(name, "1.c", 1, 0, "q", "t", None, b"", ""), heart.hear)
+        attempt = Attempt(Lease(name, "1.c", 1, 0, "q", "t", None, b"", ""), heart.notify)
         attempt.running = asyncio.ensure_future(asyncio.sleep(60))
         attempts.add(attempt)
     running = asyncio.create_task(heart.run())
@@ -118,7 +118,7 @@ async def test_a_namespace_that_is_gone_ends_all_attempts(beating):
     await until(lambda: all(attempt.why is Why.LOST for attempt in attempts.values()))
 
 
-async def test_a_task_that_swallows_its_cancellation_is_told_again(monkeypatch, caplog):
+async def test_a_task_that_swallows_its_cancellation_is_cancelled_again(monkeypatch, caplog):
     monkeypatch.setattr(heartbeat, "CANCEL_AGAIN_AFTER", 0.01)
     caplog.set_level(logging.WARNING)
     told = []
@@ -134,7 +134,7 @@ async def test_a_task_that_swallows_its_cancellation_is_told_again(monkeypatch, 
 
     attempts = set()
     heart = Heartbeat(Source(), attempts, 0.06, see, Outage())
-    attempt = Attempt(Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.hear)
+    attempt = Attempt(Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.notify)
     attempt.running = asyncio.ensure_future(stubborn())
     attempts.add(attempt)
     beating = asyncio.create_task(heart.run())

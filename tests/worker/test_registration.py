@@ -70,11 +70,11 @@ async def test_a_name_is_free_again_when_its_bearer_is_dead():
     assert source.gone == {"me": "life-me"}
 
 
-async def test_a_name_that_a_live_worker_bears_is_refused_in_words():
+async def test_the_name_of_a_live_worker_is_refused():
     source = Source(worker("me", ME))
     with pytest.raises(
         Invalid,
-        match=rf"a worker named me runs on this machine already \(pid {ME['pid']}\): give another --name",
+        match=rf"name 'me': a worker of that name runs on this machine already \(pid {ME['pid']}\): give this one another",
     ):
         await register(source).enlist()
     assert source.cards == []

@@ -73,7 +73,7 @@ MUTANTS = (
         "and host.is_here(other.about, self._host)\n                and not host.is_gone(other.about, self._host)",
         "and False",
         "two workers have one name, and each overwrites what the other says of itself",
-        "worker/test_registration.py::test_a_name_that_a_live_worker_bears_is_refused_in_words",
+        "worker/test_registration.py::test_the_name_of_a_live_worker_is_refused",
     ),
     Mutant(
         "a worker identity has no former holder",
