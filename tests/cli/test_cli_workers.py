@@ -201,10 +201,10 @@ def test_nothing_is_asked_when_one_of_the_names_is_not_clear(shell, register):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("drane web", "'drane': write sublet workers, or sublet workers drain NAME…"),
-        ("drain", "NAME is missing: which worker is to finish and go? sublet workers shows them"),
+        ("drane web", "workers has no verb 'drane', did you mean drain? See sublet workers --help"),
+        ("drain", "NAME is missing; see sublet workers drain --help"),
         ("drain a/b", "worker 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
-        ("drain w --now", "there is no option --now; see sublet workers --help"),
+        ("drain w --now", "there is no option --now; see sublet workers drain --help"),
     ],
 )
 def test_a_mistake_is_one_line(shell, words, line):

@@ -31,7 +31,7 @@ pytest_plugins = ["tests.support.command_line"]
             "submit add {} --qeue q",
             "there is no option --qeue, did you mean --queue? See sublet submit --help",
         ),
-        ("submit add {} {}", "'{}' is one word too many; see sublet submit --help"),
+        ("submit add {} {}", "unexpected argument '{}'; see sublet submit --help"),
         ("submit add {", "payload is not JSON: "),
         ("submit add [1]", "payload: use one JSON object, the task's arguments by name"),
         ('submit add {"a":NaN}', "payload is not JSON: NaN is not a JSON number"),
@@ -44,8 +44,14 @@ pytest_plugins = ["tests.support.command_line"]
             "--delay: a duration cannot be negative; write 250ms, 50s, 5m, 1h, 2d or plain seconds; see",
         ),
         ("submit add --delay", "the value of --delay is missing; see sublet submit --help"),
-        ("submit add --at tomorrow", "--at: 'tomorrow' is no moment; write 2030-01-31T09:00:00Z, or"),
-        ("submit add --at 2030-01-31T09:00:00", "--at: '2030-01-31T09:00:00' is no moment; write"),
+        (
+            "submit add --at tomorrow",
+            "--at: 'tomorrow' is not a time with a zone; write 2030-01-31T09:00:00Z, or",
+        ),
+        (
+            "submit add --at 2030-01-31T09:00:00",
+            "--at: '2030-01-31T09:00:00' is not a time with a zone; write",
+        ),
         ("submit add --at 2030-01-31T09:00:00Z --delay 1s", "--at and --delay: use one of them"),
         ("submit add --priority 1000", "priority 1000: use a whole number from -100 to 100"),
         ("submit add --priority 99999999999", "priority 99999999999: use a whole number from -100 to 100"),
@@ -58,12 +64,12 @@ pytest_plugins = ["tests.support.command_line"]
         ("submit add --retention 5s", "retention 5 s: use 60 s or more, up to 30 years"),
         (
             "work tasks:app --slots 100000",
-            "--slots: '100000': use a whole number from 1 to 10,000: each is a job whose lease one",
+            "--slots: '100000': use a whole number from 1 to 10,000: one process must keep the lease",
         ),
         ("work tasks:app --slots 0", "--slots: '0': use a whole number from 1 to 10,000: "),
         (
             "work tasks:app --processes 1e3",
-            "--processes: '1e3': use a whole number from 1 to 1,000: each is a Python of its own",
+            "--processes: '1e3': use a whole number from 1 to 1,000: each is a Python process",
         ),
         (
             "work tasks:app --memory 1KiB",
@@ -71,17 +77,17 @@ pytest_plugins = ["tests.support.command_line"]
         ),
         (
             "work tasks:app --memory 1TB",
-            "--memory: '1TB' is no size; write 500000, 64KiB, 10MiB, 2GiB, or none; see",
+            "--memory: '1TB' is not a size; write 500000, 64KiB, 10MiB, 2GiB, or none; see",
         ),
         (
             "work tasks:app --lease 1ms",
-            "--lease: '1ms': use 100ms to 1d; what was silent for so long is taken for dead; see",
+            "--lease: '1ms': use 100ms to 1d; a worker without a heartbeat for so long counts as dead; see",
         ),
-        ("work tasks:app --lease 400d", "--lease: '400d': use 100ms to 1d; what"),
+        ("work tasks:app --lease 400d", "--lease: '400d': use 100ms to 1d; a worker"),
         ("work tasks:app --stall 0", "--stall: use a duration above 0; see"),
         ("work tasks:app --grace -1s", "--grace: a duration cannot be negative; write"),
         ("work tasks:app --max-jobs 0", "--max-jobs: use a whole number from 1; see"),
-        ("work tasks:app --jobs-per-child many", "--jobs-per-child: 'many' is no whole number; see"),
+        ("work tasks:app --jobs-per-child many", "--jobs-per-child: 'many' is not a whole number; see"),
         (
             "tick --every 5s",
             "--every is for the rounds of --for: say how long they go on, e.g. --for 55s --every 5s",
@@ -390,7 +396,7 @@ def test_even_a_bug_of_ours_is_one_line_and_debug_shows_the_rest(monkeypatch, ca
     assert main.run(["version"]) == 70
     line = capsys.readouterr().err
     assert re.fullmatch(
-        r"sublet: a bug of ours, ZeroDivisionError at \S+:\d+: .*; please report it, with what --debug shows\n",
+        r"sublet: a bug in Sublet, ZeroDivisionError at \S+:\d+: .*; please report it with the output of --debug\n",
         line,
     )
     main.run(["version", "--debug"])

@@ -11,7 +11,14 @@ from sublet.cli.commands import COMMANDS
 from sublet.errors import Invalid
 from tests.support.paths import ROOT
 
-PAGES = [[], ["--help"], *([name, "--help"] for name in COMMANDS)]
+PARSED = {
+    one.name: one
+    for command in COMMANDS.values()
+    if not command.passes_arguments
+    for one in (command, *command.verbs)
+}
+"""Every command and verb whose arguments are parsed."""
+PAGES = [[], ["--help"], *([*name.split(), "--help"] for name in (*PARSED, "test"))]
 
 
 @pytest.mark.parametrize("words", PAGES, ids=lambda words: " ".join(words) or "alone")
@@ -32,11 +39,11 @@ def test_every_command_is_on_the_first_page_and_every_option_on_its_own(capsys):
     assert all(f"--{flag} " in page for flag in flags.split())
 
 
-@pytest.mark.parametrize("name", ["schedules", "pools", "scale", "tick", "work", "dev", "init"])
+@pytest.mark.parametrize("name", PARSED)
 def test_each_option_begins_a_word_of_its_page(name, capsys):
-    main.run([name, "--help"])
+    main.run([*name.split(), "--help"])
     page = capsys.readouterr().out
-    flags = {flag for action in COMMANDS[name].parser()._actions for flag in action.option_strings}
+    flags = PARSED[name].parser().flags()
     assert not [flag for flag in flags if not re.search(rf"(?<!\S){flag}(?![\w-])", page)]
 
 
@@ -57,7 +64,7 @@ def test_alone_it_names_three_next_steps(capsys):
     main.run([])
     steps = [
         line.split()[1]
-        for line in capsys.readouterr().out.replace("sublet", "sublet").splitlines()
+        for line in capsys.readouterr().out.replace("python3 -m jobs", "sublet").splitlines()
         if line[:2] == "  "
     ]
     assert steps == ["demo", "work", "submit"]
@@ -67,7 +74,7 @@ def test_alone_it_names_three_next_steps(capsys):
 def test_help_needs_nothing_but_python(words):
     """-S: no site-packages, as in a fresh checkout; help must not set up anything either."""
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "sublet", *words], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-S", "-m", "jobs", *words], cwd=ROOT, capture_output=True, text=True, timeout=30
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -89,7 +96,7 @@ def test_options_may_stand_anywhere():
         ["--json", "submit", "t", "--wait", "30s", "{}", "--namespace", "n"],
     ):
         name, rest = main.split(words)
-        args = COMMANDS[name].parser().read(rest)
+        args = COMMANDS[name].read(rest)
         assert (args.task, args.payload, args.wait, args.json, args.namespace) == ("t", "{}", 30.0, True, "n")
 
 
@@ -107,10 +114,10 @@ def test_options_may_stand_anywhere():
     ],
 )
 def test_durations(text, value):
-    assert COMMANDS["submit"].parser().read(["t", "--delay", text]).delay == value
+    assert COMMANDS["submit"].read(["t", "--delay", text]).delay == value
 
 
 @pytest.mark.parametrize("text", ["-5s", "-1", "soon", "5 min", "1e9", "", "1w", "nan", "inf"])
 def test_what_is_no_duration(text):
     with pytest.raises(Invalid, match=r"write 250ms, 50s, 5m, 1h, 2d or plain seconds; see .* submit --help"):
-        COMMANDS["submit"].parser().read(["t", "--delay", text])
+        COMMANDS["submit"].read(["t", "--delay", text])

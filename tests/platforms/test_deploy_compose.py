@@ -157,7 +157,7 @@ def test_who_is_to_reach_the_api_does_and_tasks_may_write_to_tmp(folder):
         )
     assert [port for port in spec["services"]["api"]["ports"] if port.endswith(":8377")]
     _, command, *words = spec["services"]["tick"]["command"]
-    assert COMMANDS[command].parser().read(words).every <= 10
+    assert COMMANDS[command].read(words).every <= 10
 
 
 @BOTH
@@ -205,7 +205,7 @@ def test_what_is_typed_names_what_there_is():
         assert named is None or named in services or named.startswith("--"), (verb, words)
     for _, (program, command, *words) in exec_lines("\n".join(pages)):
         assert program == "sublet"
-        COMMANDS[command].parser().read(words)
+        COMMANDS[command].read(words)
 
 
 # ── what comes of it ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -237,7 +237,7 @@ def test_the_job_that_is_typed_reaches_the_redis_of_the_workers(home):
 
 def test_a_worker_takes_jobs_for_nearly_all_of_its_minute():
     """In the end of its time, its grace, it takes none. And who waits for a tick over HTTP waits until that is over."""
-    told = COMMANDS["work"].parser().read(WORK.command.partition(" work ")[2].partition(" >")[0].split())
+    told = COMMANDS["work"].read(WORK.command.partition(" work ")[2].partition(" >")[0].split())
     assert told.seconds - told.grace >= 50
     assert f"takes jobs for {told.seconds - told.grace:g} s, has {told.grace:g} s" in PAGE
     (goes_on,) = re.findall(r"[?&]for=(\d+)", OVER_HTTP.command)

@@ -65,7 +65,7 @@ def test_the_limits_are_these():
 
 def test_the_worker_that_is_shown_can_be_started():
     (line,) = [text for kind, text in re.findall(r"^```(sh)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
-    args = COMMANDS["work"].parser().read(line.replace('"$SUMMONS"', "s" * 22).split()[2:])
+    args = COMMANDS["work"].read(line.replace('"$SUMMONS"', "s" * 22).split()[2:])
     assert (args.pool, args.queues, args.slots, args.drain, args.linger) == (
         "images",
         ["images", "thumbs"],

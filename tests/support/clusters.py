@@ -93,7 +93,7 @@ def triggers(kind, kind_of_trigger):
 def told(spec):
     """What the command of a pod is told, as the program reads it."""
     _, name, *words = spec["containers"][0]["command"]
-    return COMMANDS[name].parser().read(words)
+    return COMMANDS[name].read(words)
 
 
 class Cluster:

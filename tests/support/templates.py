@@ -172,8 +172,8 @@ def _listed(value):
 def parse(words):
     """Read a command line as the program would, and run nothing. Raises Invalid, or KeyError for a command that is none."""
     name, rest = main.split(words)
-    if not COMMANDS[name].passes and "--help" not in rest:
-        COMMANDS[name].parser().read(rest)
+    if not COMMANDS[name].passes_arguments and "--help" not in rest:
+        COMMANDS[name].read(rest)
 
 
 # ── our routes, variables and functions ──────────────────────────────────────────────────────────────────────────────────

@@ -1,184 +1,116 @@
-"""From a command line to an exit code: find the command, see to what it needs, run it, and say in one line what went wrong.
-
-Exit codes: 0 yes · 1 no (refused, failed, not found) · 2 wrong usage or an invalid request · 3 Redis or the API is away ·
-74 the output cannot be written.
-"""
+"""From a command line to an exit code: find the command, install what it needs in a checkout, run it, report its error."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import gc
 import importlib
-import json
 import os
 import signal
 import sys
 import traceback
-from typing import Any
 
-from sublet.cli.commands import COMMANDS, Command
+from sublet.cli.commands import COMMANDS
+from sublet.cli.error_report import is_output_error, report
 from sublet.cli.overview import first_steps, overview
-from sublet.cli.parser import VALUED, program, read_more
+from sublet.cli.parser import HELP_FLAGS, SHARED_WITH_VALUE, Command, with_help_hint
 from sublet.devtools.bootstrap import ensure
-from sublet.errors import (
-    Denied,
-    Invalid,
-    JobFailed,
-    JobsError,
-    Refused,
-    Unavailable,
-    Unconfirmed,
-    Unfit,
-    did_you_mean,
-)
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-HELP = ("-h", "--help", "help")
+from sublet.errors import Invalid, did_you_mean
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line and give its exit code. Nothing is raised that a user could have caused."""
-    _open_streams()
+    """Run one command line and return its exit code. No error that a user can cause is raised."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:
-            reconfigure(errors="replace")
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        return _run_and_report(argv)
+    finally:
+        _flush_or_discard()
+
+
+def _run_and_report(argv: list[str]) -> int:
+    as_json = "--json" in argv
     try:
         code = _run(argv)
         sys.stdout.flush()
-    except KeyboardInterrupt as stop:
-        return _ended(stop, argv, 128 + next(iter(stop.args), signal.SIGINT))
+    except KeyboardInterrupt as error:
+        # a signal number from the handlers of `submit`, else Ctrl-C
+        return _interrupted(error, as_json, 128 + next(iter(error.args), signal.SIGINT))
     except BrokenPipeError as error:
-        _forget_stdout()
-        return _ended(error, argv, 141)
-    except Exception as error:  # noqa: BLE001  # the last place where an error can be put into words
+        return _interrupted(error, as_json, 141)
+    except Exception as error:  # noqa: BLE001  # the last place that can report an error
         if "--debug" in argv:
-            traceback.print_exc()
-        if _is_full(error):
-            _forget_stdout()
-        with contextlib.suppress(OSError):  # stderr may be on the same full disk
-            return complain(error, as_json="--json" in argv)
-        return _told(error)[2]
+            with contextlib.suppress(OSError):
+                traceback.print_exc()
+        return report(error, as_json)
     return code
 
 
-def _ended(error: BaseException, argv: list[str], exit_code: int) -> int:
-    """The command was ended, which takes no words, unless something was begun that goes on."""
+def _interrupted(error: BaseException, as_json: bool, exit_code: int) -> int:
+    """Return the exit code. Report the error only if it has a note: for example, that a job was submitted."""
     if hasattr(error, "__notes__"):
-        with contextlib.suppress(OSError):
-            complain(error, as_json="--json" in argv)
+        report(error, as_json)
     return exit_code
 
 
-def _open_streams() -> None:
-    """Open what of the three standard streams the caller has closed, or a socket of ours would get its number."""
-    for name in ("stdin", "stdout", "stderr"):  # in the order of their numbers: each gets its own
+def _open_closed_streams() -> None:
+    """Open the standard streams that the caller has closed; a socket would get their file descriptors otherwise."""
+    for name in ("stdin", "stdout", "stderr"):  # in the order of their descriptors
         if getattr(sys, name) is None:
-            fd = os.open(
-                os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY
-            )  # to write to stdout fails as before
+            # stdout for reading only, so that writing to it fails as before
+            fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
             setattr(sys, name, open(fd, "r" if name == "stdin" else "w"))  # noqa: SIM115  it stays open
 
 
-def _forget_stdout() -> None:
-    """What is not written yet goes nowhere, so that the flush at exit is quiet too."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _is_full(error: Any) -> bool:
-    """Is this about the disk that the output goes to?"""
-    closed = (errno.EBADF,) if sys.__stdout__ is None else ()
-    return isinstance(error, OSError) and error.errno in (*FULL, *closed) and error.filename is None
+def _flush_or_discard() -> None:
+    """Flush stdout and stderr; discard what cannot be written, or Python would fail to at exit, with code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            if is_output_error(error) or isinstance(error, BrokenPipeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(argv: list[str]) -> int:
-    name, rest = split(argv)
-    if name in HELP:
-        name, rest = rest[0] if rest else "", ["--help"]
+    name, words = split(argv)
+    if name in {*HELP_FLAGS, "help"}:
+        name, words = words[0] if words else "", [*words[1:], "--help"]
     if not name:
-        sys.stdout.write(overview() if rest else first_steps())
+        sys.stdout.write(overview() if words else first_steps())
         return 0
-    command = _command(name)
-    parser = command.parser()
-    if "-h" in rest[:1] or "--help" in rest[:1] or (not command.passes and {"-h", "--help"} & set(rest)):
-        sys.stdout.write(parser.format_help())
+    command = _find(name)
+    if HELP_FLAGS & set(words[:1] if command.passes_arguments else words):
+        sys.stdout.write(command.resolve(words)[0].help())
         return 0
-    args = argparse.Namespace(rest=rest) if command.passes else parser.read(rest)
-    ensure(command.groups)
-    module, _, function = command.handler.rpartition(".")
+    args = argparse.Namespace(rest=words) if command.passes_arguments else command.read(words)
+    ensure(command.extras)
+    module, _, function = command.resolve(words)[0].handler.partition(":")
     handler = getattr(importlib.import_module(f"sublet.cli.{module}"), function)
-    gc.freeze()  # what was imported stays: the collector need not look at it again, not even at exit
+    # Imported modules stay alive: the collector need not examine them again, not even at exit.
+    gc.freeze()
     gc.enable()
     code: int = handler(args)
     return code
 
 
 def split(argv: list[str]) -> tuple[str, list[str]]:
-    """The command's name, and all other words; the shared options may stand before it."""
+    """Return the command's name and all other words. Shared options may stand before the name."""
     i = 0
     while i < len(argv) and argv[i].startswith("-"):
-        if argv[i] in HELP:
+        if argv[i] in HELP_FLAGS:
             return argv[i], argv[i + 1 :]
         if argv[i] == "--version":
             return "version", argv[:i] + argv[i + 1 :]
-        i += 2 if argv[i] in VALUED else 1
+        i += 2 if argv[i] in SHARED_WITH_VALUE else 1
     return (argv[i] if i < len(argv) else ""), argv[:i] + argv[i + 1 :]
 
 
-def _command(name: str) -> Command:
+def _find(name: str) -> Command:
+    """Return the command. Raises Invalid."""
     if name in COMMANDS:
         return COMMANDS[name]
-    raise Invalid(read_more(f"there is no command {name[:40]!r}{did_you_mean(name, COMMANDS)}"))
-
-
-def complain(error: BaseException, as_json: bool) -> int:
-    """Say an error in one line on stderr, and give the exit code that it stands for."""
-    code, words, exit_code = _told(error)
-    for more in getattr(error, "__notes__", ()):
-        words += f" {more[0].upper()}{more[1:]}" if words.endswith("?") else f"; {more}"
-    if as_json:
-        more = {"id": error.job_id} if hasattr(error, "job_id") else {}  # the job that was waited for
-        more |= {"code": error.code} if isinstance(error, JobFailed) else {}
-        sys.stderr.write(json.dumps({"error": code, "message": words, **more}, ensure_ascii=False) + "\n")
-    else:
-        sys.stderr.write("sublet: " + "".join(c if c.isprintable() else " " for c in words) + "\n")
-    return exit_code
-
-
-def _told(error: Any) -> tuple[str, str, int]:
-    """The code, the words and the exit code of an error."""
-    if isinstance(error, Invalid):
-        return "INVALID", str(error), 2
-    if isinstance(error, Denied):
-        return "DENIED", str(error), 1
-    if isinstance(error, Unavailable):
-        code = (
-            "UNFIT"
-            if isinstance(error, Unfit)
-            else "UNCONFIRMED"
-            if isinstance(error, Unconfirmed)
-            else "UNAVAILABLE"
-        )
-        return code, str(error), 3
-    if isinstance(error, Refused):
-        return error.code, str(error), 1
-    if isinstance(error, JobFailed):
-        return "JOB_FAILED", f"{error} (see {program()} get {error.job_id})", 1
-    if isinstance(error, TimeoutError):
-        return "TIMEOUT", str(error), 1
-    if isinstance(error, JobsError):
-        return "ERROR", str(error), 1
-    if isinstance(error, KeyboardInterrupt):
-        return "INTERRUPTED", "interrupted", 130
-    if _is_full(error) or isinstance(error, BrokenPipeError):
-        return "OUTPUT", f"the output cannot be written: {error.strerror}", 74
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{os.path.basename(last.filename)}:{last.lineno}"
-    words = " ".join(str(error).split()) or "no words"
-    return (
-        "BUG",
-        f"a bug of ours, {type(error).__name__} at {where}: {words}; please report it, with what --debug shows",
-        70,
-    )
+    raise Invalid(with_help_hint(f"there is no command {name[:40]!r}{did_you_mean(name, COMMANDS)}"))

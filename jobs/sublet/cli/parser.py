@@ -1,107 +1,161 @@
-"""A parser for one command, with help that a person can read at a glance, and errors of one line."""
+"""Commands and their parsers: argparse, with short help pages and errors of one line. Imports only the standard library."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import sys
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from sublet.cli.argument_types import is_duration
 from sublet.errors import Invalid, did_you_mean
 
 SHARED = "everywhere:   --redis-url URL   --namespace NAME   --json   --debug"
-VALUED = ("--redis-url", "--namespace")
-"""The shared options that take a value; they may also stand before the command."""
+SHARED_WITH_VALUE = ("--redis-url", "--namespace")
+HELP_FLAGS = {"-h", "--help"}
+_FORMATTER = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=32, width=82)
 
 
 def program() -> str:
-    """How this program was called, so that what we print can be typed."""
+    """Return the command that started this program, for messages that a user can paste."""
     return "sublet" if os.path.basename(sys.argv[0]) == "sublet" else "python3 -m jobs"
 
 
-def read_more(words: str, command: str = "") -> str:
-    """The words of an error, and where to read how it is done."""
-    return f"{words}{' See' if words.endswith('?') else '; see'} {' '.join(filter(None, [program(), command]))} --help"
+def with_help_hint(message: str, command: str = "") -> str:
+    """Return the message with a pointer to the help page of a command."""
+    page = " ".join(filter(None, [program(), command, "--help"]))
+    return f"{message}{' See' if message.endswith('?') else '; see'} {page}"
 
 
-class Parser(argparse.ArgumentParser):
-    """What one command takes. Options may stand anywhere, negative numbers are values, and nothing is abbreviated."""
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one command. Options may stand anywhere and are not abbreviated; an absent option sets no attribute."""
 
-    def __init__(self, name: str, usage: str, summary: str) -> None:
-        super().__init__(prog=name, add_help=False, allow_abbrev=False)
-        self.name, self.shown_usage, self.summary = name, usage, summary
-        self._words: list[tuple[str, str]] = []
-        self._options: list[tuple[str, str]] = []
-        self._by_flag: dict[str, argparse.Action] = {}
-        for flag, dest in zip(VALUED, ("redis_url", "namespace"), strict=True):
-            self._by_flag[flag] = self.add_argument(flag, dest=dest)
+    def __init__(self, command: Command) -> None:
+        super().__init__(
+            prog=command.name,
+            usage=f"{program()} {command.name} {command.usage}".rstrip(),
+            description=command.description,
+            epilog=SHARED,
+            formatter_class=_FORMATTER,
+            argument_default=argparse.SUPPRESS,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        for flag in SHARED_WITH_VALUE:
+            self.add_argument(flag, default=None, help=argparse.SUPPRESS)
         for flag in ("--json", "--debug"):
-            self._by_flag[flag] = self.add_argument(flag, action="store_true")
+            self.add_argument(flag, action="store_true", default=False, help=argparse.SUPPRESS)
+        self.positional = self.add_argument_group().add_argument
+        self.option = self.add_argument_group().add_argument
 
-    def word(self, dest: str, shown: str, text: str, **how: Any) -> None:
-        """Take a word by its place. `shown` and `text` are for the help; without a `text` it has no line there."""
-        if text:
-            self._words.append((shown, text))
-        self.add_argument(dest, metavar=shown, **how)
+    def flags(self) -> dict[str, argparse.Action]:
+        """Return the options by flag."""
+        return {flag: action for action in self._actions for flag in action.option_strings}
 
-    def option(self, flag: str, shown: str, text: str, beside: str = "", **how: Any) -> None:
-        """Take an option, with a value unless `shown` is empty. Absent, it leaves no trace unless it has a `default`.
-
-        Without a `text` it has no line of its own in the help: that of another one tells of it, or names it `beside` itself.
-        """
-        if text:
-            self._options.append((f"{', '.join(filter(None, [flag, beside]))} {shown}".rstrip(), text))
-        how.setdefault("default", argparse.SUPPRESS)
-        if not shown:
-            how["action"] = "store_true"
-        self._by_flag[flag] = self.add_argument(flag, **how)
-
-    def read(self, argv: list[str]) -> argparse.Namespace:
-        """The arguments as values. Raises Invalid with one line that says what to write instead."""
-        args, rest = self.parse_known_intermixed_args(list(self._joined(argv)))
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse the words. Raises Invalid: one line that says what to write instead."""
+        args, rest = self.parse_known_intermixed_args(list(self._attach_values(words)))
         if rest:
-            unknown = rest[0].split("=")[0]
-            if unknown.startswith("-") and unknown != "-":
-                self.error(f"there is no option {unknown}{did_you_mean(unknown, self._by_flag)}")
-            self.error(f"{rest[0][:60]!r} is one word too many")
+            flag = rest[0].split("=")[0]
+            if flag.startswith("-") and flag != "-":
+                self.error(f"there is no option {flag}{did_you_mean(flag, self.flags())}")
+            self.error(f"unexpected argument {rest[0][:60]!r}")
         return args
 
-    def _joined(self, argv: list[str]) -> Iterator[str]:
-        """Say plainly what a value is, where argparse would guess wrong: `--delay -5s`, `--wait TASK`."""
-        words = iter(range(len(argv)))
-        for i in words:
-            word, after = argv[i], argv[i + 1] if i + 1 < len(argv) else ""
-            action = self._by_flag.get(word)
+    def _attach_values(self, words: Sequence[str]) -> Iterator[str]:
+        """Write `--flag=value` where argparse would guess wrong: `--delay -5s` has a value, `--wait TASK` has none."""
+        flags, positions = self.flags(), iter(range(len(words)))
+        for i in positions:
+            word, following = words[i], words[i + 1] if i + 1 < len(words) else ""
+            action = flags.get(word)
             if word == "--":
-                yield from argv[i:]
+                yield from words[i:]
                 return
-            if action and action.nargs == "?" and not is_duration(after):
+            if action and action.nargs == "?" and not is_duration(following):
                 yield f"{word}={action.const}"
-            elif action and action.nargs is None and re.match(r"-[\d.]", after):
-                yield f"{word}={after}"
-                next(words)
+            elif action and action.nargs is None and re.match(r"-[\d.]", following):
+                yield f"{word}={following}"
+                next(positions)
             else:
                 yield word
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where to read more."""
-        lacking = re.fullmatch(
+        """Raise Invalid with argparse's message in our form."""
+        missing = re.fullmatch(
             r"the following arguments are required: (\S+?)(?:, .+)?|argument (\S+): expected .+", message
         )
-        words = (
-            f"{lacking[1] or f'the value of {lacking[2]}'} is missing"
-            if lacking
-            else message.removeprefix("argument ")
-        )
-        raise Invalid(read_more(words, self.name))
+        if missing:
+            name = missing[1].rstrip("…") if missing[1] else f"the value of {missing[2]}"
+            message = f"{name} is missing"
+        raise Invalid(with_help_hint(message.removeprefix("argument "), self.prog))
 
-    def format_help(self) -> str:
-        """One screen: how to call it, what it does, what it takes."""
-        width = max([len(left) for left, _ in self._words + self._options], default=0) + 3
-        parts = [f"usage: {program()} {self.name} {self.shown_usage}".rstrip(), self.summary]
-        for lines in (self._words, self._options):
-            parts.append("\n".join(f"  {left:<{width}}{text}" for left, text in lines))
-        return "\n\n".join([part for part in [*parts, SHARED] if part]) + "\n"
+
+class Command(NamedTuple):
+    """One command, or one verb of a command (`schedules add`)."""
+
+    name: str
+    usage: str
+    summary: str
+    handler: str = ""
+    """MODULE:FUNCTION below `sublet.cli`; imported when the command runs."""
+    add_arguments: Callable[[CommandParser], None] = lambda parser: None
+    details: str = ""
+    """Further lines of the help page."""
+    extras: tuple[str, ...] = ()
+    """Optional dependency groups of pyproject.toml that it needs."""
+    passes_arguments: bool = False
+    """Its arguments are for another program and are not parsed."""
+    verbs: tuple[Any, ...] = ()
+    """The commands that it consists of; without a verb the first one runs."""
+
+    @property
+    def description(self) -> str:
+        """The text of the help page between usage and arguments."""
+        width = max((len(f"{verb.verb} {verb.usage}") for verb in self.verbs), default=0)
+        lines = [f"  {f'{verb.verb} {verb.usage}':<{width}}  {verb.summary}" for verb in self.verbs]
+        return "\n\n".join(filter(None, [self.summary, "\n".join(lines), self.details]))
+
+    @property
+    def verb(self) -> str:
+        """The last word of the name."""
+        return self.name.rpartition(" ")[2]
+
+    def parser(self) -> CommandParser:
+        """Return a parser for its arguments."""
+        parser = CommandParser(self)
+        self.add_arguments(parser)
+        return parser
+
+    def help(self) -> str:
+        """Return the help page."""
+        return self.parser().format_help()
+
+    def resolve(self, words: Sequence[str]) -> tuple[Command, list[str]]:
+        """Return the verb that the words name and the words without it. Raises Invalid for an unknown verb."""
+        known = {verb.verb: verb for verb in self.verbs}
+        position = next((i for i, word in enumerate(words) if word in known), None)
+        if position is not None:
+            return known[words[position]], [*words[:position], *words[position + 1 :]]
+        if not self.verbs or HELP_FLAGS & set(words):
+            return self, list(words)
+        if words and not words[0].startswith("-"):
+            near = did_you_mean(words[0], known) or f"; use {', '.join(known)}"
+            raise Invalid(with_help_hint(f"{self.name} has no verb {words[0][:60]!r}{near}", self.name))
+        return self.verbs[0], list(words)
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse its arguments, of a verb too. Raises Invalid."""
+        command, rest = self.resolve(words)
+        parser = command.parser()
+        for word in rest:
+            flag = word.split("=")[0]
+            if self.verbs and flag.startswith("--") and flag not in parser.flags():
+                owner = next((verb for verb in self.verbs if flag in verb.parser().flags()), None)
+                if owner:
+                    raise Invalid(
+                        with_help_hint(f"{flag} is an option of {program()} {owner.name}", owner.name)
+                    )
+        return parser.read(rest)

@@ -39,7 +39,7 @@ def client_of(settings: Settings) -> SyncClient:
     return SyncClient(settings)
 
 
-def look(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
+def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
     """Carry out a plan that only reads; unlike the client's own methods it makes no namespace where there is none.
 
     A person whose command this is (`args`, without --json) is told on stderr that there is none.
@@ -59,12 +59,12 @@ def look(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
     return found
 
 
-def clock(client: SyncClient) -> datetime:
+def server_time(client: SyncClient) -> datetime:
     """The moment, by the one clock."""
     return client.transport.run(server_info.clock())
 
 
-def caller(verb: str) -> str:
+def process_name(verb: str) -> str:
     """A name for this process, as Redis notes it with what it did."""
     host = "".join(c for c in os.uname().nodename if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{verb}-{host}-{os.getpid()}"

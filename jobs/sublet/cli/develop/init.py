@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sublet.cli.develop import init_steps
 from sublet.cli.output import clean, document, table, write
-from sublet.cli.parser import program, read_more
+from sublet.cli.parser import program, with_help_hint
 from sublet.errors import Invalid, JobsError, did_you_mean
 from sublet.source_tree import data_folder
 
@@ -95,7 +95,7 @@ def init(args: Namespace) -> int:
 def _known(target: str, found: dict[str, Traversable]) -> str:
     """The target. Raises Invalid, with what was probably meant."""
     if not target:
-        raise Invalid(read_more(f"TARGET is missing; there are {', '.join(found)}", "init"))
+        raise Invalid(with_help_hint(f"TARGET is missing; there are {', '.join(found)}", "init"))
     if target not in found:
         other = OTHERS.get(target.lower())
         near = (
@@ -103,7 +103,7 @@ def _known(target: str, found: dict[str, Traversable]) -> str:
             if other
             else did_you_mean(target.lower(), found) or f"; there are {', '.join(found)}"
         )
-        raise Invalid(read_more(f"there is no target {target[:40]!r}{near}", "init"))
+        raise Invalid(with_help_hint(f"there is no target {target[:40]!r}{near}", "init"))
     return target
 
 
@@ -156,7 +156,7 @@ def _module_of(app: str) -> str:
         dotted = module.removesuffix(".py").replace("/", ".").strip(".")
         raise Invalid(f"{module} is a file; write it as a module: {dotted}:{attribute or 'app'}")
     if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        raise Invalid(read_more(f"{app[:60]!r} names no app; write MODULE:APP, e.g. {APP}", "init"))
+        raise Invalid(with_help_hint(f"{app[:60]!r} names no app; write MODULE:APP, e.g. {APP}", "init"))
     return module
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sublet.cli.output import Cell, document, limits_of, table, write
 from sublet.cli.parser import program
-from sublet.cli.session import client_of, look, settings_of
+from sublet.cli.session import client_of, read, settings_of
 from sublet.client.client import SyncClient
 from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.protocol.plan import follow_sync
@@ -88,7 +88,7 @@ def configure(args: Namespace) -> int:
     with client_of(settings_of(args)) as client:
         if limits:
             client.configure(args.queue, **limits)
-        held = look(client, client.operations.queue(args.queue))
+        held = read(client, client.operations.queue(args.queue))
     if args.json:
         document({"queue": held.name, "limits": held.limits})
     else:

@@ -9,7 +9,7 @@ from typing import Any
 from sublet.cli.jobs.job_view import tell
 from sublet.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
 from sublet.cli.parser import program
-from sublet.cli.session import client_of, clock, look, settings_of
+from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.client.client import SyncClient
 from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, Queue, State, Stats, WorkerInfo
@@ -27,7 +27,7 @@ def get(args: Namespace) -> int:
         if args.json:
             document(as_json(job))
         else:
-            tell(job, clock(client), args.detail)
+            tell(job, server_time(client), args.detail)
     return 0
 
 
@@ -42,11 +42,11 @@ def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str,
 def _find(client: SyncClient, job_id: str) -> Job:
     """The job. Raises NotFound, with the id that was meant if only the partition in front of it is missing."""
     try:
-        return look(client, client.operations.get(job_id))
+        return read(client, client.operations.get(job_id))
     except NotFound as error:
         for partition in range(len(client.operations.bases)):
             try:
-                found = look(client, client.operations.get(f"{partition}-{job_id}"[:64]))
+                found = read(client, client.operations.get(f"{partition}-{job_id}"[:64]))
             except NotFound:
                 continue
             raise NotFound(f"no job {job_id}; did you mean {found.id}?") from None
@@ -57,14 +57,14 @@ def list_jobs(args: Namespace) -> int:
     """Some jobs, and how to get the next ones."""
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
-        page = look(
+        page = read(
             client, client.operations.list_jobs(state, args.queue, args.task, args.limit, args.cursor), args
         )
         if args.json:
             document({"jobs": [as_json(job, UNREAD) for job in page.jobs], "cursor": page.cursor})
             return 0
         if page.jobs:
-            now = clock(client)
+            now = server_time(client)
             table(["ID", "STATE", "TASK", "QUEUE", "ATTEMPT", "WHEN"], [_row(job, now) for job in page.jobs])
         else:
             write(f"no jobs{_why(client, args.queue)}")
@@ -90,7 +90,7 @@ def _when(job: Job, now: datetime) -> str:
 
 
 def _why(client: SyncClient, queue: str | None) -> str:
-    known = [each.name for each in look(client, client.operations.queues())] if queue else []
+    known = [each.name for each in read(client, client.operations.queues())] if queue else []
     return f": there is no queue {queue}{did_you_mean(queue, known)}" if queue and queue not in known else ""
 
 
@@ -105,7 +105,7 @@ def _again(args: Namespace) -> str:
 def queues(args: Namespace) -> int:
     """All queues."""
     with client_of(settings_of(args)) as client:
-        found, now = look(client, client.operations.queues(), args), clock(client)
+        found, now = read(client, client.operations.queues(), args), server_time(client)
     if args.json:
         document([queue.model_dump(mode="json") for queue in found])
     elif found:
@@ -127,8 +127,8 @@ def _line(queue: Queue, now: datetime) -> list[Cell | str]:
 def stats(args: Namespace) -> int:
     """The namespace in numbers."""
     with client_of(settings_of(args)) as client:
-        found = look(client, client.operations.stats(), args)
-        now = clock(client)
+        found = read(client, client.operations.stats(), args)
+        now = server_time(client)
     sums = total(found)
     if args.json:
         document(sums.model_dump(mode="json"))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 
 from sublet.cli.output import document, note, write
-from sublet.cli.parser import read_more
+from sublet.cli.parser import with_help_hint
 from sublet.cli.session import settings_of
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
@@ -177,7 +177,9 @@ def _roles(given: Sequence[str]) -> list[str]:
     """Roles, in the order of the table. Raises Invalid."""
     for role in given:
         if role not in VERBS:
-            raise Invalid(read_more(f"there is no role {role[:40]!r}; there are {', '.join(VERBS)}", "acl"))
+            raise Invalid(
+                with_help_hint(f"there is no role {role[:40]!r}; there are {', '.join(VERBS)}", "acl")
+            )
     return [role for role in VERBS if role in given]
 
 

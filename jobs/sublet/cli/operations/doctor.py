@@ -12,7 +12,7 @@ from sublet.cli.operations.node_checks import reach
 from sublet.cli.operations.server_checks import CHECKS, OF_NODE
 from sublet.cli.output import document, paint, write
 from sublet.cli.parser import program
-from sublet.cli.session import client_of, look, settings_of
+from sublet.cli.session import client_of, read, settings_of
 from sublet.client.client import SyncClient
 from sublet.connection.routing import SyncRoutes
 from sublet.errors import Forbidden, Unavailable
@@ -157,7 +157,7 @@ class _Asked:
 
     def follow(self, plan: Plan[T]) -> T | None:
         """What a plan finds; None where it is cut short."""
-        return self._try(lambda: look(self.client, plan))
+        return self._try(lambda: read(self.client, plan))
 
     def _try(self, work: Callable[[], T]) -> T | None:
         try:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sublet.cli.output import clean, document, paint, table, write
 from sublet.cli.parser import program
-from sublet.cli.session import client_of, look, settings_of
+from sublet.cli.session import client_of, read, settings_of
 from sublet.client.client import SyncClient
 from sublet.errors import JobsError, Unfit
 from sublet.operations.recount import recount
@@ -55,7 +55,7 @@ class Kind(NamedTuple):
 def mend(args: Namespace) -> int:
     """Repair a namespace, and say what was done. 1 if something is left. Raises JobsError where there is none, Unavailable."""
     with client_of(settings_of(args)) as client:
-        seen, mended = look(client, repair(client.operations.bases, _progress))
+        seen, mended = read(client, repair(client.operations.bases, _progress))
         counted = [*_recounted(client)]
         _clear()
         if not (
@@ -88,7 +88,7 @@ def _recounted(client: SyncClient) -> Iterator[Fault]:
         try:
             if not client.transport.run(reads.layout(base)):
                 continue
-            found = look(client, recount(base))
+            found = read(client, recount(base))
         except Unfit as error:
             of_type = "type" in str(error)
             wrong = client.transport.run(reads.foreign(base, [])) if of_type else []

@@ -65,7 +65,7 @@ def _left(one: Schedule, now: datetime) -> str:
     )
 
 
-def tell(one: Schedule, now: datetime) -> None:
+def show_schedule(one: Schedule, now: datetime) -> None:
     """Print all about a schedule."""
     write(f"{paint(one.name, 'bold')}   {paint(one.state, COLOURS[one.state])}")
     for name, text in _facts(one, now):

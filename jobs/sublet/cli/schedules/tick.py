@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from time import strftime
 
 from sublet.cli.output import clean, document, write
-from sublet.cli.session import caller, client_of, settings_of
+from sublet.cli.session import client_of, process_name, settings_of
 from sublet.client.client import SyncClient
 from sublet.errors import Invalid, JobsError
 from sublet_functions.tick import Ticked, run_tick
@@ -34,7 +34,11 @@ def tick(args: Namespace) -> int:
 
     with client_of(settings_of(args)) as client:
         done = run_tick(
-            client, by=caller("tick"), seconds=args.seconds or 0.0, every=args.every or 5.0, report=report
+            client,
+            by=process_name("tick"),
+            seconds=args.seconds or 0.0,
+            every=args.every or 5.0,
+            report=report,
         )
     if args.json:
         document(asdict(done))

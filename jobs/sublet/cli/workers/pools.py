@@ -6,7 +6,7 @@ from typing import Any
 
 from sublet.cli.output import Cell, clean, document, duration, is_narrow, note, table, write
 from sublet.cli.parser import program
-from sublet.cli.session import client_of, clock, look, settings_of
+from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.client.client import SyncClient
 from sublet.errors import Changed, Invalid, NotFound, did_you_mean
 from sublet.operations import pools
@@ -20,36 +20,16 @@ SPARE = ("TARGET", "INVOKER", "SUMMONED")
 OPTIONS = ("queues", "invoker", "target", "min", "max", "wait", "slots", "linger", "arrive")
 QUEUES = 24
 """Columns for the names of a pool's queues, where a terminal is narrow."""
-LOOKS = 5
-"""How often a change looks again at a pool that others keep changing."""
-VERBS = "pools, pools show NAME, pools set NAME --queues A,B …, or pools remove NAME"
-ONE_WORD = {"set": "pools are set one by one", "show": "pools are shown one by one"}
+ATTEMPTS = 5
+"""Attempts to change a pool that other commands change at the same time."""
 TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
 """What the invokers call that call something."""
 
 
-def show_pools(args: Namespace) -> int:
-    """Show all pools, or all about one; set one, or remove some."""
-    verb, *names = args.words or ["list"]
-    if verb not in ("list", "show", "set", "remove"):
-        raise Invalid(f"{verb[:60]!r}: write {program()} {VERBS}")
-    given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
-    if given and verb != "set":
-        raise Invalid(f"--{next(iter(given))} is for {program()} pools set NAME")
-    if verb != "list" and not names:
-        raise Invalid(f"NAME is missing: {program()} pools {verb} NAME")
-    if verb in ONE_WORD and len(names) > 1:
-        raise Invalid(f"{names[1][:60]!r} is one word too many: {ONE_WORD[verb]}")
-    if verb == "list" and names:
-        raise Invalid(f"{names[0][:60]!r} is one word too many: write {program()} pools")
+def list_pools(args: Namespace) -> int:
+    """Print all pools."""
     with client_of(settings_of(args)) as client:
-        if verb == "set":
-            return _set(client, names[0], given, args.json)
-        if verb == "remove":
-            return _remove(client, names, args.json)
-        if verb == "show":
-            return _show(client, names[0], args.json)
-        found, now = look(client, pools.look_at_all(client.operations.bases), args), clock(client)
+        found, now = read(client, pools.look_at_all(client.operations.bases), args), server_time(client)
     if args.json:
         document([_as_json(pool) for pool in found])
     elif found:
@@ -74,10 +54,11 @@ def _row(pool: Pool, now: datetime) -> list[Cell | str]:
     return [pool.name, short, pool.invoker, pool.shown.target, *numbers, _failure(pool, now)]
 
 
-def _show(client: SyncClient, name: str, as_json: bool) -> int:
-    """Print all about one: what was set, the sum, and what went wrong."""
-    (pool,), now = _look(client, name), clock(client)
-    if as_json:
+def show(args: Namespace) -> int:
+    """Print one pool in full: its settings, the computation of its size, and its last failure."""
+    with client_of(settings_of(args)) as client:
+        (pool,), now = _read_pools(client, args.name), server_time(client)
+    if args.json:
         document(_as_json(pool))
         return 0
     write(f"{pool.name}: {_settings(pool)}")
@@ -91,12 +72,12 @@ def _show(client: SyncClient, name: str, as_json: bool) -> int:
     return 0
 
 
-def _look(client: SyncClient, name: str = "") -> list[Pool]:
+def _read_pools(client: SyncClient, name: str = "") -> list[Pool]:
     """The pool of this name, or all. Raises NotFound, with the name that was probably meant."""
     try:
-        return look(client, pools.look_at_all(client.operations.bases, name))
+        return read(client, pools.look_at_all(client.operations.bases, name))
     except NotFound as error:
-        known = [pool.name for pool in look(client, pools.known(client.operations.bases))]
+        known = [pool.name for pool in read(client, pools.known(client.operations.bases))]
         raise NotFound(f"{error}{_near(name, known)}") from None
 
 
@@ -112,28 +93,36 @@ def _failure(pool: Pool, now: datetime) -> Cell:
     return Cell(f"{ago} ago ({pool.failures:,} in all): {clean(pool.failure)}", "yellow")
 
 
-def _set(client: SyncClient, name: str, given: dict[str, Any], as_json: bool) -> int:
-    """Have a pool be as it is said; what is not said stays, or has its default."""
-    said = {**given, **({"queues": tuple(given["queues"])} if "queues" in given else {})}
-    for looks in range(LOOKS, 0, -1):
-        before = _found(client, name)
-        if before is None and "queues" not in said:
-            raise Invalid(f"--queues is missing: for which queues shall pool {name[:130]} have workers?")
-        try:
-            answer, wish = _put(client, before or Pool(name=name, queues=()), said)
-            break
-        except Changed:
-            if looks == 1:
-                raise
-    if as_json:
-        document({"pool": name, "answer": answer})
+def set_pool(args: Namespace) -> int:
+    """Create a pool or change the given options of one. Repeat the change if the pool was changed meanwhile."""
+    given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
+    if "queues" in given:
+        given["queues"] = tuple(given["queues"])
+    with client_of(settings_of(args)) as client:
+        answer, pool = _change(client, args.name, given)
+    if args.json:
+        document({"pool": args.name, "answer": answer})
     else:
-        write(f"{name}: {answer}: {_settings(wish)}")
+        write(f"{args.name}: {answer}: {_settings(pool)}")
     if given.get("invoker") == "http":
         note(
-            "whoever submits or ticks must have SUBLET_SIGNING_SECRETS, and so must the function that is called"
+            "SUBLET_SIGNING_SECRETS must be set where jobs are submitted, where `tick` runs, and in the function"
         )
     return 0
+
+
+def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, Pool]:
+    """Return Redis's answer and the pool as it is now. Raises Changed after ATTEMPTS concurrent changes."""
+    for attempts_left in reversed(range(ATTEMPTS)):
+        before = _found(client, name)
+        if before is None and "queues" not in given:
+            raise Invalid(f"--queues is missing: name the queues of the new pool {name[:130]}")
+        try:
+            return _put(client, before or Pool(name=name, queues=()), given)
+        except Changed:
+            if not attempts_left:
+                raise
+    raise AssertionError
 
 
 def _put(client: SyncClient, before: Pool, said: dict[str, Any]) -> tuple[str, Pool]:
@@ -157,20 +146,19 @@ def _settings(pool: Pool) -> str:
     return f"queues {','.join(pool.queues)}, invoker {pool.invoker}{target}, {workers}, {times}"
 
 
-def _remove(client: SyncClient, names: list[str], as_json: bool) -> int:
-    """Remove pools, and say each answer. 1 if one was not there."""
-    known = [pool.name for pool in look(client, pools.known(client.operations.bases))]
+def remove(args: Namespace) -> int:
+    """Remove pools and print each answer. Return 1 if one does not exist."""
     answers: list[dict[str, Any]] = []
-    for name in dict.fromkeys(names):
-        if name in known:
-            answers.append(
-                {"pool": name, "answer": client.follow(pools.remove(client.operations.bases, name))}
-            )
-        else:
-            answers.append(
-                {"pool": name, "error": "NOT_FOUND", "message": f"no pool {name[:130]}{_near(name, known)}"}
-            )
-    if as_json:
+    with client_of(settings_of(args)) as client:
+        known = [pool.name for pool in read(client, pools.known(client.operations.bases))]
+        for name in dict.fromkeys(args.names):
+            answer: dict[str, Any] = {"pool": name}
+            if name in known:
+                answer["answer"] = client.follow(pools.remove(client.operations.bases, name))
+            else:
+                answer |= {"error": "NOT_FOUND", "message": f"no pool {name[:130]}{_near(name, known)}"}
+            answers.append(answer)
+    if args.json:
         document(answers)
     else:
         table(["POOL", "ANSWER"], [[answer["pool"], _answer(answer)] for answer in answers])
@@ -180,23 +168,21 @@ def _remove(client: SyncClient, names: list[str], as_json: bool) -> int:
 def _answer(answer: dict[str, Any]) -> Cell:
     if "error" in answer:
         return Cell(f"refused: {answer['message']}", "red")
-    return Cell(
-        "removed: nobody is summoned for it any more; those who were finish what they run, and go", "green"
-    )
+    return Cell("removed: no more workers are summoned; those that run finish their jobs and stop", "green")
 
 
 def _found(client: SyncClient, name: str) -> Pool | None:
     if not keys.is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     return next(
-        (pool for pool in look(client, pools.known(client.operations.bases)) if pool.name == name), None
+        (pool for pool in read(client, pools.known(client.operations.bases)) if pool.name == name), None
     )
 
 
 def scale(args: Namespace) -> int:
     """Print the sums behind the numbers of workers."""
     with client_of(settings_of(args)) as client:
-        found = _look(client, args.pool)
+        found = _read_pools(client, args.pool)
     if args.json:
         document([_as_json(pool) for pool in found])
         return 0

@@ -10,7 +10,7 @@ from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 
 from sublet.app import App
-from sublet.cli.session import client_of, look, settings_for
+from sublet.cli.session import client_of, read, settings_for
 from sublet.cli.workers.event_loop import calm_collector, loop_factory
 from sublet.cli.workers.worker_events import Events, log_to_stderr
 from sublet.devtools.bootstrap import ensure
@@ -172,7 +172,7 @@ def _unknown(app: App, queues: list[str]) -> str:
         if not queues:
             return ""
         try:
-            known = {*app.queues(), *(queue.name for queue in look(client, client.operations.queues()))}
+            known = {*app.queues(), *(queue.name for queue in read(client, client.operations.queues()))}
         except Forbidden:  # who may only work may not ask for that
             return ""
     return "; ".join(
@@ -185,7 +185,7 @@ def _unknown(app: App, queues: list[str]) -> str:
 def _unknown_pool(app: App, name: str) -> str:
     """What to say of a pool that is not there: its name may be typed wrongly. Empty for one that is."""
     with client_of(app.settings) as client:
-        known = {pool.name for pool in look(client, pools.known(client.operations.bases))}
+        known = {pool.name for pool in read(client, pools.known(client.operations.bases))}
     return (
         ""
         if name in known

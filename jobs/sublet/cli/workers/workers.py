@@ -8,7 +8,7 @@ from typing import Any
 from sublet.cli.jobs.query import as_json
 from sublet.cli.output import Cell, document, duration, is_narrow, table, write
 from sublet.cli.parser import program
-from sublet.cli.session import client_of, clock, look, settings_of
+from sublet.cli.session import client_of, read, server_time, settings_of
 from sublet.cli.workers.worker_events import short
 from sublet.client.client import SyncClient
 from sublet.errors import Invalid, Refused, did_you_mean
@@ -27,18 +27,10 @@ NAMED = 10
 """Names that an error lists."""
 
 
-def workers(args: Namespace) -> int:
-    """Show the register, or have the named workers finish and go."""
-    verb, *names = args.words or [""]
-    if verb not in ("", "drain"):
-        raise Invalid(f"{verb[:60]!r}: write {program()} workers, or {program()} workers drain NAME…")
-    if verb and not names:
-        raise Invalid(f"NAME is missing: which worker is to finish and go? {program()} workers shows them")
+def list_workers(args: Namespace) -> int:
+    """Print the registered workers."""
     with client_of(settings_of(args)) as client:
-        found = look(client, client.operations.workers(), None if verb else args)
-        if verb:
-            return _drain(client, found, [_meant(name, found) for name in names], args.json)
-        now = clock(client)
+        found, now = read(client, client.operations.workers(), args), server_time(client)
     if args.json:
         document([as_json(worker) for worker in found])
     elif found:
@@ -105,7 +97,7 @@ def _end(text: str, most: int) -> str:
     return text if len(text) <= most else f"…{text[1 - most :]}"
 
 
-def _meant(word: str, known: list[WorkerInfo]) -> str:
+def _full_name(word: str, known: list[WorkerInfo]) -> str:
     """The worker that a word names: wholly, or by a beginning or an end that only one has. Raises Invalid if several have it."""
     if not keys.is_name(word):
         raise Invalid(f"worker {word[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
@@ -129,10 +121,13 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
 
 
-def _drain(client: SyncClient, known: list[WorkerInfo], names: list[str], as_json: bool) -> int:
-    """Ask each, and say each answer. 1 if any was refused."""
-    answers, now = [_ask(client, known, name) for name in dict.fromkeys(names)], clock(client)
-    if as_json:
+def drain(args: Namespace) -> int:
+    """Ask workers to finish their jobs and stop, and print each answer. Return 1 if one was refused."""
+    with client_of(settings_of(args)) as client:
+        known = read(client, client.operations.workers())
+        names = dict.fromkeys(_full_name(name, known) for name in args.names)
+        answers, now = [_request_drain(client, known, name) for name in names], server_time(client)
+    if args.json:
         document(answers)
     else:
         by_name = {worker.name: worker for worker in known}
@@ -140,7 +135,7 @@ def _drain(client: SyncClient, known: list[WorkerInfo], names: list[str], as_jso
     return 1 if any("error" in answer for answer in answers) else 0
 
 
-def _ask(client: SyncClient, known: list[WorkerInfo], name: str) -> dict[str, Any]:
+def _request_drain(client: SyncClient, known: list[WorkerInfo], name: str) -> dict[str, Any]:
     names = [worker.name for worker in known]
     if name not in names:
         near = did_you_mean(name, names) or (

@@ -1,0 +1,155 @@
+"""Arguments of the commands on jobs and queues."""
+
+import os
+
+from sublet.cli import argument_types as types
+from sublet.cli.parser import Command, CommandParser
+
+
+def _submit(parser: CommandParser) -> None:
+    parser.positional("task", metavar="TASK", help="the task's name")
+    parser.positional(
+        "payload",
+        metavar="JSON",
+        nargs="?",
+        default="{}",
+        help="arguments by name, one object; - is stdin, @FILE a file",
+    )
+    option = parser.option
+    option(
+        "--wait",
+        metavar="SECONDS",
+        nargs="?",
+        const="30s",
+        type=types.duration,
+        help="wait for the result, print it (30s); exit 1 on failure",
+    )
+    option("--key", metavar="KEY", help="deduplication key: return the unfinished job that has it")
+    option(
+        "--window",
+        metavar="5m",
+        type=types.positive_duration,
+        help="keep the key this long, instead of until the job ends",
+    )
+    option("--delay", metavar="10s", type=types.duration, help="wait before the first attempt")
+    option(
+        "--at",
+        metavar="TIME",
+        type=types.timestamp,
+        dest="run_at",
+        help="time of the first attempt, e.g. 2030-01-31T09:00:00Z",
+    )
+    option("--queue", metavar="NAME", help="the queue (default)")
+    option("--priority", metavar="N", type=types.integer, help="-100 to 100, higher runs first (0)")
+    option(
+        "--max-attempts", metavar="N", type=types.positive_integer, help="tries before the job is dead (3)"
+    )
+    option("--timeout", metavar="5m", type=types.optional_duration, help="limit of one attempt, or none (5m)")
+    option("--retention", metavar="1d", type=types.duration, help="how long to keep the completed job (1d)")
+    option("--durability", metavar="HOW", help="wait for: none, replicated, fsync (none)")
+    option("--id", metavar="ID", help="your own job id; repeating it returns the same job")
+    option(
+        "--app",
+        metavar="MODULE:APP",
+        default=os.environ.get("SUBLET_APP"),
+        help="check against this app, use its options (SUBLET_APP)",
+    )
+
+
+def _get(parser: CommandParser) -> None:
+    parser.positional("id", metavar="ID", help="the job")
+    parser.option(
+        "--detail",
+        action="store_true",
+        default=False,
+        help="also print stack traces and the whole log of each attempt",
+    )
+
+
+def _list(parser: CommandParser) -> None:
+    parser.option("--state", metavar="STATE", type=types.state, default=None, help=" ".join(types.STATES))
+    parser.option("--queue", metavar="NAME", default=None, help="only this queue")
+    parser.option("--task", metavar="NAME", default=None, help="only this task")
+    parser.option("--limit", metavar="N", type=types.positive_integer, default=20, help="jobs per page (20)")
+    parser.option("--cursor", metavar="CURSOR", default=None, help="continue after the previous page")
+
+
+def _ids(parser: CommandParser) -> None:
+    parser.positional("ids", metavar="ID…", nargs="+", help="the jobs")
+
+
+def _queues(parser: CommandParser) -> None:
+    parser.positional("queues", metavar="QUEUE…", nargs="+", help="the queues; a new name creates its queue")
+
+
+def _configure(parser: CommandParser) -> None:
+    parser.positional(
+        "queue", metavar="QUEUE", nargs="?", default="*", help="the queue; without one, the namespace"
+    )
+    option, count = parser.option, types.optional_count
+    option("--jobs", metavar="N", type=count, help="waiting and running jobs at most; none: no limit")
+    option(
+        "--bytes", metavar="10MiB", type=types.optional_bytes, help="bytes of their payloads; none: no limit"
+    )
+    option("--completed", metavar="N", type=count, help="completed jobs kept per partition (100,000)")
+    option("--dead", metavar="N", type=count, help="dead jobs kept per partition (100,000)")
+    option("--cancelled", metavar="N", type=count, help="cancelled jobs kept per partition (100,000)")
+
+
+COMMANDS = (
+    Command(
+        "submit",
+        "TASK [JSON | - | @FILE] [options]",
+        "Submit a job: a worker runs the task. Prints the job's id.",
+        "jobs.submit:submit",
+        _submit,
+    ),
+    Command(
+        "get",
+        "ID [--detail]",
+        "Show one job: its state, its owner and the outcome of each attempt.",
+        "jobs.query:get",
+        _get,
+    ),
+    Command(
+        "list",
+        "[options]",
+        "List jobs by state, queue and task; finished ones newest first.",
+        "jobs.query:list_jobs",
+        _list,
+    ),
+    Command("queues", "", "List the queues: waiting jobs, limits, and whether paused.", "jobs.query:queues"),
+    Command(
+        "stats", "", "Count jobs by state, and events since the namespace was created.", "jobs.query:stats"
+    ),
+    Command(
+        "cancel",
+        "ID…",
+        "Cancel jobs. A running job ends at its worker's next heartbeat.",
+        "jobs.actions:cancel",
+        _ids,
+    ),
+    Command(
+        "retry",
+        "ID…",
+        "Queue dead or cancelled jobs again, with all their tries.",
+        "jobs.actions:retry",
+        _ids,
+    ),
+    Command("promote", "ID…", "Queue scheduled jobs now.", "jobs.actions:promote", _ids),
+    Command(
+        "pause",
+        "QUEUE…",
+        "Stop handing out jobs of these queues. Running jobs continue, new ones wait.",
+        "jobs.actions:pause",
+        _queues,
+    ),
+    Command("resume", "QUEUE…", "Hand out jobs of paused queues again.", "jobs.actions:resume", _queues),
+    Command(
+        "configure",
+        "[QUEUE] [options]",
+        "Set limits of a queue or the namespace; others keep their values.\nPrints the limits in force.",
+        "jobs.actions:configure",
+        _configure,
+    ),
+)

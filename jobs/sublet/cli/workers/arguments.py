@@ -1,0 +1,218 @@
+"""Arguments of the commands that run or show processes."""
+
+import os
+
+from sublet.cli import argument_types as types
+from sublet.cli.parser import Command, CommandParser
+
+SLOTS = types.integer_up_to(10_000, "one process must keep the lease of each job alive; start more workers")
+PROCESSES = types.integer_up_to(1_000, "each is a Python process")
+
+
+def _work(parser: CommandParser) -> None:
+    parser.positional(
+        "app",
+        metavar="MODULE:APP",
+        nargs="?",
+        default=os.environ.get("SUBLET_APP"),
+        help="where the tasks are, e.g. tasks:app (SUBLET_APP)",
+    )
+    option = parser.option
+    option(
+        "--drain",
+        action="store_true",
+        default=False,
+        help="stop when the queues are empty; --linger 5s: for so long",
+    )
+    option("--linger", metavar="5s", type=types.duration, default=0.0, help=types.HIDDEN)
+    option(
+        "--for",
+        metavar="50s",
+        type=types.positive_duration,
+        default=None,
+        dest="seconds",
+        help="stop by then; jobs that cannot finish in time are released",
+    )
+    option("--max-jobs", metavar="N", type=types.positive_integer, default=None, help="stop after N jobs")
+    option(
+        "--queues",
+        metavar="A,B",
+        type=types.names,
+        default=None,
+        help="queues in order of precedence (those of the app's tasks)",
+    )
+    option("--source", metavar="URL", default=None, help="claim over HTTP (SUBLET_SOURCE, SUBLET_TOKEN)")
+    option(
+        "--slots",
+        metavar="N",
+        type=SLOTS,
+        default=None,
+        help="jobs at a time (100; for plain functions, --processes)",
+    )
+    option(
+        "--processes",
+        metavar="N",
+        type=PROCESSES,
+        default=None,
+        help="child processes for plain functions (one per core)",
+    )
+    option(
+        "--jobs-per-child",
+        metavar="N",
+        type=types.positive_integer,
+        default=None,
+        help="replace a child process after N jobs",
+    )
+    option(
+        "--memory",
+        metavar="512MiB",
+        type=types.child_memory,
+        default=None,
+        help="limit of a child process; beyond it the job fails",
+    )
+    option(
+        "--lease",
+        metavar="30s",
+        type=types.lease,
+        default=30.0,
+        help="without a heartbeat for so long, its jobs move on (30s)",
+    )
+    option(
+        "--grace",
+        metavar="8s",
+        type=types.duration,
+        default=8.0,
+        help="time for running jobs after a signal (8s)",
+    )
+    option(
+        "--stall",
+        metavar="5m",
+        type=types.positive_duration,
+        default=None,
+        help="exit 1 if no running job ends for so long",
+    )
+    option(
+        "--commands",
+        action="store_true",
+        default=False,
+        help="also run `command`: any program that a submitter names",
+    )
+    option("--name", metavar="NAME", default=None, help="display name (host, pid, random)")
+    option("--pool", metavar="NAME", default="", help="its pool; --summons ID: the summons that started it")
+    option("--summons", metavar="ID", default="", help=types.HIDDEN)
+    option("--quiet", action="store_true", default=False, help="print only the summary, no events")
+
+
+def _serve(parser: CommandParser) -> None:
+    option = parser.option
+    option(
+        "--host", metavar="ADDRESS", default=None, help="listen here (SUBLET_HOST, 127.0.0.1); all: 0.0.0.0"
+    )
+    option(
+        "--port",
+        metavar="PORT",
+        type=types.port,
+        default=None,
+        help="the port (SUBLET_PORT, PORT, 8377); 0: any free port",
+    )
+    option(
+        "--app", metavar="MODULE:APP", default=None, help="worker function: POST /work runs jobs of this app"
+    )
+    option("--tokens-file", metavar="FILE", default=None, help="lines NAME:ROLES:SECRET (SUBLET_TOKENS_FILE)")
+
+
+def _drain(parser: CommandParser) -> None:
+    parser.positional(
+        "names", metavar="NAME…", nargs="+", help="names, or unique beginnings or ends of names"
+    )
+
+
+def _pool(parser: CommandParser) -> None:
+    parser.positional("name", metavar="NAME", help="the pool")
+
+
+def _pools(parser: CommandParser) -> None:
+    parser.positional("names", metavar="NAME…", nargs="+", help="the pools")
+
+
+def _set_pool(parser: CommandParser) -> None:
+    _pool(parser)
+    option = parser.option
+    option("--queues", metavar="A,B", type=types.names, help="queues whose jobs its workers run")
+    option("--invoker", metavar="KIND", help="what starts workers: http, lambda, process, none (none)")
+    option("--target", metavar="TARGET", help="what it calls: a URL (http), a function's name (lambda)")
+    option("--min", metavar="N", type=types.integer, help="workers to keep, even without jobs (0)")
+    option("--max", metavar="N", type=types.integer, help="workers at most (10)")
+    option("--wait", metavar="5s", type=types.positive_duration, help="longest time a job should wait (5s)")
+    option("--slots", metavar="N", type=types.positive_integer, help="jobs that a worker runs at a time (10)")
+    option("--linger", metavar="5s", type=types.duration, help="how long an idle worker stays (5s)")
+    option(
+        "--arrive",
+        metavar="15s",
+        type=types.positive_duration,
+        help="start-up time of a worker at most (15s)",
+    )
+
+
+def _scale(parser: CommandParser) -> None:
+    parser.positional("pool", metavar="POOL", nargs="?", default="", help="only this pool")
+
+
+_MODULE = "workers.pools"
+
+COMMANDS = (
+    Command(
+        "work",
+        "MODULE:APP [options]",
+        "Run a worker: claim and run jobs until a signal. SUBLET_WORKER_ID: identity",
+        "workers.work:work",
+        _work,
+    ),
+    Command(
+        "serve",
+        "[options]",
+        "Serve the HTTP API, for curl and for workers.\nOn other addresses than loopback it requires tokens.",
+        "workers.serve:serve",
+        _serve,
+        extras=("http",),
+    ),
+    Command(
+        "workers",
+        "[drain NAME…]",
+        "List the registered workers: host, leases, last heartbeat.",
+        verbs=(
+            Command("workers list", "", "List them.", "workers.workers:list_workers"),
+            Command(
+                "workers drain",
+                "NAME…",
+                "Let workers finish their jobs and stop.",
+                "workers.workers:drain",
+                _drain,
+            ),
+        ),
+    ),
+    Command(
+        "pools",
+        "[VERB …] [options]",
+        "Manage pools: for which queues workers are summoned. Without a verb: list.",
+        verbs=(
+            Command("pools list", "", "List all: sizes and last failures.", f"{_MODULE}:list_pools"),
+            Command("pools show", "NAME", "Show one in full.", f"{_MODULE}:show", _pool),
+            Command(
+                "pools set",
+                "NAME",
+                "Create one, or change the given options.",
+                f"{_MODULE}:set_pool",
+                _set_pool,
+            ),
+            Command("pools remove", "NAME…", "Summon no workers for these.", f"{_MODULE}:remove", _pools),
+        ),
+    ),
+    Command(
+        "scale",
+        "[POOL]",
+        "Show how many workers a pool should have, and how that is computed.\nSummons none.",
+        f"{_MODULE}:scale",
+        _scale,
+    ),
+)
