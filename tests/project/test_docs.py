@@ -176,3 +176,20 @@ def test_the_data_model_is_described_once():
     text = (ROOT / "lua" / "README.md").read_text()
     assert "](../docs/reference/protocol.md)" in text
     assert "base`:" not in text
+
+
+# Pages that are read from start to end have at most 1,500 words; a table or a reference may be longer.
+LONG = {"reference", "measurements"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in DOCS if "docs" in path.parts and path.parent.name not in LONG],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_a_page_has_at_most_1500_words(path):
+    assert len(path.read_text().split()) <= 1500
+
+
+def test_the_readme_has_at_most_900_words():
+    assert len(README.split()) <= 900

@@ -1,0 +1,98 @@
+"""The tutorial and the recipe for every night: each command and each snippet runs, and prints what the page shows."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, served, steps
+from tests.support.paths import ROOT
+
+
+def page(name):
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A folder with the files of the tutorial in it."""
+    for name in ("first-task", "first-schedule"):
+        for file, text in blocks("python", page(f"tutorial/{name}")):
+            (tmp_path / file).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def env(home, place):
+    own = {
+        "PATH": command_on_path(home),
+        "SUBLET_NAMESPACE": place.settings.namespace,
+        "PYTHONPATH": str(ROOT),
+    }
+    return {**os.environ, **own, "SUBLET_REDIS_URL": place.settings.redis_url}
+
+
+def follow(commands, folder, env):
+    """Run the commands in one shell; each must succeed and print what the page shows."""
+    for step, answer in zip(commands, run(commands, folder, env), strict=True):
+        check(step, *answer)
+
+
+def commands(name):
+    return [*steps(*(text for _, text in blocks("console", page(name))))]
+
+
+@pytest.mark.real_server
+def test_first_task(home, env, raw):
+    export, *others = commands("tutorial/first-task")
+    assert export.command.startswith("export SUBLET_REDIS_URL")
+    follow(others, home, env)
+    worker = subprocess.Popen(["sublet", "work", "tasks:app"], cwd=home, env=env, stdout=subprocess.DEVNULL)
+    try:
+        done = subprocess.run(
+            [sys.executable, "submit.py"], cwd=home, env=env, capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout == "6 b.png@64.png\n", done.stderr
+    finally:
+        worker.terminate()
+        assert worker.wait(20) == 0
+
+
+@pytest.mark.real_server
+def test_first_schedule(home, env, raw):
+    follow(commands("tutorial/first-schedule"), home, env)
+
+
+@pytest.mark.real_server
+def test_first_worker_over_http(home, env, raw):
+    """The worker does not know where Redis is."""
+    pytest.importorskip("aiohttp")
+    need_curl()
+    port = free_port()
+    here = [
+        step._replace(command=step.command.replace("8377", port))
+        for step in commands("tutorial/first-http-worker")
+    ]
+    with served(home, env, port):
+        follow(here, home, {name: value for name, value in env.items() if name != "SUBLET_REDIS_URL"})
+
+
+def test_first_deploy(tmp_path, env):
+    """What needs Docker is tried by tests/platforms/test_deploy_compose.py."""
+    (project := tmp_path / "project").mkdir()
+    follow(commands("tutorial/first-deploy"), project, env)
+    assert "SUBLET_TOKENS=me:admin:" in (project / "shop" / ".env").read_text()
+
+
+@pytest.mark.real_server
+def test_every_night_over_http(tmp_path, env, raw):
+    """Without the cluster: the API answers here, with the token that the page has in its secret."""
+    pytest.importorskip("aiohttp")
+    need_curl()
+    (project := tmp_path / "project").mkdir()
+    port, token = free_port(), "0123456789abcdef" * 3
+    mine = env | {"TOKEN": token, "SUBLET": f"http://127.0.0.1:{port}"}
+    with served(project, env | {"SUBLET_TOKENS": f"me:admin:{token}"}, port):
+        follow(commands("guides/nightly"), project, mine)
+    assert (project / "k8s" / "tick.yaml").is_file()
