@@ -1,6 +1,8 @@
 """The tutorial and the recipe for every night: each command and each snippet runs, and prints what the page shows."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -96,3 +98,60 @@ def test_every_night_over_http(tmp_path, env, raw):
     with served(project, env | {"SUBLET_TOKENS": f"me:admin:{token}"}, port):
         follow(commands("guides/nightly"), project, mine)
     assert (project / "k8s" / "tick.yaml").is_file()
+
+
+@pytest.mark.real_server
+@pytest.mark.parametrize("name", ["shop.py", "reports.py", "pages.py"])
+def test_an_example_for_those_who_know_another_queue(tmp_path, env, raw, name):
+    """Its job is submitted as the page says, and a worker completes it."""
+    files = dict(blocks("python", page("guides/migrate")))
+    (tmp_path / name).write_text(files[name].replace("delay=60", "delay=0.1").replace("delay=5", "delay=0.1"))
+    for command in (
+        [sys.executable, name],
+        ["sublet", "work", f"{name[:-3]}:app", "--max-jobs", "1", "--for", "50s"],
+    ):
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    (job,) = json.loads(
+        subprocess.run(
+            ["sublet", "list", "--json"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+        ).stdout
+    )["jobs"]
+    assert job["state"] == "completed"
+
+
+@pytest.mark.real_server
+def test_the_example_for_node_submits_a_job(home, env, raw):
+    pytest.importorskip("aiohttp")
+    if not shutil.which("node"):
+        pytest.skip("no node on PATH")
+    ((name, text),) = blocks("javascript", page("guides/migrate"))
+    (home / name).write_text(text)
+    port = free_port()
+    with served(home, env, port):
+        done = subprocess.run(
+            ["node", name],
+            cwd=home,
+            env=env | {"SUBLET_SOURCE": f"http://127.0.0.1:{port}"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.stdout == "201\n", done.stderr
+
+
+@pytest.mark.real_server
+def test_the_code_of_the_readme_runs(tmp_path, env, raw):
+    ((name, text),) = blocks("python", (ROOT / "README.md").read_text())
+    (tmp_path / name).write_text(text)
+    worker = subprocess.Popen(
+        ["sublet", "work", "tasks:app"], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, name], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout == "b.png@64.png\n", done.stderr
+    finally:
+        worker.terminate()
+        assert worker.wait(20) == 0

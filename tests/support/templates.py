@@ -218,12 +218,11 @@ def is_route(method, path):
 
 @cache
 def variables():
-    """The variables of the environment that somebody reads: those of the README's table, and those that are named in the code."""
-    table = re.findall(r"^\| (.*?) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    """The environment variables that are named in the code."""
     code = "".join(
         path.read_text() for folder in ("jobs", "functions") for path in (ROOT / folder).rglob("*.py")
     )
-    return {*re.findall(r"`(SUBLET_\w+)`", "\n".join(table)), *re.findall(r"\b(SUBLET_\w+)\b", code)}
+    return {*re.findall(r"\b(SUBLET_\w+)\b", code)}
 
 
 def named_variables(text):
