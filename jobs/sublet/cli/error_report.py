@@ -14,7 +14,7 @@ from sublet.cli.parser import program
 from sublet.errors import Denied, Invalid, JobFailed, JobsError, Refused, Unavailable, Unconfirmed, Unfit
 
 EXIT_CODES = {
-    0: "success",
+    0: "success; `work` and `serve` also after Ctrl-C or SIGTERM",
     1: "refused, failed or not found; `doctor`: a check is bad; `work`: stalled",
     2: "wrong usage, or an invalid request: nothing was sent",
     3: "Redis or the API cannot be reached, or cannot be used",
