@@ -12,7 +12,7 @@ import pytest
 
 from sublet.cli.develop.conformance import conformance
 from sublet.connection.settings import Settings
-from sublet.devtools.conformance import stage
+from sublet.devtools.conformance import context
 from sublet.devtools.conformance.resp import ErrorReply, read_command, read_reply
 from sublet.devtools.conformance.rules import BY_NAME
 from sublet.devtools.conformance.run import TRIALS, examine
@@ -127,7 +127,7 @@ def test_a_client_that_ends_at_once_is_told_with_its_last_words(settings):
 
 
 def test_a_client_that_never_claims_is_told_so_and_ended_with_its_children(settings, monkeypatch):
-    monkeypatch.setattr(stage, "PATIENCE", 1.0)
+    monkeypatch.setattr(context, "PATIENCE", 1.0)
     mark = uuid.uuid4().hex
     with pytest.raises(JobsError, match="has sent no claim within 1 s; it did not connect to redis://"):
         asyncio.run(examine(["bash", "-c", f"exec -a {mark} sleep 300 & exec -a {mark} sleep 300"], settings))
@@ -153,15 +153,20 @@ def test_a_client_without_the_three_tasks_is_told_so_in_one_sentence(settings, d
 
 
 def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path):
-    monkeypatch.setattr(stage, "PATIENCE", 3.0)
+    monkeypatch.setattr(context, "PATIENCE", 3.0)
+    (tmp_path / "tests" / "support").mkdir(parents=True)
     shutil.copytree(ROOT / "lua", tmp_path / "lua")
-    for path in (tmp_path / "lua").glob("*.lua"):
+    for path in (tmp_path / "lua").rglob("*.lua"):
         path.write_text(path.read_text() + "-- another version\n")
-    worker = tmp_path / "tests" / "support" / "rule_breaking_worker.py"
-    worker.parent.mkdir(parents=True)
-    worker.write_text((ROOT / "tests" / "support" / "rule_breaking_worker.py").read_text())
+    (tmp_path / "tests" / "support" / "rule_breaking_worker.py").write_text(
+        (ROOT / "tests" / "support" / "rule_breaking_worker.py").read_text()
+    )
     with pytest.raises(JobsError, match="none of this version's lua/"):
-        asyncio.run(examine([sys.executable, str(worker)], settings))
+        asyncio.run(
+            examine(
+                [sys.executable, str(tmp_path / "tests" / "support" / "rule_breaking_worker.py")], settings
+            )
+        )
 
 
 def test_the_verdict_is_told_in_words_and_in_the_exit_code(settings, capsys, monkeypatch):

@@ -24,13 +24,13 @@ MARK = "DEMO_TEST_MARK"
 """An environment variable by which everything that a demo starts can be found."""
 SMALL = """
 import sys
-from sublet.devtools.demo import show
-from sublet.devtools.platform import api
+from sublet.devtools.demo import run
+from sublet.devtools.platform import api_service
 from sublet.devtools.demo.corpus import Corpus
 found = Corpus.find()
-show.Corpus.find = lambda: Corpus(found.files[:400], 400, found.roots)
-api.FIRST_PORT = PORT
-sys.exit(show.run(once=False, json=False, call="python3 -m jobs"))
+run.Corpus.find = lambda: Corpus(found.files[:400], 400, found.roots)
+api_service.FIRST_PORT = PORT
+sys.exit(run.run(once=False, json=False, call="python3 -m jobs"))
 """
 
 
@@ -120,7 +120,7 @@ def test_a_worker_dies_a_ghost_is_refused_and_nothing_is_lost(demo: Callable[...
     assert (found["lost"], found["completed_twice"]) == (0, 0)
     assert min(found["recovered"], found["refused"]) >= 1
     assert "\x1b" not in story
-    assert "worker 4 is here: it was summoned" in story  # in the place of the one that was killed
+    assert "worker 4 started: summoned" in story  # in the place of the one that was killed
     for words in (
         "SIGKILL",
         "SIGSTOP",
@@ -167,11 +167,11 @@ def test_one_may_play_with_it_until_ctrl_c(demo: Callable[..., Demo]) -> None:
         run.until("completed analyse")
     (api,) = [pid for pid in run.family() if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     os.kill(api, signal.SIGKILL)
-    assert "the HTTP API died (-9)" in run.until("another one starts")
+    assert "the HTTP API died (-9)" in run.until("it is restarted")
     run.process.send_signal(signal.SIGINT)
     out, err = run.process.communicate(timeout=20)
     assert (run.process.returncode, err, run.is_gone()) == (0, "", True)
-    assert "the data stay" in out
+    assert "the data are kept" in out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -15,11 +15,11 @@ pytest.importorskip("rich")
 from sublet.cli.develop import project
 from sublet.devtools.bootstrap import missing
 from sublet.devtools.demo import corpus, tally
-from sublet.devtools.demo.cast import Ledger
 from sublet.devtools.demo.corpus import Corpus
-from sublet.devtools.demo.screen import Member, Numbers, Screen
+from sublet.devtools.demo.screen import Progress, Screen, WorkerStatus
 from sublet.devtools.demo.tasks import Report, analyse
-from sublet.devtools.demo.workers import Said
+from sublet.devtools.demo.worker_group import Ledger
+from sublet.devtools.demo.worker_process import WorkerEvent
 from sublet.errors import Invalid
 from sublet.model import Attempt, Job, State
 from tests.support.paths import ROOT
@@ -113,7 +113,7 @@ def test_packages_are_added_where_it_is_small(monkeypatch: pytest.MonkeyPatch) -
     standard = Corpus.find(enough=0).standard
     found = Corpus.find(enough=100_000, at_most=standard + 50)
     assert (found.standard, len(found.files)) == (standard, standard + 50)
-    assert f"and {50} of the packages beside it" in found.words
+    assert f"and {50} of installed packages" in found.words
     assert found.name(str(found.files[-1])).count("/") < len(found.files[-1].parts) - 2
     monkeypatch.setattr(corpus, "_packages", list)
     assert len(Corpus.find(enough=100_000).files) == standard
@@ -155,7 +155,7 @@ def job(job_id: str, state: State, *codes: str) -> Job:
 def told(*events: tuple[str, str, str]) -> Ledger:
     ledger: Any = Ledger()
     for event, job_id, words in events:
-        ledger.note(Someone(), Said(event, job_id, "t", 1, words))
+        ledger.record(Someone(), WorkerEvent(event, job_id, "t", 1, words))
     return ledger
 
 
@@ -209,11 +209,11 @@ class Terminal(io.StringIO):
 
 def shown(stream: io.StringIO) -> str:
     screen = Screen(stream)
-    screen.point("data", "[kept] in a folder")
-    screen.happen(1.0, "✗", "killed [one]")
-    screen.parts(["submitted 1", "completed twice 0"])
+    screen.fact("data", "[kept] in a folder")
+    screen.add_event(1.0, "✗", "killed [one]")
+    screen.phrases(["submitted 1", "completed twice 0"])
     screen.table(("name", "lines"), [("[a].py", "1")])
-    screen.show(Numbers(3, 3, 0, 9.0, 2.0), [Member("worker 1", "●", "3 done")], last=True)
+    screen.draw(Progress(3, 3, 0, 9.0, 2.0), [WorkerStatus("worker 1", "●", "3 done")], last=True)
     return stream.getvalue()
 
 

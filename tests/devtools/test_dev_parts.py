@@ -20,15 +20,15 @@ from sublet import App, Context
 from sublet.cli.develop import dev
 from sublet.cli.workers.worker_events import as_json
 from sublet.devtools.bootstrap import missing
-from sublet.devtools.platform import checking, keeping, reload, sources
-from sublet.devtools.platform.checking import check
-from sublet.devtools.platform.keeping import Keeper
-from sublet.devtools.platform.pool import OwnPool, name_of
+from sublet.devtools.platform import app_info, app_source, reload, supervisor
+from sublet.devtools.platform.app_info import check
+from sublet.devtools.platform.app_source import AppInfo
+from sublet.devtools.platform.pool import LocalPool, name_of
+from sublet.devtools.platform.redis_service import LOCKS, PREFIX, sweep
 from sublet.devtools.platform.reload import Reload
-from sublet.devtools.platform.saying import Said, Says
-from sublet.devtools.platform.server import LOCKS, PREFIX, sweep
-from sublet.devtools.platform.sources import AppLook
-from sublet.devtools.platform.talk import AT_ONCE, Talk
+from sublet.devtools.platform.reports import PlatformEvent, Reporter
+from sublet.devtools.platform.supervisor import Supervisor
+from sublet.devtools.platform.worker_output import AT_ONCE, WorkerOutput
 from sublet.errors import JobsError
 from sublet.operations.pool import Pool
 from sublet.protocol.keys import is_name
@@ -40,8 +40,8 @@ class Ear:
     """Hears all that is said."""
 
     def __init__(self) -> None:
-        self.lines: list[Said] = []
-        self.says = Says(self.lines.append)
+        self.lines: list[PlatformEvent] = []
+        self.says = Reporter(self.lines.append)
 
     def events(self) -> list[tuple[str, str]]:
         return [(line.who, line.event) for line in self.lines]
@@ -77,7 +77,7 @@ def test_a_link_from_the_standard_library_to_elsewhere_is_not_watched(
         folder.mkdir()
     (elsewhere / "sitecustomize.py").touch()
     (library / "sitecustomize.py").symlink_to(elsewhere / "sitecustomize.py")
-    monkeypatch.setattr(checking.sysconfig, "get_paths", lambda: {"stdlib": str(library)})
+    monkeypatch.setattr(app_info.sysconfig, "get_paths", lambda: {"stdlib": str(library)})
     custom = types.ModuleType("sitecustomize")
     custom.__file__ = str(library / "sitecustomize.py")
     monkeypatch.setitem(sys.modules, "sitecustomize", custom)
@@ -121,7 +121,7 @@ def test_folders_of_platforms_that_were_killed_are_removed_and_no_others(tmp_pat
 
 def test_a_platform_starts_no_workers_for_the_pool_of_another(tmp_path: Path) -> None:
     own = Pool(name=name_of("tasks:app", tmp_path), queues=("q",), invoker="process")
-    calls = OwnPool(cast(Store, None), own).calls
+    calls = LocalPool(cast(Store, None), own).calls
     assert [
         calls(own.model_copy(update={"name": name})) for name in (own.name, "dev:other:app:1", "by-hand")
     ] == [
@@ -159,9 +159,9 @@ def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
     out = stream()
     monkeypatch.setattr(sys, "stdout", out)
     lines = dev.Lines(as_json=False)
-    lines(Said("server", "died", "it \x1b[31mdied", {"pid": 3}))
-    lines(Said("job", "started", "for programs alone", {}))
-    lines(Said("dev", "try", "curl -s http://127.0.0.1", {}))
+    lines(PlatformEvent("server", "died", "it \x1b[31mdied", {"pid": 3}))
+    lines(PlatformEvent("job", "started", "for programs alone", {}))
+    lines(PlatformEvent("dev", "try", "curl -s http://127.0.0.1", {}))
     died, again = out.getvalue().splitlines()
     assert ("\x1b[31m" in died) is out.isatty()
     assert again.replace("\x1b[1m", "").replace("\x1b[0m", "").strip() == "curl -s http://127.0.0.1"
@@ -170,7 +170,7 @@ def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
 def test_programs_get_one_document_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
-    dev.Lines(as_json=True)(Said("job", "started", "started  add", {"id": "0-1"}))
+    dev.Lines(as_json=True)(PlatformEvent("job", "started", "started  add", {"id": "0-1"}))
     said = json.loads(out.getvalue())
     assert (said["who"], said["event"], said["id"], said["at"][-1]) == ("job", "started", "0-1", "Z")
 
@@ -207,7 +207,7 @@ class Sleeper:
 async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keeping, "ASK", 0.0)
+    monkeypatch.setattr(supervisor, "ASK", 0.0)
     pauses: list[float] = []
     sleep = asyncio.sleep
 
@@ -215,9 +215,9 @@ async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_s
         pauses.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(keeping.asyncio, "sleep", short)
+    monkeypatch.setattr(supervisor.asyncio, "sleep", short)
     ear, piece = Ear(), Sleeper(failures=3)
-    keeper = Keeper(piece, ear.says)
+    keeper = Supervisor(piece, ear.says)
     await keeper.start()
     task = asyncio.ensure_future(keeper.run())
     async with asyncio.timeout(30):
@@ -228,7 +228,7 @@ async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_s
         while piece.starts < 6:
             await sleep(0.001)
     task.cancel()
-    assert [pause for pause in pauses if pause >= keeping.PAUSE] == [0.2, 0.4, 0.8, 1.6]
+    assert [pause for pause in pauses if pause >= supervisor.PAUSE] == [0.2, 0.4, 0.8, 1.6]
     words = [line.words for line in ear.lines if line.event == "died"]
     assert words == [
         "died (exit 1); it is started anew",
@@ -252,7 +252,7 @@ class Someone:
 
 def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
     ear = Ear()
-    talk: Any = Talk(ear.says)
+    talk: Any = WorkerOutput(ear.says)
     for i in range(1000):
         for event in ("started", "completed"):
             said = {
@@ -267,7 +267,7 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
             talk.hear(Someone, as_json(said))
     assert [line.event for line in ear.lines].count("completed") == AT_ONCE
     assert len(ear.lines) <= 2 * AT_ONCE + 1
-    talk = Talk(ear.says)
+    talk = WorkerOutput(ear.says)
     talk.hear(
         Someone,
         as_json(
@@ -303,10 +303,10 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
 
 
 async def test_without_watchfiles_it_says_that_reload_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "missing", lambda needed: missing(needed, path=[]))
-    monkeypatch.setattr(reload, "can_watch", sources.can_watch)
+    monkeypatch.setattr(app_source, "missing", lambda needed: missing(needed, path=[]))
+    monkeypatch.setattr(reload, "can_watch", app_source.can_watch)
     ear, over = Ear(), asyncio.Event()
-    seen = AppLook(app="tasks:app", queues=["q"], tasks=[], folders=[])
+    seen = AppInfo(app="tasks:app", queues=["q"], tasks=[], folders=[])
     task = asyncio.ensure_future(Reload("tasks:app", {}, seen, ear.says, take=None).run(over))  # type: ignore[arg-type]  # unused
     async with asyncio.timeout(30):
         while not ear.lines:
@@ -319,4 +319,4 @@ async def test_without_watchfiles_it_says_that_reload_is_off(monkeypatch: pytest
 def test_an_installed_package_that_lacks_what_it_takes_says_what_to_install() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(dev.NEEDED) <= set(extras["http"])
-    assert set(sources.NEEDED) <= set(extras["dev"])
+    assert set(app_source.NEEDED) <= set(extras["dev"])

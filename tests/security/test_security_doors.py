@@ -70,7 +70,7 @@ def test_served_away_from_this_machine_it_takes_tokens(host):
 
 def test_the_development_server_has_no_way_to_leave_this_machine():
     """Its workers run whatever is submitted, and it has no tokens: the host is written in the code, and no flag changes it."""
-    source = (ROOT / "jobs" / "sublet" / "devtools" / "platform" / "api.py").read_text()
+    source = (ROOT / "jobs" / "sublet" / "devtools" / "platform" / "api_service.py").read_text()
     assert '"--host", "127.0.0.1"' in source
     dev = COMMANDS["dev"]
     assert "--host" not in repr(dev)

@@ -28,8 +28,8 @@ pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures", "
 CALLERS = {
     "sublet.connection.pipeline": "Redis, which the environment names",
     "sublet.store.http": "the API, which whoever starts a worker names",
-    "sublet.devtools.platform.api": "its own server, on loopback",
-    "sublet.devtools.platform.server": "its own server, on a unix socket",
+    "sublet.devtools.platform.api_service": "its own server, on loopback",
+    "sublet.devtools.platform.redis_service": "its own server, on a unix socket",
     "sublet.devtools.conformance.proxy": "Redis, which whoever runs the suite names",
     "sublet.devtools.embedded_server": "its own server, on a unix socket",
     "sublet.scaling.invokers.addresses": "what a pool's target names: the one URL that comes out of Redis",

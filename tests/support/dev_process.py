@@ -1,4 +1,4 @@
-"""`sublet dev` as a process, and all that it starts: what it says, what lives, what is left."""
+"""`sublet dev` as a process, and all that it starts: what it report, what lives, what is left."""
 
 import json
 import os
@@ -36,15 +36,15 @@ VERSION = "one"
 """
 PATCHED = """
 import sys
-from sublet.devtools.platform import api, crew, hands, keeping, server
+from sublet.devtools.platform import api_service, local_workers, redis_service, supervisor, worker_monitor
 {patch}
 from sublet.__main__ import main
 sys.exit(main())
 """
 """The same platform, with other constants."""
-IMPATIENT = "crew.SILENT = 7.0; keeping.ASK, keeping.MISSES = 0.3, 2"
+IMPATIENT = "worker_monitor.SILENT = 7.0; supervisor.ASK, supervisor.MISSES = 0.3, 2"
 """A sign of life of a worker comes every 5 s."""
-NO_TICK = "hands.TICK = 1000.0"
+NO_TICK = "local_workers.TICK = 1000.0"
 
 
 class Dev:

@@ -16,7 +16,7 @@ from sublet.cli.session import client_of, settings_of
 from sublet.cli.workers.event_loop import loop_factory
 from sublet.cli.workers.worker_events import log_to_stderr, rfc3339
 from sublet.devtools.bootstrap import missing
-from sublet.devtools.platform.saying import Said
+from sublet.devtools.platform.reports import PlatformEvent
 from sublet.errors import Invalid
 from sublet.execution.app_loader import load_app
 
@@ -29,7 +29,7 @@ COLOURS = {"died": "red", "failed": "red", "broken": "red", "frozen": "yellow", 
 HIDDEN = ("started",)
 """Events that only programs hear of."""
 WIDE = 8
-"""Columns for who says something."""
+"""Columns for who report something."""
 
 
 def dev(args: Namespace) -> int:
@@ -47,12 +47,16 @@ def dev(args: Namespace) -> int:
         raise Invalid(
             "--data is for the server that dev starts; with --redis-url it starts none: leave one of them out"
         )
-    from sublet.devtools.platform.platform import HURRIED, Platform, Wishes  # what it takes may be lacking
+    from sublet.devtools.platform.platform import (  # what it takes may be lacking
+        HURRIED,
+        Platform,
+        PlatformConfig,
+    )
 
     settings = settings_of(args)
     with client_of(settings):  # a URL that cannot be is refused here
         pass
-    wishes = Wishes(
+    wishes = PlatformConfig(
         app=args.app, settings=settings, embedded=not args.redis_url, data=Path(args.data).absolute() if args.data else None,
         port=args.port, workers=args.workers, slots=args.slots, linger=args.linger, lease=args.lease, reload=not args.no_reload,
         call=program(),
@@ -71,7 +75,7 @@ def dev(args: Namespace) -> int:
 
 def _check(args: Namespace) -> int:
     """Import the app, here and now, and say what it has."""
-    from sublet.devtools.platform.checking import check
+    from sublet.devtools.platform.app_info import check
 
     found = check(args.app, load_app(args.app))
     if args.json:
@@ -85,12 +89,12 @@ def _check(args: Namespace) -> int:
 
 
 class Lines:
-    """Prints what the platform says: a line for a person, or one of JSON for a program."""
+    """Prints what the platform report: a line for a person, or one of JSON for a program."""
 
     def __init__(self, as_json: bool) -> None:
         self._json, self._unread = as_json, False
 
-    def __call__(self, said: Said) -> None:
+    def __call__(self, said: PlatformEvent) -> None:
         """Print one line. That nobody reads any more is no reason to die halfway: the end is as for Ctrl-C."""
         if self._unread or (said.event in HIDDEN and not self._json):
             return
@@ -101,11 +105,11 @@ class Lines:
             self._unread = True
             signal.raise_signal(signal.SIGTERM)
 
-    def _as_json(self, said: Said) -> str:
+    def _as_json(self, said: PlatformEvent) -> str:
         line = {"at": rfc3339(time.time()), "who": said.who, "event": said.event, "words": said.words}
         return json.dumps({**line, **said.more}, ensure_ascii=False)
 
-    def _as_words(self, said: Said) -> str:
+    def _as_words(self, said: PlatformEvent) -> str:
         if said.event == "try":  # to be copied: nothing stands before it
             return f"          {paint(clean(said.words), 'bold')}"
         words = clean(said.words)

@@ -34,7 +34,7 @@ UNKNOWN = Job("YOUR_TASK", "default", {"YOUR": "ARGUMENTS"})
 
 
 def commands(readme: str) -> list[str]:
-    """What a template says to type: the commands of its blocks of shell; one that goes on over several lines stays so."""
+    """What a template report to type: the commands of its blocks of shell; one that goes on over several lines stays so."""
     blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     return [line.removeprefix("$ ") for line in re.split(r"(?<!\\)\n", "".join(blocks)) if line.strip()]
 
@@ -44,7 +44,7 @@ def commands(readme: str) -> list[str]:
 
 def job_of(app: str, folder: Path) -> Job:
     """A job of this app, which is loaded in a process of its own; one to fill in if it has none, or cannot be loaded."""
-    from sublet.devtools.platform.sources import look  # pydantic comes with it
+    from sublet.devtools.platform.app_source import look  # pydantic comes with it
 
     try:
         with contextlib.chdir(folder):

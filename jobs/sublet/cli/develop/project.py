@@ -19,7 +19,7 @@ NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
 KEPT = "SUBLET_TEST_"
 """What of our environment the tests look at themselves begins so."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
-"""How pytest-xdist is to run them; tests/support/parallel_runs.py says the rest. What the caller adds has the last word: `-n 0`."""
+"""How pytest-xdist is to run them; tests/support/parallel_runs.py report the rest. What the caller adds has the last word: `-n 0`."""
 
 
 def demo(args: Namespace) -> int:
@@ -29,7 +29,7 @@ def demo(args: Namespace) -> int:
         raise Invalid(
             f"the demo takes {' and '.join(lacking)}: pip install 'sublet[demo]' (from a checkout: '.[demo]')"
         )
-    from sublet.devtools.demo.show import run  # rich comes with it
+    from sublet.devtools.demo.run import run  # rich comes with it
 
     return run(once=args.once, json=args.json, call=program())
 

@@ -107,7 +107,7 @@ class Judge:
         self.names = names
         self._seen: dict[str, str] = {}
 
-    def asks(self, *names: str) -> bool:
+    def wants(self, *names: str) -> bool:
         """Is one of these rules to be judged?"""
         return bool(self.names & set(names))
 

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from sublet.connection.settings import Settings
-from sublet.devtools.conformance import trials, troubles
-from sublet.devtools.conformance.conduct import judge_conduct
+from sublet.devtools.conformance import fault_trials, trials
+from sublet.devtools.conformance.client_process import Client
+from sublet.devtools.conformance.command_rules import check_commands
+from sublet.devtools.conformance.context import ENDINGS, RuleBroken, TrialContext, WorkerEnded
 from sublet.devtools.conformance.rules import BY_NAME, TIMED, Judge, Verdict
-from sublet.devtools.conformance.stage import ENDINGS, Broken, Gone, Stage
-from sublet.devtools.conformance.subject import Subject
 from sublet.errors import JobsError, Refused
 
 AT_ONCE = 6
@@ -25,37 +25,37 @@ INTERFACE = (
     'tasks `echo` (its result is its whole payload), `sleep` {"seconds": N} and `boom` {"message": M}, which fails with message M'
 )
 """What a client must be like to be examined, for one that cannot be."""
-CONDUCT = ("claim-ids", "own-name", "names-queues", "durations", "scripts-only")
+COMMAND_RULES = ("claim-ids", "own-name", "names-queues", "durations", "scripts-only")
 """Rules that every trial with a worker shows something of."""
 
 
 class Trial(NamedTuple):
     """A trial, the rules that it shows, and whether the namespace is there when it begins."""
 
-    play: Callable[[Stage], Awaitable[None]]
+    run: Callable[[TrialContext], Awaitable[None]]
     rules: tuple[str, ...]
     namespace: bool = True
 
 
 TRIALS = (
     Trial(trials.slots, ("free-slots",)),
-    Trial(troubles.leave, ("sigterm",)),
-    Trial(troubles.idle, ("idle-rate", "wakes", "appointment")),
+    Trial(fault_trials.leave, ("sigterm",)),
+    Trial(fault_trials.idle, ("idle-rate", "wakes", "appointment")),
     Trial(trials.loss, ("hears-loss",)),
-    Trial(troubles.forgotten, ("reloads-scripts",)),
+    Trial(fault_trials.forgotten, ("reloads-scripts",)),
     Trial(trials.cancel, ("hears-cancel",)),
     Trial(trials.beats, ("heartbeat",)),
-    Trial(troubles.lost_heartbeat, ("lost-heartbeat",)),
-    Trial(troubles.lost_ending, ("repeats-ending",)),
-    Trial(troubles.away, ("server-away",)),
-    Trial(troubles.busy, ("idle-rate",)),
-    Trial(trials.endings, ("keeps-result", "tells-failure", "unknown-task", *CONDUCT)),
+    Trial(fault_trials.lost_heartbeat, ("lost-heartbeat",)),
+    Trial(fault_trials.lost_ending, ("repeats-ending",)),
+    Trial(fault_trials.away, ("server-away",)),
+    Trial(fault_trials.busy, ("idle-rate",)),
+    Trial(trials.endings, ("keeps-result", "tells-failure", "unknown-task", *COMMAND_RULES)),
     Trial(trials.timeout, ("timeout",)),
     Trial(
         trials.produce, ("prints-id", "keeps-payload", "repeats-submit", "makes-namespace"), namespace=False
     ),
     Trial(trials.awaken, ("makes-namespace",), namespace=False),
-    Trial(troubles.lost_claim, ("repeats-claim",)),
+    Trial(fault_trials.lost_claim, ("repeats-claim",)),
 )
 """The long ones first."""
 
@@ -72,57 +72,57 @@ async def examine(
     process of the client's is left. Raises Invalid for a command that is not there, JobsError for one that sends no claim at
     all, Unavailable when the server does not answer.
     """
-    subject, judge = Subject(command), Judge(names or set(BY_NAME))
-    chosen = [trial for trial in TRIALS if judge.asks(*trial.rules)]
-    if any(trial.play is not trials.produce for trial in chosen):
-        await _see_it_has_the_tasks(subject, settings)
-    await _play(chosen, AT_ONCE, subject, settings, judge, report)
+    client, judge = Client(command), Judge(names or set(BY_NAME))
+    chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]
+    if any(trial.run is not trials.produce for trial in chosen):
+        await _check_tasks(client, settings)
+    await _run_trials(chosen, AT_ONCE, client, settings, judge, report)
     broken = {verdict.rule.name for verdict in judge.verdicts() if not verdict.kept} & TIMED
     again = Judge(broken)
     doubted = [
-        trial for trial in chosen if again.asks(*trial.rules) or broken & set(CONDUCT)
+        trial for trial in chosen if again.wants(*trial.rules) or broken & set(COMMAND_RULES)
     ]  # any trial shows its conduct
-    await _play(doubted, 1, subject, settings, again)
+    await _run_trials(doubted, 1, client, settings, again)
     second = {verdict.rule.name: verdict for verdict in again.verdicts()}
     return [second.get(verdict.rule.name, verdict) for verdict in judge.verdicts()]
 
 
-async def _see_it_has_the_tasks(subject: Subject, settings: Settings) -> None:
-    """Start the worker once, to tell a client that does nothing at all, or lacks a task, in one sentence."""
-    stage = Stage(subject, settings, Judge(set()))
+async def _check_tasks(client: Client, settings: Settings) -> None:
+    """Start the worker once, to describe a client that does nothing at all, or lacks a task, in one sentence."""
+    context = TrialContext(client, settings, Judge(set()))
     try:
-        await stage.open()
-        await stage.work()
-        await _try_tasks(stage)
-    except Broken as broken:
-        raise JobsError(f"cannot examine `{' '.join(subject.words)}`: {broken}. {INTERFACE}") from None
+        await context.open()
+        await context.work()
+        await _try_tasks(context)
+    except RuleBroken as broken:
+        raise JobsError(f"cannot examine `{' '.join(client.words)}`: {broken}. {INTERFACE}") from None
     finally:
-        await stage.close()
+        await context.close()
 
 
-async def _try_tasks(stage: Stage) -> None:
-    """Have each of the agreed tasks run. What goes wrong beside is for the rules to tell."""
+async def _try_tasks(context: TrialContext) -> None:
+    """Have each of the agreed tasks run. What goes wrong beside is for the rules to describe."""
     wanted = {"echo": {"value": 1}, "sleep": {"seconds": NAP}, "boom": {"message": "words"}}
-    ids = {task: await stage.submit(task, payload, "tries=1") for task, payload in wanted.items()}
-    with contextlib.suppress(Broken):
-        await stage.until(
-            lambda: all(stage.about(job_id, *ENDINGS) for job_id in ids.values()), "", TASKS_SECONDS
+    ids = {task: await context.submit(task, payload, "tries=1") for task, payload in wanted.items()}
+    with contextlib.suppress(RuleBroken):
+        await context.until(
+            lambda: all(context.about(job_id, *ENDINGS) for job_id in ids.values()), "", TASKS_SECONDS
         )
     for task, job_id in ids.items():
-        end = next(iter(stage.about(job_id, *ENDINGS)), None)
+        end = next(iter(context.about(job_id, *ENDINGS)), None)
         if end and any(word.startswith("unknown_task") for word in end.args):
-            raise Broken(f"the worker has no task `{task}`")
-    claim, ends = stage.claim_of(ids["sleep"]), stage.about(ids["sleep"], "complete")
+            raise RuleBroken(f"the worker has no task `{task}`")
+    claim, ends = context.claim_of(ids["sleep"]), context.about(ids["sleep"], "complete")
     if claim and ends and ends[0].at - claim.at < NAP / 2:
-        raise Broken(
+        raise RuleBroken(
             f"its task `sleep` was over {ends[0].at - claim.at:.1f} s after the claim, with {wanted['sleep']}"
         )
 
 
-async def _play(
+async def _run_trials(
     chosen: Sequence[Trial],
     at_once: int,
-    subject: Subject,
+    client: Client,
     settings: Settings,
     judge: Judge,
     report: Callable[[int, int], None] = lambda done, of: None,
@@ -130,37 +130,37 @@ async def _play(
     """Play some trials, a few at a time."""
     turn, done = asyncio.Semaphore(at_once), 0
 
-    async def take_part(trial: Trial) -> None:
+    async def run_one(trial: Trial) -> None:
         nonlocal done
         async with turn:
-            await _perform(trial, subject, settings, judge)
+            await _run_trial(trial, client, settings, judge)
         done += 1
         report(done, len(chosen))
 
     try:
         async with asyncio.TaskGroup() as group:
             for trial in chosen:
-                group.create_task(take_part(trial))
+                group.create_task(run_one(trial))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
 
 
-async def _perform(trial: Trial, subject: Subject, settings: Settings, judge: Judge) -> None:
+async def _run_trial(trial: Trial, client: Client, settings: Settings, judge: Judge) -> None:
     """One trial from its set-up to its clearing away. What it did not come to is told with the reason."""
-    stage, reason = Stage(subject, settings, judge), "the trial ended before it could be seen"
+    context, reason = TrialContext(client, settings, judge), "the trial ended before it could be seen"
     try:
-        await stage.open(namespace=trial.namespace)
+        await context.open(namespace=trial.namespace)
         async with asyncio.timeout(TRIAL_SECONDS):
-            await trial.play(stage)
-            await judge_conduct(stage)
-    except Broken as broken:
-        reason = str(broken) if isinstance(broken, Gone) else f"it was not come to: {broken}"
+            await trial.run(context)
+            await check_commands(context)
+    except RuleBroken as broken:
+        reason = str(broken) if isinstance(broken, WorkerEnded) else f"it was not come to: {broken}"
     except Refused as refusal:
         reason = f"the server has lost what the client must leave alone: {refusal}"
     except TimeoutError:
         reason = f"the trial was not over after {TRIAL_SECONDS:g} s"
     finally:
-        await stage.close()
+        await context.close()
     for name in trial.rules:
         if not judge.judged(name):
             judge.note(name, reason)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
+from sublet.devtools.conformance.context import RuleBroken, TrialContext, describe
 from sublet.devtools.conformance.proxy import REPLY_LOST, REQUEST_LOST, Fault
 from sublet.devtools.conformance.rules import LEASE
-from sublet.devtools.conformance.stage import Broken, Stage, tell
 from sublet.errors import NotFound
 from sublet.model import State
 from sublet.protocol import keys, reads, verbs
@@ -27,68 +27,72 @@ BEAT_MAX = LEASE * 2 / 3
 """Seconds between two heartbeats: a third of the lease, and as much again for a busy machine."""
 
 
-async def produce(stage: Stage) -> None:
+async def produce(context: TrialContext) -> None:
     """A namespace that nobody has made yet; then submits whose request and reply are lost."""
     payload = {"value": {**TRICKY, "long": "ä" * 50_000}}
-    with stage.rule("makes-namespace"):
-        code, _, words = await stage.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
-        if code or not await stage.run(reads.layout(stage.base)):
-            raise Broken(f"where there is no namespace, `submit` exits {code}{words}")
-    await stage.run(verbs.init(stage.base))
-    with stage.rule("prints-id"):
-        code, job_id, words = await stage.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
-        if code or not await _is_there(stage, job_id):
-            raise Broken(
+    with context.rule("makes-namespace"):
+        code, _, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
+        if code or not await context.run(reads.layout(context.base)):
+            raise RuleBroken(f"where there is no namespace, `submit` exits {code}{words}")
+    await context.run(verbs.init(context.base))
+    with context.rule("prints-id"):
+        code, job_id, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
+        if code or not await _is_there(context, job_id):
+            raise RuleBroken(
                 f"exit code {code}, and its last line {job_id[:70]!r} names no job{words if code else ''}"
             )
-    with stage.rule("keeps-payload"):
-        sent = stage.seen("submit")
-        if not sent or not await _is_there(stage, sent[-1].args[0]):
-            raise Broken("no job was stored")
-        stored = (await stage.job(sent[-1].args[0])).payload
+    with context.rule("keeps-payload"):
+        sent = context.seen("submit")
+        if not sent or not await _is_there(context, sent[-1].args[0]):
+            raise RuleBroken("no job was stored")
+        stored = (await context.job(sent[-1].args[0])).payload
         if stored != payload:
-            raise Broken(f"stored was another payload: {_difference(payload, stored)}")
+            raise RuleBroken(f"stored was another payload: {_difference(payload, stored)}")
     for fate in (REPLY_LOST, REQUEST_LOST):
-        with stage.rule("repeats-submit"):
-            await _repeat(stage, fate)
-    with stage.rule("prints-id"):
-        await _refuse(stage)
+        with context.rule("repeats-submit"):
+            await _repeat(context, fate)
+    with context.rule("prints-id"):
+        await _refuse(context)
 
 
-async def _refuse(stage: Stage) -> None:
+async def _refuse(context: TrialContext) -> None:
     """What the server does not take: a task whose name is none, and one job more than the queue may have."""
-    code, line, _ = await stage.submit_by_client("no name", '{"value": 1}')
+    code, line, _ = await context.submit_by_client("no name", '{"value": 1}')
     if code == 0:
-        raise Broken(
+        raise RuleBroken(
             f"a task named 'no name' is INVALID, and `submit` exits 0 with the last line {line[:70]!r}"
         )
-    await stage.run(verbs.configure(stage.base, "first", 0, "jobs=1"))
-    code, line, _ = await stage.submit_by_client("echo", '{"value": 1}')
+    await context.run(verbs.configure(context.base, "first", 0, "jobs=1"))
+    code, line, _ = await context.submit_by_client("echo", '{"value": 1}')
     if code == 0:
-        raise Broken(f"the server answered QUEUE_FULL, and `submit` exits 0 with the last line {line[:70]!r}")
+        raise RuleBroken(
+            f"the server answered QUEUE_FULL, and `submit` exits 0 with the last line {line[:70]!r}"
+        )
 
 
-async def _is_there(stage: Stage, job_id: str) -> bool:
+async def _is_there(context: TrialContext, job_id: str) -> bool:
     try:
-        await stage.job(job_id)
+        await context.job(job_id)
     except NotFound:
         return False
     return True
 
 
-async def _repeat(stage: Stage, fate: str) -> None:
+async def _repeat(context: TrialContext, fate: str) -> None:
     async def count() -> int:
-        return int(await stage.raw("ZCARD", keys.queue(stage.base, "first")))
+        return int(await context.raw("ZCARD", keys.queue(context.base, "first")))
 
-    before, sent = await count(), len(stage.seen("submit"))
-    stage.proxy.faults.append(Fault("submit", fate))
-    code, _, words = await stage.submit_by_client("echo", '{"value": 1}')
+    before, sent = await count(), len(context.seen("submit"))
+    context.proxy.faults.append(Fault("submit", fate))
+    code, _, words = await context.submit_by_client("echo", '{"value": 1}')
     stored = await count() - before
     if stored != 1:
-        ids = [seen.args[0] for seen in stage.seen("submit")[sent:] if seen.args]
-        raise Broken(f"after one submit ({fate}) there are {stored} jobs; it sent the ids {', '.join(ids)}")
+        ids = [seen.args[0] for seen in context.seen("submit")[sent:] if seen.args]
+        raise RuleBroken(
+            f"after one submit ({fate}) there are {stored} jobs; it sent the ids {', '.join(ids)}"
+        )
     if code:
-        raise Broken(f"after one submit ({fate}) it exits {code}{words}")
+        raise RuleBroken(f"after one submit ({fate}) it exits {code}{words}")
 
 
 def _difference(wanted: Any, found: Any) -> str:
@@ -100,190 +104,194 @@ def _difference(wanted: Any, found: Any) -> str:
     return f"{sorted(set(found) - set(wanted))} came in addition"
 
 
-async def awaken(stage: Stage) -> None:
+async def awaken(context: TrialContext) -> None:
     """A worker in a namespace that nobody has made yet."""
-    with stage.rule("makes-namespace"):
-        await stage.work()
+    with context.rule("makes-namespace"):
+        await context.work()
         await asyncio.sleep(0.5)
-        await stage.run(verbs.init(stage.base))
-        job_id = await stage.submit("echo", {"value": 1})
-        await stage.completed(job_id, "a job in a namespace made after the worker's start")
+        await context.run(verbs.init(context.base))
+        job_id = await context.submit("echo", {"value": 1})
+        await context.completed(job_id, "a job in a namespace made after the worker's start")
 
 
-async def endings(stage: Stage) -> None:
+async def endings(context: TrialContext) -> None:
     """Results, failures, and a task that the client cannot have."""
-    await stage.work(slots=2)
+    await context.work(slots=2)
     pretty = json.dumps({"value": TRICKY}, ensure_ascii=False, indent=2).encode()
     large = {"value": 'ö\\"\n' * 25_000}
     payloads = [({"value": TRICKY}, "first"), (pretty, "first"), ({"value": ""}, "second"), (large, "second")]
-    with stage.rule("keeps-result"):
+    with context.rule("keeps-result"):
         for payload, queue in payloads:
-            job = await stage.completed(
-                await stage.submit("echo", payload, "tries=1", queue), "a job for `echo`"
+            job = await context.completed(
+                await context.submit("echo", payload, "tries=1", queue), "a job for `echo`"
             )
             wanted = json.loads(payload) if isinstance(payload, bytes) else payload
-            await _result_is(stage, job.id, wanted)
-    with stage.rule("tells-failure"):
+            await _result_is(context, job.id, wanted)
+    with context.rule("tells-failure"):
         words = "the disk /dev/ünknown is gone"
-        job = await stage.ended(await stage.submit("boom", {"message": words}, "tries=1"), "a job for `boom`")
+        job = await context.ended(
+            await context.submit("boom", {"message": words}, "tries=1"), "a job for `boom`"
+        )
         last = job.attempts[-1] if job.attempts else None
         if (
             job.state is not State.DEAD
             or not last
             or words not in last.message
-            or not stage.about(job.id, "fail")
+            or not context.about(job.id, "fail")
         ):
-            raise Broken(f"`boom` was to fail with {words!r}; it is {tell(job)}")
-        sent = stage.about(job.id, "fail")[0].args
+            raise RuleBroken(f"`boom` was to fail with {words!r}; it is {describe(job)}")
+        sent = context.about(job.id, "fail")[0].args
         code = sent[sent.index(job.id) + 2]
         if not re.fullmatch(r"[A-Za-z0-9_.:-]+", code):
-            raise Broken(
+            raise RuleBroken(
                 f"the code that it sent is {code[:60]!r}: that is not one word of A-Z a-z 0-9 _ . : -"
             )
-    with stage.rule("unknown-task"):
-        job_id = await stage.submit("conformance-no-such-task")
-        await stage.until(
-            lambda: bool(stage.about(job_id, "release", "fail", "complete")),
+    with context.rule("unknown-task"):
+        job_id = await context.submit("conformance-no-such-task")
+        await context.until(
+            lambda: bool(context.about(job_id, "release", "fail", "complete")),
             "a job for a task that nobody has was kept",
         )
-        ending = stage.about(job_id, "release", "fail", "complete")[0]
+        ending = context.about(job_id, "release", "fail", "complete")[0]
         if ending.verb != "release" or not any(word.startswith("unknown_task") for word in ending.args):
-            raise Broken(
+            raise RuleBroken(
                 f"it was ended with {ending.verb}({', '.join(word[:40] for word in ending.args[2:])})"
             )
 
 
-async def _result_is(stage: Stage, job_id: str, wanted: Any) -> None:
-    raw = await stage.raw("HGET", keys.job(stage.base, job_id), "result")
+async def _result_is(context: TrialContext, job_id: str, wanted: Any) -> None:
+    raw = await context.raw("HGET", keys.job(context.base, job_id), "result")
     try:
         found = json.loads(raw or b"")
     except ValueError:
-        raise Broken(f"a result is no JSON: {raw[:80]!r}") from None
+        raise RuleBroken(f"a result is no JSON: {raw[:80]!r}") from None
     if found != wanted:
-        raise Broken(f"`echo` gave back another payload: {_difference(wanted, found)}")
+        raise RuleBroken(f"`echo` gave back another payload: {_difference(wanted, found)}")
 
 
-async def slots(stage: Stage) -> None:
+async def slots(context: TrialContext) -> None:
     """More jobs than slots."""
-    with stage.rule("free-slots"):
-        ids = [await stage.submit("sleep", {"seconds": 0.7}) for _ in range(5)]
-        await stage.work(slots=2)
+    with context.rule("free-slots"):
+        ids = [await context.submit("sleep", {"seconds": 0.7}) for _ in range(5)]
+        await context.work(slots=2)
         for job_id in ids:
-            await stage.completed(job_id, "a job for `sleep`, behind others,", 20)
-        most = max(_held(stage, ids))
+            await context.completed(job_id, "a job for `sleep`, behind others,", 20)
+        most = max(_held(context, ids))
         if most > 2:
-            raise Broken(f"it held {most} jobs at a time, and SUBLET_SLOTS is 2")
+            raise RuleBroken(f"it held {most} jobs at a time, and SUBLET_SLOTS is 2")
 
 
-def _held(stage: Stage, ids: list[str]) -> list[int]:
+def _held(context: TrialContext, ids: list[str]) -> list[int]:
     """How many jobs were held, at the moment of each claim."""
     spans = []
     for job_id in ids:
-        claim, (end, *_) = stage.claim_of(job_id), stage.about(job_id, "complete")
+        claim, (end, *_) = context.claim_of(job_id), context.about(job_id, "complete")
         spans.append((claim.at if claim else 0.0, end.at - HOLD_OVER))
     return [sum(begin <= at < end for begin, end in spans) for at, _ in spans]
 
 
-async def beats(stage: Stage) -> None:
+async def beats(context: TrialContext) -> None:
     """Jobs that take longer than their lease, two at a time if the client can."""
-    with stage.rule("heartbeat"):
-        await stage.work(slots=2)
-        ids = [await stage.submit("sleep", {"seconds": LEASE * 1.7}) for _ in range(2)]
-        await stage.until(lambda: any(map(stage.claim_of, ids)), "a queued job was not claimed")
+    with context.rule("heartbeat"):
+        await context.work(slots=2)
+        ids = [await context.submit("sleep", {"seconds": LEASE * 1.7}) for _ in range(2)]
+        await context.until(lambda: any(map(context.claim_of, ids)), "a queued job was not claimed")
         await asyncio.sleep(SECOND_SLOT)
         for job_id in ids:
-            if stage.claim_of(job_id) is None:  # it has one slot, and may
-                await stage.run(verbs.cancel(stage.base, job_id, 0))
+            if context.claim_of(job_id) is None:  # it has one slot, and may
+                await context.run(verbs.cancel(context.base, job_id, 0))
             else:
-                await _kept_alive(stage, job_id)
+                await _kept_alive(context, job_id)
 
 
-async def _kept_alive(stage: Stage, job_id: str) -> None:
-    job = await stage.completed(job_id, "a job that takes longer than its lease")
-    claim, end = stage.claim_of(job_id), stage.about(job_id, "complete")[0]
+async def _kept_alive(context: TrialContext, job_id: str) -> None:
+    job = await context.completed(job_id, "a job that takes longer than its lease")
+    claim, end = context.claim_of(job_id), context.about(job_id, "complete")[0]
     moments = [
         claim.at if claim else 0.0,
-        *(seen.at for seen in stage.about(job_id, "heartbeat") if seen.at < end.at),
+        *(seen.at for seen in context.about(job_id, "heartbeat") if seen.at < end.at),
         end.at,
     ]
     gap = max(later - earlier for earlier, later in pairwise(moments))
     if gap > BEAT_MAX:
-        raise Broken(f"nothing was heard of a running job for {gap:.1f} s, under a lease of {LEASE} s")
+        raise RuleBroken(f"nothing was heard of a running job for {gap:.1f} s, under a lease of {LEASE} s")
     if job.attempt != 1:
-        raise Broken(f"it took {job.attempt} attempts")
+        raise RuleBroken(f"it took {job.attempt} attempts")
 
 
-async def cancel(stage: Stage) -> None:
+async def cancel(context: TrialContext) -> None:
     """A job that is called off while it runs."""
-    with stage.rule("hears-cancel"):
-        await stage.work()
-        job_id = await stage.submit("sleep", {"seconds": 60})
-        await stage.holding(job_id)
-        await stage.run(verbs.cancel(stage.base, job_id, 1))
-        job = await stage.ended(job_id, "a running job that was cancelled", 2 * LEASE)
+    with context.rule("hears-cancel"):
+        await context.work()
+        job_id = await context.submit("sleep", {"seconds": 60})
+        await context.holding(job_id)
+        await context.run(verbs.cancel(context.base, job_id, 1))
+        job = await context.ended(job_id, "a running job that was cancelled", 2 * LEASE)
         if job.state is not State.CANCELLED or job.attempts[-1].code != "cancelled":
-            raise Broken(f"a running job that was cancelled is {tell(job)}")
-        await stage.completed(await stage.submit("echo"), "the next job after a cancelled one", LEASE + 2)
+            raise RuleBroken(f"a running job that was cancelled is {describe(job)}")
+        await context.completed(await context.submit("echo"), "the next job after a cancelled one", LEASE + 2)
 
 
-async def loss(stage: Stage) -> None:
+async def loss(context: TrialContext) -> None:
     """A lease that is given to another, and a job that vanishes; the worker's other job goes on."""
-    with stage.rule("hears-loss"):
-        await stage.work(slots=2)
-        await _lose_one(stage, "LEASE_LOST", _give_to_another)
-        await _lose_one(stage, "NOT_FOUND", _delete)
+    with context.rule("hears-loss"):
+        await context.work(slots=2)
+        await _lose_one(context, "LEASE_LOST", _give_to_another)
+        await _lose_one(context, "NOT_FOUND", _delete)
 
 
-async def _lose_one(stage: Stage, answer: str, lose: Callable[[Stage, str], Awaitable[None]]) -> None:
+async def _lose_one(
+    context: TrialContext, answer: str, lose: Callable[[TrialContext, str], Awaitable[None]]
+) -> None:
     job_id, other = (
-        await stage.submit("sleep", {"seconds": 60}),
-        await stage.submit("sleep", {"seconds": LEASE * 1.2}),
+        await context.submit("sleep", {"seconds": 60}),
+        await context.submit("sleep", {"seconds": LEASE * 1.2}),
     )
-    token = await stage.holding(job_id)
-    await lose(stage, job_id)
-    await stage.until(lambda: _told(stage, job_id, token, answer) is not None,
+    token = await context.holding(job_id)
+    await lose(context, job_id)
+    await context.until(lambda: _told(context, job_id, token, answer) is not None,
                       f"no heartbeat came that could hear {answer}", 2 * LEASE)  # fmt: skip
-    told = _told(stage, job_id, token, answer) or 0.0
-    after = await stage.submit("echo")
-    beside = await stage.completed(other, f"the job beside one that was answered {answer}", 2 * LEASE)
+    told = _told(context, job_id, token, answer) or 0.0
+    after = await context.submit("echo")
+    beside = await context.completed(other, f"the job beside one that was answered {answer}", 2 * LEASE)
     if beside.attempt != 1:
-        raise Broken(
+        raise RuleBroken(
             f"the job beside one that was answered {answer} took {beside.attempt} attempts: it was to go on"
         )
-    await stage.completed(after, f"the next job after {answer}", LEASE + 2)
-    held, followed = stage.claim_of(other), stage.claim_of(after)
-    if held and followed and held.at < told and followed.at > stage.about(other, "complete")[0].at:
-        raise Broken(
+    await context.completed(after, f"the next job after {answer}", LEASE + 2)
+    held, followed = context.claim_of(other), context.claim_of(after)
+    if held and followed and held.at < told and followed.at > context.about(other, "complete")[0].at:
+        raise RuleBroken(
             f"after {answer} the slot stayed taken: the next job was claimed only when the one beside had ended"
         )
     late = [
         seen.verb
-        for seen in stage.about(job_id, "complete", "fail", "release", "heartbeat")
+        for seen in context.about(job_id, "complete", "fail", "release", "heartbeat")
         if token in seen.args and seen.at > told + (HOLD_OVER if seen.verb == "heartbeat" else 0)
     ]
     if late:
-        raise Broken(f"after {answer} it sent {', '.join(late)} with the lost token")
+        raise RuleBroken(f"after {answer} it sent {', '.join(late)} with the lost token")
 
 
-async def _give_to_another(stage: Stage, job_id: str) -> None:
+async def _give_to_another(context: TrialContext, job_id: str) -> None:
     for i in range(9):  # a heartbeat may come between the two
-        await stage.raw("ZADD", keys.structure(stage.base, "running"), 1, job_id)
+        await context.raw("ZADD", keys.structure(context.base, "running"), 1, job_id)
         claim = verbs.claim(
-            stage.base, claim_id=f"rival-{i}-{job_id}", worker="rival", lease=60, n=1, queues=stage.queues
+            context.base, claim_id=f"rival-{i}-{job_id}", worker="rival", lease=60, n=1, queues=context.queues
         )
-        if (await stage.run(claim)).leases:
+        if (await context.run(claim)).leases:
             return
-    raise Broken("the lease could not be given to another")
+    raise RuleBroken("the lease could not be given to another")
 
 
-async def _delete(stage: Stage, job_id: str) -> None:
-    await stage.raw("DEL", keys.job(stage.base, job_id))
-    await stage.raw("ZREM", keys.structure(stage.base, "running"), job_id)
+async def _delete(context: TrialContext, job_id: str) -> None:
+    await context.raw("DEL", keys.job(context.base, job_id))
+    await context.raw("ZREM", keys.structure(context.base, "running"), job_id)
 
 
-def _told(stage: Stage, job_id: str, token: str, answer: str) -> float | None:
+def _told(context: TrialContext, job_id: str, token: str, answer: str) -> float | None:
     """When a heartbeat's reply said this of a job under a token, which jobs of one claim share."""
-    for seen in stage.about(job_id, "heartbeat"):
+    for seen in context.about(job_id, "heartbeat"):
         held, answers = list(zip(seen.args[1::3], seen.args[2::3], strict=False)), seen.reply
         told = (job_id, token) in held and isinstance(answers, list)
         if told and answers[held.index((job_id, token))] == answer.encode():
@@ -291,11 +299,11 @@ def _told(stage: Stage, job_id: str, token: str, answer: str) -> float | None:
     return None
 
 
-async def timeout(stage: Stage) -> None:
+async def timeout(context: TrialContext) -> None:
     """A job that takes longer than it may."""
-    with stage.rule("timeout"):
-        await stage.work()
-        job_id = await stage.submit("sleep", {"seconds": 60}, "tries=1 timeout=1000")
-        job = await stage.ended(job_id, "a job with a timeout of 1 s", 1 + 5)
+    with context.rule("timeout"):
+        await context.work()
+        job_id = await context.submit("sleep", {"seconds": 60}, "tries=1 timeout=1000")
+        job = await context.ended(job_id, "a job with a timeout of 1 s", 1 + 5)
         if job.attempts[-1].code != "timed_out":
-            raise Broken(f"a job with a timeout of 1 s is {tell(job)}")
+            raise RuleBroken(f"a job with a timeout of 1 s is {describe(job)}")

@@ -1,6 +1,6 @@
-"""The demo: real work on a real server, done by workers that are killed and frozen before your eyes."""
+"""The demo: real jobs on a real server; one of the workers is killed and one frozen while they run."""
 
 from pathlib import Path
 
 FOLDER = Path(".sublet", "demo")
-"""Where the demo keeps its data, under the current folder."""
+"""The folder of the demo's data, in the current folder."""

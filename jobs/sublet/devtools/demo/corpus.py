@@ -1,4 +1,4 @@
-"""Which files the demo analyses: the standard library of the Python that runs it, and more where that is small."""
+"""The files that the demo analyses: the standard library, and installed packages where that is small."""
 
 import itertools
 import os
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENOUGH = 1200
-"""Files that make a show. Where the standard library has fewer (Debian's comes without its tests), packages are added."""
+"""Files that the demo needs. If the standard library has fewer (Debian omits its tests), packages are added."""
 AT_MOST = 2000
-"""Files in all, when packages are added."""
+"""The largest number of files when packages are added."""
 
 _PACKAGES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The files to analyse, those of the standard library first."""
+    """The files to analyse, the standard library first."""
 
     files: tuple[Path, ...]
     standard: int
@@ -26,7 +26,7 @@ class Corpus:
 
     @classmethod
     def find(cls, enough: int = ENOUGH, at_most: int = AT_MOST) -> "Corpus":
-        """Look at this interpreter's standard library and, should that be small, at the packages installed beside it."""
+        """Find the files of this interpreter's standard library and, if it is small, of installed packages."""
         library = Path(sysconfig.get_paths()["stdlib"])
         files = list(_python_files(library))
         standard = len(files)
@@ -38,21 +38,21 @@ class Corpus:
         return cls(tuple(files), standard, tuple(roots))
 
     def name(self, path: str) -> str:
-        """A file's name inside its library."""
+        """Return a file's path inside its library."""
         inner = [Path(path).relative_to(root) for root in self.roots if Path(path).is_relative_to(root)]
         return min(map(str, inner), key=len, default=path)
 
     @property
     def words(self) -> str:
-        """What it consists of, for people."""
+        """A description for the introduction."""
         version = ".".join(map(str, sys.version_info[:3]))
         words = f"{self.standard:,} files of the standard library of Python {version}"
         added = len(self.files) - self.standard
-        return f"{words}, and {added:,} of the packages beside it" if added else words
+        return f"{words}, and {added:,} of installed packages" if added else words
 
 
 def _python_files(root: Path) -> Iterator[Path]:
-    """All readable `.py` files under a folder, in order, without packages installed inside."""
+    """Yield all readable `.py` files under a folder in order, without site-packages."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if name not in _PACKAGES)
         for name in sorted(names):
@@ -62,7 +62,7 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def _packages() -> list[Path]:
-    """The folders of installed packages: this environment's, then those of the Python under it."""
+    """Return the folders of installed packages: this environment's, then those of its base Python."""
     paths = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     base = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
     paths += [sysconfig.get_path("purelib", scheme, vars=base) for scheme in sysconfig.get_scheme_names()]

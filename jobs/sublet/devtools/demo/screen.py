@@ -1,4 +1,4 @@
-"""Where the story is told: lines for a pipe or a file; on a terminal a bar that moves, and what happened below it."""
+"""The demo's output: on a terminal a progress bar with events below it, in a pipe or file plain lines."""
 
 import os
 import time
@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 EVERY = 2.0
-"""Seconds between the lines that stand for the bar where there is no terminal."""
+"""Seconds between two progress lines without a terminal."""
 FRAME = 0.1
-"""Seconds between two pictures of the bar."""
+"""Seconds between two updates of the bar."""
 
 COLOURS = {
     "✗": "red",
@@ -31,8 +31,8 @@ COLOURS = {
 }
 
 
-class Numbers(NamedTuple):
-    """How far the work is."""
+class Progress(NamedTuple):
+    """The state of the work."""
 
     submitted: int
     ended: int
@@ -41,8 +41,8 @@ class Numbers(NamedTuple):
     seconds: float
 
 
-class Member(NamedTuple):
-    """How one worker fares: its name, a sign, and words."""
+class WorkerStatus(NamedTuple):
+    """The status of one worker: its name, a sign, and text."""
 
     name: str
     sign: str
@@ -50,15 +50,15 @@ class Member(NamedTuple):
 
 
 class Screen:
-    """Tells the story on a stream. Colours and moving parts only on a terminal, and not with NO_COLOR."""
+    """Prints to a stream. Colours and the live display need a terminal, and NO_COLOR turns them off."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, console: Console | None = None) -> None:
         self.plain = (
             not stream.isatty()
             or bool(os.environ.get("NO_COLOR"))
             or os.environ.get("TERM", "dumb") == "dumb"
         )
-        self.console = (
+        self.console = console or (
             Console(
                 file=stream,
                 highlight=False,
@@ -71,31 +71,31 @@ class Screen:
             if self.plain
             else Console(file=stream, highlight=False, emoji=False)
         )
-        self._happenings: list[tuple[float, str, str]] = []
+        self._events: list[tuple[float, str, str]] = []
         self._live: Live | None = None
         self._next = 0.0
 
-    def say(self, words: str = "") -> None:
-        """One line; rich's markup is understood."""
-        self.console.print(words, soft_wrap=True)  # what is to be copied must not be broken
+    def print(self, words: str = "") -> None:
+        """Print one line with rich's markup, without wrapping: some lines are commands to copy."""
+        self.console.print(words, soft_wrap=True)
 
-    def point(self, name: str, words: str) -> None:
-        """One line of the banner: what it is about, then what there is to say."""
+    def fact(self, name: str, words: str) -> None:
+        """Print one line of the introduction: a name and its value."""
         self.console.print(f"  [dim]{name:<9}[/dim]{escape(words)}")
 
-    def parts(self, parts: Sequence[str], style: str = "") -> None:
-        """Some words with dots between; in a narrow terminal on several lines, broken at the dots."""
+    def phrases(self, phrases: Sequence[str], style: str = "") -> None:
+        """Print phrases separated by dots; on a narrow terminal, break lines at the dots."""
         lines = [""]
-        for part in parts:
-            longer = f"{lines[-1]} · {part}" if lines[-1] else f"  {part}"
+        for phrase in phrases:
+            longer = f"{lines[-1]} · {phrase}" if lines[-1] else f"  {phrase}"
             if len(longer) <= self.console.width or self.plain:
                 lines[-1] = longer
             else:
-                lines.append(f"  {part}")
+                lines.append(f"  {phrase}")
         self.console.print(Text("\n".join(lines), style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table; the first column is words, the others are numbers."""
+        """Print a table. The first column holds text, the others progress."""
         table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
         for i, head in enumerate(heads):
             table.add_column(head, justify="right" if i else "left", overflow="ellipsis", no_wrap=True)
@@ -103,14 +103,14 @@ class Screen:
             table.add_row(*map(escape, row))
         self.console.print(Padding(table, (0, 0, 0, 2), expand=False), soft_wrap=False)
 
-    def happen(self, seconds: float, sign: str, words: str) -> None:
-        """Something happened."""
-        self._happenings.append((seconds, sign, words))
+    def add_event(self, seconds: float, sign: str, words: str) -> None:
+        """Add an event: below the bar, or as a line without a terminal."""
+        self._events.append((seconds, sign, words))
         if self.plain:
             self.console.print(f"{seconds:6.1f} s  {sign} {escape(words)}")
 
-    def show(self, numbers: Numbers, members: Sequence[Member], *, last: bool = False) -> None:
-        """Paint how far it is, if it is time for that or this is the last picture."""
+    def draw(self, progress: Progress, workers: Sequence[WorkerStatus], *, last: bool = False) -> None:
+        """Draw the progress if the last update is old enough, or if this is the last one."""
         now = time.monotonic()
         if now < self._next and not last:
             return
@@ -119,42 +119,42 @@ class Screen:
             return
         self._next = now + (EVERY if self.plain else FRAME)
         if self.plain:
-            self.console.print(f"{numbers.seconds:6.1f} s    {_count(numbers)}")
+            self.console.print(f"{progress.seconds:6.1f} s    {_count(progress)}")
             return
         if self._live is None:
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
-        self._live.update(self._picture(numbers, members), refresh=True)
+        self._live.update(self._render(progress, workers), refresh=True)
         if last:
             self.close()
 
     def close(self) -> None:
-        """Leave the last picture as it is, and give the cursor back."""
+        """Leave the last picture on the screen and restore the cursor."""
         if self._live:
             self._live.stop()
             self._live = None
 
-    def _picture(self, numbers: Numbers, members: Sequence[Member]) -> RenderableType:
+    def _render(self, progress: Progress, workers: Sequence[WorkerStatus]) -> RenderableType:
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(width=1)
         bar.add_column(ratio=1)
         bar.add_column(width=6, justify="right")
         bar.add_row(
-            "", ProgressBar(numbers.submitted, numbers.ended), f"{numbers.ended / numbers.submitted:.0%}"
+            "", ProgressBar(progress.submitted, progress.ended), f"{progress.ended / progress.submitted:.0%}"
         )
-        cast = Text("  ")
-        for member in members:
-            cast.append(f"{member.name} ", "dim").append(member.sign, COLOURS.get(member.sign, ""))
-            cast.append(f" {member.words}").append("     ")
-        story = Table.grid(padding=(0, 1))
-        story.add_column(justify="right", style="dim", no_wrap=True, min_width=7)
-        story.add_column()
-        story.add_column()
-        for seconds, sign, words in self._happenings:
-            story.add_row(f"{seconds:.1f} s", Text(sign, COLOURS.get(sign, "")), Text(words))
-        return Group(bar, Text(f"  {_count(numbers)}"), cast, Text(), story)
+        statuses = Text("  ")
+        for worker in workers:
+            statuses.append(f"{worker.name} ", "dim").append(worker.sign, COLOURS.get(worker.sign, ""))
+            statuses.append(f" {worker.words}").append("     ")
+        events = Table.grid(padding=(0, 1))
+        events.add_column(justify="right", style="dim", no_wrap=True, min_width=7)
+        events.add_column()
+        events.add_column()
+        for seconds, sign, words in self._events:
+            events.add_row(f"{seconds:.1f} s", Text(sign, COLOURS.get(sign, "")), Text(words))
+        return Group(bar, Text(f"  {_count(progress)}"), statuses, Text(), events)
 
 
-def _count(numbers: Numbers) -> str:
-    words = f"{numbers.ended:,} of {numbers.submitted:,} done · {numbers.running} running"
-    return f"{words} · {numbers.rate:,.0f}/s · {numbers.seconds:.1f} s"
+def _count(progress: Progress) -> str:
+    words = f"{progress.ended:,} of {progress.submitted:,} done · {progress.running} running"
+    return f"{words} · {progress.rate:,.0f}/s · {progress.seconds:.1f} s"

@@ -1,44 +1,44 @@
-"""The sums at the end, measured: what Redis says of every job that was submitted, held against what the workers said."""
+"""Count the outcomes at the end: the state of each job in Redis, checked against the ledger of the workers' events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sublet.client.client import SyncClient
-from sublet.devtools.demo.cast import Ledger
 from sublet.devtools.demo.tasks import Report
+from sublet.devtools.demo.worker_group import Ledger
 from sublet.errors import NotFound
 from sublet.model import Job, State
 
 LOST = ("lease_expired", "crashed")
-"""The codes of attempts whose worker was not heard of again."""
+"""Codes of attempts whose worker died or was frozen."""
 
 
 @dataclass
 class Tally:
-    """How the demo came out."""
+    """The outcome of the demo, in numbers."""
 
     submitted: int
     completed: int = 0
     dead: int = 0
     lost: int = 0
-    """Jobs that Redis does not know, or whose accepted completion it does not have."""
+    """Jobs that are missing in Redis, or whose accepted completion is missing there."""
     recovered: int = 0
-    """Jobs that were completed after a worker that held them had gone silent, or was gone."""
+    """Jobs that were completed after the worker of an earlier attempt had died or was frozen."""
     refused: int = 0
-    """Endings and heartbeats of workers that no longer held the lease."""
+    """Heartbeats and outcomes that Redis refused because the worker no longer held the lease."""
     completed_twice: int = 0
-    """Jobs of which more than one completion was accepted."""
+    """Jobs with more than one accepted completion."""
     seconds: float = 0.0
 
     def words(self) -> list[str]:
-        """All of it, for people."""
+        """Return the numbers with their names."""
         named = {"ghosts refused": self.refused, "completed twice": self.completed_twice}
         plain = ("submitted", "completed", "dead", "lost", "recovered")
         numbers = {**{name: getattr(self, name) for name in plain}, **named}
         return [*(f"{name} {number:,}" for name, number in numbers.items()), f"{self.seconds:.1f} s"]
 
     def complaints(self) -> list[str]:
-        """What went wrong, or could not be shown; empty when all is well."""
+        """Return what went wrong or was not shown; empty if all is well."""
         complaints = []
         if self.lost:
             complaints.append(f"{self.lost:,} jobs were lost")
@@ -47,16 +47,16 @@ class Tally:
         if self.completed + self.dead != self.submitted:
             complaints.append(f"{self.submitted - self.completed - self.dead:,} jobs have not ended")
         if not self.recovered:
-            complaints.append("not shown: no job was recovered from a worker that went silent")
+            complaints.append("not shown: no job was recovered from a dead or frozen worker")
         if not self.refused:
-            complaints.append("not shown: no ghost was refused")
+            complaints.append("not shown: no late report was refused")
         return complaints
 
 
 def count(
     client: SyncClient, ids: Sequence[str], ledger: Ledger, seconds: float
 ) -> tuple[Tally, list[Report]]:
-    """Read every job back from Redis, and hold it against the ledger. Gives the sums, and the results."""
+    """Read each job from Redis and check it against the ledger. Return the tally and the results."""
     tally = Tally(len(ids), seconds=round(seconds, 1))
     tally.refused = sum(ledger.ghosts.values())
     reports = []

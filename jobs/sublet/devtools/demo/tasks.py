@@ -1,4 +1,4 @@
-"""The demo's one task: read a Python file and say how large and how deep it is.
+"""The demo's task: read a Python file and measure its size and nesting.
 
 A plain function: the worker runs it in a child process. `sublet work sublet.devtools.demo.tasks:app` serves it.
 """
@@ -17,17 +17,17 @@ app = App()
 
 
 class Report(BaseModel):
-    """What one file holds. Where `problem` says why it could not be read as Python, the numbers are 0."""
+    """Measures of one file. If it is not valid Python, `problem` gives the reason and the numbers are 0."""
 
     path: str
     lines: int = 0
-    """Lines that hold code or text: not blank, and not a comment alone."""
+    """Lines that hold code or text: neither blank nor only a comment."""
     functions: int = 0
     classes: int = 0
     depth: int = 0
-    """How many blocks (def, class, if, for, while, with, try, match) stand inside each other where they do most."""
+    """The deepest nesting of blocks (def, class, if, for, while, with, try, match)."""
     deepest: int = 0
-    """The first line of the innermost of those blocks."""
+    """The first line of the innermost block there."""
     problem: str | None = None
 
 
@@ -36,9 +36,8 @@ def analyse(path: str) -> Report:
     """Count a Python file's lines, functions and classes, and find its deepest block."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # what a file's own strings are warned about is no concern of ours
+            # warnings about the analysed source, for example invalid escapes
+            warnings.simplefilter("ignore")
             with tokenize.open(path) as file:
                 source = file.read()
             report = _structure(path, ast.parse(source, path))
@@ -64,7 +63,7 @@ _NO_CODE = {
 
 
 def _structure(path: str, tree: ast.Module) -> Report:
-    """Walk the statements. By a stack of our own: generated code may be nested deeper than Python's."""
+    """Walk the statements with an explicit stack: generated code may exceed Python's recursion limit."""
     report = Report(path=path)
     stack: list[tuple[ast.AST, int]] = [(tree, 0)]
     while stack:
@@ -81,7 +80,7 @@ def _structure(path: str, tree: ast.Module) -> Report:
 
 
 def _is_elif(outer: ast.AST, inner: ast.AST) -> bool:
-    """`elif` is an `if` in the tree of the one before it, though not one level deeper on the page."""
+    """In the tree, `elif` is an `if` inside the previous `if`; in the source, it is on the same level."""
     return isinstance(outer, ast.If) and isinstance(inner, ast.If) and outer.col_offset == inner.col_offset
 
 
@@ -96,7 +95,7 @@ def _lines(source: str) -> int:
 
 
 def _lines_of(token: tokenize.TokenInfo) -> Iterator[int]:
-    """The lines on which a token shows; a text over several lines may have blank ones."""
+    """Yield the lines that a token occupies, without blank lines inside a multi-line string."""
     first, last = token.start[0], token.end[0]
     if token.type in _NO_CODE:
         return

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from sublet.connection.settings import Settings
-from sublet.devtools.platform.api import ApiPiece, has_no_secret
-from sublet.devtools.platform.fleet import Fleet
-from sublet.devtools.platform.keeping import Keeper, Piece
-from sublet.devtools.platform.saying import Report, Says, on_loop
-from sublet.devtools.platform.server import ServerPiece, temporary
-from sublet.devtools.platform.sources import AppLook, Broken, look
+from sublet.devtools.platform.api_service import ApiService, has_no_secret
+from sublet.devtools.platform.app_runner import AppRunner
+from sublet.devtools.platform.app_source import AppBroken, AppInfo, look
+from sublet.devtools.platform.redis_service import RedisService, temporary
+from sublet.devtools.platform.reports import Report, Reporter, lines_on_loop
+from sublet.devtools.platform.supervisor import Service, Supervisor
 from sublet.errors import Invalid
 
 HURRIED = 130
@@ -30,7 +30,7 @@ HURRIED = 130
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlatformConfig:
     """What somebody wants of it."""
 
     app: str
@@ -53,13 +53,13 @@ class Wishes:
 class Platform:
     """All of it, from start to end. Belongs to one event loop."""
 
-    def __init__(self, wishes: Wishes, report: Report) -> None:
-        self.wishes, self.says = wishes, Says(report)
+    def __init__(self, wishes: PlatformConfig, report: Report) -> None:
+        self.wishes, self.report = wishes, Reporter(report)
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
         self._ends = contextlib.AsyncExitStack()
-        self._keepers: list[Keeper] = []
-        self._api: ApiPiece | None = None
-        self._fleet: Fleet | None = None
+        self._supervisors: list[Supervisor] = []
+        self._api: ApiService | None = None
+        self._fleet: AppRunner | None = None
         self._temporary: Path | None = None
 
     def stop(self) -> None:
@@ -70,7 +70,7 @@ class Platform:
         if self._over.is_set():
             self._hurry.set()
         else:
-            self.says(
+            self.report(
                 "dev", "stopping", "workers finish or give back what they have; Ctrl-C again ends it at once"
             )
         self._over.set()
@@ -96,7 +96,7 @@ class Platform:
             await self._until_over(self._start())
             if self._fleet and not self._over.is_set():
                 self._invite()
-                loops = [keeper.run() for keeper in self._keepers] + self._fleet.loops(self._over)
+                loops = [supervisor.run() for supervisor in self._supervisors] + self._fleet.loops(self._over)
                 await self._until_over(*loops)
 
     async def _until_over(self, *work: Coroutine[Any, Any, None]) -> None:
@@ -119,24 +119,24 @@ class Platform:
         wishes = self.wishes
         settings = await self._start_server() if wishes.embedded else wishes.settings
         env = {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
-        self._api = ApiPiece(env, on_loop(self._hear_api), wishes.port)
+        self._api = ApiService(env, lines_on_loop(self._on_api_log), wishes.port)
         serving = asyncio.create_task(self._keep(self._api))
         try:
             seen = await self._first_look(env)
-            self._fleet = Fleet(wishes, settings, seen, self.says, env)
+            self._fleet = AppRunner(wishes, settings, seen, self.report, env)
             try:
                 await self._fleet.start()
                 await serving
             finally:
-                self._ends.push_async_callback(self._fleet.hands.aclose)
+                self._ends.push_async_callback(self._fleet.workers.aclose)
         finally:
             serving.cancel()
 
-    async def _first_look(self, env: Mapping[str, str]) -> AppLook:
+    async def _first_look(self, env: Mapping[str, str]) -> AppInfo:
         """What the app has. Raises Invalid: an app that cannot be loaded now may be one that is not there at all."""
         try:
             return await look(self.wishes.app, env)
-        except Broken as error:
+        except AppBroken as error:
             raise Invalid(str(error)) from None
 
     def _invite(self) -> None:
@@ -146,9 +146,9 @@ class Platform:
         seen, call = self._fleet.reload.seen, self.wishes.call
         timed = f" · by the clock: {', '.join(seen.schedules)}" if seen.schedules else ""
         facts = {"tasks": seen.tasks, "queues": seen.queues, "schedules": seen.schedules}
-        self.says("app", "ready", f"{seen.app}: {', '.join(seen.tasks) or 'no tasks'}{timed}", **facts)
+        self.report("app", "ready", f"{seen.app}: {', '.join(seen.tasks) or 'no tasks'}{timed}", **facts)
         job = seen.example or {"task": "TASK", "queue": seen.queues[0], "payload": {}}
-        self.says(
+        self.report(
             "dev",
             "ready",
             "try, in another terminal:",
@@ -161,7 +161,7 @@ class Platform:
             *self._exports(),
             f"{call} submit {job['task']} {shlex.quote(payload)} --queue {job['queue']} --wait",
         ):
-            self.says("dev", "try", line)
+            self.report("dev", "try", line)
 
     def _exports(self) -> list[str]:
         """What another terminal must know."""
@@ -176,7 +176,7 @@ class Platform:
     async def _start_server(self) -> Settings:
         """The server on its folder; the settings with its URL. Raises Unavailable."""
         if os.environ.get("SUBLET_REDIS_URL"):
-            self.says(
+            self.report(
                 "server",
                 "warning",
                 "SUBLET_REDIS_URL is set, and not used: dev starts its own server; --redis-url URL uses yours",
@@ -184,26 +184,28 @@ class Platform:
         folder = self.wishes.data
         if folder is None:
             folder = self._temporary = self._ends.enter_context(temporary())
-        server = ServerPiece(folder, self._temporary is not None)
+        server = RedisService(folder, self._temporary is not None)
         self._ends.push_async_callback(server.aclose)
         await self._keep(server)
         return replace(self.wishes.settings, redis_url=server.url)
 
-    async def _keep(self, piece: Piece) -> None:
-        keeper = Keeper(piece, self.says)
-        self._keepers.append(keeper)
-        self._ends.push_async_callback(keeper.stop)
-        await keeper.start()
+    async def _keep(self, piece: Service) -> None:
+        supervisor = Supervisor(piece, self.report)
+        self._supervisors.append(supervisor)
+        self._ends.push_async_callback(supervisor.stop)
+        await supervisor.start()
 
-    def _hear_api(self, line: dict[str, Any]) -> None:
-        self.says("api", str(line.get("level", "error")), str(line.get("words") or line.get("message") or ""))
+    def _on_api_log(self, line: dict[str, Any]) -> None:
+        self.report(
+            "api", str(line.get("level", "error")), str(line.get("words") or line.get("message") or "")
+        )
 
     def _end_at_once(self) -> None:
         if self._fleet:
-            self._fleet.hands.kill()
-        for keeper in self._keepers:
-            keeper.piece.close()
-            keeper.piece.stop(at_once=True)
+            self._fleet.workers.kill()
+        for supervisor in self._supervisors:
+            supervisor.piece.close()
+            supervisor.piece.stop(at_once=True)
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

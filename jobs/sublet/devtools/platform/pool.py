@@ -23,7 +23,7 @@ def name_of(app: str, folder: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class PoolLoad:
     """How it fares."""
 
     waiting: int
@@ -42,7 +42,7 @@ class Numbers:
         return f"{self.waiting:,} waiting · {self.running:,} running · {workers}{coming}{none}"
 
 
-class OwnPool:
+class LocalPool:
     """Puts it and keeps it there, until it is removed: nobody else is to start workers of an app that is only here."""
 
     def __init__(self, store: Store, wish: Pool) -> None:
@@ -60,9 +60,9 @@ class OwnPool:
     async def put(self, queues: Sequence[str]) -> None:
         """Have it, with these queues. Raises Unavailable."""
         self._wish = self._wish.model_copy(update={"queues": tuple(queues[:QUEUES_MAX])})
-        await self.see_to()
+        await self.restore()
 
-    async def see_to(self) -> None:
+    async def restore(self) -> None:
         """See that it is as it was put: somebody may have changed or removed it, or emptied the server. Raises Unavailable."""
         await self._store.follow(pools.put(self._store.operations.bases, self._wish))
 
@@ -70,8 +70,8 @@ class OwnPool:
         """Have no more workers summoned. Raises Unavailable."""
         await self._store.follow(pools.remove(self._store.operations.bases, self._wish.name))
 
-    async def numbers(self, broken: bool) -> Numbers:
+    async def numbers(self, broken: bool) -> PoolLoad:
         """How it fares now. Raises NotFound or Unavailable."""
         found = (await self._store.follow(pools.look(self._store.operations.bases, self._wish))).sum
         assert isinstance(found, Sum)
-        return Numbers(found.ready, found.running, found.crew, found.summoned, broken)
+        return PoolLoad(found.ready, found.running, found.crew, found.summoned, broken)

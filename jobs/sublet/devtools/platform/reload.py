@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
-from sublet.devtools.platform.saying import Says
-from sublet.devtools.platform.sources import AppLook, Broken, can_watch, changes, look
+from sublet.devtools.platform.app_source import AppBroken, AppInfo, can_watch, changes, look
+from sublet.devtools.platform.reports import Reporter
 
 SHOWN = 3
 """Changed files that are named."""
@@ -20,21 +20,21 @@ class Reload:
         self,
         app: str,
         env: Mapping[str, str],
-        seen: AppLook,
-        says: Says,
-        take: Callable[[AppLook], Awaitable[None]],
+        seen: AppInfo,
+        report: Reporter,
+        take: Callable[[AppInfo], Awaitable[None]],
     ) -> None:
         self.app, self.seen, self._env = app, seen, env
         self.broken = ""
         """Why it cannot be loaded; empty while it can."""
-        self._says, self._take = says, take
+        self._report, self._take = report, take
         self._folders = set(seen.folders)
 
     async def run(self, over: asyncio.Event) -> None:
         """Watch until it is over."""
         if not can_watch():
             turn_on = "pip install 'sublet[dev]' (from a checkout: '.[dev]') turns it on"
-            self._says("app", "warning", f"reload is off, for there is no watchfiles: {turn_on}")
+            self._report("app", "warning", f"reload is off, for there is no watchfiles: {turn_on}")
             await over.wait()
         while not over.is_set():
             watched = self._there()
@@ -51,12 +51,12 @@ class Reload:
         """Look at it anew, and tell."""
         names = [Path(file).name for file in files]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        self._says("app", "changed", f"{', '.join(names[:SHOWN])}{more} changed", files=files)
+        self._report("app", "changed", f"{', '.join(names[:SHOWN])}{more} changed", files=files)
         try:
             self.seen = await look(self.app, self._env)
-        except Broken as error:
+        except AppBroken as error:
             self.broken = str(error)
-            self._says(
+            self._report(
                 "app",
                 "broken",
                 f"{error}; workers that are here go on with the old code, no new one is started until that is mended",
@@ -67,7 +67,7 @@ class Reload:
         await self._take(self.seen)
         count = len(self.seen.tasks)
         tasks = "1 task" if count == 1 else f"{count} tasks"
-        self._says(
+        self._report(
             "app",
             "reloaded",
             f"{tasks}; the workers are replaced, and give back what they cannot finish",

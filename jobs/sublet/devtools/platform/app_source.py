@@ -13,7 +13,7 @@ from typing import IO, Any
 from pydantic import BaseModel
 
 from sublet.devtools.bootstrap import missing
-from sublet.devtools.platform.api import environment, where
+from sublet.devtools.platform.api_service import environment, where
 from sublet.errors import JobsError
 from sublet.scaling.invokers.aside import aside
 from sublet.tasks.bound_process import spawn_bound
@@ -27,8 +27,8 @@ NEEDED = ("watchfiles>=1",)
 NOT_SOURCE = ("site-packages", "dist-packages", "__pycache__")
 
 
-class AppLook(BaseModel):
-    """What an app has, as `sublet dev MODULE:APP --check --json` says it."""
+class AppInfo(BaseModel):
+    """What an app has, as `sublet dev MODULE:APP --check --json` report it."""
 
     app: str
     queues: list[str]
@@ -40,31 +40,31 @@ class AppLook(BaseModel):
     """A job to try: task, queue and payload. None when no task is simple enough."""
 
 
-class Broken(JobsError):
-    """The app cannot be loaded; the message says why, in one line."""
+class AppBroken(JobsError):
+    """The app cannot be loaded; the message report why, in one line."""
 
 
-async def look(app: str, env: Mapping[str, str]) -> AppLook:
-    """What the app has now. Raises Broken."""
+async def look(app: str, env: Mapping[str, str]) -> AppInfo:
+    """What the app has now. Raises AppBroken."""
     done, words = await _run(["dev", app, "--check", "--json"], env)
     try:
-        return AppLook.model_validate_json(done)
+        return AppInfo.model_validate_json(done)
     except ValueError:
-        raise Broken(_complaint(words) or f"{app} ended without a word") from None
+        raise AppBroken(_complaint(words) or f"{app} ended without a word") from None
 
 
 async def sync(app: str, env: Mapping[str, str]) -> list[str]:
-    """Have the schedules in Redis be as the app has them; what has changed, in words. Raises Broken."""
+    """Have the schedules in Redis be as the app has them; what has changed, in words. Raises AppBroken."""
     flags = where(env["SUBLET_REDIS_URL"], env["SUBLET_NAMESPACE"])
     done, words = await _run(["schedules", "sync", app, "--remove", "--json", *flags], env)
     try:
         return [f"{one['name']} {one['answer']}" for one in json.loads(done) if one["answer"] != "unchanged"]
     except (ValueError, TypeError, KeyError):
-        raise Broken(_complaint(words) or "their synchronization ended without a word") from None
+        raise AppBroken(_complaint(words) or "their synchronization ended without a word") from None
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """What a command of ours prints, on stdout and stderr. Cancelled, it kills it. Raises Broken when it takes too long.
+    """What a command of ours prints, on stdout and stderr. Cancelled, it kills it. Raises AppBroken when it takes too long.
 
     It prints to files: a process that the app's import leaves behind would keep a pipe open.
     """
@@ -75,7 +75,7 @@ async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, byt
             async with asyncio.timeout(LOOK_SECONDS):
                 await aside(process.wait)
         except TimeoutError:
-            raise Broken(f"its import takes more than {LOOK_SECONDS:g} s") from None
+            raise AppBroken(f"its import takes more than {LOOK_SECONDS:g} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(

@@ -37,7 +37,7 @@ Hear = Callable[[bytes], None]
 """Is given each line that it writes to its log, from a thread."""
 
 
-class ApiPiece:
+class ApiService:
     """One `sublet serve` for this machine alone. It dies with this process, however that dies.
 
     `port` 0 takes the usual port or the next that is free. Started anew, it is where it was.
@@ -150,7 +150,7 @@ def environment(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def where(redis_url: str, namespace: str) -> list[str]:
-    """Flags that say where the jobs are, whatever an app was given in its code; the environment says so, too.
+    """Flags that say where the jobs are, whatever an app was given in its code; the environment report so, too.
 
     A URL with a password is not among them: command lines can be read by everybody on a machine.
     """
@@ -167,7 +167,7 @@ def _first(process: "subprocess.Popen[bytes]", said: "queue.SimpleQueue[bytes]")
     assert process.stdout is not None
     with process.stdout as pipe:
         said.put(pipe.readline())
-        for _ in pipe:  # it says nothing more; a pipe that is full would hold it up
+        for _ in pipe:  # it report nothing more; a pipe that is full would hold it up
             pass
 
 
@@ -187,7 +187,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Does nobody listen on this port now? True also where this process may not listen: the API says why not."""
+    """Does nobody listen on this port now? True also where this process may not listen: the API report why not."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return True

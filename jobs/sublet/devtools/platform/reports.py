@@ -1,4 +1,4 @@
-"""What the platform says: who, what happened, and words. How that looks is the command's affair (`sublet.cli.develop.dev`)."""
+"""What the platform report: who, what happened, and words. How that looks is the command's affair (`sublet.cli.develop.dev`)."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class Said(NamedTuple):
+class PlatformEvent(NamedTuple):
     """One line. `event` is a word for programs; `more` are facts for them."""
 
     who: str
@@ -16,10 +16,10 @@ class Said(NamedTuple):
     more: dict[str, Any]
 
 
-Report = Callable[[Said], None]
+Report = Callable[[PlatformEvent], None]
 
 
-class Says:
+class Reporter:
     """Tells what happens to whoever listens."""
 
     def __init__(self, report: Report) -> None:
@@ -27,10 +27,10 @@ class Says:
 
     def __call__(self, who: str, event: str, words: str = "", /, **more: Any) -> None:
         """Say something."""
-        self._report(Said(who, event, words, more))
+        self._report(PlatformEvent(who, event, words, more))
 
 
-def on_loop(hear: Callable[[dict[str, Any]], None]) -> Callable[[bytes], None]:
+def lines_on_loop(hear: Callable[[dict[str, Any]], None]) -> Callable[[bytes], None]:
     """A function that threads may give the lines which a process prints: each is heard on the loop that runs now.
 
     A line that is no JSON object (what a task prints, say) is heard as its `words`.

@@ -23,7 +23,7 @@ LAST_WORDS = 400
 """Characters of a process's output that are shown."""
 
 
-class Subject:
+class Client:
     """A command line to be examined. Raises Invalid for a program that is not there."""
 
     def __init__(self, command: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, get_type_hints
 
 from sublet.app import App, Task
-from sublet.devtools.platform.sources import NOT_SOURCE, AppLook
+from sublet.devtools.platform.app_source import NOT_SOURCE, AppInfo
 from sublet.errors import Invalid
 from sublet.source_tree import import_folders
 
@@ -27,9 +27,9 @@ SAMPLES: tuple[tuple[Any, Any], ...] = (
 """A value of each simple type, for a job to try."""
 
 
-def check(place: str, app: App) -> AppLook:
+def check(place: str, app: App) -> AppInfo:
     """What an app has that was just imported in this process."""
-    return AppLook(
+    return AppInfo(
         app=place,
         queues=app.queues(),
         tasks=sorted(app.tasks),

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from sublet.devtools.platform.saying import Says
+from sublet.devtools.platform.reports import Reporter
 from sublet.scaling.invokers.process import Spawned
 
 AT_ONCE = 12
@@ -20,11 +20,11 @@ QUIET = ("summary", "stopping", "draining", "leaving", "reconciled")
 """Events of which nobody needs to hear here."""
 
 
-class Talk:
+class WorkerOutput:
     """Hears the workers."""
 
-    def __init__(self, says: Says, call: str = "sublet") -> None:
-        self._says, self._call = says, call
+    def __init__(self, report: Reporter, call: str = "sublet") -> None:
+        self._report, self._call = report, call
         self._pointed: set[str] = set()
         self._left, self._missed = AT_ONCE, 0
         self._began: dict[tuple[str, int], float] = {}
@@ -34,7 +34,7 @@ class Talk:
         while True:
             await asyncio.sleep(GLANCE)
             if self._missed:
-                self._says("job", "more", f"… and {self._missed:,} more", lines=self._missed)
+                self._report("job", "more", f"… and {self._missed:,} more", lines=self._missed)
             self._left, self._missed = AT_ONCE, 0
 
     def hear(self, worker: Spawned, line: str) -> None:
@@ -51,7 +51,7 @@ class Talk:
             self._missed += 1
             return
         self._left -= 1
-        self._says(who, event, words, **more)
+        self._report(who, event, words, **more)
 
     def _hear_event(self, worker: Spawned, line: str) -> None:
         try:
@@ -63,7 +63,7 @@ class Talk:
             return
         facts["pid"] = worker.pid
         if event == "ready":
-            self._says("worker", "ready", f"{worker.pid} is here", name=words.split(" ")[0], **facts)
+            self._report("worker", "ready", f"{worker.pid} is here", name=words.split(" ")[0], **facts)
         elif "id" in facts:
             self._hear_of_job(event, words, facts, said.get("due_at", ""))
         elif event not in QUIET:
@@ -87,13 +87,13 @@ class Talk:
             if event == "failed":
                 self._point(facts)
         elif self._left > 0:  # for programs; it takes no place from what people see
-            self._says("job", event, shown, **facts)
+            self._report("job", event, shown, **facts)
 
     def _point(self, facts: dict[str, Any]) -> None:
         """Say where more is to be seen of a failure: once for each task, for the next one is looked up in the same way."""
         if facts["task"] not in self._pointed and len(self._pointed) < REMEMBERED:
             self._pointed.add(facts["task"])
-            self._says("job", "hint", f"  → {self._call} get {facts['id']} --detail shows where", **facts)
+            self._report("job", "hint", f"  → {self._call} get {facts['id']} --detail shows where", **facts)
 
 
 def _again(due: str) -> str:

@@ -5,7 +5,7 @@ import signal
 import time
 from typing import Protocol
 
-from sublet.devtools.platform.saying import Says
+from sublet.devtools.platform.reports import Reporter
 from sublet.errors import JobsError
 
 GLANCE = 0.1
@@ -20,7 +20,7 @@ PAUSE, LONGEST = 0.2, 5.0
 """Seconds before the second start in a row, doubled with each further one, and the longest."""
 
 
-class Piece(Protocol):
+class Service(Protocol):
     """A process that is to be there."""
 
     name: str
@@ -40,7 +40,7 @@ class Piece(Protocol):
         ...
 
     async def answers(self) -> bool:
-        """Does it answer? Says so within a few seconds."""
+        """Does it answer? Reporter so within a few seconds."""
         ...
 
     def stop(self, at_once: bool = False) -> None:
@@ -52,11 +52,11 @@ class Piece(Protocol):
         ...
 
 
-class Keeper:
+class Supervisor:
     """Keeps one piece alive, from `start` to `stop`."""
 
-    def __init__(self, piece: Piece, says: Says) -> None:
-        self.piece, self._says = piece, says
+    def __init__(self, piece: Service, report: Reporter) -> None:
+        self.piece, self._report = piece, report
         self.up = asyncio.Event()
         """It is there, as far as is known."""
         self._failures = 0
@@ -73,7 +73,7 @@ class Keeper:
             self.up.clear()
             if time.monotonic() - self._began > STEADY:
                 self._failures = 0
-            self._says(self.piece.name, "died", f"{why}; it is started anew")
+            self._report(self.piece.name, "died", f"{why}; it is started anew")
             await self._start_anew()
 
     async def _start_anew(self) -> None:
@@ -84,14 +84,14 @@ class Keeper:
             try:
                 words = await asyncio.to_thread(self.piece.start)
             except JobsError as error:
-                self._says(self.piece.name, "failed", f"{' '.join(str(error).split())}; tried again")
+                self._report(self.piece.name, "failed", f"{' '.join(str(error).split())}; tried again")
             else:
                 self._came(words)
 
     def _came(self, words: str) -> None:
         self._began = time.monotonic()
         self.up.set()
-        self._says(self.piece.name, "ready", words, pid=self.piece.pid)
+        self._report(self.piece.name, "ready", words, pid=self.piece.pid)
 
     async def _until_gone(self) -> str:
         """Wait for its end, or bring it about when it does not answer. Why it is gone."""

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Collection
 
-from sublet.devtools.platform.saying import Says
+from sublet.devtools.platform.reports import Reporter
 from sublet.errors import JobsError
 from sublet.model import Card, WorkerInfo
 from sublet.store.store import Store
@@ -27,12 +27,12 @@ class Crew:
     def __init__(
         self,
         store: Store,
-        says: Says,
+        report: Reporter,
         lease: float,
         own: Callable[[], Collection[int]],
         ask: Callable[[], None],
     ) -> None:
-        self._store, self._says, self._own, self._ask = store, says, own, ask
+        self._store, self._report, self._own, self._ask = store, report, own, ask
         self._limit = max(lease, SILENT)
         self._me = host_identity.identity()
         self._silent: dict[int, tuple[object, float]] = {}
@@ -52,7 +52,7 @@ class Crew:
             self._changed.clear()
             try:
                 await self.look()
-            except JobsError:  # the tick says so; while Redis is away, nobody can give it a sign of life
+            except JobsError:  # the tick report so; while Redis is away, nobody can give it a sign of life
                 self._silent.clear()
 
     async def look(self) -> None:
@@ -62,7 +62,7 @@ class Crew:
         if gone:
             jobs = await self._store.reconcile(gone)
             if jobs:
-                self._says(
+                self._report(
                     "worker", "returned", f"{_jobs(jobs)} of dead workers: queued again at once", jobs=jobs
                 )
             self._ask()
@@ -103,7 +103,7 @@ class Crew:
         silent = silent + passed if seen == sign else 0.0
         self._silent[pid] = (sign, silent)
         if silent >= (self._limit if worker else max(self._limit, UNSEEN)):
-            self._says("worker", "killed", f"{pid} gave no sign of life for {silent:.0f} s", pid=pid)
+            self._report("worker", "killed", f"{pid} gave no sign of life for {silent:.0f} s", pid=pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Awaitable, Callable
 
+from sublet.devtools.conformance.context import TrialContext
 from sublet.devtools.conformance.proxy import Seen, text
 from sublet.devtools.conformance.rules import LEASE
-from sublet.devtools.conformance.stage import Stage
 from sublet.protocol import keys
 
 ID_LENGTH, ID_CHANGE = 22, 8
@@ -14,11 +14,11 @@ DELAY_MAX = 86_400_000
 """ms of the longest delay that a client has a reason for in these trials: a day. A moment is more."""
 
 
-async def judge_conduct(stage: Stage) -> None:
+async def check_commands(context: TrialContext) -> None:
     """Judge the rules about every command by what was seen in this trial."""
-    if not stage.seen("claim"):
+    if not context.seen("claim"):
         return
-    checks: dict[str, Callable[[Stage], Awaitable[str] | str]] = {
+    checks: dict[str, Callable[[TrialContext], Awaitable[str] | str]] = {
         "claim-ids": _claim_ids,
         "own-name": _own_name,
         "names-queues": _names_queues,
@@ -26,19 +26,19 @@ async def judge_conduct(stage: Stage) -> None:
         "scripts-only": _scripts_only,
     }
     for name, check in checks.items():
-        if stage.judge.asks(name):
-            seen = check(stage)
-            stage.judge.note(name, seen if isinstance(seen, str) else await seen)
+        if context.judge.wants(name):
+            seen = check(context)
+            context.judge.note(name, seen if isinstance(seen, str) else await seen)
 
 
-def _claim_ids(stage: Stage) -> str:
+def _claim_ids(context: TrialContext) -> str:
     last: dict[str, Seen] = {}
-    for seen in stage.seen("claim"):
+    for seen in context.seen("claim"):
         claim_id = seen.args[0]
         if not re.fullmatch(rf"[A-Za-z0-9_.:-]{{{ID_LENGTH},64}}", claim_id):
             return f"claim id {claim_id[:80]!r} is not {ID_LENGTH} to 64 of A-Z a-z 0-9 _ . : -"
         before = last.get(claim_id)
-        heard = before and before.replied_at and not before.fate and before.link not in stage.proxy.broken
+        heard = before and before.replied_at and not before.fate and before.link not in context.proxy.broken
         if before and heard and not before.refused:
             return f"claim id {claim_id!r} was answered, and came again with another claim"
         alike = next(
@@ -54,47 +54,49 @@ def _differ(one: str, other: str) -> int:
     return abs(len(one) - len(other)) + sum(a != b for a, b in zip(one, other, strict=False))
 
 
-def _own_name(stage: Stage) -> str:
-    names = {seen.args[1] for seen in stage.seen("claim")}
+def _own_name(context: TrialContext) -> str:
+    names = {seen.args[1] for seen in context.seen("claim")}
     bad = next((name for name in names if not keys.is_name(name)), None)
     if bad is not None:
         return f"{bad[:140]!r} is no name"
-    return f"one process used {len(names)} names" if len(names) > stage.started else ""
+    return f"one process used {len(names)} names" if len(names) > context.started else ""
 
 
-def _names_queues(stage: Stage) -> str:
-    for seen in stage.seen("claim"):
-        if seen.args[4:] != stage.queues:
-            return f"told {','.join(stage.queues)}, it claimed from {','.join(seen.args[4:])[:120]}"
+def _names_queues(context: TrialContext) -> str:
+    for seen in context.seen("claim"):
+        if seen.args[4:] != context.queues:
+            return f"told {','.join(context.queues)}, it claimed from {','.join(seen.args[4:])[:120]}"
     return ""
 
 
-def _durations(stage: Stage) -> str:
-    for seen in stage.seen("claim", "heartbeat"):
+def _durations(context: TrialContext) -> str:
+    for seen in context.seen("claim", "heartbeat"):
         lease = seen.args[2] if seen.verb == "claim" else seen.args[0]
         if lease != str(LEASE * 1000):
             return f"{seen.verb} asked for a lease of {lease[:40]} ms, and SUBLET_LEASE is {LEASE} (seconds)"
-    for seen in stage.seen("release"):
+    for seen in context.seen("release"):
         bad = next(
             (delay for delay in seen.args[2::4] if not delay.isdigit() or int(delay) > DELAY_MAX), None
         )
         if bad is not None:
             return f"release named a delay of {bad[:40]} ms"
     if any(
-        word.startswith("at=") for seen in stage.seen("submit") for word in " ".join(seen.args[3::5]).split()
+        word.startswith("at=")
+        for seen in context.seen("submit")
+        for word in " ".join(seen.args[3::5]).split()
     ):
         return "submit named a moment (at=) that nobody had asked for"
     return ""
 
 
-async def _scripts_only(stage: Stage) -> str:
-    markers = {keys.wake(stage.base, name) for name in stage.queues}
+async def _scripts_only(context: TrialContext) -> str:
+    markers = {keys.wake(context.base, name) for name in context.queues}
     own = keys.wake(
-        stage.base, "|"
+        context.base, "|"
     )  # what follows is the client's: a list by which it ends its own blocking read
-    writes = {text(name).upper() for name in await stage.raw("COMMAND LIST", "FILTERBY", "ACLCAT", "write")}
+    writes = {text(name).upper() for name in await context.raw("COMMAND LIST", "FILTERBY", "ACLCAT", "write")}
     taken = 0
-    for seen in stage.proxy.log:
+    for seen in context.proxy.log:
         if seen.name in ("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL"):
             if not seen.verb:
                 return f"{seen.name} of a script that is none of this version's lua/ ({' '.join(seen.args)[:60]})"

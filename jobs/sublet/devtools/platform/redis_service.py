@@ -60,7 +60,7 @@ def sweep(among: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-class ServerPiece:
+class RedisService:
     """The embedded server on a folder. What it has acknowledged is there again when it is started anew, at the same URL."""
 
     name = "server"

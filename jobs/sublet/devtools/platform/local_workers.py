@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from sublet.devtools.platform.api import environment, where
-from sublet.devtools.platform.crew import Crew
-from sublet.devtools.platform.pool import OwnPool
-from sublet.devtools.platform.saying import Says
+from sublet.devtools.platform.api_service import environment, where
+from sublet.devtools.platform.pool import LocalPool
+from sublet.devtools.platform.reports import Reporter
+from sublet.devtools.platform.worker_monitor import Crew
 from sublet.errors import JobsError, NoNamespace
 from sublet.operations.pool import Pool
 from sublet.scaling.invokers.process import Hear, ProcessInvoker
@@ -27,28 +27,28 @@ LIFE = 86_400.0
 """Seconds that a worker may live: here, unlike on a function platform, there is no bill to stop."""
 
 
-class Hands:
+class LocalWorkers:
     """Has workers of an app come and go. Belongs to one event loop, and closes its store.
 
-    `hear` is given each line that a worker writes, `ended` its process and its exit code; `may` says whether any may be started
+    `on_line` is given each line that a worker writes, `on_end` its process and its exit code; `may` report whether any may be started
     now, and `news` is called whenever something happens to a job.
     """
 
     def __init__(
-        self, store: Store, app: str, wish: Pool, says: Says, *, lease: float, env: Mapping[str, str], hear: Hear,
-        ended: Callable[[int, int], None] = lambda pid, code: None, may: Callable[[], bool] = lambda: True,
+        self, store: Store, app: str, wish: Pool, report: Reporter, *, lease: float, env: Mapping[str, str], on_line: Hear,
+        on_end: Callable[[int, int], None] = lambda pid, code: None, may: Callable[[], bool] = lambda: True,
         news: Callable[[], None] = lambda: None, arguments: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.store, self.pool, self._says = store, OwnPool(store, wish), says
+        self.store, self.pool, self._report = store, LocalPool(store, wish), report
         settings = store.settings
         flags = where(settings.redis_url, settings.namespace)
         self.invoker = ProcessInvoker(
             app, most=2 * wish.max + 2, seconds=LIFE, arguments=(*flags, "--lease", f"{lease:g}s", *arguments),
-            environment=environment(env), hear=hear, ended=self._ended,
+            environment=environment(env), hear=on_line, ended=self._on_worker_end,
         )  # fmt: skip
         self._summoner = Summoner(store, {"process": self.invoker}, self.pool.calls)
-        self.crew = Crew(store, says, lease, lambda: {one.pid for one in self.invoker.processes}, self.ask)
-        self._on_end, self._may, self._news = ended, may, news
+        self.crew = Crew(store, report, lease, lambda: {one.pid for one in self.invoker.processes}, self.ask)
+        self._on_end, self._may, self._news = on_end, may, news
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """What goes on as long as they are wanted."""
@@ -79,15 +79,15 @@ class Hands:
             except JobsError as error:  # the next tick is the retry
                 words = " ".join(str(error).split())
                 if words != trouble:
-                    self._says("tick", "failed", words)
+                    self._report("tick", "failed", words)
                 trouble = words
             else:
                 if trouble:
-                    self._says("tick", "ready", "ticks again")
+                    self._report("tick", "ready", "ticks again")
                 trouble = ""
             for what, count in (("reaped", done.reaped), ("fired", done.fired)):
                 if count:
-                    self._says("tick", what, f"{what} {count:,}", count=count)
+                    self._report("tick", what, f"{what} {count:,}", count=count)
             await asyncio.sleep(max(0.0, began + TICK - time.monotonic()))
 
     async def _round(self, done: Ticked) -> None:
@@ -95,13 +95,13 @@ class Hands:
             trouble = (await self.store.follow(one_round(self.store.operations, "dev", done))).trouble
         except NoNamespace:  # somebody has emptied the server
             trouble = await self.store.follow(self.store.operations.prepare())
-        await self.pool.see_to()
+        await self.pool.restore()
         if self._may():
             await self._summoner.summon()
         if trouble:
             raise trouble
 
-    def _ended(self, summons: str, pid: int, code: int) -> None:
+    def _on_worker_end(self, summons: str, pid: int, code: int) -> None:
         """A worker has ended. What it held comes back, and another one is summoned if one is owed."""
         self._on_end(pid, code)
         self.crew.changed()

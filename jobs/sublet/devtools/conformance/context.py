@@ -11,9 +11,9 @@ from typing import Any
 
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
+from sublet.devtools.conformance.client_process import POLL, SUBMIT_SECONDS, Client, Process
 from sublet.devtools.conformance.proxy import Proxy, Seen
 from sublet.devtools.conformance.rules import LEASE, Judge
-from sublet.devtools.conformance.subject import POLL, SUBMIT_SECONDS, Process, Subject
 from sublet.errors import JobsError
 from sublet.model import FINISHED, Job, State, Submission
 from sublet.protocol import keys, reads, verbs
@@ -26,18 +26,18 @@ KEPT = 0.2
 ENDINGS = ("complete", "fail", "release")
 
 
-class Broken(Exception):
+class RuleBroken(Exception):
     """Something was seen that breaks a rule; the words say what."""
 
 
-class Gone(Broken):
+class WorkerEnded(RuleBroken):
     """The worker ended by itself: nothing more can be seen in this trial."""
 
 
-class Stage:
+class TrialContext:
     """Made for one trial, and closed after it."""
 
-    def __init__(self, subject: Subject, settings: Settings, judge: Judge) -> None:
+    def __init__(self, client: Client, settings: Settings, judge: Judge) -> None:
         self.settings = replace(settings, namespace=f"conformance-{secrets.token_hex(6)}", partitions=1)
         self.base = keys.base(self.settings.namespace)
         self.proxy = Proxy(settings.redis_url)
@@ -47,7 +47,7 @@ class Stage:
         """Those that must not end by themselves."""
         self.started = 0
         """How many were started."""
-        self._subject = subject
+        self._client = client
         self._folder = tempfile.TemporaryDirectory(prefix="sublet-", ignore_cleanup_errors=True)
         self._transport = Transport(self.settings)
         self._processes: list[Process] = []
@@ -85,17 +85,17 @@ class Stage:
 
     async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
         """Run `CMD submit TASK JSON`: its exit code, the last line that it printed, and its words for a message."""
-        process = await self._subject.start(["submit", task, payload], self.environment())
+        process = await self._client.start(["submit", task, payload], self.environment())
         self._processes.append(process)
         code = await process.wait(SUBMIT_SECONDS)
         if code is None:
-            raise Broken(f"`submit` had not ended after {SUBMIT_SECONDS:g} s{process.words()}")
+            raise RuleBroken(f"`submit` had not ended after {SUBMIT_SECONDS:g} s{process.words()}")
         lines = process.said().split()
         return code, lines[-1] if lines else "", process.words()
 
     async def work(self, slots: int = 1, *, until_claim: bool = True) -> Process:
         """Run `CMD work`, and return when it has claimed for the first time."""
-        process = await self._subject.start(["work"], self.environment(slots))
+        process = await self._client.start(["work"], self.environment(slots))
         self._processes.append(process)
         self.workers.append(process)
         self.started += 1
@@ -103,7 +103,7 @@ class Stage:
             before = len(self.seen("claim"))
             try:
                 await self.until(lambda: len(self.seen("claim")) > before, "`work` has sent no claim")
-            except Broken as broken:
+            except RuleBroken as broken:
                 raise type(broken)(f"{broken}{self._what_came_instead()}") from None
         return process
 
@@ -154,20 +154,20 @@ class Stage:
         return (await self.job(job_id)).state in FINISHED
 
     async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait for a job's end, which must be a good one. Raises Broken."""
+        """Wait for a job's end, which must be a good one. Raises RuleBroken."""
         job = await self.ended(job_id, what, seconds)
         if job.state is not State.COMPLETED:
-            raise Broken(f"{what} ended as {tell(job)}")
+            raise RuleBroken(f"{what} ended as {describe(job)}")
         return job
 
     async def ended(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait for a job's end. Raises Broken."""
+        """Wait for a job's end. Raises RuleBroken."""
         try:
-            await self.until_so(lambda: self.is_over(job_id), f"{what} had not ended", seconds)
-        except Gone:
+            await self.until_async(lambda: self.is_over(job_id), f"{what} had not ended", seconds)
+        except WorkerEnded:
             raise
-        except Broken as broken:
-            raise Broken(f"{broken}; it is {tell(await self.job(job_id))}") from None
+        except RuleBroken as broken:
+            raise RuleBroken(f"{broken}; it is {describe(await self.job(job_id))}") from None
         return await self.job(job_id)
 
     async def running(self, job_id: str) -> str:
@@ -177,11 +177,11 @@ class Stage:
         return claim.token() if claim else ""
 
     async def holding(self, job_id: str) -> str:
-        """Wait until the client holds a job for `sleep`, see that it keeps it, and give its token. Raises Broken."""
+        """Wait until the client holds a job for `sleep`, see that it keeps it, and give its token. Raises RuleBroken."""
         token = await self.running(job_id)
         await asyncio.sleep(KEPT)
         if (job := await self.job(job_id)).state is not State.RUNNING:
-            raise Broken(f"a job for `sleep` was not kept: it is {tell(job)}")
+            raise RuleBroken(f"a job for `sleep` was not kept: it is {describe(job)}")
         return token
 
     async def forget(self) -> None:
@@ -197,23 +197,23 @@ class Stage:
     # waiting and judging
 
     async def until(self, holds: Callable[[], bool], what: str, seconds: float = 0) -> None:
-        """Wait for something to hold. Raises Broken with `what` when it does not, Gone when the worker has ended."""
+        """Wait for something to hold. Raises RuleBroken with `what` when it does not, WorkerEnded when the worker has ended."""
 
-        async def so() -> bool:
+        async def check() -> bool:
             return holds()
 
-        await self.until_so(so, what, seconds)
+        await self.until_async(check, what, seconds)
 
-    async def until_so(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 0) -> None:
+    async def until_async(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 0) -> None:
         """The same for what must be asked."""
         seconds = seconds or PATIENCE
         until = asyncio.get_running_loop().time() + seconds
         while not await holds():
             for worker in self.workers:
                 if worker.exit is not None:
-                    raise Gone(f"`work` ended by itself with exit code {worker.exit}{worker.words()}")
+                    raise WorkerEnded(f"`work` ended by itself with exit code {worker.exit}{worker.words()}")
             if asyncio.get_running_loop().time() > until:
-                raise Broken(f"{what} within {seconds:g} s")
+                raise RuleBroken(f"{what} within {seconds:g} s")
             await asyncio.sleep(POLL)
 
     @contextlib.contextmanager
@@ -221,15 +221,15 @@ class Stage:
         """Judge a rule by what happens inside."""
         try:
             yield
-        except Broken as broken:
+        except RuleBroken as broken:
             self.judge.note(name, str(broken))
-            if isinstance(broken, Gone):
+            if isinstance(broken, WorkerEnded):
                 raise
         else:
             self.judge.note(name)
 
 
-def tell(job: Job) -> str:
+def describe(job: Job) -> str:
     """How a job stands, in a few words."""
     last = job.attempts[-1] if job.attempts else None
     how = f" ({last.code}{': ' if last.message else ''}{last.message[:120]})" if last else ""
