@@ -35,7 +35,7 @@ from sublet.operations.repair import repair
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import NAMES, Call, script
 from sublet.schedules import operations
-from sublet.store.events import Tail
+from sublet.store.events import EventStream
 from sublet.store.store import Store
 from sublet.tasks.bound_process import spawn_bound
 from sublet.worker.worker import Worker
@@ -212,14 +212,14 @@ async def looks(store, desk):
     survey = await run(statistics.survey(desk.base))
     assert survey
     await run(statistics.queues(desk.base, ["q"]))
-    tail = Tail(store.settings, run)
-    assert (await tail.read(tail.cursor("0-0"))).moves
-    assert await tail.wait(tail.heard, 20)
-    waiting = asyncio.create_task(tail.wait(tail.heard, 20))
+    event_stream = EventStream(store.settings, run)
+    assert (await event_stream.read(event_stream.cursor("0-0"))).events
+    assert await event_stream.wait(event_stream.version, 20)
+    waiting = asyncio.create_task(event_stream.wait(event_stream.version, 20))
     await until_blocked(desk.raw)
     await desk.submit("d")
     assert await waiting
-    await tail.aclose()
+    await event_stream.aclose()
     with SyncClient(store.settings) as client:
         facts = await asyncio.to_thread(_gather, client)
     unknown = [name for name in ("loaded", "foreign", "overdue", "workers") if getattr(facts, name) is None]

@@ -88,17 +88,17 @@ def blocked(node, command):
     return sum(client["cmd"] == command and "b" in client["flags"] for client in node.client.client_list())
 
 
-async def first_move(tail, queue):
+async def first_event(event_stream, queue):
     """The first job that moves in a partition from now on."""
-    cursor, partition = await tail.now(), keys.partition_of_queue(queue, PARTITIONS)
+    cursor, partition = await event_stream.now(), keys.partition_of_queue(queue, PARTITIONS)
     async with asyncio.timeout(SECONDS):
         while True:
-            page = await tail.read(cursor)
-            for move in page.moves:
+            page = await event_stream.read(cursor)
+            for move in page.events:
                 if keys.partition_of_id(move.jobs[0]) == partition:
                     return move.jobs[0]
             cursor = page.cursor
-            await tail.wait(page.heard, SECONDS)
+            await event_stream.wait(page.version, SECONDS)
 
 
 def elsewhere(cluster, base):
@@ -169,14 +169,14 @@ def refused_raw(errors):
 async def test_the_whole_life_of_jobs_in_partitions_on_several_nodes(cluster, client):
     assert len({cluster.primary_of(base).port for base in BASES}) == 3
     store, ends = client.store, {}
-    cursor = await store.tail().now()
+    cursor = await store.event_stream().now()
     waiting = asyncio.create_task(
         store.claim(worker="w", queues=list(QUEUES.values()), n=1, lease=30, wait=SECONDS)
     )
     for base in BASES:
         await so(lambda base=base: blocked(cluster.primary_of(base), "blpop"), "somebody waits there")
     for queue in QUEUES.values():
-        heard = asyncio.create_task(store.tail().wait(store.tail().heard, SOON))
+        heard = asyncio.create_task(store.event_stream().wait(store.event_stream().version, SOON))
         began = time.monotonic()
         handle = await client.submit("t", {"q": queue}, Options(queue=queue))
         (lease,) = (await waiting).leases
@@ -191,8 +191,8 @@ async def test_the_whole_life_of_jobs_in_partitions_on_several_nodes(cluster, cl
         ends[handle.id] = (await result, time.monotonic() - began < SOON)
         assert await heard, "an event of each partition is told"
     assert ends == dict.fromkeys(ends, ("yes", True))
-    page = await store.tail().read(cursor)
-    assert Counter(move.state for move in page.moves) == {"queued": 4, "running": 4, "completed": 4}
+    page = await store.event_stream().read(cursor)
+    assert Counter(move.state for move in page.events) == {"queued": 4, "running": 4, "completed": 4}
     store.hurry()
     assert (await waiting).leases == []
     assert sum(stats.states[State.COMPLETED] for stats in await client.stats()) == 4
@@ -218,7 +218,7 @@ async def test_readers_that_block_follow_a_slot_that_moves(cluster, client):
     to = elsewhere(cluster, base)
     await client.submit("t", {}, Options(queue=QUEUES[1]))  # the namespace is there
     waiting = asyncio.create_task(store.claim(worker="w", queues=[QUEUES[0]], n=1, lease=30, wait=SECONDS))
-    listening = asyncio.create_task(first_move(store.tail(), QUEUES[0]))
+    listening = asyncio.create_task(first_event(store.event_stream(), QUEUES[0]))
     source = cluster.primary_of(base)
     await so(lambda: blocked(source, "blpop") and blocked(source, "xread"), "they wait")
     await asyncio.to_thread(cluster.move_slot, slot_of(base), to)
@@ -255,7 +255,7 @@ async def test_a_blocked_read_is_interrupted_for_who_comes_for_another_queue(clu
     node = cluster.primary_of(BASES[3])
     await so(lambda: blocked(node, "blpop"), "one waits")
     second = asyncio.create_task(store.claim(worker="w", queues=[other], n=1, lease=30, wait=SECONDS))
-    await so(lambda: len(store._claims._markers._waiters) == 2, "the other one, too")
+    await so(lambda: len(store._claims._wakeups._waiters) == 2, "the other one, too")
     await asyncio.sleep(0.1)  # a round trip or two: the read that names both has begun
     began = time.monotonic()
     for queue, task in ((other, second), (own, first)):

@@ -48,7 +48,7 @@ class Woken(Counting):
 
     async def _claim_once(self, asked):
         claimed = await super()._claim_once(asked)
-        return claimed._replace(next_in=NEVER if claimed.next_in == wakeups.LOOK else claimed.next_in)
+        return claimed._replace(next_in=NEVER if claimed.next_in == wakeups.POLL_SECONDS else claimed.next_in)
 
 
 @pytest.fixture
@@ -102,14 +102,14 @@ async def until(condition, seconds=30.0):
 
 def waiting(store) -> int:
     """How many wait, ready to be called."""
-    return sum(waiter.idle for waiter in store._claims._markers._waiters) if store._claims._markers else 0
+    return sum(waiter.idle for waiter in store._claims._wakeups._waiters) if store._claims._wakeups else 0
 
 
 def heard(store) -> frozenset[str]:
     """The keys that the blocking read under way names."""
     return (
-        store._claims._markers._named
-        if store._claims._markers and store._claims._markers._reading
+        store._claims._wakeups._named
+        if store._claims._wakeups and store._claims._wakeups._reading
         else frozenset()
     )
 
@@ -176,11 +176,11 @@ async def test_an_interruption_that_came_too_late_leaves_nothing_behind(open_sto
     """The blocking read had ended by then: nobody takes what was put there."""
     store = await open_store()
     await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.001)
-    own = store._claims._markers._own
+    own = store._claims._wakeups._own
     assert own.startswith(keys.wake(base, "|")), "no queue's name has a bar in it"
     raw.lpush(own, "1")  # ends the read
-    await until(lambda: not store._claims._markers._reading)
-    await store._claims._markers._wake_oneself()
+    await until(lambda: not store._claims._wakeups._reading)
+    await store._claims._wakeups._wake_own_read()
     assert 0 < raw.pttl(own) <= 10_000
 
 
@@ -202,17 +202,17 @@ async def test_a_busy_queue_does_not_drown_the_others(open_store, wait_for, base
     store, producer = await open_store(Woken), await open_store()
     tasks = [wait_for(store, "busy"), wait_for(store, "busy"), wait_for(store, "calm")]
     await until(lambda: waiting(store) == 3)
-    assert store._claims._markers._wanted() == [keys.wake(base, "busy"), keys.wake(base, "calm")]
+    assert store._claims._wakeups._queues_to_name() == [keys.wake(base, "busy"), keys.wake(base, "calm")]
     await producer.submit([job("busy")])
     await answers(tasks[:1], 10)
-    assert store._claims._markers._wanted() == [keys.wake(base, "calm"), keys.wake(base, "busy")]
+    assert store._claims._wakeups._queues_to_name() == [keys.wake(base, "calm"), keys.wake(base, "busy")]
 
 
 async def test_a_waiter_that_is_called_when_its_time_is_over_claims(open_store, base):
     store = await open_store(Woken)
     await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.001)
-    with store._claims._markers.waiting([(base, "q")], NEVER) as waiter:
-        called = asyncio.create_task(store._claims._markers.wait(waiter, 0))
+    with store._claims._wakeups.waiting([(base, "q")], NEVER) as waiter:
+        called = asyncio.create_task(store._claims._wakeups.wait(waiter, 0))
         await asyncio.sleep(0)
         waiter.call("a marker")
         assert await called
@@ -239,7 +239,7 @@ async def test_a_waiter_that_leaves_with_a_marker_passes_it_on(open_store, wait_
 
 def cancel_when_called(store, task, which=0):
     """Cancel one of those who wait in the very moment in which it is called, before it hears of it."""
-    waiter = list(store._claims._markers._waiters)[which]
+    waiter = list(store._claims._wakeups._waiters)[which]
     call = waiter.call
 
     def call_and_cancel(*marker):
@@ -319,7 +319,7 @@ async def test_the_same_claim_id_gives_what_is_still_held_and_waits_for_no_other
         assert (await claim(wait=60)).leases == [], (
             "it is used up: neither what was given back nor what came meanwhile"
         )
-    assert store._claims._markers is None, "nor has it waited"
+    assert store._claims._wakeups is None, "nor has it waited"
     assert len((await store.claim(worker="w", queues=["q"], n=9, lease=30)).leases) == 2
 
 
@@ -370,7 +370,7 @@ async def test_when_the_one_who_looks_leaves_another_looks(open_store, wait_for,
     store = await open_store(Counting)
     first, second = wait_for(store, "q"), wait_for(store, "q")
     await until(lambda: waiting(store) == 2)
-    monkeypatch.setattr(wakeups, "LOOK", NEVER)
+    monkeypatch.setattr(wakeups, "POLL_SECONDS", NEVER)
     cancel_when_called(store, first)
     await submit_without_a_marker(raw, base, [job("q")])
     assert len(await answers([second], 10)) == 1
@@ -392,8 +392,8 @@ async def test_one_keeps_the_appointment_for_all(open_store, wait_for):
 
 
 async def test_more_queues_than_one_read_may_name_are_looked_at(open_store, wait_for, monkeypatch):
-    monkeypatch.setattr(wakeups, "HEARD_MAX", 5)
-    monkeypatch.setattr(wakeups, "LOOKED_AT", 4)
+    monkeypatch.setattr(wakeups, "BLPOP_MAX", 5)
+    monkeypatch.setattr(wakeups, "POLLED", 4)
     store, producer = await open_store(Counting), await open_store()
     tasks = [wait_for(store, f"q{i}") for i in range(20)]
     await until(lambda: waiting(store) == 20 and len(heard(store)) == 5)
@@ -475,7 +475,7 @@ async def test_a_thousand_watchers_cost_one_subscription_and_few_looks(open_stor
         took.append(1000 * (time.perf_counter() - began))
     print(f"{MANY} watchers: idle {looks / 3:.1f} commands/s; ending heard after {sorted(took)[15]:.2f} ms")
     (lease,) = (await other.claim(worker="w", queues=["q"], n=1, lease=60)).leases
-    store._endings._listening.cancel()  # its messages are lost
+    store._results._listening.cancel()  # its messages are lost
     began = time.monotonic()
     await other.settle([Completion(lease, b"1")])
     async with asyncio.timeout(20):
@@ -511,8 +511,8 @@ async def test_when_a_process_is_to_go_whoever_waits_in_it_is_answered(open_stor
     await until(
         lambda: (
             waiting(store) == 20
-            and store._endings
-            and len(store._endings._expected.get(submitted.id, ())) == 20
+            and store._results
+            and len(store._results._expected.get(submitted.id, ())) == 20
         )
     )
     store.hurry()

@@ -16,7 +16,7 @@ from sublet_functions.api.request import Call, Request
 from sublet_functions.handlers import statistics
 from sublet_functions.handlers.metrics import metrics
 from sublet_functions.handlers.prometheus import TEXT, exposition
-from tests.client.test_counts import claimed_ago
+from tests.client.test_statistics import claimed_ago
 
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 

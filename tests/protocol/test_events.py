@@ -14,7 +14,7 @@ from sublet.connection.settings import Settings
 from sublet.model import State, Submission
 from sublet.protocol import keys
 from sublet.store import events as tails
-from sublet.store.events import Move, Moves
+from sublet.store.events import EventPage, JobEvent
 from sublet.store.store import Store
 from sublet_functions.api.request import Call, Request
 from sublet_functions.api.response import Problem
@@ -301,7 +301,7 @@ async def test_streams_and_pages_end_when_the_server_stops(store, listen, page):
     ending = asyncio.create_task(to_the_end(stream, reader))
     waiting = asyncio.create_task(page(wait=20))
     await asyncio.sleep(0.05)
-    store.tail().close()
+    store.event_stream().close()
     await ending
     assert (await waiting).events == []
     await to_the_end(await listen(), reader)
@@ -329,10 +329,10 @@ async def test_listeners_who_come_by_the_same_place_share_one_page(store, listen
     """…read once and made once, though none goes at another's pace; and nobody is told of it when it is old."""
     monkeypatch.setattr(module, "STREAM_PAGE", 4)
     monkeypatch.setattr(tails, "KEPT_SECONDS", SECONDS)
-    made, kept = [], store.tail()._kept
+    made, kept = [], store.event_stream()._kept
     make = module._made
     monkeypatch.setattr(
-        module, "_made", lambda page, query: made.append(len(page.moves)) or make(page, query)
+        module, "_made", lambda page, query: made.append(len(page.events)) or make(page, query)
     )
     ids = await one_by_one(store, 12)
     for query in ({}, {}, {"state": "queued"}):
@@ -372,22 +372,22 @@ async def test_a_stream_outlives_an_outage(store, listen, monkeypatch):
     """A browser that is answered 503 never comes again."""
     monkeypatch.setattr(module, "REST", 0.01)
     monkeypatch.setattr(module, "KEEP_ALIVE", 0.02)
-    listener, reader = store.tail(), Reader()
+    subscriber, reader = store.event_stream(), Reader()
     stream = await listen()
     reader.feed(await anext(stream))
-    read, failures = listener.read, []
+    read, failures = subscriber.read, []
 
     async def fail(*args):
         failures.append(args)
         raise Unavailable("away")
 
-    monkeypatch.setattr(listener, "read", fail)
+    monkeypatch.setattr(subscriber, "read", fail)
     await submit(store, "a")
     async with asyncio.timeout(SECONDS):
         while len(failures) < 3:
             reader.feed(await anext(stream))
     assert reader.events == []
-    monkeypatch.setattr(listener, "read", read)
+    monkeypatch.setattr(subscriber, "read", read)
     await take(stream, reader, 1)
     assert reader.jobs == ["0-a"]
     await stream.aclose()
@@ -411,10 +411,10 @@ TEXT = st.text(max_size=40)
 def test_no_word_can_break_the_frame_of_a_stream(moves, missed):
     """Not even one that no script of ours lets in: what a reader finds is what was there, event by event."""
     told = [
-        Move(f"1-{i}", 1_700_000_000_000, tuple(jobs), state, code)
+        JobEvent(f"1-{i}", 1_700_000_000_000, tuple(jobs), state, code)
         for i, (jobs, state, code) in enumerate(moves)
     ]
-    page, reader = Moves(told, ((0, 5),), ((1, 9),), missed, False, 1), Reader()
+    page, reader = EventPage(told, ((0, 5),), ((1, 9),), missed, False, 1), Reader()
     reader.feed(module._told(page, EventsQuery()))
     assert reader._text == ""
     assert (reader.comments, reader.retry) == (0, None)

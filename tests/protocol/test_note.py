@@ -8,7 +8,7 @@ from sublet.errors import Unavailable
 from sublet.execution.attempt import Attempt
 from sublet.model import Lease, News, Note
 from sublet.protocol import reads, verbs
-from sublet.store.outage_log import Outage
+from sublet.store.outage_log import OutageLog
 from sublet.worker.heartbeat import Heartbeat
 
 
@@ -227,7 +227,7 @@ class Away:
 async def test_a_note_that_could_not_be_sent_is_kept_for_later():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
     attempt.said.tell(News.CHECKPOINT, b"1")
-    await Heartbeat(Away(), [attempt], 30.0, lambda: None, Outage())._send([])
+    await Heartbeat(Away(), [attempt], 30.0, lambda: None, OutageLog())._send([])
     assert attempt.note() == Note(attempt.lease, b"1")
 
 
@@ -239,7 +239,7 @@ async def test_a_checkpoint_is_sent_when_it_is_said_and_does_not_wait_for_a_hear
             heard.set()
 
     attempts = []
-    heart = Heartbeat(Source(), attempts, 600.0, lambda: None, Outage())
+    heart = Heartbeat(Source(), attempts, 600.0, lambda: None, OutageLog())
     attempts.append(Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.notify))
     running = asyncio.create_task(heart.run())
     await asyncio.sleep(0)

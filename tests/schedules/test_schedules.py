@@ -156,7 +156,8 @@ def test_a_function_that_never_becomes_a_task_is_told_of(app, client):
     async def report() -> None: ...
 
     with pytest.raises(
-        Invalid, match=r"report is not a task of this app; put @app.task directly above or below @app.schedule"
+        Invalid,
+        match=r"report is not a task of this app; put @app.task directly above or below @app.schedule",
     ):
         client.sync(app)
 

@@ -9,7 +9,7 @@ from sublet import Context
 from sublet.errors import NoNamespace, Unavailable
 from sublet.execution.attempt import Attempt, Why
 from sublet.model import Lease, News
-from sublet.store.outage_log import Outage
+from sublet.store.outage_log import OutageLog
 from sublet.worker import heartbeat
 from sublet.worker.heartbeat import Heartbeat
 
@@ -43,7 +43,7 @@ async def beating(monkeypatch):
     async def see():
         seen.append(1)
 
-    heart = Heartbeat(source, attempts, 0.3, see, Outage())
+    heart = Heartbeat(source, attempts, 0.3, see, OutageLog())
     for name in ("0-a", "0-b"):
         attempt = Attempt(Lease(name, "1.c", 1, 0, "q", "t", None, b"", ""), heart.notify)
         attempt.running = asyncio.ensure_future(asyncio.sleep(60))
@@ -133,7 +133,7 @@ async def test_a_task_that_swallows_its_cancellation_is_cancelled_again(monkeypa
     async def see(): ...
 
     attempts = set()
-    heart = Heartbeat(Source(), attempts, 0.06, see, Outage())
+    heart = Heartbeat(Source(), attempts, 0.06, see, OutageLog())
     attempt = Attempt(Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.notify)
     attempt.running = asyncio.ensure_future(stubborn())
     attempts.add(attempt)

@@ -8,7 +8,7 @@ from sublet import Client, State
 from sublet.errors import Unavailable
 from sublet.model import Claimed
 from sublet.operations import pools
-from sublet.store.outage_log import Outage
+from sublet.store.outage_log import OutageLog
 from sublet.worker import heartbeat
 from sublet.worker.capacity import Capacity, QueueSet
 from sublet.worker.claim_loop import ClaimConfig, ClaimLoops
@@ -257,7 +257,7 @@ async def test_a_worker_that_must_stay_asks_again_after_another_linger():
         return False
 
     for seconds in (0.0, 0.4, 5.0):
-        linger = Linger(seconds, may_leave, Outage())
+        linger = Linger(seconds, may_leave, OutageLog())
         linger.since -= seconds
         await linger.ask_to_leave()
         assert max(seconds, 1.0) - 0.5 < linger.left <= max(seconds, 1.0)

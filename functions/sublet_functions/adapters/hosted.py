@@ -153,7 +153,7 @@ class Hosted:
     async def _renew(self) -> None:
         """Let go of what may have died while nobody looked: a gateway forgets connections without telling anybody."""
         api = self._api
-        if api is None or time.time() - self._asked_at <= IDLE or api.store.has_listeners:
+        if api is None or time.time() - self._asked_at <= IDLE or api.store.has_subscribers:
             return
         if api.workshop is None or not api.workshop.busy:
             await self.aclose()

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from sublet.errors import Busy, JobsError, Unavailable
 from sublet.scaling.signing import Secrets
-from sublet.store.outage_log import Outage
+from sublet.store.outage_log import OutageLog
 from sublet.store.store import Store
 from sublet_functions.adapters.cloudevents import event_of
 from sublet_functions.api.auth import Principal, Role, Tokens
@@ -39,7 +39,7 @@ class Api:
     """Where jobs are run, if this server has an app."""
     secrets: Secrets = field(default_factory=Secrets)
     """What summonses are signed with."""
-    _outage: Outage = field(default_factory=Outage, init=False)
+    _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _turns: Turns = field(default_factory=Turns, init=False)
     _exact: dict[str, dict[str, Route[Any, Any]]] = field(default_factory=dict, init=False)
     _shaped: dict[int, list[tuple[tuple[str, ...], Route[Any, Any]]]] = field(

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from sublet.errors import Invalid, Unavailable
 from sublet.model import State
-from sublet.store.events import PAGE, Cursor, Move, Moves, Tail, show
+from sublet.store.events import PAGE, Cursor, EventPage, EventStream, JobEvent, cursor_text
 from sublet_functions.api.parsing import fault
 from sublet_functions.api.request import Call, Reply
 from sublet_functions.api.response import Problem, encode, json_reply, moment
@@ -76,28 +76,28 @@ class EventsPage(Answer):
 
 async def events(call: Call[Nothing, EventsQuery]) -> Reply:
     """A page of events or, if the caller accepts it, a stream of them."""
-    tail, headers = call.store.tail(), call.request.headers
+    event_stream, headers = call.store.event_stream(), call.request.headers
     last = headers.get("last-event-id")
     where = ("header", "last-event-id") if last else ("query", "after")
     text = last or call.query.after
-    after = await tail.now() if text is None else _cursor(tail, text, where)
+    after = await event_stream.now() if text is None else _cursor(event_stream, text, where)
     if EVENT_STREAM not in headers.get("accept", "").lower():
-        return json_reply(await _poll(tail, after, call.query))
-    return await _open(tail, after, call.query, STREAM_SECONDS if call.request.streams else 0.0)
+        return json_reply(await _poll(event_stream, after, call.query))
+    return await _open(event_stream, after, call.query, STREAM_SECONDS if call.request.streams else 0.0)
 
 
-def _cursor(tail: Tail, text: str, where: tuple[str, str]) -> Cursor:
+def _cursor(event_stream: EventStream, text: str, where: tuple[str, str]) -> Cursor:
     try:
-        return tail.cursor(text)
+        return event_stream.cursor(text)
     except Invalid as error:
         raise Problem("invalid", str(error), errors=[fault(str(error), *where)]) from error
 
 
-def _wanted(moves: Iterable[Move], query: EventsQuery) -> list[Move]:
+def _wanted(moves: Iterable[JobEvent], query: EventsQuery) -> list[JobEvent]:
     return [m for m in moves if query.state in (None, m.state) and (query.job is None or query.job in m.jobs)]
 
 
-def _event(move: Move) -> dict[str, Any]:
+def _event(move: JobEvent) -> dict[str, Any]:
     return {
         "id": move.id,
         "at": moment(move.at_ms),
@@ -107,78 +107,82 @@ def _event(move: Move) -> dict[str, Any]:
     }
 
 
-async def _poll(tail: Tail, after: Cursor, query: EventsQuery) -> dict[str, Any]:
+async def _poll(event_stream: EventStream, after: Cursor, query: EventsQuery) -> dict[str, Any]:
     """The first events after a place, as soon as there is one or `wait` is over."""
     until = time.monotonic() + query.wait
-    cursor, found, missed = show(after), list[Move](), False
+    cursor, found, missed = cursor_text(after), list[JobEvent](), False
     for _ in range(ROUNDS):
-        page = await tail.read(after, PAGE if query.job or query.state else query.limit)
-        found, missed = _wanted(page.moves, query)[: query.limit], page.missed
+        page = await event_stream.read(after, PAGE if query.job or query.state else query.limit)
+        found, missed = _wanted(page.events, query)[: query.limit], page.missed
         after = page.cursor
-        cursor = found[-1].id if len(found) == query.limit else show(after)
+        cursor = found[-1].id if len(found) == query.limit else cursor_text(after)
         if found or missed:
             break
         left = until - time.monotonic()
-        if not page.more and (left <= 0 or tail.closed or not await tail.wait(page.heard, left)):
+        if not page.more and (
+            left <= 0 or event_stream.closed or not await event_stream.wait(page.version, left)
+        ):
             break
     return {"events": [_event(move) for move in found], "cursor": cursor, "missed": missed}
 
 
-async def _open(tail: Tail, after: Cursor, query: EventsQuery, seconds: float) -> Reply:
+async def _open(event_stream: EventStream, after: Cursor, query: EventsQuery, seconds: float) -> Reply:
     """A stream of the events after a place; the first page is read here, so that what is wrong is still told by a status."""
-    if len(tail.listeners) >= STREAMS_MAX:
+    if len(event_stream.subscribers) >= STREAMS_MAX:
         raise Problem(
             "busy", f"{STREAMS_MAX} streams of events are open here: come again, or poll with ?after="
         )
-    stream = _stream(tail, await tail.read(after, STREAM_PAGE), query, seconds)
-    tail.listeners.add(stream)
+    stream = _stream(event_stream, await event_stream.read(after, STREAM_PAGE), query, seconds)
+    event_stream.subscribers.add(stream)
     headers = {"Content-Type": EVENT_STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Reply(200, stream, headers)
 
 
-async def _stream(tail: Tail, page: Moves, query: EventsQuery, seconds: float) -> AsyncIterator[bytes]:
+async def _stream(
+    event_stream: EventStream, page: EventPage, query: EventsQuery, seconds: float
+) -> AsyncIterator[bytes]:
     """Tell of every event, and of silence. Ends after so many seconds, or with the server."""
     until = time.monotonic() + seconds
-    yield f"retry: {RETRY_MS}\nid: {show(page.begin)}\n\n".encode()
+    yield f"retry: {RETRY_MS}\nid: {cursor_text(page.begin)}\n\n".encode()
     spoke, fresh = time.monotonic(), True
     while True:
         told = b""
         if fresh:
-            async with tail.turn:
+            async with event_stream.turn:
                 told = _told(page, query)
                 await asyncio.sleep(0)
         now = time.monotonic()
-        over = tail.closed or now >= until
+        over = event_stream.closed or now >= until
         if told or over or now - spoke >= KEEP_ALIVE:
             yield (
-                told or f":\nid: {show(page.cursor)}\n\n".encode()
+                told or f":\nid: {cursor_text(page.cursor)}\n\n".encode()
             )  # filters pass over events: tell at least how far
             spoke = time.monotonic()
         if over:
             return
         if not (fresh and page.more):
-            await tail.wait(page.heard, max(0.0, min(spoke + KEEP_ALIVE, until) - time.monotonic()))
+            await event_stream.wait(page.version, max(0.0, min(spoke + KEEP_ALIVE, until) - time.monotonic()))
         try:
-            page, fresh = await tail.read(page.cursor, STREAM_PAGE), True
+            page, fresh = await event_stream.read(page.cursor, STREAM_PAGE), True
         except Unavailable:  # the stream stays open: a browser that is sent a 503 never comes again
             fresh = False
-            await tail.wait(tail.heard, REST)
+            await event_stream.wait(event_stream.version, REST)
 
 
-def _told(page: Moves, query: EventsQuery) -> bytes:
+def _told(page: EventPage, query: EventsQuery) -> bytes:
     """A page as server-sent events: made once for all who want the whole of it."""
     if query.job or query.state:
         return _made(page, query)
-    if page.told is None:
-        page.told = _made(page, query)
-    return page.told
+    if page.rendered is None:
+        page.rendered = _made(page, query)
+    return page.rendered
 
 
-def _made(page: Moves, query: EventsQuery) -> bytes:
+def _made(page: EventPage, query: EventsQuery) -> bytes:
     lines = []
     if page.missed:
-        lines.append(_block(show(page.begin), "missed", {"cursor": show(page.begin)}))
-    for move in _wanted(page.moves, query):
+        lines.append(_block(cursor_text(page.begin), "missed", {"cursor": cursor_text(page.begin)}))
+    for move in _wanted(page.events, query):
         lines.append(_block(move.id, move.state.value, _event(move)))
     return b"".join(lines)
 

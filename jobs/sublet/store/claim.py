@@ -1,4 +1,4 @@
-"""The claims of one process: they may wait for markers, give back what an abandoned one took, and fire schedules in passing."""
+"""The claims of one process: wait for wake-ups, fire schedules that are due, release what an abandoned claim took."""
 
 import asyncio
 import logging
@@ -17,20 +17,20 @@ from sublet.operations.operations import Operations
 from sublet.protocol import verbs
 from sublet.protocol.plan import follow
 from sublet.protocol.scripts import Call
-from sublet.store.outage_log import Outage
-from sublet.store.wakeups import Markers
+from sublet.store.outage_log import OutageLog
+from sublet.store.wakeups import WakeUps
 
 log = logging.getLogger(__name__)
 
 SOON = 0.1
-"""Seconds until a worker that was given jobs should claim again, when occurrences of schedules are being fired meanwhile."""
+"""Seconds until a worker that got jobs should claim again, while occurrences of schedules are being fired."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 @dataclass(slots=True)
-class Asked:
-    """What a claim asks for, each time that it asks."""
+class ClaimRequest:
+    """The arguments of a claim, which may be sent several times."""
 
     worker: str
     queues: Sequence[str]
@@ -38,185 +38,185 @@ class Asked:
     lease: float
     claim_id: str | None
     spent: bool = False
-    """Has its id brought jobs, now or before? Then it brings no others."""
+    """Has a call with this `claim_id` brought jobs, now or before? Then it brings no others."""
 
-    def heard(self, call: Call[Claimed]) -> Call[Claimed]:
-        """The same call, whose reply tells that."""
+    def observe(self, call: Call[Claimed]) -> Call[Claimed]:
+        """Return the same call; reading its reply sets `spent`."""
 
         def read(reply: Any) -> Claimed:
-            self.spent = self.spent or reply[0] != b""  # a token, also when none of its jobs is held any more
+            self.spent = self.spent or reply[0] != b""  # a token, also if none of its jobs is held any more
             return call.read(reply)
 
         return replace(call, read=read)
 
 
 class Claims:
-    """The claims of a `Store`, by what it sends calls with: `anew` is for one that was told that there is no namespace."""
+    """The claims of a `Store`. `run` sends a call; `recreate` creates the namespace again and then sends it."""
 
     def __init__(
         self,
         settings: Settings,
         operations: Operations,
         run: Run,
-        anew: Run,
+        recreate: Run,
         prepare: Callable[[], Awaitable[None]],
         settle: Callable[[Sequence[Ending]], Awaitable[list[str]]],
         hurried: asyncio.Event,
         blocking: Any = None,
         routes: Routes | None = None,
     ) -> None:
-        self._settings, self._operations, self._run, self._anew, self._prepare = (
-            settings,
-            operations,
-            run,
-            anew,
-            prepare,
-        )
-        self._settle, self._hurried, self._blocking, self._routes = settle, hurried, blocking, routes
-        self._markers: Markers | None = None
+        self._settings = settings
+        self._operations = operations
+        self._run = run
+        self._recreate = recreate
+        self._prepare = prepare
+        self._settle = settle
+        self._hurried = hurried
+        self._blocking = blocking
+        self._routes = routes
+        self._wakeups: WakeUps | None = None
         self._unclaimed: set[asyncio.Future[None]] = set()
         self._firing: asyncio.Task[None] | None = None
-        self._outage = Outage()
+        self._outage = OutageLog()
 
-    async def claim(self, asked: Asked, wait: float) -> Claimed:
-        """Take jobs (`Store.claim` says how)."""
+    async def claim(self, request: ClaimRequest, wait: float) -> Claimed:
+        """Take jobs: see `Store.claim`."""
         until = time.monotonic() + wait
-        claimed = await self._claim_and_fire(asked)
-        if self._markers:
-            self._markers.look_in(claimed.next_in)
-        if claimed.leases or asked.spent or asked.n <= 0 or wait <= 0 or self._hurried.is_set():
+        claimed = await self._claim_and_fire(request)
+        if self._wakeups:
+            self._wakeups.poll_within(claimed.next_in)
+        if claimed.leases or request.spent or request.n <= 0 or wait <= 0 or self._hurried.is_set():
             return claimed
-        markers = self._markers = self._markers or self._listen()
-        with markers.waiting(
-            [(self._operations.base_of_queue(queue), queue) for queue in asked.queues], claimed.next_in
-        ) as waiter:
-            while not self._hurried.is_set() and await markers.wait(waiter, until - time.monotonic()):
-                claimed = await self._claim_and_fire(asked)
-                if asked.spent and not claimed.leases:
-                    return claimed  # somebody else has used its id: it was told of that, and nobody has looked for a job
-                waiter.followed()
-                markers.look_in(claimed.next_in)
+        wakeups = self._wakeups = self._wakeups or self._wake_ups()
+        queues = [(self._operations.base_of_queue(queue), queue) for queue in request.queues]
+        with wakeups.waiting(queues, claimed.next_in) as waiter:
+            while not self._hurried.is_set() and await wakeups.wait(waiter, until - time.monotonic()):
+                claimed = await self._claim_and_fire(request)
+                if request.spent and not claimed.leases:
+                    return claimed  # another call with this id took jobs, so this one did not look for any
+                waiter.claimed()
+                wakeups.poll_within(claimed.next_in)
                 if claimed.leases:
                     return claimed
-            return Claimed([], markers.next_in)
+            return Claimed([], wakeups.next_in)
 
-    def _listen(self) -> Markers:
+    def _wake_ups(self) -> WakeUps:
         ears = Ears(self._routes, self._run) if self._routes else None
-        return Markers(self._settings, self._run, self._operations.bases[0], self._blocking, ears)
+        return WakeUps(self._settings, self._run, self._operations.bases[0], self._blocking, ears)
 
-    async def _claim_and_fire(self, asked: Asked) -> Claimed:
-        """Claim, and see to the occurrences of schedules that have come: before the answer if there is no job, else beside the jobs."""
-        claimed = await self._claim_once(asked)
+    async def _claim_and_fire(self, request: ClaimRequest) -> Claimed:
+        """Claim, and fire the occurrences that are due: before the answer if there is no job, else in the background."""
+        claimed = await self._claim_once(request)
         if not claimed.come:
             return claimed
-        firing = self._fire(asked.worker)
-        if claimed.leases or asked.spent:
+        firing = self._fire(request.worker)
+        if claimed.leases or request.spent:
             return claimed._replace(next_in=min(claimed.next_in, SOON))
         await asyncio.shield(firing)
-        return (await self._claim_once(asked))._replace(come=False)
+        return (await self._claim_once(request))._replace(come=False)
 
     def _fire(self, by: str) -> "asyncio.Task[None]":
-        """Fire what has come: one firing of this process at a time, whoever leaves meanwhile."""
+        """Start firing what is due, unless this process is firing already. It goes on if the caller is cancelled."""
         if self._firing is None or self._firing.done():
-            self._firing = self._abandon(self._fire_due(by))
+            self._firing = self._in_background(self._fire_due(by))
         return self._firing
 
     async def _fire_due(self, by: str) -> None:
         try:
             await follow(self._run, self._operations.fire(by))
             self._outage.over()
-        except JobsError as error:  # the next claim or tick tries again, and no claim fails for it
+        except JobsError as error:  # the next claim or tick tries again, and no claim fails because of it
             self._outage.failed("fire the occurrences of schedules", error)
-        except Exception as error:  # noqa: BLE001  # nor for what nobody thought of; its words may have a payload in them
+        except Exception as error:  # noqa: BLE001  # nor because of a defect, whose message may contain a payload
             self._outage.failed("fire the occurrences of schedules", JobsError(type(error).__name__))
 
-    async def _claim_once(self, asked: Asked) -> Claimed:
+    async def _claim_once(self, request: ClaimRequest) -> Claimed:
         by_base: dict[str, list[str]] = {}
-        for queue in asked.queues:
+        for queue in request.queues:
             by_base.setdefault(self._operations.base_of_queue(queue), []).append(queue)
-        if (
-            asked.claim_id and len(by_base) > 1
-        ):  # sent again, it must not take from a partition where it found nothing before
-            before = replace(asked, n=0)
-            claimed = await self._claim_each(by_base, before)
-            asked.spent = before.spent
+        if request.claim_id and len(by_base) > 1:
+            # A repeated claim must not take jobs from a partition where the first one found none: ask without taking first.
+            repeat = replace(request, n=0)
+            claimed = await self._claim_each(by_base, repeat)
+            request.spent = repeat.spent
             held = {self._operations.base_of_job(lease.id) for lease in claimed.leases}
-            if (
-                asked.spent and held and asked.n > 0
-            ):  # once more there, for jobs: that marks the claim as asked for again
+            if request.spent and held and request.n > 0:
+                # Once more with n > 0 where jobs are held: that flags the claim as repeated.
                 by_base = {base: own for base, own in by_base.items() if base in held}
-                return await self._claim_each(by_base, replace(asked, n=len(claimed.leases) + 1))
-            if asked.spent:
+                return await self._claim_each(by_base, replace(request, n=len(claimed.leases) + 1))
+            if request.spent:
                 return claimed
-        return await self._claim_each(by_base, asked)
+        return await self._claim_each(by_base, request)
 
-    async def _claim_each(self, by_base: Mapping[str, Sequence[str]], asked: Asked) -> Claimed:
+    async def _claim_each(self, by_base: Mapping[str, Sequence[str]], request: ClaimRequest) -> Claimed:
         leases: list[Lease] = []
         next_in, come = 2.0, False
         for base, own in by_base.items():
             try:
-                claimed = await self._claim_safely(base, own, asked, leases)
+                claimed = await self._claim_in(base, own, request, leases)
             except JobsError:
-                if leases:  # what was taken elsewhere must not be lost; whoever asks again hears of the error
+                if (
+                    leases
+                ):  # jobs that other partitions gave must not be lost; the next claim raises the error
                     return Claimed(leases, 0.0, come)
                 raise
             leases += claimed.leases
             next_in, come = min(next_in, claimed.next_in), come or claimed.come
         return Claimed(leases, next_in, come)
 
-    async def _claim_safely(
-        self, base: str, queues: Sequence[str], asked: Asked, leases: Sequence[Lease]
+    async def _claim_in(
+        self, base: str, queues: Sequence[str], request: ClaimRequest, leases: Sequence[Lease]
     ) -> Claimed:
-        """Claim in one partition. If the caller is cancelled, what it has taken so far is given back."""
-        room = max(0, min(asked.n - len(leases), verbs.CLAIM_MAX))
-        request: dict[str, Any] = dict(worker=asked.worker, lease=asked.lease, queues=queues)
-        request["claim_id"] = asked.claim_id or secrets.token_urlsafe(16)
-        call = asked.heard(verbs.claim(base, n=room, **request))
-        await self._prepare()  # who leaves before it was asked has nothing to give back
+        """Claim in one partition. If the caller is cancelled, the jobs that it has taken so far are released."""
+        left = max(0, min(request.n - len(leases), verbs.CLAIM_MAX))
+        arguments: dict[str, Any] = dict(worker=request.worker, lease=request.lease, queues=queues)
+        arguments["claim_id"] = request.claim_id or secrets.token_urlsafe(16)
+        call = request.observe(verbs.claim(base, n=left, **arguments))
+        await self._prepare()  # outside of the try: a caller that is cancelled here has taken nothing
         try:
             try:
                 claimed: Claimed = await self._run(call)
             except NoNamespace:
-                claimed = await self._anew(call)
+                claimed = await self._recreate(call)
             return claimed
         except asyncio.CancelledError:
-            self._abandon(self._give_back(verbs.claim(base, n=0, **request), leases))
+            self._in_background(self._release_claim(verbs.claim(base, n=0, **arguments), leases))
             raise
 
-    async def _give_back(self, again: Call[Claimed], leases: Sequence[Lease]) -> None:
-        """Ask once more what a claim has brought, which its id tells for 10 s, and release that and some more leases."""
+    async def _release_claim(self, again: Call[Claimed], leases: Sequence[Lease]) -> None:
+        """Repeat a claim by its id (Redis knows it for 10 s) to learn what it took; release that, and `leases`."""
         try:
             claimed = await self._run(again)
             await self.give_back((*leases, *claimed.leases), "abandoned: the claimer left")
         except JobsError as error:
-            log.warning("a claim was abandoned (%s); what it took comes back when its lease ends", error)
+            log.warning("a claim was cancelled (%s); its jobs return when their leases end", error)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release leases that their claimer will never hear of: at once, and also if whoever asks for it is cancelled.
+        """Release leases that the claimer will never receive; goes on if the caller is cancelled.
 
-        Raises Unavailable: the jobs come back when their leases end, then.
+        Raises Unavailable: the jobs return when their leases end, then.
         """
-        await asyncio.shield(self._abandon(self._release(leases, reason)))
+        await asyncio.shield(self._in_background(self._release(leases, reason)))
 
     async def _release(self, leases: Sequence[Lease], reason: str) -> None:
         await self._settle([Release(lease, 0, reason) for lease in leases])
 
-    def _abandon(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Give something back, whoever has left: closing waits for it."""
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Start a task that outlives its caller; `aclose` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._unclaimed.add(task)
         task.add_done_callback(self._unclaimed.discard)
         return task
 
     def hurry(self) -> None:
-        """Have no claim wait any more."""
-        if self._markers:
-            self._markers.hurry()
+        """End all waits."""
+        if self._wakeups:
+            self._wakeups.hurry()
 
     async def aclose(self) -> None:
-        """Give back what abandoned claims brought, and let go of the blocking connection. Who claims later makes another."""
-        markers, self._markers = self._markers, None  # who begins to wait meanwhile has others
+        """Wait for background tasks and close the blocking connection. A later claim opens another one."""
+        wakeups, self._wakeups = self._wakeups, None  # a claim that begins to wait meanwhile makes its own
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)
-        if markers:
-            await markers.aclose()
+        if wakeups:
+            await wakeups.aclose()

@@ -1,4 +1,4 @@
-"""Says that the source does not answer: once, then once a minute, and when it is back. A long outage must not fill a log."""
+"""Log an outage of the job source once, then once a minute, and its end. A long outage must not fill the log."""
 
 import logging
 import time
@@ -10,41 +10,41 @@ log = logging.getLogger("sublet.worker.worker")
 AGAIN = 60.0
 """Seconds between two reminders."""
 QUIET = 1.0
-"""Seconds without a failure after which an answer means that it is over: one among failures does not."""
+"""Seconds without a failure after which an answer ends the outage: a single answer among failures does not."""
 
 
-class Outage:
-    """What a worker knows of an outage, from all its loops."""
+class OutageLog:
+    """The state of an outage, shared by all loops of a worker."""
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._failed_at = 0.0
         self._answered = True
         self._hindered_at: float | None = None
-        self._said_at = 0.0
-        self._unsaid = 0
+        self._logged_at = 0.0
+        self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Something could not be done, for the source did not answer."""
+        """Record a call that failed because the source did not answer. `what`: the action, as in "cannot …"."""
         now = self._failed_at = time.monotonic()
-        self._answered = isinstance(error, Forbidden)  # that is an answer, too
+        self._answered = isinstance(error, Forbidden)  # a refusal is an answer
         if self._since is None:
-            self._since, self._said_at = now, now
+            self._since = self._logged_at = now
             log.warning("cannot %s: %s", what, error)
-        elif now - self._said_at >= AGAIN:
+        elif now - self._logged_at >= AGAIN:
             log.warning(
                 "still cannot %s, since %.0f s (%d more failures): %s",
                 what,
                 now - self._since,
-                self._unsaid,
+                self._unlogged,
                 error,
             )
-            self._said_at, self._unsaid = now, 0
+            self._logged_at, self._unlogged = now, 0
         else:
-            self._unsaid += 1
+            self._unlogged += 1
 
     def hindered(self, what: str, error: Exception) -> None:
-        """Something could not be done, and yet the source is not away: no outage, and said once a minute at most."""
+        """Log an error that is not an outage, at most once a minute."""
         now = time.monotonic()
         if self._hindered_at is None or now - self._hindered_at >= AGAIN:
             self._hindered_at = now
@@ -52,12 +52,13 @@ class Outage:
 
     @property
     def ongoing(self) -> bool:
-        """Has the source not answered lately?"""
+        """Was the last call to the source without an answer?"""
         return not self._answered
 
     def over(self) -> None:
-        """The source has answered; that an outage is over is said when nothing fails any more."""
-        now, self._answered = time.monotonic(), True
+        """Record an answer. The end of the outage is logged once no call has failed for `QUIET` seconds."""
+        now = time.monotonic()
+        self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:
             log.warning("the source answers again, after %.1f s", now - self._since)
-            self._since, self._unsaid = None, 0
+            self._since, self._unlogged = None, 0

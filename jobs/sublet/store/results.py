@@ -1,7 +1,6 @@
-"""Waiting without polling for the endings of watched jobs, which a channel tells (for work: `sublet.store.wakeups`).
+"""Wait for the results of jobs by pub/sub: each partition has a channel with the ids of jobs that have ended.
 
-One connection per process, whatever the number of those who wait. What is heard are hints: a lost one costs a moment, never a
-result.
+One subscription per process serves any number of waiters. A message is only a hint: a lost one delays a result and loses none.
 """
 
 import asyncio
@@ -24,19 +23,19 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 
 REREAD = 1.0
-"""Seconds after which somebody looks where a job stands, in case a message was lost."""
+"""Seconds after which the state of a job is read without a message, as it may have been lost."""
 MANY = 200
-"""Jobs that are looked at every second; where more are watched, every other second."""
+"""Up to so many watched jobs are read every second; more are read every other second."""
 BATCH = 50
-"""Jobs that one look takes: few enough that it may bring all their results at once."""
+"""Jobs that one call reads: few enough that the reply may contain the results of all."""
 REST = 0.5
-"""Seconds to rest after Redis failed a blocking read; the work's own calls tell the world about it."""
+"""Seconds to wait after a blocking read failed. The error itself reaches the callers through their own calls."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
-class Endings:
-    """Hears which watched jobs have ended. One subscription serves all who wait in this process; `run` sends a call."""
+class ResultWatcher:
+    """Waits for watched jobs to end. One subscription serves all waiters of this process; `run` sends a call."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: Routes | None = None
@@ -56,29 +55,29 @@ class Endings:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """Where a job stands, as soon as it has ended or `wait` seconds are over."""
+        """Return the state of a job, as soon as it has ended or `wait` seconds are over."""
         until = time.monotonic() + wait
         await self._listen_to(base)
-        with self._expecting(base, job_id) as watch:  # before the look, or an ending may slip between
+        with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it
             while True:
-                watch.told.clear()
+                watch.woken.clear()
                 standing: Standing = (await self._run(verbs.watch(base, [job_id])))[0]
                 left = until - time.monotonic()
                 if _is_over(standing) or left <= 0 or self._hurried:
                     return standing
-                watch.looked_at = time.monotonic()
+                watch.read_at = time.monotonic()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left):
-                        await watch.told.wait()
+                        await watch.woken.wait()
                 if watch.found:
                     return watch.found
 
     def hurry(self) -> None:
-        """Have those who wait look once more, and wait no longer."""
+        """Make all waiters read once more and stop waiting."""
         self._hurried = True
         for watches in self._expected.values():
             for watch in watches:
-                watch.told.set()
+                watch.woken.set()
 
     @contextlib.contextmanager
     def _expecting(self, base: str, job_id: str) -> Iterator["_Watch"]:
@@ -94,17 +93,16 @@ class Endings:
                 del self._expected[job_id]
 
     async def _listen_to(self, base: str) -> None:
-        """Listen to a partition's channel from now on. Raises Unavailable when that takes longer than a call may."""
+        """Subscribe to a partition's channel. Raises Unavailable if that takes longer than the timeout of a call."""
         if keys.ended(base) in self._channels and self._listening and not self._listening.done():
             return
-        # A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12.
+        # A task of its own: redis-py uses wait_for, which may swallow its caller's cancellation before Python 3.12.
         subscribing = asyncio.ensure_future(self._subscribe(base))
         self._under_way.add(subscribing)
         subscribing.add_done_callback(self._under_way.discard)
         try:
-            async with asyncio.timeout(
-                self._settings.timeout
-            ):  # reads on this connection may take long: this is not one
+            # reads on this connection may block for long, so it has no timeout of its own
+            async with asyncio.timeout(self._settings.timeout):
                 await asyncio.shield(subscribing)
         except TimeoutError as error:
             raise away(self._settings, error) from error
@@ -113,14 +111,13 @@ class Endings:
         async with self._subscribing:
             channel = keys.ended(base)
             if channel not in self._channels:
-                # the caller's next call says what is wrong with the server
+                # the caller's next call raises the error
                 with contextlib.suppress(RedisError, OSError, Unavailable):
                     if self._routes and self._pubsub is None:
-                        await self._go(self._routes, base)
+                        await self._subscribe_at(self._routes, base)
                     await self._pubsub.subscribe(channel)
-                    if (
-                        not self._channels
-                    ):  # the confirmation: from here on nothing is missed; later ones the listener hears
+                    if not self._channels:
+                        # Wait for the confirmation: no later message is missed. `_listen` reads those of later channels.
                         await self._pubsub.get_message(timeout=REREAD)
                     self._channels.add(channel)
             if self._channels and (self._listening is None or self._listening.done()):
@@ -132,15 +129,15 @@ class Endings:
                 message = await self._pubsub.get_message(timeout=BLOCK_SECONDS)
             except (RedisError, OSError, Unavailable):
                 await asyncio.sleep(REST)
-                await self._go_on()
+                await self._resubscribe()
                 continue
             for watch in self._expected.get(message["data"].decode(), ()) if message else ():
-                watch.told.set()
+                watch.woken.set()
 
-    async def _go(self, routes: Routes, home: str) -> None:
-        """Subscribe where this partition is by now. In a cluster each server passes on what is published on any. Raises.
+    async def _subscribe_at(self, routes: Routes, home: str) -> None:
+        """Subscribe at the server that has this partition now. A cluster passes each message on to all its servers. Raises.
 
-        When a server is none of ours any more, the connections to it are closed: so this one ends, if it stands still.
+        When a server leaves the cluster, the connections to it are closed, so a subscription there ends as well.
         """
         self._home = home
         self._seen, url = await routes.find(home, self._seen)
@@ -150,38 +147,38 @@ class Endings:
         if self._channels:
             await self._pubsub.subscribe(*self._channels)
 
-    async def _go_on(self) -> None:
-        """After a failure: look anew where to listen, if there is more than one place."""
+    async def _resubscribe(self) -> None:
+        """After a failure: find the server of the partition again, if there are several servers."""
         if self._routes:
             with contextlib.suppress(RedisError, OSError, Unavailable):
-                await self._go(self._routes, self._home)
+                await self._subscribe_at(self._routes, self._home)
 
     async def _reread(self) -> None:
-        """Look where the jobs stand, in case a message was lost: many at a time, and less often where they are many."""
+        """Read the states of all watched jobs now and then, as a message may have been lost."""
         while self._expected:
             await asyncio.sleep(REREAD if len(self._expected) <= MANY else 2 * REREAD)
             by_base: dict[str, list[str]] = {}
             for job_id, watches in self._expected.items():
-                base, seen_at = min((watch.base, watch.looked_at) for watch in watches)
-                if time.monotonic() - seen_at > REREAD / 2:
+                base, read_at = min((watch.base, watch.read_at) for watch in watches)
+                if time.monotonic() - read_at > REREAD / 2:
                     by_base.setdefault(base, []).append(job_id)
             for base, ids in by_base.items():
                 for i in range(0, len(ids), BATCH):
-                    await self._look_at(base, ids[i : i + BATCH])
+                    await self._read_states(base, ids[i : i + BATCH])
 
-    async def _look_at(self, base: str, ids: Sequence[str]) -> None:
+    async def _read_states(self, base: str, ids: Sequence[str]) -> None:
         try:
             found = dict(zip(ids, await self._run(verbs.watch(base, ids)), strict=True))
             over = {job_id: standing for job_id, standing in found.items() if _is_over(standing)}
-        except Exception:  # noqa: BLE001  # each one looks itself then, and hears of it
+        except Exception:  # noqa: BLE001  # each waiter then reads itself, and gets the error
             over = dict.fromkeys(ids)
         for job_id, standing in over.items():
             for watch in self._expected.get(job_id, ()):
                 watch.found = standing
-                watch.told.set()
+                watch.woken.set()
 
     async def aclose(self) -> None:
-        """Stop listening."""
+        """Unsubscribe and close the connection."""
         if self._under_way:
             await asyncio.wait(self._under_way)
         for task in filter(None, (self._listening, self._rereading)):
@@ -196,12 +193,12 @@ class Endings:
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """One who waits for a job's end: told to look, or what somebody has found who looked for many."""
+    """A waiter for the end of a job: woken to read, or given the state that a read for many waiters found."""
 
     base: str
-    told: asyncio.Event = field(default_factory=asyncio.Event)
-    looked_at: float = math.inf
-    """When it last looked itself; the first look is under way."""
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    read_at: float = math.inf
+    """When it last read the state itself; infinite while the first read is under way."""
     found: Standing | None = None
 
 
@@ -210,23 +207,23 @@ def _is_over(standing: Standing) -> bool:
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
-    """Where a job stands, as soon as it has ended or `wait` seconds are over; for code without an event loop."""
+    """Return the state of a job, as soon as it has ended or `wait` seconds are over; without an event loop."""
     until = time.monotonic() + wait
     with _reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
-        with contextlib.suppress(RedisError, OSError):  # the call below says what is wrong with the server
+        with contextlib.suppress(RedisError, OSError):  # the call below raises the error
             pubsub.subscribe(keys.ended(base))
-            pubsub.get_message(timeout=REREAD)  # the confirmation: from here on nothing is missed
+            pubsub.get_message(timeout=REREAD)  # the confirmation: from here on no message is missed
         while True:
             (standing,) = transport.run(verbs.watch(base, [job_id]))
             left = until - time.monotonic()
             if standing.state is None or standing.state in FINISHED or left <= 0:
                 return standing
-            _hear(pubsub, job_id, min(left, REREAD))
+            _wait_for_message(pubsub, job_id, min(left, REREAD))
 
 
 @contextlib.contextmanager
 def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
-    """A client that may listen to a partition's channel. One whose server dies is deaf from then on: there is the look."""
+    """A client for the channel of a partition. If its server dies it gets no messages any more; the polling still works."""
     if isinstance(transport, SyncRoutes):
         with transport.reader(base) as client:
             yield client
@@ -234,8 +231,8 @@ def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
         yield transport.client
 
 
-def _hear(pubsub: Any, job_id: str, seconds: float) -> None:
-    """Return when this job is said to have ended, or when the seconds are over."""
+def _wait_for_message(pubsub: Any, job_id: str, seconds: float) -> None:
+    """Return when a message says that this job has ended, or when the seconds are over."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         try:

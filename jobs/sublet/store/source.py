@@ -1,6 +1,6 @@
-"""The seam between those who run or submit jobs and those who keep them.
+"""`JobSource`: the interface through which workers and producers reach the jobs.
 
-A worker and a producer need these things, and know nothing of Redis. `sublet.store.store.Store` gives them over Redis.
+`sublet.store.store.Store` implements it over Redis, `sublet.store.http.HttpSource` over the HTTP API.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,56 +10,56 @@ from sublet.model import Beat, Card, Claimed, Ending, Note, Standing, Submission
 
 
 class JobSource(Protocol):
-    """Where jobs come from and go to. Every method is safe to call again after it failed."""
+    """A store of jobs. Every method may be called again after it failed."""
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store jobs, as many as there are; a known id or key answers with the job that is already there."""
+        """Store any number of jobs. For a known id or deduplication key, the answer names the existing job."""
         ...
 
     async def claim(
         self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
     ) -> Claimed:
-        """Take up to `n` jobs (0: do the upkeep alone); with `wait`, stay up to that many seconds for the first to come."""
+        """Take up to `n` jobs (0: only do maintenance); with `wait`, wait up to that many seconds for the first one."""
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+        """Extend leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
         ...
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """End attempts. Per ending the job's new state (with more words), LEASE_LOST or NOT_FOUND."""
+        """Report the outcomes of attempts. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
         ...
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Keep checkpoints and logs with their jobs. Per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        """Store checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
         ...
 
     async def enlist(self, card: Card) -> bool:
-        """A worker's sign of life. True when it has been asked to finish and go."""
+        """Register a worker, or refresh its registration. True if an operator asked it to drain."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:
-        """The workers on the register; what they hold is left out."""
+        """Return the registered workers, without their leases."""
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """Strike off workers (name → life) that are gone for good and end their leases. How many those were."""
+        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of leases."""
         ...
 
     async def retire(self, card: Card) -> bool:
-        """May an idle worker of a pool go? True: it counts no more from this moment, and must take nothing more."""
+        """May an idle worker of a pool leave? True: it does not count from now on, and must not claim any more."""
         ...
 
     async def leave(self, card: Card) -> None:
-        """Strike off a worker that holds nothing any more."""
+        """Remove the registration of a worker that holds no leases."""
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Where a job stands, as soon as it has ended or `wait` seconds are over."""
+        """Return the state of a job, as soon as it has ended or `wait` seconds are over."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Jobs in Redis, for code on an event loop: the `JobSource` of workers and producers, and the plans of operators."""
+"""`Store`: a namespace in Redis, for asyncio. Implements `JobSource` and follows the plans of `Operations`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -27,18 +27,18 @@ from sublet.operations.operations import Operations
 from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
-from sublet.store.claim import Asked, Claims
-from sublet.store.events import Tail
-from sublet.store.results import Endings
+from sublet.store.claim import ClaimRequest, Claims
+from sublet.store.events import EventStream
+from sublet.store.results import ResultWatcher
 from sublet.store.source import PoolSummoner
 
 T = TypeVar("T")
 
 
 class Store:
-    """A namespace in Redis. Belongs to one event loop; connects on first use; makes the namespace where there is none.
+    """A namespace in Redis. Belongs to one event loop; connects on first use; creates the namespace if there is none.
 
-    `client` and `blocking` replace the Redis clients that are made of the settings (for tests, and clients of your own).
+    `client` and `blocking` replace the Redis clients that are made from the settings (for tests, and for clients of your own).
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class Store:
         self._transport = transport_for(settings, client)
         self._routes = self._transport if isinstance(self._transport, Routes) else None
         self._blocking = blocking
-        self._endings: Endings | None = None
-        self._tail: Tail | None = None
+        self._results: ResultWatcher | None = None
+        self._event_stream: EventStream | None = None
         self._ready = False
         self._preparing: asyncio.Future[None] | None = None
         self.hurried = asyncio.Event()
-        """Nobody is to wait any more."""
+        """Set by `hurry`: no call waits any more."""
         self._claims = Claims(
             settings,
             self.operations,
             self.run,
-            self._anew,
+            self._recreate,
             self.prepare,
             self.settle,
             self.hurried,
@@ -76,12 +76,10 @@ class Store:
         """Starts the workers of pools, if this process may: a tick calls it."""
 
     async def prepare(self) -> None:
-        """Make the namespace where there is none. Raises Unfit for a server that is set to evict jobs."""
+        """Create the namespace if there is none. Raises Unfit for a server that is set to evict jobs."""
         if self._ready:
             return
-        if (
-            self._preparing is None
-        ):  # one for all who ask meanwhile: if Redis is away, nobody waits for another's turn
+        if self._preparing is None:  # shared by all concurrent calls: if Redis is away, all fail together
             self._preparing = asyncio.ensure_future(self._transport.follow(self.operations.prepare()))
             self._preparing.add_done_callback(self._prepared)
         await asyncio.shield(self._preparing)
@@ -96,29 +94,29 @@ class Store:
             await self.prepare()
         return await self._transport.run(call)
 
-    async def _anew(self, call: Call[T]) -> T:
-        """Send one call again that was told that there is no namespace: it is made."""
+    async def _recreate(self, call: Call[T]) -> T:
+        """Send a call again that failed with NoNamespace, after creating the namespace."""
         self._ready = False
         return await self.run(call)
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan of `self.operations`."""
+        """Follow a plan of `self.operations`."""
         if not self._ready:
             await self.prepare()
         return await self._transport.follow(plan)
 
     async def tend(self, plan: Plan[T]) -> T:
-        """Carry out a plan that takes in nothing new: no namespace is made for it, and the server is asked nothing else."""
+        """Follow a plan that submits nothing: no namespace is created for it, and no other call is sent."""
         return await self._transport.follow(plan)
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store jobs, as many as there are. Raises Invalid, Refused or Unavailable; sending the same again is safe."""
+        """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
         stored = await self.follow(self.operations.submit(jobs))
         self.nudge([job.queue for job in jobs])
         return stored
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
-        """Store jobs, each on its own: per job what became of it, or why it was refused. Raises Unavailable."""
+        """Store jobs independently of each other. Returns per job the outcome or the error. Raises Unavailable."""
         answers = await self.follow(self.operations.submit_each(jobs))
         self.nudge([job.queue for job in jobs])
         return answers
@@ -135,26 +133,26 @@ class Store:
     ) -> Claimed:
         """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one.
 
-        A `claim_id` of the caller's own (22 to 64 of A-Z a-z 0-9 _ . : -) makes it safe to send again: within 10 s the same id
-        gives what of its jobs is still held, and waits for no others. If the caller is cancelled, at whatever moment, what the
-        claim took is released at once; a caller that has the answer and cannot use it calls `give_back`.
+        `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s the same id returns those of its jobs that
+        are still held, and waits for no others. If the caller is cancelled, the jobs that the claim took are released at once. A
+        caller that has the answer and cannot use it calls `give_back`.
         """
-        return await self._claims.claim(Asked(worker, queues, n, lease, claim_id), wait)
+        return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id), wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release leases that their claimer will never hear of: at once, and also if whoever asks for it is cancelled.
+        """Release leases that the claimer will never receive; goes on if the caller is cancelled.
 
-        Raises Unavailable: the jobs come back when their leases end, then.
+        Raises Unavailable: the jobs return when their leases end, then.
         """
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases, any number. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+        """Extend any number of leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
         ids = [beat.lease.id for beat in beats]
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """End attempts, any number and mix. Per ending the new state with its words, LEASE_LOST or NOT_FOUND."""
+        """Report the outcomes of any number of attempts. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
         answers: dict[int, str] = {}
 
         async def send(kind: type, verb: Any, most: int) -> None:
@@ -173,39 +171,39 @@ class Store:
         return [answers[i] for i in range(len(endings))]
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Keep checkpoints and logs, any number. Per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        """Store any number of checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
         return await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
 
     async def enlist(self, card: Card) -> bool:
-        """A worker's sign of life. True when it has been asked to finish and go."""
+        """Register a worker, or refresh its registration. True if an operator asked it to drain."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
             return await self.run(call) == "drain"
-        except NoNamespace:  # the data was flushed
-            return await self._anew(call) == "drain"
+        except NoNamespace:  # the data was deleted
+            return await self._recreate(call) == "drain"
 
     async def workers(self) -> list[WorkerInfo]:
-        """The workers on the register; what they hold is left out."""
+        """Return the registered workers, without their leases."""
         return await self.follow(roster.workers(self.operations.bases, jobs=False))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """Strike off workers (name → life) that are gone for good and end their leases. How many those were."""
+        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of leases."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
-        """May an idle worker of a pool go? True: it counts no more from this moment, and must take nothing more."""
-        from sublet.operations.pools import may_leave  # who has no pool has no need of it
+        """May an idle worker of a pool leave? True: it does not count from now on, and must not claim any more."""
+        from sublet.operations.pools import may_leave  # imported late: only pools need it
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
-        """Strike off a worker that holds nothing any more."""
+        """Remove the registration of a worker that holds no leases."""
         await self.run(verbs.reconcile(self.operations.bases[0], card.worker, card.life, []))
 
     async def _spread(
         self, items: Sequence[Any], ids: Sequence[str], verb: Any, most: int = verbs.BATCH
     ) -> list[Any]:
-        """Send items to their partitions, in calls that are not too large, side by side; the answers come in the items' order."""
+        """Send items to their partitions in concurrent calls of limited size. Returns the answers in the order of the items."""
         by_base: dict[str, list[int]] = {}
         for i, job_id in enumerate(ids):
             by_base.setdefault(self.operations.base_of_job(job_id), []).append(i)
@@ -222,48 +220,48 @@ class Store:
         return answers
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Where a job stands, as soon as it has ended or `wait` seconds are over."""
-        endings = self._endings = self._endings or Endings(
+        """Return the state of a job, as soon as it has ended or `wait` seconds are over."""
+        results = self._results = self._results or ResultWatcher(
             self.settings, self.run, self._blocking, self._routes
         )
-        return await endings.watch(
+        return await results.watch(
             self.operations.base_of_job(job_id), job_id, 0 if self.hurried.is_set() else wait
         )
 
     def hurry(self) -> None:
-        """Have nobody wait any more: claims, watches and listeners that do are answered now, and later ones at once."""
+        """End all waits: claims, watches and event subscribers are answered now, and later calls do not wait."""
         self.hurried.set()
         self._claims.hurry()
-        if self._endings:
-            self._endings.hurry()
-        if self._tail:
-            self._tail.close()
+        if self._results:
+            self._results.hurry()
+        if self._event_stream:
+            self._event_stream.close()
 
     async def rest(self) -> None:
-        """See to what claims have left undone, and listen no more, until somebody waits again: this process may be frozen.
+        """Finish background work and stop waiting for wake-ups, until the next claim waits: this process may be frozen.
 
-        The marker that a frozen process hears would be lost, and another worker would find its job only at its next look.
+        A wake-up that a frozen process takes would be lost, and another worker would find the job only at its next poll.
         """
         await self._claims.aclose()
 
     @property
-    def has_listeners(self) -> bool:
-        """Does anybody listen to the moves of jobs?"""
-        return self._tail is not None and len(self._tail.listeners) > 0
+    def has_subscribers(self) -> bool:
+        """Is an event stream of this process open?"""
+        return self._event_stream is not None and len(self._event_stream.subscribers) > 0
 
-    def tail(self) -> Tail:
-        """Who hears of every move of every job: one for all listeners of this process."""
-        if self._tail is None:
-            self._tail = Tail(self.settings, self.run, self._blocking, self._routes)
-        return self._tail
+    def event_stream(self) -> EventStream:
+        """Return the event stream that all subscribers of this process share."""
+        if self._event_stream is None:
+            self._event_stream = EventStream(self.settings, self.run, self._blocking, self._routes)
+        return self._event_stream
 
     async def aclose(self) -> None:
-        """Give back what abandoned claims brought, and let go of all connections."""
+        """Finish background work and close all connections."""
         await self._claims.aclose()
         if self._preparing:
             await asyncio.wait([self._preparing])
-        if self._endings:
-            await self._endings.aclose()
-        if self._tail:
-            await self._tail.aclose()
+        if self._results:
+            await self._results.aclose()
+        if self._event_stream:
+            await self._event_stream.aclose()
         await self._transport.aclose()

@@ -1,11 +1,13 @@
-"""Hears the markers of all queues that somebody in this process waits for, over one blocked connection.
+"""Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
-However many wait, for however many sets of queues: one BLPOP names all their queues, and a key of this process's own, by which
-the process interrupts it when somebody comes for a queue that it does not name. A marker calls one waiter, the one that has
-waited longest; what it cannot follow goes to the next, or back. What is heard is a hint: a lost one costs a look, never a job.
+One BLPOP names the wake-up lists of all these queues, and a list of this process's own, which interrupts the BLPOP when a claim
+begins to wait for a queue that it does not name. A wake-up is given to one waiter, the one that has waited longest; if that one
+leaves before it claims, the wake-up goes to the next waiter or back to Redis. A wake-up is only a hint: losing one delays a job
+and loses none.
 
-And somebody looks all the same, at the moment that a claim's reply has named and every 2 s at least: one waiter per partition
-claims for all. Whether a queue of the others holds work that nobody was called for, a read or two say for hundreds of queues.
+Waiters also claim without a wake-up, at the time that a claim's reply named and at least every 2 s: one waiter per partition
+claims on behalf of all. One or two reads then find out, for hundreds of queues at once, whether a queue of the other waiters has
+jobs whose wake-up was lost.
 """
 
 import asyncio
@@ -24,49 +26,51 @@ from sublet.protocol import keys
 from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
-HEARD_MAX = 1000
-"""Queues that the blocking read names: each costs the server a µs or so whenever one is heard. The others are looked at."""
-LOOKED_AT = 500
-"""Queues that one read looks at."""
-LOOK = 2.0
-"""Seconds after which somebody looks, in case a marker was lost."""
+BLPOP_MAX = 1000
+"""Queues that the BLPOP names: each costs the server about 1 µs at every wake-up. The other queues are only polled."""
+POLLED = 500
+"""Queues that one read polls."""
+POLL_SECONDS = 2.0
+"""Seconds after which waiters claim without a wake-up, as it may have been lost."""
 REST = 0.5
-"""Seconds to rest after Redis failed a call that is about waiting; the work's own calls tell the world about it."""
+"""Seconds to wait after a call of this module failed. The error itself reaches the callers through their own calls."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class Waiter:
-    """A claim that waits for a marker of its queues, or for its turn to look on behalf of all."""
+    """A claim that waits for a wake-up of its queues, or for its turn to claim on behalf of all waiters."""
 
     def __init__(self, queues: Sequence[tuple[str, str]]) -> None:
         self.queues = {keys.wake(base, queue): (base, queue) for base, queue in queues}
         self.bases = {base for base, _ in queues}
         self.called: asyncio.Future[None] | None = None
-        self.marker = ""
-        """The marker that it was called for and has not followed yet."""
-        self.looks = False
-        """Was it called to look, and has not yet?"""
+        self.wakeup = ""
+        """The key of the wake-up list for which it was called, until it has claimed."""
+        self.polls = False
+        """Was it called to claim on behalf of all, and has not claimed yet?"""
 
     @property
     def idle(self) -> bool:
-        """May it be called? Not while it claims, nor when it is about to leave."""
+        """May it be called? Not while it claims or leaves."""
         return self.called is not None and not self.called.done()
 
-    def call(self, marker: str = "") -> None:
-        """Have it claim: for a marker, or else to look."""
+    def call(self, wakeup: str = "") -> None:
+        """Make it claim: because of a wake-up, or without one to poll."""
         assert self.called, "it is idle"
-        self.marker, self.looks = marker, not marker
+        self.wakeup = wakeup
+        self.polls = not wakeup
         self.called.set_result(None)
 
-    def followed(self) -> None:
-        """It has claimed: what it was called for is done."""
-        self.marker, self.looks = "", False
+    def claimed(self) -> None:
+        """Record that it has claimed after it was called."""
+        self.wakeup = ""
+        self.polls = False
 
 
 @dataclass(slots=True)
-class _Line:
-    """Those who wait for one queue, the longest first."""
+class _QueueWaiters:
+    """The waiters of one queue, in the order in which they came."""
 
     base: str
     queue: str
@@ -76,178 +80,173 @@ class _Line:
         return next((waiter for waiter in self.waiters if waiter.idle), None)
 
 
-class Markers:
-    """The waiting claims of one process. `run` sends a call over its ordinary connection; `line` may read on several servers."""
+class WakeUps:
+    """The waiting claims of one process. `run` sends a call over the ordinary connection; `line` may read from several servers."""
 
     def __init__(self, settings: Settings, run: Run, base: str, client: Any = None, line: Any = None) -> None:
         self._client = None if line else client or connect(settings, blocking=True)
         self._line = line or blocking_line(settings, self._client, client)
         self._run = run
-        self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))  # no queue's name has a bar in it
+        self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))  # the name of a queue contains no bar
         self._waiters: dict[Waiter, None] = {}
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _QueueWaiters] = {}
         self._named: frozenset[str] = frozenset()
         self._reading = self._interrupted = False
         self._rest: asyncio.TimerHandle | None = None
-        self._look_at = math.inf
-        self._looking: asyncio.TimerHandle | None = None
+        self._poll_at = math.inf
+        self._polling: asyncio.TimerHandle | None = None
         self._examined_at = -math.inf
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def waiting(self, queues: Sequence[tuple[str, str]], next_in: float) -> Iterator[Waiter]:
-        """Somebody who waits for these queues, (base, name) each, and was told by a claim when to look."""
+        """Register a waiter for these queues, (base, name) each. `next_in`: seconds, from the reply of its last claim."""
         waiter, rest = Waiter(queues), 0.0
         self._waiters[waiter] = None
         for key, (base, queue) in waiter.queues.items():
-            self._lines.setdefault(key, _Line(base, queue)).waiters[waiter] = None
-        self.look_in(next_in)
+            self._queues.setdefault(key, _QueueWaiters(base, queue)).waiters[waiter] = None
+        self.poll_within(next_in)
         try:
             yield waiter
         except JobsError:
             rest = REST
             raise
         finally:
-            self._dismiss(waiter, rest)
+            self._remove(waiter, rest)
 
-    def _dismiss(self, waiter: Waiter, rest: float) -> None:
-        """Take somebody off the lines. What it was called for and has not followed is the next one's."""
+    def _remove(self, waiter: Waiter, rest: float) -> None:
+        """Remove a waiter. If it was called and has not claimed, the next waiter is called."""
         del self._waiters[waiter]
         for key in waiter.queues:
-            del self._lines[key].waiters[waiter]
-            if not self._lines[key].waiters:
-                del self._lines[key]
-        if waiter.marker:
-            self._pass_on(waiter.marker)
+            del self._queues[key].waiters[waiter]
+            if not self._queues[key].waiters:
+                del self._queues[key]
+        if waiter.wakeup:
+            self._pass_on(waiter.wakeup)
         if not self._waiters:
-            self._plan(math.inf)
-        elif waiter.looks:
-            self.look_in(rest)
+            self._plan_poll(math.inf)
+        elif waiter.polls:
+            self.poll_within(rest)
 
     async def wait(self, waiter: Waiter, seconds: float) -> bool:
-        """Wait until this one is called. False when the seconds are over, or nobody is to wait any more: it need not claim."""
+        """Wait until this waiter is called. False: it need not claim, as the seconds are over or `hurry` was called."""
         waiter.called = asyncio.get_running_loop().create_future()
         self._read()
-        if len(self._named) < HEARD_MAX and not self._named.issuperset(waiter.queues):
+        if len(self._named) < BLPOP_MAX and not self._named.issuperset(waiter.queues):
             self._interrupt()
         try:
-            async with asyncio.timeout(
-                seconds
-            ):  # and never wait_for: before Python 3.12 it may swallow a cancellation
+            # not wait_for: before Python 3.12 it may swallow a cancellation
+            async with asyncio.timeout(seconds):
                 await waiter.called
         except TimeoutError:
             pass  # it may have been called at the same moment
         finally:
             waiter.called = None
-        return bool(waiter.marker or waiter.looks)
+        return bool(waiter.wakeup or waiter.polls)
 
     def hurry(self) -> None:
-        """Have nobody wait any more."""
+        """End all waits."""
         for waiter in self._waiters:
             if waiter.called and not waiter.called.done():
                 waiter.called.set_result(None)
 
-    # what is heard
+    # wake-ups
 
     def _read(self) -> None:
-        """Read a marker, if somebody waits. One read at a time, which is never cut short."""
-        named = [] if self._reading else self._wanted()
+        """Send a BLPOP if a claim waits and none is under way. A BLPOP that was sent is never cancelled."""
+        named = [] if self._reading else self._queues_to_name()
         if named:
-            self._reading, self._named = True, frozenset(named)
-            self._line.send([(("BLPOP", *named, self._own, BLOCK_SECONDS), self._hear)])
+            self._reading = True
+            self._named = frozenset(named)
+            self._line.send([(("BLPOP", *named, self._own, BLOCK_SECONDS), self._on_reply)])
 
-    def _wanted(self) -> list[str]:
-        """What a read should name: those queues for which somebody idle waits, as far as they fit."""
-        return list(islice((key for key, line in self._lines.items() if line.first()), HEARD_MAX))
+    def _queues_to_name(self) -> list[str]:
+        """Return the keys of queues with an idle waiter, at most `BLPOP_MAX`."""
+        return list(islice((key for key, queue in self._queues.items() if queue.first()), BLPOP_MAX))
 
-    def _hear(self, found: Any) -> None:
-        """Call whoever a marker is for, and read on."""
+    def _on_reply(self, found: Any) -> None:
+        """Call the waiter for a wake-up, and read on."""
         self._reading = self._interrupted = False
         if isinstance(found, Exception):
-            self._reading, self._named = (
-                True,
-                frozenset(),
-            )  # as good as a read that names nothing, until it has rested
+            self._reading = True  # no new read before the rest is over
+            self._named = frozenset()
             self._rest = asyncio.get_running_loop().call_later(REST, self._read_again)
             return
         key = "" if not found else found[0] if isinstance(found[0], str) else found[0].decode()
-        if key in self._lines:
-            self._lines[key] = self._lines.pop(
-                key
-            )  # the last one in the next read: a busy queue must not drown the others
+        if key in self._queues:
+            # last in the next BLPOP, so that a busy queue does not starve the others
+            self._queues[key] = self._queues.pop(key)
         if key in ("", self._own):
             self._read()
         else:
             self._pass_on(key)
+            # after the claim: naming a thousand queues takes 1 ms
             loop = asyncio.get_running_loop()
-            loop.call_soon(
-                loop.call_soon, self._read
-            )  # the claim first: to name a thousand queues takes a ms
+            loop.call_soon(loop.call_soon, self._read)
 
     def _read_again(self) -> None:
-        self._rest, self._reading = None, False
+        self._rest = None
+        self._reading = False
         self._read()
 
-    def _pass_on(self, marker: str) -> None:
-        """Call the one who has waited longest; where nobody waits, the marker goes back, for another process."""
-        line = self._lines.get(marker)
-        first = line.first() if line else None
+    def _pass_on(self, wakeup: str) -> None:
+        """Call the waiter that has waited longest; if there is none, put the wake-up back for another process."""
+        queue = self._queues.get(wakeup)
+        first = queue.first() if queue else None
         if first:
-            first.call(marker)
+            first.call(wakeup)
         elif self._reading:
-            self._begin(self._put_back(marker))
+            self._start(self._put_back(wakeup))
         else:
-            self._line.send([(("LPUSH", marker, 1), _no_matter)])
+            self._line.send([(("LPUSH", wakeup, 1), _ignore)])
 
-    async def _put_back(self, marker: str) -> None:
-        with contextlib.suppress(
-            JobsError
-        ):  # a marker is a hint: whether it could be put back decides nothing
-            await self._run(Call((("LPUSH", marker, 1),), _no_matter))
+    async def _put_back(self, wakeup: str) -> None:
+        with contextlib.suppress(JobsError):  # a wake-up is only a hint
+            await self._run(Call((("LPUSH", wakeup, 1),), _ignore))
 
     def _interrupt(self) -> None:
-        """End the blocking read that is under way, for one that names other queues."""
+        """End the BLPOP under way, so that the next one names other queues."""
         if not self._interrupted and not self._rest:
             self._interrupted = True
-            self._begin(self._wake_oneself())
+            self._start(self._wake_own_read())
 
-    async def _wake_oneself(self) -> None:
-        life = BLOCK_SECONDS * 1000  # if the read has just ended: then nobody may ever take what is put there
+    async def _wake_own_read(self) -> None:
+        expiry = BLOCK_SECONDS * 1000  # if the read has just ended, nothing may ever take the element
         try:
-            await self._run(Call((("LPUSH", self._own, 1), ("PEXPIRE", self._own, life)), _no_matter))
+            await self._run(Call((("LPUSH", self._own, 1), ("PEXPIRE", self._own, expiry)), _ignore))
         except JobsError:
             await asyncio.sleep(REST)
             self._interrupted = False
-            self._rename()
+            self._update_names()
 
-    def _rename(self) -> None:
+    def _update_names(self) -> None:
         """Interrupt the read if it should name other queues."""
-        if self._reading and not self._named.issuperset(self._wanted()):
+        if self._reading and not self._named.issuperset(self._queues_to_name()):
             self._interrupt()
 
-    # what is looked at
+    # polling
 
-    def look_in(self, seconds: float) -> None:
-        """Have somebody look, after so many seconds at most, if anybody waits."""
+    def poll_within(self, seconds: float) -> None:
+        """Poll after so many seconds at most, if a claim waits."""
         at = asyncio.get_running_loop().time() + seconds
-        if self._waiters and at < self._look_at:
-            self._plan(at)
+        if self._waiters and at < self._poll_at:
+            self._plan_poll(at)
 
     @property
     def next_in(self) -> float:
-        """Seconds until somebody will look."""
-        return max(0.0, self._look_at - asyncio.get_running_loop().time())
+        """Seconds until the next poll."""
+        return max(0.0, self._poll_at - asyncio.get_running_loop().time())
 
-    def _plan(self, at: float) -> None:
-        if self._looking:
-            self._looking.cancel()
-        self._look_at = at
-        self._looking = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._look)
+    def _plan_poll(self, at: float) -> None:
+        if self._polling:
+            self._polling.cancel()
+        self._poll_at = at
+        self._polling = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._poll)
 
-    def _look(self) -> None:
-        """Call the first in each partition, to claim; see whether the queues of the others hold work; and again in 2 s."""
-        self._plan(math.inf)
-        self.look_in(LOOK)
+    def _poll(self) -> None:
+        """Make the first waiter of each partition claim, check the queues of the others for jobs, and plan the next poll."""
+        self._plan_poll(math.inf)
+        self.poll_within(POLL_SECONDS)
         bases: set[str] = set()
         covered: set[str] = set()
         for waiter in self._waiters:
@@ -255,45 +254,45 @@ class Markers:
                 bases |= waiter.bases
                 covered.update(waiter.queues)
                 waiter.call()
-        left = [line for key, line in self._lines.items() if key not in covered]
+        left = [queue for key, queue in self._queues.items() if key not in covered]
         now = asyncio.get_running_loop().time()
-        if left and now - self._examined_at > LOOK / 4:  # and not for every job that falls due
+        if left and now - self._examined_at > POLL_SECONDS / 4:  # not for every job that falls due
             self._examined_at = now
-            self._begin(self._examine(left))
-        self._rename()
+            self._start(self._examine(left))
+        self._update_names()
 
-    async def _examine(self, lines: Sequence[_Line]) -> None:
-        """Call the first one of each queue that holds work, though nobody was called for it: its marker was lost."""
-        with contextlib.suppress(JobsError):  # whoever looks says what is wrong
-            for base in {line.base for line in lines}:
-                own = [line for line in lines if line.base == base]
-                for i in range(0, len(own), LOOKED_AT):
-                    for line in await self._working(base, own[i : i + LOOKED_AT]):
-                        if first := line.first():
-                            first.call(keys.wake(base, line.queue))
+    async def _examine(self, queues: Sequence[_QueueWaiters]) -> None:
+        """Call the first waiter of each queue that has jobs: its wake-up was lost."""
+        with contextlib.suppress(JobsError):  # the claim of the poll raises the same error
+            for base in {queue.base for queue in queues}:
+                own = [queue for queue in queues if queue.base == base]
+                for i in range(0, len(own), POLLED):
+                    for queue in await self._with_jobs(base, own[i : i + POLLED]):
+                        if first := queue.first():
+                            first.call(keys.wake(base, queue.queue))
 
-    async def _working(self, base: str, lines: Sequence[_Line]) -> list[_Line]:
-        """Those whose queue is not paused and holds jobs. Most of the time there is none, and two commands say so."""
+    async def _with_jobs(self, base: str, queues: Sequence[_QueueWaiters]) -> list[_QueueWaiters]:
+        """Return the queues that are not paused and have jobs. If none has, which is usual, two commands find that out."""
         settings = await self._run(
-            Call((("HMGET", keys.queues(base), *(line.queue for line in lines)),), list)
+            Call((("HMGET", keys.queues(base), *(queue.queue for queue in queues)),), list)
         )
-        lines = [
-            line for line, words in zip(lines, settings, strict=True) if b" paused=" not in (words or b"")
+        queues = [
+            queue for queue, text in zip(queues, settings, strict=True) if b" paused=" not in (text or b"")
         ]
-        places = [keys.queue(base, line.queue) for line in lines]
-        if not places or not await self._run(Call((("EXISTS", *places),), int)):
+        structures = [keys.queue(base, queue.queue) for queue in queues]
+        if not structures or not await self._run(Call((("EXISTS", *structures),), int)):
             return []
-        found = await self._run(together([("EXISTS", place) for place in places], list))
-        return [line for line, there in zip(lines, found, strict=True) if there]
+        found = await self._run(together([("EXISTS", key) for key in structures], list))
+        return [queue for queue, exists in zip(queues, found, strict=True) if exists]
 
-    def _begin(self, work: Any) -> None:
+    def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Stop listening."""
-        self._plan(math.inf)
+        """Stop waiting and close the connection."""
+        self._plan_poll(math.inf)
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=REST)
             for task in late:
@@ -305,5 +304,5 @@ class Markers:
             await self._client.aclose()
 
 
-def _no_matter(reply: Any) -> None:
-    """A marker is a hint: whether it could be put down decides nothing."""
+def _ignore(reply: Any) -> None:
+    """Accept any reply: a wake-up is only a hint."""

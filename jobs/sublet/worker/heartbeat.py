@@ -13,7 +13,7 @@ from typing import Any
 from sublet.errors import NoNamespace, Unavailable
 from sublet.execution.attempt import Attempt, Why
 from sublet.model import Beat, Note
-from sublet.store.outage_log import Outage
+from sublet.store.outage_log import OutageLog
 from sublet.store.source import JobSource
 
 log = logging.getLogger("sublet.worker.worker")
@@ -35,7 +35,7 @@ class Heartbeat:
         attempts: Collection[Attempt],
         lease: float,
         renew: Callable[[], Coroutine[Any, Any, None]],
-        outage: Outage,
+        outage: OutageLog,
     ) -> None:
         self._source, self._outage = source, outage
         self._attempts, self._lease, self._renew = attempts, lease, renew

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from sublet.errors import Unavailable
-from sublet.store.outage_log import Outage
+from sublet.store.outage_log import OutageLog
 from sublet.worker.settle_loop import RETRY_AFTER
 
 IDLE = 10.0
@@ -23,7 +23,7 @@ class Linger:
     """
 
     def __init__(
-        self, seconds: float, may_leave: Callable[[], Awaitable[bool]], outage: Outage, in_pool: bool = False
+        self, seconds: float, may_leave: Callable[[], Awaitable[bool]], outage: OutageLog, in_pool: bool = False
     ) -> None:
         self.seconds, self.in_pool = seconds, in_pool
         self._may_leave, self._outage = may_leave, outage

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sublet.errors import NoNamespace, Unavailable
 from sublet.execution.attempt import Attempt
 from sublet.model import Ending
-from sublet.store.outage_log import Outage
+from sublet.store.outage_log import OutageLog
 from sublet.store.source import JobSource
 
 RETRY_AFTER = 0.5
@@ -21,7 +21,7 @@ Settled = Callable[[Attempt, Ending, str], None]
 class SettleLoop:
     """The outcomes that are not settled yet."""
 
-    def __init__(self, source: JobSource, settled: Settled, outage: Outage) -> None:
+    def __init__(self, source: JobSource, settled: Settled, outage: OutageLog) -> None:
         self._source, self._settled, self._outage = source, settled, outage
         self._endings: list[tuple[Attempt, Ending]] = []
         self._under_way = 0

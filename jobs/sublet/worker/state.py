@@ -3,7 +3,7 @@
 import asyncio
 
 from sublet.execution.attempt import Attempt
-from sublet.store.outage_log import Outage
+from sublet.store.outage_log import OutageLog
 from sublet.worker.capacity import Capacity
 from sublet.worker.time_budget import TimeBudget
 
@@ -18,7 +18,7 @@ class WorkerState:
         """Leases that the worker holds, also those whose outcome is not settled yet."""
         self.stopping = asyncio.Event()
         """Set when the worker must claim no more."""
-        self.outage = Outage()
+        self.outage = OutageLog()
 
     @property
     def has_work(self) -> bool:

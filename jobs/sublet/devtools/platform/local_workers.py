@@ -62,11 +62,11 @@ class LocalWorkers:
 
     async def _follow(self) -> None:
         """Ask for workers as soon as something happens to any job, whoever did it: one connection hears of all moves."""
-        tail = self.store.tail()
-        heard = tail.heard
+        event_stream = self.store.event_stream()
+        heard = event_stream.version
         while True:
-            if await tail.wait(heard, HEARD):
-                heard = tail.heard
+            if await event_stream.wait(heard, HEARD):
+                heard = event_stream.version
                 self.ask()
 
     async def _tick(self) -> None:

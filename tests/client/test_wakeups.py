@@ -58,8 +58,8 @@ async def test_an_ending_between_the_look_and_the_wait_is_not_missed(deaf, clien
             ended.set()
             other = Store(store.settings, store._transport.client, store._blocking)
             await finish(other)
-            expected = store._endings._expected
-            while not any(watch.told.is_set() for watch in expected.get(handle.id, ())):
+            expected = store._results._expected
+            while not any(watch.woken.is_set() for watch in expected.get(handle.id, ())):
                 await asyncio.sleep(0.001)
         return answer
 
@@ -82,7 +82,7 @@ async def test_a_lost_message_costs_a_second(client, store, monkeypatch):
     handle = await client.submit("t")
     waiting = asyncio.create_task(handle.result(30))
     await until_watched(client, handle.id)
-    store._endings._listening.cancel()
+    store._results._listening.cancel()
     await finish(store)
     assert await asyncio.wait_for(waiting, 10) == 42
 
@@ -171,7 +171,7 @@ async def test_a_marker_that_nobody_waits_for_is_put_back(store, raw, base):
     assert (await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.01)).leases == []
     raw.lpush(wake, "1")
     async with asyncio.timeout(20):
-        while store._claims._markers._reading or not raw.llen(wake):
+        while store._claims._wakeups._reading or not raw.llen(wake):
             await asyncio.sleep(0.005)
     assert raw.llen(wake) == 1
 
@@ -209,7 +209,7 @@ async def test_who_begins_to_wait_while_another_rests_is_not_made_deaf(store):
     resting = asyncio.create_task(store.rest())
     await asyncio.sleep(0)
     waiting = asyncio.create_task(store.claim(worker="b", queues=["default"], n=1, lease=30, wait=30))
-    while not (store._claims._markers and store._claims._markers._waiters):
+    while not (store._claims._wakeups and store._claims._wakeups._waiters):
         await asyncio.sleep(0.001)
     left.set_result(None)
     await resting

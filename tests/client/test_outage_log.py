@@ -16,7 +16,7 @@ def clock(monkeypatch):
 
 
 def test_an_outage_is_said_once_then_each_minute_then_that_it_is_over(clock, caplog):
-    seen = outage_log.Outage()
+    seen = outage_log.OutageLog()
     for _ in range(200):
         seen.failed("claim", Unavailable("no answer"))
         clock.now += 0.5
@@ -34,7 +34,7 @@ def test_an_outage_is_said_once_then_each_minute_then_that_it_is_over(clock, cap
 
 
 def test_the_next_outage_is_said_at_once_again(clock, caplog):
-    seen = outage_log.Outage()
+    seen = outage_log.OutageLog()
     for _ in range(2):
         seen.failed("claim", Unavailable("no answer"))
         clock.now += 1
@@ -43,7 +43,7 @@ def test_the_next_outage_is_said_at_once_again(clock, caplog):
 
 
 def test_a_process_without_room_is_no_outage_and_said_once_a_minute(clock, caplog):
-    seen = outage_log.Outage()
+    seen = outage_log.OutageLog()
     for _ in range(122):
         seen.hindered("answer everything", Unavailable("no room"))
         assert not seen.ongoing
