@@ -214,9 +214,9 @@ async def test_a_waiter_that_is_called_when_its_time_is_over_claims(open_store, 
     with store._claims._wakeups.waiting([(base, "q")], NEVER) as waiter:
         called = asyncio.create_task(store._claims._wakeups.wait(waiter, 0))
         await asyncio.sleep(0)
-        waiter.call("a marker")
+        waiter.call("a wake-up")
         assert await called
-        waiter.followed()
+        waiter.claimed()
 
 
 async def test_a_waiter_that_leaves_with_a_marker_passes_it_on(open_store, wait_for, raw, base):
