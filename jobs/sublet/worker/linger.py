@@ -23,7 +23,11 @@ class Linger:
     """
 
     def __init__(
-        self, seconds: float, may_leave: Callable[[], Awaitable[bool]], outage: OutageLog, in_pool: bool = False
+        self,
+        seconds: float,
+        may_leave: Callable[[], Awaitable[bool]],
+        outage: OutageLog,
+        in_pool: bool = False,
     ) -> None:
         self.seconds, self.in_pool = seconds, in_pool
         self._may_leave, self._outage = may_leave, outage
