@@ -1,5 +1,5 @@
-"""The command line: what people and cron type. `commands` is the table; each handler is imported when it is called.
+"""The command line. `commands` has the table of commands; the module of a command is imported when it runs.
 
-Nothing but the standard library is imported until `dispatch` has seen to the dependencies, so that a fresh checkout can say
-what it is, and help can be read anywhere.
+Before `main` has called `bootstrap.ensure`, only the standard library is imported: help works in a checkout without
+dependencies.
 """

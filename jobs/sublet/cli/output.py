@@ -1,6 +1,6 @@
-"""How things look: colours only on a terminal and without NO_COLOR, columns that line up, one JSON document where asked.
+"""Terminal output: colours only on a terminal and without NO_COLOR, aligned columns, one JSON document with --json.
 
-What comes from jobs is shown without control characters, for a job's words must not steer the terminal of whoever looks.
+Text that comes from jobs is printed without control characters, so that it cannot control the reader's terminal.
 """
 
 import json
@@ -24,7 +24,7 @@ STATE_COLOURS = {
 }
 
 LEAST = 20
-"""Columns that the end of a line is given, however narrow the terminal."""
+"""Columns for the last part of a line, even on a narrow terminal."""
 
 
 class Cell(NamedTuple):
@@ -35,45 +35,46 @@ class Cell(NamedTuple):
 
 
 def has_colours(stream: TextIO) -> bool:
-    """May this stream be coloured?"""
+    """Return whether this stream may be coloured."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
-    """The text in a colour, where that is wanted."""
+    """Return the text in a colour, if the stream may be coloured."""
     if not text or colour not in _CODES or not has_colours(stream or sys.stdout):
         return text
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
 
 
 def clean(text: str) -> str:
-    """The text on one line and without control characters."""
+    """Return the text on one line and without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def write(text: str = "") -> None:
-    """One line on stdout."""
+    """Write a line to stdout."""
     sys.stdout.write(text + "\n")
 
 
 def note(text: str) -> None:
-    """One line on stderr, beside the answer."""
+    """Write a line to stderr, beside the result."""
     sys.stderr.write(paint(text, "dim", sys.stderr) + "\n")
 
 
 def document(value: Any) -> None:
-    """One JSON document: indented for a person, on one line for a program."""
+    """Write a JSON document to stdout: indented on a terminal, on one line otherwise."""
     indent = 2 if sys.stdout.isatty() else None
     try:
         text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
-    except ValueError:  # NaN or an infinity, which somebody's client wrote though JSON has neither: null
+    except ValueError:
+        # NaN or infinity, stored by another client: JSON has neither, so print null
         value = json.loads(json.dumps(value), parse_constant=lambda _: None)
         text = json.dumps(value, ensure_ascii=False, indent=indent)
     write(text)
 
 
 def compact(value: Any) -> str:
-    """A value as JSON on one line."""
+    """Return a value as JSON on one line."""
     return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -82,20 +83,20 @@ def _columns() -> int:
 
 
 def is_narrow(columns: int) -> bool:
-    """Is this a terminal that has fewer columns?"""
+    """Return whether stdout is a terminal with fewer columns."""
     return sys.stdout.isatty() and _columns() < columns
 
 
 def fit(text: str, used: int = 0) -> str:
-    """The text, cut to what is left of a terminal's line after `used` columns; whole where there is no terminal."""
+    """Cut the text to the columns left on a terminal's line after `used` columns. Without a terminal, return all of it."""
     room = max(LEAST, _columns() - used)
     return text if len(text) <= room or not sys.stdout.isatty() else text[: room - 1] + "…"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Cell | str]], spare: Sequence[str] = ()) -> None:
-    """Rows under heads; numbers stand to the right, and the last column is cut to the terminal's width.
+    """Print rows below column heads. Numbers are right-aligned; the last column is cut to the terminal's width.
 
-    On a terminal that is too narrow for them, the columns named in `spare` are left out, one after the other.
+    On a terminal that is too narrow, the columns in `spare` are left out one after the other.
     """
     cells = [
         [Cell(clean(c)) if isinstance(c, str) else Cell(clean(c.text), c.colour) for c in row] for row in rows
@@ -126,12 +127,12 @@ def _row(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> s
 
 
 def limits_of(queue: "Queue") -> str:
-    """What a queue may hold, in words; empty when nothing is said."""
+    """Return a queue's limits as text, "" if it has none."""
     return ", ".join(f"{limit:,} {name}" for name, limit in queue.limits.items())
 
 
 def duration(seconds: float) -> str:
-    """A duration as people say it: 12 ms, 3.4 s, 5 min, 7 h, 3 days."""
+    """Return a duration as text: 12 ms, 3.4 s, 5 min, 7 h, 3 days."""
     if seconds < 0.9995:
         return f"{max(0, seconds) * 1000:.0f} ms"
     if seconds < 9.95:

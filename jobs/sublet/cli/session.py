@@ -1,4 +1,4 @@
-"""What every command that speaks to Redis begins with: the settings, and a client made of them."""
+"""Settings and client of a command that connects to Redis."""
 
 import os
 from argparse import Namespace
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 def settings_of(args: Namespace) -> Settings:
-    """Flag, else environment, else default. Raises Invalid."""
+    """Return the settings: flag, else environment, else default. Raises Invalid."""
     return Settings.read(args.redis_url, args.namespace)
 
 
 def settings_for(args: Namespace, app: "App | None") -> Settings:
-    """Flag, else what the app was given, else environment, else default. Raises Invalid."""
+    """Return the settings: flag, else the app's, else environment, else default. Raises Invalid."""
     said = settings_of(args)
     if app is None:
         return said
@@ -34,19 +34,17 @@ def settings_for(args: Namespace, app: "App | None") -> Settings:
 
 
 def client_of(settings: Settings) -> SyncClient:
-    """A client that connects on first use. Raises Invalid for a URL that cannot be."""
+    """Return a client that connects at first use. Raises Invalid for an invalid URL."""
     check(settings)
     return SyncClient(settings)
 
 
 def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
-    """Carry out a plan that only reads; unlike the client's own methods it makes no namespace where there is none.
+    """Run a plan that only reads. Unlike the methods of the client, it does not create a missing namespace.
 
-    A person whose command this is (`args`, without --json) is told on stderr that there is none.
+    With `args` (and without --json), a note on stderr says that the namespace does not exist.
     """
-    there = follow_sync(
-        client.transport.run, client.operations.exists()
-    )  # or it would not see all, and say that there is no more
+    there = follow_sync(client.transport.run, client.operations.exists())
     none = "" if there else f"there is no namespace {client.transport.settings.namespace} yet"
     try:
         found = follow_sync(client.transport.run, plan)
@@ -60,11 +58,11 @@ def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
 
 
 def server_time(client: SyncClient) -> datetime:
-    """The moment, by the one clock."""
+    """Return the time of the server, the only clock that counts."""
     return client.transport.run(server_info.clock())
 
 
 def process_name(verb: str) -> str:
-    """A name for this process, as Redis notes it with what it did."""
+    """Return a name for this process, which Redis stores with the actions of this process."""
     host = "".join(c for c in os.uname().nodename if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{verb}-{host}-{os.getpid()}"

@@ -1,4 +1,4 @@
-"""`conformance`: examines a client in any language, and says rule by rule what it keeps."""
+"""`conformance`: test a client in any language against the rules of the protocol."""
 
 import asyncio
 import signal
@@ -18,9 +18,10 @@ from sublet.errors import Invalid, did_you_mean
 
 
 def conformance(args: Namespace) -> int:
-    """Run the trials and print a line per rule. 1 if a MUST is not kept."""
+    """Run the tests and print a line per rule. Return 1 if a MUST is violated."""
     names = _names(args.only)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM, too, ends what was started
+    # so that SIGTERM also ends the started processes
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         verdicts = asyncio.run(examine(args.command, _settings(args, stack), names, _progress))
     bad = any(not verdict.kept and verdict.rule.level == "MUST" for verdict in verdicts)
@@ -43,7 +44,7 @@ def _names(only: list[str] | None) -> set[str]:
 
 
 def _settings(args: Namespace, stack: ExitStack) -> Settings:
-    """The server that was named by --redis-url, else one of our own: never that of the environment."""
+    """Yield the URL of --redis-url, else of a server of its own; never that of the environment."""
     if args.redis_url:
         return replace(Settings.read(args.redis_url), partitions=1)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sublet-"))

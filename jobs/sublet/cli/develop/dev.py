@@ -1,4 +1,4 @@
-"""`dev`: the function platform on this machine, in this terminal."""
+"""`dev`: run a function platform on this machine, in this terminal."""
 
 import asyncio
 import json
@@ -21,19 +21,19 @@ from sublet.errors import Invalid
 from sublet.execution.app_loader import load_app
 
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""What an installed package may lack; a test holds it equal to the extra `http`."""
+"""Packages that an installed Sublet may lack; a test compares them with the extra `http`."""
 COLOURS = {"died": "red", "failed": "red", "broken": "red", "frozen": "yellow", "killed": "yellow", "stopping": "yellow",
            "warning": "yellow", "error": "red", "ready": "green", "completed": "green", "reloaded": "cyan", "released": "yellow",
            "refused": "yellow", "lost": "yellow", "crashed": "red", "try": "bold", "load": "dim", "started": "dim",
            "hint": "dim"}  # fmt: skip
 HIDDEN = ("started",)
-"""Events that only programs hear of."""
+"""Events that are printed only with --json."""
 WIDE = 8
 """Columns for who report something."""
 
 
 def dev(args: Namespace) -> int:
-    """Play the platform until Ctrl-C; with --check, only say what the app has."""
+    """Run the platform until Ctrl-C; with --check, only print what the app declares."""
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
     if args.check:
@@ -74,7 +74,7 @@ def dev(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> int:
-    """Import the app, here and now, and say what it has."""
+    """Import the app and print what it declares."""
     from sublet.devtools.platform.app_info import check
 
     found = check(args.app, load_app(args.app))
@@ -95,7 +95,7 @@ class Lines:
         self._json, self._unread = as_json, False
 
     def __call__(self, said: PlatformEvent) -> None:
-        """Print one line. That nobody reads any more is no reason to die halfway: the end is as for Ctrl-C."""
+        """Print one line. If the reader of the output has gone, shut down as after Ctrl-C."""
         if self._unread or (said.event in HIDDEN and not self._json):
             return
         try:

@@ -1,7 +1,7 @@
-"""`init`: the files that a platform takes to run an app, written into a project. No network, no Redis, no secrets.
+"""`init`: write the files that a platform needs to run an app into a project. No network, no Redis, no secrets.
 
-A template is a folder of `deploy/`: its README.md says what it is and what to type, and becomes TARGET.md; all others are written
-under their own names. They are made for the app `tasks:app` in tasks.py, and these two words are all that is replaced.
+A template is a folder of `deploy/`. Its README.md describes it and lists the commands to type; it is written as TARGET.md. All
+other files keep their names. Templates are made for the app `tasks:app` in tasks.py; only these two names are replaced.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sublet.source_tree import data_folder
 APP = "tasks:app"
 README = "README.md"
 OWN = (init_steps.REQUIREMENTS, "Dockerfile", ".dockerignore")
-"""What a template brings for a project that has none; one that is there is the user's."""
+"""Files of a template that an existing project may have already: those of the project are kept."""
 TOLD = re.compile(r"(?!#|FROM |COPY |WORKDIR |RUN python )\S")
-"""The lines of those that a user is told of: not how an image begins."""
+"""Lines of these files that a project must have: not the beginning of an image."""
 OTHERS = {
     "aws": "aws-sam", "lambda": "aws-sam", "sam": "aws-sam",
     "gcp": "cloud-run", "google": "cloud-run", "cloudrun": "cloud-run", "run": "cloud-run",
@@ -34,7 +34,7 @@ OTHERS = {
     "k8s": "kubernetes", "k3s": "kubernetes", "keda": "kubernetes", "eks": "kubernetes", "gke": "kubernetes",
     "cron": "crontab", "linux": "systemd", "service": "systemd", "systemctl": "systemd",
 }  # fmt: skip
-"""What people may call a target."""
+"""Other names of targets."""
 TASKS = """from sublet import App
 
 app = App()
@@ -44,7 +44,7 @@ app = App()
 async def hello(name: str) -> str:
     return f"hello, {name}"
 """
-"""An app to begin with."""
+"""The app that a new project starts with."""
 
 
 class File(NamedTuple):
@@ -55,7 +55,7 @@ class File(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done: the files to write, those that are there already, and what the user must see to first."""
+    """The files to write, the files that exist already, and what the user must do first."""
 
     new: list[File]
     same: list[Path]
@@ -93,7 +93,7 @@ def init(args: Namespace) -> int:
 
 
 def _known(target: str, found: dict[str, Traversable]) -> str:
-    """The target. Raises Invalid, with what was probably meant."""
+    """Return the target. Raises Invalid, with the closest name."""
     if not target:
         raise Invalid(with_help_hint(f"TARGET is missing; there are {', '.join(found)}", "init"))
     if target not in found:
@@ -121,7 +121,7 @@ def _list(found: dict[str, Traversable], as_json: bool) -> int:
 
 
 def _targets() -> list[Traversable]:
-    """The folders of templates, of the installed package or of the checkout."""
+    """Return the folders of templates, of the installed package or of the checkout."""
     folder = data_folder("deploy")
     if not folder.is_dir():
         raise JobsError(
@@ -135,12 +135,12 @@ def _text(file: Traversable) -> str:
 
 
 def _summary(readme: str) -> str:
-    """Its title."""
+    """Return the title."""
     return readme.splitlines()[0].lstrip("# ")
 
 
 def _files_of(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """All files of a template, by the names under which they are written."""
+    """Yield all files of a template as (name in the project, text)."""
     for one in sorted(folder.iterdir(), key=lambda one: one.name):
         if one.is_dir() and one.name != "__pycache__":
             yield from _files_of(one, f"{prefix}{one.name}/")
@@ -150,7 +150,7 @@ def _files_of(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]
 
 
 def _module_of(app: str) -> str:
-    """The module of MODULE:APP. Raises Invalid for what names none."""
+    """Return the module of MODULE:APP. Raises Invalid."""
     module, _, attribute = app.partition(":")
     if module.endswith(".py"):
         dotted = module.removesuffix(".py").replace("/", ".").strip(".")
@@ -164,7 +164,7 @@ def _module_of(app: str) -> str:
 
 
 def _project(name: str) -> Path:
-    """The folder to write to, which need not be there yet. Raises Invalid."""
+    """Return the folder to write to; it need not exist. Raises Invalid."""
     folder = Path(name)
     for one in (folder, *folder.parents):
         if os.path.lexists(one) and not os.path.isdir(one):
@@ -175,7 +175,7 @@ def _project(name: str) -> Path:
 
 
 def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> Plan:
-    """Compare a template with what is there. Raises JobsError, with the names, if anything of it is there and different."""
+    """Compare a template with the project. Raises JobsError, with the names, if a file exists with other content."""
     file = _file_of(folder, module)
     plan, others = Plan([], [], []), []
     texts = {name: _named(text, app or APP, file) for name, text in _files_of(template)}
@@ -204,19 +204,19 @@ def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> 
 
 
 def _file_of(folder: Path, module: str) -> str:
-    """The file of a module: a package, if there is one."""
+    """Return the file of a module: its package if there is one."""
     name = module.replace(".", "/")
     return f"{name}/__init__.py" if os.path.isfile(folder / name / "__init__.py") else f"{name}.py"
 
 
 def _named(text: str, app: str, file: str) -> str:
-    """A template's text, for another app than `tasks:app`."""
+    """Return a template's text for another app than `tasks:app`."""
     text = re.sub(rf"(?<![\w.:/-]){APP}(?![\w:])", lambda _: app, text)
     return re.sub(r"(?<![\w.-])tasks\.py(?!\w)", lambda _: file, text)
 
 
 def _is_same(path: Path, text: str) -> bool:
-    """Is this a file with this text? One that cannot be read is none."""
+    """Return whether this is a readable file with this text."""
     wanted = text.encode()
     try:
         return path.is_file() and path.stat().st_size == len(wanted) and path.read_bytes() == wanted
@@ -225,7 +225,7 @@ def _is_same(path: Path, text: str) -> bool:
 
 
 def _not_said(path: Path, text: str) -> list[str]:
-    """What a file of a template says and the user's own, which is left alone, does not."""
+    """Return advice about lines that a template's file has and the project's own file lacks."""
     try:
         there = path.read_text("utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -239,7 +239,7 @@ def _not_said(path: Path, text: str) -> list[str]:
 
 
 def _covers(mine: str, asked: str) -> bool:
-    """Does a line of the user's name the package that is asked for, and its extras? A wheel's file will do, too."""
+    """Return whether a line names the package and its extras. The file of a wheel counts, too."""
     package, *extras = re.findall(r"[\w-]+", asked)
     return re.search(rf"(?<![\w-]){package}(?!\w|-\D)", mine) is not None and all(
         extra in mine for extra in extras
@@ -250,7 +250,7 @@ def _covers(mine: str, asked: str) -> bool:
 
 
 def _write(folder: Path, new: list[File]) -> None:
-    """Write all of it or nothing: what was begun is taken back when anything fails, and nothing is ever overwritten."""
+    """Write all files or none: remove what was written when one fails. Never overwrite a file."""
     made: list[Path] = []
     at = folder
     try:
@@ -261,7 +261,8 @@ def _write(folder: Path, new: list[File]) -> None:
                 at.mkdir()
                 made.append(at)
         for at, text in new:
-            mode = 0o777 if text.startswith("#!") else 0o666  # less what the user's umask takes away
+            # reduced by the user's umask
+            mode = 0o777 if text.startswith("#!") else 0o666
             with open(os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 made.append(at)
                 file.write(text.encode())
@@ -274,7 +275,7 @@ def _write(folder: Path, new: list[File]) -> None:
 
 
 def _take_back(made: list[Path]) -> list[Path]:
-    """Remove what was made, the last first. What could not be removed is answered."""
+    """Remove what was written, the last first. Return the paths that could not be removed."""
     left = []
     for path in reversed(made):
         try:

@@ -1,4 +1,4 @@
-"""What is to be done when `init` has written a template: what must be seen to first, and the commands to paste."""
+"""Advice after `init` has written a template: what to do first, and the commands to paste."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sublet.errors import JobsError
 from sublet.source_tree import CHECKOUT, is_checkout
 
 HELLO = '{"name": "Ada"}'
-"""What the templates give to `hello`, the task of the app to begin with."""
+"""Arguments that the templates give to `hello`, the task of a new project."""
 REQUIREMENTS = "requirements.txt"
 PACKAGES = ("sublet", "sublet_functions")
-"""The names of our own packages, which a project cannot have, too."""
+"""Names of Sublet's packages; a project cannot use them."""
 
 
 class Job(NamedTuple):
@@ -43,7 +43,7 @@ def commands(readme: str) -> list[str]:
 
 
 def job_of(app: str, folder: Path) -> Job:
-    """A job of this app, which is loaded in a process of its own; one to fill in if it has none, or cannot be loaded."""
+    """Return a job of this app, which is loaded in a process of its own; a placeholder if it has none or cannot be loaded."""
     from sublet.devtools.platform.app_source import look  # pydantic comes with it
 
     try:
@@ -57,7 +57,7 @@ def job_of(app: str, folder: Path) -> Job:
 
 
 def with_job(command: str, job: Job) -> str:
-    """A template's command, with this job in the place of `hello`."""
+    """Return a template's command with this job instead of `hello`."""
     queue = {} if job.queue == "default" else {"queue": job.queue}
     flags = "".join(f" --queue {shlex.quote(name)}" for name in queue.values())
     body = json.dumps({"task": job.task, **queue, "payload": job.payload})
@@ -71,7 +71,7 @@ def with_job(command: str, job: Job) -> str:
 
 
 def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
-    """What to know, and what to type, until a release is published. Nothing if the requirements name a wheel already.
+    """Return notes and commands for the time before a release is published; nothing if the requirements name a wheel.
 
     `ours` is the template's requirements.txt.
     """
@@ -96,7 +96,7 @@ def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
 
 
 def hidden(folder: Path, module: str) -> list[str]:
-    """A warning for each module of the project that has the name of a package of ours."""
+    """Return a warning for each module of the project that has the name of a package of Sublet."""
     return [
         f"rename {' and '.join(map(str, found))}: Sublet's own package is called {name}, and one of them hides the other"
         for name in PACKAGES

@@ -15,9 +15,9 @@ from sublet.errors import Invalid
 from sublet.source_tree import CHECKOUT, import_folders, is_checkout
 
 NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""What the demo takes, and an installed package may lack."""
+"""Packages that the demo needs and an installed Sublet may lack."""
 KEPT = "SUBLET_TEST_"
-"""What of our environment the tests look at themselves begins so."""
+"""Prefix of the environment variables that tests read."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 """How pytest-xdist is to run them; tests/support/parallel_runs.py report the rest. What the caller adds has the last word: `-n 0`."""
 
@@ -35,7 +35,7 @@ def demo(args: Namespace) -> int:
 
 
 def test(args: Namespace) -> NoReturn:
-    """Become pytest, on the checkout's tests, whatever folder this is and whatever Redis is in the environment."""
+    """Replace this process by pytest on the checkout's tests, in any folder, without the caller's SUBLET_ variables."""
     if not is_checkout():
         raise Invalid(
             "the tests are in the source checkout, not in the installed package: git clone it, and run this there"
@@ -52,7 +52,7 @@ def test(args: Namespace) -> NoReturn:
 
 
 def version(args: Namespace) -> int:
-    """Say what this is."""
+    """Print the versions."""
     found = {
         "sublet": own_version(),
         "python": platform.python_version(),
@@ -66,7 +66,7 @@ def version(args: Namespace) -> int:
 
 
 def own_version() -> str:
-    """From the checkout, which knows better than what was once installed from it; else from the installed package."""
+    """Return the version of the checkout, else of the installed package. An editable install may be outdated."""
     project = CHECKOUT / "pyproject.toml"
     if project.is_file():
         found: str = tomllib.loads(project.read_text("utf-8"))["project"]["version"]

@@ -1,4 +1,4 @@
-"""An operator's verbs: `cancel`, `retry` and `promote` on jobs; `pause`, `resume` and `configure` on queues."""
+"""Actions: `cancel`, `retry` and `promote` on jobs; `pause`, `resume` and `configure` on queues."""
 
 from argparse import Namespace
 from typing import Any
@@ -11,17 +11,17 @@ from sublet.errors import Invalid, Refused, did_you_mean
 from sublet.protocol.plan import follow_sync
 
 KEPT = ("completed", "dead", "cancelled")
-"""The limits that are the namespace's: finished jobs of which so many are kept."""
+"""Limits of the namespace: how many finished jobs it keeps."""
 WORDS = {"requested": "requested: its worker hears of it at the next heartbeat"}
 
 
 def cancel(args: Namespace) -> int:
-    """Call jobs off."""
+    """Cancel jobs."""
     return _each("cancel", args)
 
 
 def retry(args: Namespace) -> int:
-    """Revive dead or cancelled jobs."""
+    """Queue dead or cancelled jobs again."""
     return _each("retry", args)
 
 
@@ -31,20 +31,21 @@ def promote(args: Namespace) -> int:
 
 
 def pause(args: Namespace) -> int:
-    """Hand out no more jobs of these queues."""
+    """Stop handing out jobs of queues."""
     return _each("pause", args)
 
 
 def resume(args: Namespace) -> int:
-    """Hand out the jobs of these queues again."""
+    """Hand out jobs of paused queues again."""
     return _each("resume", args)
 
 
 def _each(verb: str, args: Namespace) -> int:
-    """Ask for each job or queue, and say each answer. 1 if any was refused."""
+    """Call the verb for each job or queue and print the answers. Return 1 if one was refused."""
     kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
     with client_of(settings_of(args)) as client:
-        for name in names:  # a name that cannot be stops us before anything is done
+        # an invalid name is refused before anything is changed
+        for name in names:
             (client.operations.check_queue if kind == "queue" else client.operations.base_of_job)(name)
         follow_sync(client.transport.run, client.operations.exists())
         answers = [_ask(client, verb, kind, name) for name in names]
@@ -76,7 +77,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def configure(args: Namespace) -> int:
-    """Set a queue's limits, or the namespace's, and say what holds now."""
+    """Set limits of a queue or of the namespace, and print the limits in force."""
     limits = {name: getattr(args, name) for name in ("jobs", "bytes", *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:

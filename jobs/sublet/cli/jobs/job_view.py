@@ -1,4 +1,4 @@
-"""One job in lines that a person can read: where it is, who owns it, and what became of each attempt."""
+"""Text output of one job: state, owner, and the outcome of each attempt."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -26,18 +26,18 @@ ENDINGS = {
     "unknown_task": "given back: that worker's code cannot run it",
     "cancelled": "called off",
 }
-"""What a code means, where an attempt left no words of its own."""
+"""What a code means, for an attempt without a message."""
 
 LOG_LINES = 10
-"""Lines of an attempt's log that are shown, the last ones."""
+"""Lines of an attempt's log that are shown: the last ones."""
 SHORT = 120
 """Characters of a checkpoint that are shown."""
 WIDE = 110
-"""Columns from which a terminal has room for an attempt's words in its line."""
+"""Columns that a terminal needs to show an attempt's message in the same line."""
 
 
 def tell(job: Job, now: datetime, detail: bool) -> None:
-    """Print all about a job."""
+    """Print a job in full."""
     write(f"{paint(job.id, 'bold')}   {paint(job.state.value, STATE_COLOURS[job.state])}")
     for name, text in _facts(job, now):
         write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
@@ -51,7 +51,7 @@ def tell(job: Job, now: datetime, detail: bool) -> None:
 
 
 def moment(at: datetime) -> str:
-    """A moment, in UTC like every log."""
+    """Return a time in UTC as text."""
     return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
@@ -101,7 +101,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _short(text: str) -> str:
-    """All of it, or how much there is and its beginning; --json has it whole."""
+    """Return the text, or its length and its beginning if it is long; --json prints all of it."""
     return text if len(text) <= SHORT else f"{len(text):,} characters: {text[:SHORT]}…"
 
 
@@ -128,7 +128,7 @@ def _progress(progress: object) -> str:
 
 
 def _tell_attempts(attempts: Sequence[Attempt]) -> None:
-    """A line an attempt; two where a terminal has no room for the words beside it."""
+    """Return a row for an attempt."""
     lines = [_line(attempt) for attempt in attempts]
     if not is_narrow(WIDE):
         table(["  #", "CLAIMED", "BY", "FOR", "ENDED", ""], lines)
@@ -157,7 +157,7 @@ def _line(attempt: Attempt) -> list[Cell | str]:
 
 
 def _leave_behind(whose: str, log: Sequence[str], trace: str, detail: bool) -> bool:
-    """Print what an attempt logged, and with `detail` its stack trace. False if that was not all that there is."""
+    """Print an attempt's log, with `detail` also its stack trace. Return whether that was everything."""
     shown = log if detail else log[-LOG_LINES:]
     if shown:
         share = f", the last {len(shown)} of {len(log)} lines" if len(shown) < len(log) else ""

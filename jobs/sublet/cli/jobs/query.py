@@ -1,4 +1,4 @@
-"""`get`, `list`, `queues` and `stats`: looking changes nothing, and makes no namespace where there is none."""
+"""`get`, `list`, `queues` and `stats`: read without changing anything, and without creating a missing namespace."""
 
 import shlex
 from argparse import Namespace
@@ -15,13 +15,13 @@ from sublet.errors import NotFound, did_you_mean
 from sublet.model import Job, Queue, State, Stats, WorkerInfo
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
-"""What is not of our making."""
+"""Fields written by programs: JSON of any content."""
 UNREAD = {"payload", "result", "attempts"}
-"""What a list does not read of its jobs, and so cannot show."""
+"""Fields that a list does not read, and cannot show."""
 
 
 def get(args: Namespace) -> int:
-    """One job."""
+    """Print a job."""
     with client_of(settings_of(args)) as client:
         job = _find(client, args.id)
         if args.json:
@@ -32,7 +32,7 @@ def get(args: Namespace) -> int:
 
 
 def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str, Any]:
-    """A model as a JSON document. What programs wrote is JSON already, and may be nested deeper than pydantic cares to follow."""
+    """Return a model for JSON output. Values written by programs are added as they are: pydantic limits their depth."""
     rest = shown.model_dump(mode="json", exclude={*FOREIGN, *without})
     return {
         name: rest.get(name, getattr(shown, name)) for name in type(shown).model_fields if name not in without
@@ -40,7 +40,7 @@ def as_json(shown: Job | WorkerInfo, without: Collection[str] = ()) -> dict[str,
 
 
 def _find(client: SyncClient, job_id: str) -> Job:
-    """The job. Raises NotFound, with the id that was meant if only the partition in front of it is missing."""
+    """Return the job. Raises NotFound, with the id that was meant if only the partition's prefix is missing."""
     try:
         return read(client, client.operations.get(job_id))
     except NotFound as error:
@@ -54,7 +54,7 @@ def _find(client: SyncClient, job_id: str) -> Job:
 
 
 def list_jobs(args: Namespace) -> int:
-    """Some jobs, and how to get the next ones."""
+    """Print a page of jobs, and the cursor of the next page."""
     state = State(args.state) if args.state else None
     with client_of(settings_of(args)) as client:
         page = read(
@@ -79,7 +79,7 @@ def _row(job: Job, now: datetime) -> list[Cell | str]:
 
 
 def _when(job: Job, now: datetime) -> str:
-    """What matters about a job in its state."""
+    """Return the time that matters in the job's state."""
     if job.state is State.SCHEDULED and job.due_at:
         left = (job.due_at - now).total_seconds()
         return f"due in {duration(left)}" if left >= 0 else f"overdue by {duration(-left)}"
@@ -103,7 +103,7 @@ def _again(args: Namespace) -> str:
 
 
 def queues(args: Namespace) -> int:
-    """All queues."""
+    """Print all queues."""
     with client_of(settings_of(args)) as client:
         found, now = read(client, client.operations.queues(), args), server_time(client)
     if args.json:
@@ -125,7 +125,7 @@ def _line(queue: Queue, now: datetime) -> list[Cell | str]:
 
 
 def stats(args: Namespace) -> int:
-    """The namespace in numbers."""
+    """Print the namespace's counts."""
     with client_of(settings_of(args)) as client:
         found = read(client, client.operations.stats(), args)
         now = server_time(client)
@@ -145,7 +145,7 @@ def stats(args: Namespace) -> int:
 
 
 def total(partitions: list[Stats]) -> Stats:
-    """All partitions as if they were one; the latest upkeep stands for all."""
+    """Add up the counts of all partitions, with the latest maintenance of any of them."""
     latest = max(partitions, key=lambda each: each.upkeep_at.timestamp() if each.upkeep_at else 0.0)
     return Stats(
         states={state: sum(each.states.get(state, 0) for each in partitions) for state in State},

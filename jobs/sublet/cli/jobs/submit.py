@@ -1,4 +1,4 @@
-"""`submit`: one job from a command line."""
+"""`submit`: submit one job."""
 
 import contextlib
 import signal
@@ -33,11 +33,11 @@ OPTIONS = (
     "durability",
 )
 PATIENCE = 2.0
-"""Seconds after which a person who waits is told what the job waits for."""
+"""Seconds after which a person who waits is shown what the job waits for."""
 
 
 class Unfinished(TimeoutError):
-    """The job that was waited for has not ended yet."""
+    """The job has not ended within the time to wait."""
 
     def __init__(self, job_id: str, words: str) -> None:
         super().__init__(words)
@@ -45,7 +45,7 @@ class Unfinished(TimeoutError):
 
 
 class Unsure(Unconfirmed):
-    """The job is stored, and not as surely as was asked for."""
+    """The job is stored, but not with the durability that was asked for."""
 
     def __init__(self, words: str, job_id: str) -> None:
         super().__init__(words)
@@ -54,7 +54,7 @@ class Unsure(Unconfirmed):
 
 @contextlib.contextmanager
 def _heard() -> Iterator[None]:
-    """SIGTERM ends the command in here as Ctrl-C does, in words: the id of a job that is there is not lost with it."""
+    """Turn SIGTERM into KeyboardInterrupt, so that the id of a submitted job is still printed."""
 
     def end(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)
@@ -70,7 +70,7 @@ def _heard() -> Iterator[None]:
 
 @_heard()
 def submit(args: Namespace) -> int:
-    """Submit one job; print its id, or with --wait its result."""
+    """Submit one job and print its id, or with --wait its result."""
     app = _app(args.app)
     settings = settings_for(args, app)
     payload = payload_of(text_of(args.payload))
@@ -107,10 +107,11 @@ def _show(args: Namespace, answer: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _named(job_id: str, words: str) -> Iterator[None]:
-    """Whatever ends the command in here, Ctrl-C as well, is told with these words, and as JSON with the job's id."""
+    """Add a note, and the job's id for JSON output, to any error raised here, Ctrl-C included."""
     try:
         yield
-    except (JobFailed, Unfinished, Unsure):  # they say it themselves
+    except (JobFailed, Unfinished, Unsure):
+        # their messages name the job
         raise
     except BaseException as error:
         error.add_note(words)
@@ -119,7 +120,7 @@ def _named(job_id: str, words: str) -> Iterator[None]:
 
 
 def text_of(said: str) -> bytes | str:
-    """The JSON itself, from stdin, or from a file."""
+    """Return the JSON itself, or read it from stdin or a file."""
     if said == "-":
         return sys.stdin.buffer.read()
     if not said.startswith("@"):
@@ -144,14 +145,15 @@ def _app(place: str | None) -> "App | None":
     if not place:
         return None
     from sublet.execution.app_loader import (
-        load_app,  # and with it asyncio's half of this package, which the others need not wait for
+        # imports asyncio and more, which other commands need not wait for
+        load_app,
     )
 
     return load_app(place)
 
 
 def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
-    """The task's own options. Raises Invalid when the app has no such task, or the arguments do not fit it."""
+    """Return the task's options. Raises Invalid if the app has no such task or the arguments do not match it."""
     if task not in app.tasks:
         near = did_you_mean(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
         raise Invalid(f"{place} has no task {task!r}{near}")
@@ -172,7 +174,8 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
     except (Unfit, Forbidden):
         raise
     except Unconfirmed as error:
-        there = error.job_id or job.id  # another one, where that has the key
+        # another job, if that one has the key
+        there = error.job_id or job.id
         raise Unsure(f"{error} (--id {there})", there) from error
     except (Unavailable, KeyboardInterrupt) as error:
         if job.id in str(error):
@@ -184,7 +187,7 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
 
 
 def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
-    """The result. Raises JobFailed, JobCancelled or TimeoutError. A person hears what the job waits for."""
+    """Wait for the result. Raises JobFailed, JobCancelled or TimeoutError. A terminal shows what the job waits for."""
     if seconds > PATIENCE and sys.stderr.isatty():
         try:
             return client.result(job_id, PATIENCE)

@@ -1,7 +1,8 @@
-"""`acl`: users of Redis for the parts of a deployment, each with the keys and commands that its part needs, and no more.
+"""`acl`: Redis users for the roles of a deployment, with the keys and commands that each role needs and no others.
 
-What a script runs, Redis checks against the user who called it. So the commands are found in the scripts' own text, in what each
-verb can reach; what Python reads without a script is said here. A test runs everything as each user, on real servers.
+Redis checks each command that a script runs against the rights of the script's caller. The commands are therefore taken from the
+text of the scripts: for each verb, its own commands and those of the library functions that it can reach. Commands that Python
+calls without a script are listed in PLAIN. A test runs everything as each user on real servers.
 """
 
 import hashlib
@@ -33,11 +34,13 @@ VERBS = {
     "admin": NAMES,
     "tick": UPKEEP,
 }
-"""The verbs of each role. Who submits, works or ticks also summons workers for pools, where that is switched on."""
+"""The verbs of each role. Submitting, working and ticking also summon workers for pools, where that is enabled."""
 
 LOOK = "hget hgetall hmget zscore hkeys hlen hexists hscan zrange zcard zcount zscan xrange xrevrange xread xinfo|stream type time"
-PREPARE = "hget info|memory"  # is the namespace there, does the server evict, is it nearly full?
-CALENDAR = "hgetall hmget zscore time zrange"  # what `pick` found, in full; the pools
+# checks before first use: does the namespace exist, may the server evict, is its memory nearly full?
+PREPARE = "hget info|memory"
+# reads of `pick` for schedules, and of pools
+CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
     "submit": f"{PREPARE} hgetall hmget zscore time ping subscribe",
     "work": f"{PREPARE} {CALENDAR} zcount zscan exists blpop lpush pexpire ping",
@@ -45,12 +48,12 @@ PLAIN = {
     "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget exists blpop lpush pexpire ping subscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",
 }
-"""What each role runs besides scripts. SCAN names the keys of others, too: only who repairs or drops needs it."""
+"""Commands that each role calls without a script. SCAN also shows other keys' names; only repair and drop need it."""
 
 DURABLE = {"none": "", "replicated": "wait", "fsync": "waitaof config|get"}
-"""What a submit waits with; Redis 7.0 would not load a file that names `waitaof`."""
+"""Commands that wait for durability. Redis 7.0 refuses to load an ACL file that names `waitaof`."""
 OWNER = "default"
-"""The user of those who give no name: without a line of its own, a file of users leaves it all that there is, to everybody."""
+"""The user of connections without a name. An ACL file without a line for it gives it every right, without a password."""
 OPEN = (
     f"{OWNER}: not in this line. Whoever gives no name is this user, and may do everything, without a password, on a server "
     "that has given it none: there, run ACL SETUSER default '>PASSWORD'"
@@ -60,7 +63,7 @@ SECRET = re.compile(r"[!-~]{16,512}")
 
 
 class User(NamedTuple):
-    """One line of the file. `secret` is None where the caller brought it, and knows it."""
+    """One line of the ACL file. `secret` is None if the caller supplied the password."""
 
     name: str
     line: str
@@ -68,7 +71,7 @@ class User(NamedTuple):
 
 
 def acl(args: Namespace) -> int:
-    """Print users of Redis as lines of its ACL file, or write them; passwords that were made are told once, on stderr."""
+    """Print Redis users as lines of an ACL file, or write the file. New passwords are shown once, on stderr."""
     settings = settings_of(args)
     known = _passwords(args.password_file)
     wanted = [[role] for role in VERBS] if args.role is None else [_roles(args.role)]
@@ -103,7 +106,7 @@ def acl(args: Namespace) -> int:
 
 
 def rights(settings: Settings, roles: Sequence[str]) -> str:
-    """What a user of these roles may do, as rules of Redis's: keys, channels, commands."""
+    """Return the rights of a user with these roles as ACL rules: keys, channels, commands."""
     bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
     verbs = sorted({verb for role in roles for verb in VERBS[role]})
     mode, channels = ("~", [f"&{keys.ended(base)}" for base in bases]) if verbs else ("%R~", [])
@@ -134,7 +137,7 @@ def rights(settings: Settings, roles: Sequence[str]) -> str:
 
 @cache
 def commands(verb: str) -> frozenset[str]:
-    """The commands that a verb's script can run: those in its own text, and in what it can reach of the libraries in front."""
+    """Return the commands that a verb's script can run: its own, and those of the library functions that it can reach."""
     functions, top = _parts(script(verb).text)
     reached, texts = set[str](), [top]
     for text in texts:
@@ -148,7 +151,7 @@ def commands(verb: str) -> frozenset[str]:
 
 
 def _parts(text: str) -> tuple[dict[str, str], str]:
-    """The bodies of a text's functions by their names, and what stands outside of them."""
+    """Return the bodies of the functions in a script by name, and the code outside of functions."""
     functions: dict[str, str] = {}
     top, own = [], ""
     for line in text.splitlines():
@@ -167,14 +170,14 @@ def _parts(text: str) -> tuple[dict[str, str], str]:
 
 
 def _database(url: str) -> str:
-    """The number of the database that a URL names; empty for the first."""
+    """Return the number of the database that a URL names, "" for database 0."""
     parts = urlsplit(url)
     named = parse_qs(parts.query).get("db") or ([] if parts.scheme == "unix" else [parts.path.strip("/")])
     return named[-1] if named and re.fullmatch(r"[1-9]\d{0,4}", named[-1]) else ""
 
 
 def _roles(given: Sequence[str]) -> list[str]:
-    """Roles, in the order of the table. Raises Invalid."""
+    """Return the roles in the order of the table. Raises Invalid."""
     for role in given:
         if role not in VERBS:
             raise Invalid(
@@ -184,7 +187,7 @@ def _roles(given: Sequence[str]) -> list[str]:
 
 
 def _user(name: str, short: str, rules: str, known: dict[str, str]) -> User:
-    """A user's line, with the password that is known for it, which is taken from there, or a new one."""
+    """Return a user's line with its password from `known` (which is removed there) or with a new one."""
     given = known.pop(short, None)
     secret = given or secrets.token_hex(24)
     return User(
@@ -195,7 +198,7 @@ def _user(name: str, short: str, rules: str, known: dict[str, str]) -> User:
 
 
 def _passwords(path: str | None) -> dict[str, str]:
-    """The lines ROLE:PASSWORD of a file. Raises Invalid: which line is none, and never what stands there."""
+    """Read lines ROLE:PASSWORD from a file. Raises Invalid with the number of the malformed line, never with its content."""
     found: dict[str, str] = {}
     for number, line in _lines(path):
         role, colon, secret = line.partition(":")
@@ -210,13 +213,14 @@ def _passwords(path: str | None) -> dict[str, str]:
 
 def _lines(path: str | None) -> Iterator[tuple[int, str]]:
     text = SecretsFile(path, "passwords", FILE_MAX).text() if path is not None else ""
-    for number, line in zip(count(1), text.splitlines()):  # one of the two has no end
+    # count() is endless, so the lengths differ
+    for number, line in zip(count(1), text.splitlines()):
         if line.strip() and not line.startswith("#"):
             yield number, line.strip()
 
 
 def _write(path: str, lines: Sequence[str]) -> None:
-    """Write a new file that its owner alone may read. Raises JobsError where there is one, and overwrites nothing."""
+    """Write a new file that only its owner can read. Raises JobsError if it exists or cannot be written."""
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write("\n".join(lines) + "\n")
@@ -229,6 +233,6 @@ def _write(path: str, lines: Sequence[str]) -> None:
 
 
 def _url(settings: Settings, name: str, secret: str) -> str:
-    """Where this user connects to."""
+    """Return the URL with which this user connects."""
     scheme, _, rest = settings.redis_url.partition("://")
     return f"{scheme}://{quote(name, safe='')}:{quote(secret, safe='')}@{rest.rpartition('@')[2]}"

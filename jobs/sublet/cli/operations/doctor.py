@@ -1,4 +1,4 @@
-"""`doctor`: looks the server over and says what was seen and what to do. It changes nothing, but with `--repair`."""
+"""`doctor`: check a server and a namespace, and print findings with advice. Changes nothing without `--repair`."""
 
 import time
 from argparse import Namespace
@@ -28,15 +28,15 @@ T = TypeVar("T")
 COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
 CONFIG = ("save", "appendfsync", "maxclients")
 QUEUES = 1000
-"""Queues that are looked at one by one."""
+"""Queues that are checked individually."""
 AUDITED = 5000
-"""Things of each partition that are compared with each other, about; `--repair` looks at all."""
+"""Approximate number of items per partition that are checked for consistency; `--repair` checks all."""
 OVERDUE = 5.0
-"""Seconds that something may be overdue: idle workers look every 2 s."""
+"""Seconds for which something may be overdue: idle workers check every 2 s."""
 
 
 def doctor(args: Namespace) -> int:
-    """Check the server, line by line. 1 if anything is bad; raises Unavailable when a server does not answer."""
+    """Check the server and print a line per finding. Return 1 if one is bad. Raises Unavailable if a server does not answer."""
     if args.repair:
         from sublet.cli.operations.repair import mend
 
@@ -55,9 +55,7 @@ def doctor(args: Namespace) -> int:
         )
         return int(bad)
     for finding in findings:
-        _show(
-            finding._replace(do="") if finding.do == facts.advice else finding
-        )  # the last line says it for all
+        _show(finding._replace(do="") if finding.do == facts.advice else finding)
     write("\n" + _verdict(findings))
     if facts.whom and any(finding.level == "unknown" for finding in findings):
         write(f"this user may not see what is unknown: run it as {facts.whom} ({program()} acl makes them)")
@@ -65,7 +63,7 @@ def doctor(args: Namespace) -> int:
 
 
 def _tell(findings: list[Finding], as_json: bool) -> None:
-    """What could be seen of the nodes of a cluster that does not serve all of the namespace."""
+    """Return findings about the nodes of a cluster that does not serve the whole namespace."""
     if findings and as_json:
         document({"ok": False, "denied": False, "checks": [finding._asdict() for finding in findings]})
         return
@@ -74,7 +72,7 @@ def _tell(findings: list[Finding], as_json: bool) -> None:
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """What is to be said of all this; of several nodes which ones, those of which the same is to be said together."""
+    """Return all findings. Equal findings of several nodes are merged into one that names them."""
     findings: list[Finding] = []
     each = [facts._replace(**node._asdict()) for node in facts.nodes] or [facts]
     for check in CHECKS:
@@ -111,7 +109,7 @@ def _verdict(findings: list[Finding]) -> str:
 
 
 def _gather(client: SyncClient) -> Facts:
-    """Ask the servers everything once. Their clocks must answer; what else they do not say is None."""
+    """Read all facts from the servers once. Raises Unavailable if a server does not answer TIME; other unreadable facts are None."""
     asked = _Asked(client)
     operations, bases = client.operations, client.operations.bases
     nodes = [_node(asked, place, base) for place, base in _places(client).items()]
@@ -146,17 +144,17 @@ def _gather(client: SyncClient) -> Facts:
 
 
 class _Asked:
-    """A client that is asked what it may not know: a limited server refuses in words of its own."""
+    """Return a client for probing: a server with restricted commands refuses with its own messages."""
 
     def __init__(self, client: SyncClient) -> None:
         self.client, self.denied = client, False
 
     def ask(self, call: Call[T]) -> T | None:
-        """The answer; None for none."""
+        """Return the reply, or None if there is none."""
         return self._try(lambda: self.client.transport.run(call))
 
     def follow(self, plan: Plan[T]) -> T | None:
-        """What a plan finds; None where it is cut short."""
+        """Return the result of a plan, or None if a call is refused."""
         return self._try(lambda: read(self.client, plan))
 
     def _try(self, work: Callable[[], T]) -> T | None:
@@ -164,13 +162,13 @@ class _Asked:
             return work()
         except Forbidden:
             self.denied = True
-        except Exception:  # noqa: BLE001  # whatever a server does not tell is unknown
+        except Exception:  # noqa: BLE001  # a fact that a server does not give is unknown
             pass
         return None
 
 
 def _places(client: SyncClient) -> dict[str, str]:
-    """The servers that the namespace is on, by address, each with a partition that is there. Raises Unavailable."""
+    """Return the servers of the namespace by address, each with one of its partitions. Raises Unavailable."""
     transport, bases = client.transport, client.operations.bases
     if not isinstance(transport, SyncRoutes):
         return {"": bases[0]}
@@ -178,7 +176,7 @@ def _places(client: SyncClient) -> dict[str, str]:
 
 
 def _node(asked: _Asked, place: str, base: str) -> Node:
-    """What one server says of itself. Raises Unavailable when it does not answer."""
+    """Read the facts of one server. Raises Unavailable if it does not answer."""
 
     def of(call: Call[T]) -> Call[T]:
         return _on(base, call) if place else call
@@ -195,7 +193,7 @@ def _node(asked: _Asked, place: str, base: str) -> Node:
 
 
 def _room(asked: _Asked, base: str) -> dict[str, Any]:
-    """Of what a server says of itself that part which also those may hear who submit, work or tick."""
+    """Return the part of a server's INFO and CONFIG that users with the roles submit, work and tick may read, too."""
     said = asked.ask(server_info.memory(base))
     return (
         {"maxmemory_policy": said.policy, "used_memory": said.used, "maxmemory": said.most}
@@ -205,7 +203,7 @@ def _room(asked: _Asked, base: str) -> dict[str, Any]:
 
 
 def _on(base: str, call: Call[T]) -> Call[T]:
-    """A question about a server, for the one that has a partition: it reads of the partition, too, and so goes there."""
+    """Return a call that is routed to the server of a partition, because it also reads from the partition."""
 
     def read(reply: Any) -> T:
         return call.read(reply[1])
@@ -214,7 +212,7 @@ def _on(base: str, call: Call[T]) -> Call[T]:
 
 
 def _foreign(asked: _Asked, names: list[list[str] | None]) -> list[str] | None:
-    """The keys that are of a wrong type; None where it cannot be seen."""
+    """Return keys of a wrong type, or None if they cannot be read."""
     bases = asked.client.operations.bases
     found = [
         asked.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
@@ -223,12 +221,12 @@ def _foreign(asked: _Asked, names: list[list[str] | None]) -> list[str] | None:
 
 
 def _upkeep(sums: Stats | None) -> tuple[datetime, str] | None:
-    """When somebody last saw to what was due, and who."""
+    """Return when maintenance last ran, and the process that ran it."""
     return (sums.upkeep_at, sums.upkeep_by or "") if sums and sums.upkeep_at else None
 
 
 def _overdue(asked: _Asked, now: datetime) -> tuple[int, float] | None:
-    """How much is overdue, and for how many seconds at most; None where it cannot be read."""
+    """Return the number of overdue items and the longest delay in seconds, or None if they cannot be read."""
     until = round((now.timestamp() - OVERDUE) * 1000)
     found = [asked.ask(reads.overdue(base, until)) for base in asked.client.operations.bases]
     if None in found:

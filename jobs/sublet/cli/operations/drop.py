@@ -1,4 +1,4 @@
-"""`drop`: forgets a namespace, after asking, in steps."""
+"""`drop`: delete a namespace in steps, after confirmation."""
 
 import sys
 from argparse import Namespace
@@ -14,17 +14,15 @@ from sublet.protocol.keys import is_name
 from sublet.protocol.plan import follow_sync
 
 NAMED = 3
-"""Workers that are named."""
+"""Workers that an error names."""
 
 
 def drop(args: Namespace) -> int:
-    """Forget a namespace. Raises Invalid, or JobsError where there is none, workers are alive, or nobody has agreed."""
+    """Delete a namespace. Raises Invalid; JobsError if it does not exist, has live workers, or nobody confirmed."""
     if not is_name(args.name):
         raise Invalid(f"namespace {args.name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     settings = replace(settings_of(args), namespace=args.name)
-    with client_of(
-        settings
-    ) as client:  # whatever there is is to go: nobody has to agree first on how many partitions that is
+    with client_of(settings) as client:
         run, many = client.transport.run, "+cluster://" in settings.redis_url
         spread = follow_sync(run, widest(args.name, settings.partitions)) if many else 0
         there = follow_sync(run, contents(args.name, spread))
@@ -49,7 +47,7 @@ def drop(args: Namespace) -> int:
 
 
 def _agree(args: Namespace, there: Content) -> None:
-    """Say what would go, and have somebody agree. Raises JobsError."""
+    """Print the contents that would be deleted and ask for confirmation. Raises JobsError."""
     jobs = (
         ", ".join(f"{number:,} {state}" for state, number in there.jobs.items() if number)
         or "no jobs that can be counted"

@@ -1,4 +1,4 @@
-"""What the doctor knows of a server, and what it says of it."""
+"""Facts that the doctor reads, and findings that it prints."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from sublet.operations.repair import Audit
 
 
 class Node(NamedTuple):
-    """What one server said of itself: its address, and the fields of the same names below."""
+    """Facts of one server: its address, and fields with the same names as in Facts."""
 
     node: str
     skew: float
@@ -20,7 +20,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was said of a namespace, and by one of its servers of itself; None for what was not."""
+    """Facts of a namespace and of one of its servers. None stands for a fact that could not be read."""
 
     settings: Settings
     now: datetime
@@ -29,33 +29,33 @@ class Facts(NamedTuple):
     config: dict[str, str | None]
     layouts: list[str | None]
     numbers: tuple[int | None, ...]
-    """How many partitions the namespace has, as each of these says; 0 where that is not there."""
+    """The partition counts that the namespace's metadata gives, per partition; 0 if the partition does not exist."""
     loaded: list[bool] | None
     upkeep: tuple[datetime, str] | None
     overdue: tuple[int, float] | None
-    """How much is overdue, and for how many seconds at most."""
+    """The number of overdue items, and the longest delay in seconds."""
     foreign: list[str] | None
-    """Keys of the namespace that are of a wrong type."""
+    """Keys of the namespace with a wrong type."""
     workers: list[tuple[str, datetime]] | None
-    """The workers on the register, and when each was last heard of."""
+    """The registered workers with the times of their last heartbeats."""
     pools: list[Pool] | None = None
-    """The pools, with their sums."""
+    """The pools with their computed sizes."""
     audit: Audit | None = None
-    """Whether what is stored agrees with itself, as far as was looked."""
+    """Inconsistencies in the stored data, as far as it was checked."""
     misplaced: tuple[str, ...] = ()
-    """Queues that are in another partition than their names say."""
+    """Queues that are stored in another partition than their names map to."""
     forgotten: int | None = 0
-    """Dead and cancelled jobs that went before their time, for there were too many."""
+    """Dead and cancelled jobs that were deleted before their retention passed, because there were too many."""
     denied: bool = False
-    """Something was not said because this user may not hear it."""
+    """Some facts are missing because this user has no right to read them."""
     node: str = ""
-    """host:port of the server, where there are several."""
+    """host:port of the server, if there are several."""
     nodes: tuple[Node, ...] = ()
-    """All servers that the namespace is on, where there are several."""
+    """All servers of the namespace, if there are several."""
 
     @property
     def whom(self) -> str:
-        """As whom to look at what this user may not see; empty where all is seen, or for the one who may see most."""
+        """The user to run the doctor as, to see the missing facts; "" if none is missing or this user has the most rights."""
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""
@@ -67,22 +67,22 @@ class Facts(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What to do about what this user may not see; empty where that is not why something is unknown."""
+        """Advice for facts that this user may not read; "" if rights are not the reason."""
         return f"look as {self.whom}" if self.whom else ""
 
     @property
     def others(self) -> set[int]:
-        """Numbers of partitions that the namespace says it has, and we were not told. Then most of it is not looked at."""
+        """Partition counts in the namespace that differ from ours. If there are any, most of the namespace was not checked."""
         return {number for number in self.numbers if number} - {len(self.layouts)}
 
     @property
     def lost(self) -> list[str]:
-        """The bases of partitions of which only other keys are there."""
+        """Partitions whose metadata is gone while other keys exist."""
         return [fault.base for fault in self.audit.faults if fault.seen_in == "base"] if self.audit else []
 
 
 class Finding(NamedTuple):
-    """One line: `ok`, `warn`, `bad` or `unknown`, what was looked at, what was seen, what to do; of several nodes which."""
+    """One line: level (`ok`, `warn`, `bad`, `unknown`), subject, observation, advice, and the node if there are several."""
 
     level: str
     what: str
@@ -92,5 +92,5 @@ class Finding(NamedTuple):
 
 
 def unknown(facts: Facts, what: str, seen: str, do: str = "") -> Finding:
-    """What was not said, and what to do: where this user may not hear it, that is to ask as one who may."""
+    """Return a finding about an unreadable fact. If rights are the reason, the advice is to run as another user."""
     return Finding("unknown", what, seen, facts.advice or do)

@@ -1,4 +1,4 @@
-"""What makes a namespace fit to keep jobs, one function per question, over facts that were gathered once. No I/O."""
+"""Checks of a namespace, one function per question, on facts that were read once. No I/O."""
 
 import re
 from collections.abc import Iterator
@@ -13,11 +13,13 @@ from sublet.operations.repair import ALONE, Fault
 from sublet.protocol.scripts import source
 
 SILENT = 60.0
-"""Seconds after which a worker, which is to be heard of every 5 s at least, counts as silent."""
-LONG_AGO = 3600.0  # seconds after which a call that failed is no news
+"""Seconds without a heartbeat after which a worker counts as silent; it sends one every 5 s at least."""
+# seconds after which a failed invocation is no longer reported
+LONG_AGO = 3600.0
 ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen"
 UNSEEN = "not looked at, for the number of partitions is another one"
-CALLERS = {  # what to do where a pool is owed workers, by its invoker
+# advice for a pool that is owed workers, by its invoker
+CALLERS = {
     "http": "have cron call sublet tick every minute, with SUBLET_SIGNING_SECRETS",
     "lambda": "have cron call sublet tick every minute, with boto3 and AWS_REGION",
     "process": "run sublet dev MODULE:APP: nothing else starts those, and it does so on its own machine",
@@ -26,7 +28,7 @@ CALLERS = {  # what to do where a pool is owed workers, by its invoker
 
 
 def layout(facts: Facts) -> Iterator[Finding]:
-    """Is what lives in the namespace ours to read?"""
+    """Is the namespace's layout one that this version reads?"""
     ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib"), re.MULTILINE)[0]
     name, there = facts.settings.namespace, {found for found in facts.layouts if found}
     if facts.others:
@@ -53,7 +55,7 @@ def layout(facts: Facts) -> Iterator[Finding]:
 
 
 def _partitions(facts: Facts, ours: str) -> Finding:
-    """Is the namespace there, in as many partitions as we look at?"""
+    """Does the namespace exist, with the configured partition count?"""
     name, number, there = (
         facts.settings.namespace,
         len(facts.layouts),
@@ -80,7 +82,7 @@ def _partitions(facts: Facts, ours: str) -> Finding:
 
 
 def foreign(facts: Facts) -> Iterator[Finding]:
-    """Has somebody else written here?"""
+    """Are there keys of a wrong type?"""
     if facts.foreign is None:
         yield unknown(facts, "keys", "their types cannot be seen (TYPE)")
     elif found := [*dict.fromkeys([*facts.foreign, *_strange(facts)])]:
@@ -109,12 +111,12 @@ def foreign(facts: Facts) -> Iterator[Finding]:
 
 
 def _strange(facts: Facts) -> list[str]:
-    """The keys at which scripts stopped while everything was looked through."""
+    """Return the keys at which scripts stopped during the check."""
     return [fault.key for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
 
 
 def structures(facts: Facts) -> Iterator[Finding]:
-    """Does all that is stored of a job say the same?"""
+    """Is the stored data of the jobs consistent?"""
     if facts.audit is None:
         yield unknown(
             facts,
@@ -135,12 +137,12 @@ def structures(facts: Facts) -> Iterator[Finding]:
 
 
 def _words(fault: Fault) -> str:
-    """What is wrong with it, in the words of `--repair`; those of the script for what only a later version's script says."""
+    """Describe a fault in the words of `--repair`, or in the script's own words if `--repair` does not know the kind."""
     return "; ".join(MENDED[kind][0] if kind in MENDED else kind for kind in kinds(fault))
 
 
 def kept(facts: Facts) -> Iterator[Finding]:
-    """Did jobs go before their time?"""
+    """Were jobs deleted before their retention passed?"""
     if facts.forgotten is None:
         yield unknown(facts, "kept", "how many jobs were forgotten before their time cannot be read")
     elif facts.forgotten:
@@ -151,7 +153,7 @@ def kept(facts: Facts) -> Iterator[Finding]:
 
 
 def scripts(facts: Facts) -> Iterator[Finding]:
-    """Does the server know the scripts?"""
+    """Has the server loaded the scripts?"""
     if facts.loaded is None:
         yield unknown(
             facts, "scripts", "it does not say (SCRIPT EXISTS)", "see that it has EVAL, EVALSHA and SCRIPT"
@@ -165,7 +167,7 @@ def scripts(facts: Facts) -> Iterator[Finding]:
 
 
 def upkeep(facts: Facts) -> Iterator[Finding]:
-    """Does anybody look after what falls due?"""
+    """Does maintenance run?"""
     at, by = facts.upkeep or (facts.now, "")
     looked = (
         f"last seen to {duration((facts.now - at).total_seconds())} ago by {by}"
@@ -184,7 +186,7 @@ def upkeep(facts: Facts) -> Iterator[Finding]:
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
-    """Is every worker that has not said goodbye still heard of?"""
+    """Does every registered worker send heartbeats?"""
     if facts.workers is None:
         yield unknown(facts, "workers", UNSEEN if facts.others else "the register cannot be read")
         return
@@ -205,7 +207,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
 
 
 def pools(facts: Facts) -> Iterator[Finding]:
-    """Does somebody call the workers that are owed, and do the calls get through?"""
+    """Are the owed workers invoked, and do the invocations succeed?"""
     if facts.pools is None:
         yield unknown(facts, "pools", "they cannot be read")
         return
@@ -216,7 +218,7 @@ def pools(facts: Facts) -> Iterator[Finding]:
 
 
 def _trouble(pool: Pool, now: datetime) -> tuple[str, str] | None:
-    """What is wrong with a pool, and what to do; None for nothing."""
+    """Return the problem of a pool and the advice, or None."""
     owed, ago = (
         pool.sum.owed if pool.sum else 0,
         (now - pool.failed_at).total_seconds() if pool.failed_at else LONG_AGO,

@@ -1,4 +1,4 @@
-"""Which nodes of a cluster answer, where not all of a namespace can be reached; and so what is out of reach."""
+"""Checks of cluster nodes: which of them answer when a part of the namespace cannot be reached."""
 
 from contextlib import closing, suppress
 
@@ -14,7 +14,7 @@ from sublet.protocol import reads, server_info
 
 
 def reach(client: SyncClient) -> list[Finding]:
-    """A finding for each node that has a partition, or that the URL names; none where no node answers, or it is no cluster."""
+    """Return a finding per node that has a partition or that the URL names; [] if no node answers or it is not a cluster."""
     settings = client.operations.settings
     many = Many.read(settings.redis_url)
     if not isinstance(client.transport, SyncRoutes) or many is None or many.kind != "cluster":
@@ -27,7 +27,7 @@ def reach(client: SyncClient) -> list[Finding]:
 
 
 def _places(client: SyncClient, routes: SyncRoutes, many: Many) -> dict[str, list[str]]:
-    """The nodes, by address, each with the partitions that are on it; under no address those that no node has."""
+    """Return the partitions by the address of their node; those without a node are under ""."""
     on: dict[str, list[str]] = {}
     for base in client.operations.bases:
         place = ""
@@ -38,12 +38,13 @@ def _places(client: SyncClient, routes: SyncRoutes, many: Many) -> dict[str, lis
 
 
 def _look(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Finding]:
-    """Whether a node answers, and what is to be said of it."""
+    """Return whether a node answers, and a finding about it."""
     with closing(SyncTransport(settings)) as transport:
         try:
             transport.run(server_info.clock())
         except Forbidden:
-            pass  # it answers, and that is enough
+            # it answered: rights do not matter here
+            pass
         except Unavailable as error:
             lost = f"; out of reach: {', '.join(bases)}" if bases else ""
             seen = f"it does not answer ({_why(error)}){lost}"
@@ -52,7 +53,7 @@ def _look(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Findi
 
 
 def _served(place: str, transport: SyncTransport, bases: list[str]) -> Finding:
-    """What a node that answers says of its partitions."""
+    """Return a finding about a node that answers: whether it serves its partitions."""
     for base in bases:
         try:
             transport.run(reads.layout(base))
@@ -67,12 +68,12 @@ def _served(place: str, transport: SyncTransport, bases: list[str]) -> Finding:
 
 
 def _why(error: Exception) -> str:
-    """What was wrong, in the server's own words where it has said any."""
+    """Return the reason of an error, in the server's own words if there are any."""
     return str(error.__cause__ or error).rpartition("caused error: ")[2].rstrip(".")[:160]
 
 
 def _nowhere(bases: list[str]) -> list[Finding]:
-    """What is to be said of partitions that are on no node."""
+    """Return a finding about partitions without a node."""
     if not bases:
         return []
     return [

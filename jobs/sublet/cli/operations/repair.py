@@ -1,4 +1,4 @@
-"""`doctor --repair`: mends what does not agree, shows how far it is, and says what it found and did."""
+"""`doctor --repair`: repair inconsistent data, show the progress, and print what was found and done."""
 
 import sys
 from argparse import Namespace
@@ -15,7 +15,7 @@ from sublet.operations.repair import BESIDE, Fault, repair
 from sublet.protocol import keys, reads
 
 EXAMPLES = 5
-"""Ids that are named of each kind."""
+"""Ids that are named per kind of fault."""
 MENDED = {
     "baseless": ("a partition had no base", "made anew"),
     "lost": ("what was left of it could be neither run nor kept", "removed, and lost"),
@@ -32,7 +32,7 @@ MENDED = {
     "unlisted": ("a worker or a schedule is gone, and was on the register", "removed there"),
     "useless": ("what was left of a worker, a schedule or a pool is of no use", "removed"),
 }
-"""The script's words: what was found, and what was done about it; and what they are called where they are of no job."""
+"""The script's word for a fault → its description and the repair. NO_JOB renames faults of keys that belong to no job."""
 NO_JOB = {"placed": "enlisted", "stray": "unlisted", "lost": "useless"}
 LEFT = {
     "foreign": "of a wrong type, or not as scripts write it: find who wrote it; then restore it, or DEL it; where something is "
@@ -41,11 +41,11 @@ LEFT = {
     "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
     "busy": "so much moves that backlogs cannot be counted: try again; they are right by themselves when a queue runs dry",
 }
-"""What stays as it was, and what to do about it."""
+"""Faults that are not repaired → advice."""
 
 
 class Kind(NamedTuple):
-    """All of one kind."""
+    """All faults of one kind."""
 
     kind: str
     number: int
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
 
 
 def mend(args: Namespace) -> int:
-    """Repair a namespace, and say what was done. 1 if something is left. Raises JobsError where there is none, Unavailable."""
+    """Repair a namespace and print the result. Return 1 if faults are left. Raises JobsError if it does not exist, Unavailable."""
     with client_of(settings_of(args)) as client:
         seen, mended = read(client, repair(client.operations.bases, _progress))
         counted = [*_recounted(client)]
@@ -83,7 +83,7 @@ def mend(args: Namespace) -> int:
 
 
 def _recounted(client: SyncClient) -> Iterator[Fault]:
-    """What was wrong with the backlogs, or why that cannot be told."""
+    """Yield faults of the backlogs, or the fault that they are busy."""
     for base in client.operations.bases:
         try:
             if not client.transport.run(reads.layout(base)):
@@ -105,13 +105,13 @@ def _recounted(client: SyncClient) -> Iterator[Fault]:
 
 
 def kinds(fault: Fault) -> list[str]:
-    """Of which kinds it is: the script's words, without what follows them; others for what is no job."""
+    """Return the kinds of a fault: the script's words without their arguments."""
     words = [part.partition(" ")[0] for part in fault.words.split(", ")]
     return [NO_JOB.get(word, word) for word in words] if fault.seen_in in BESIDE else words
 
 
 def _kinds(faults: Sequence[Fault]) -> list[Kind]:
-    """What is at fault by the words that there are for it, in the order of the tables; one may have several."""
+    """Group faults by kind, in the order of the tables. A fault may have several kinds."""
     names: dict[str, dict[str, None]] = {}
     for fault in faults:
         for kind in kinds(fault):

@@ -1,4 +1,4 @@
-"""`scripts`: what the server runs for us, named by the SHA-1 that any other client must come to."""
+"""`scripts`: list the Lua scripts with their SHA-1, which is the same for clients in every language."""
 
 from argparse import Namespace
 
@@ -13,7 +13,7 @@ LOADED = {True: Cell("yes", "green"), False: Cell("no"), None: Cell("server away
 
 
 def scripts(args: Namespace) -> int:
-    """List the scripts, or load them. Without a server the list is still good."""
+    """List the scripts, or load them. Without a server, list them all the same."""
     ours = [script(name) for name in NAMES]
     shas = [each.sha for each in ours]
     with client_of(settings_of(args)) as client:

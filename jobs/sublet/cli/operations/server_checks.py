@@ -1,4 +1,4 @@
-"""What makes a server fit to keep jobs, one function per question, over facts that were gathered once. No I/O."""
+"""Checks of a server, one function per question, on facts that were read once. No I/O."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -24,12 +24,12 @@ Lines = dict[tuple[int, int], int]
 
 
 class Hole(NamedTuple):
-    """A hole in Redis itself: since which line it is there, and the first patched release of each line."""
+    """A vulnerability in Redis itself: the first affected release line, and the first patched release of each line."""
 
     name: str
     since: tuple[int, int]
     fixed: dict[str, Lines]
-    """By product. Lines after the last one are patched; a line between two that has no patched release needs the next."""
+    """By product. Later lines are patched; on a line in between without a patched release, the next line is needed."""
 
 
 HOLES = (
@@ -43,13 +43,14 @@ HOLES = (
     }),
     Hole("CVE-2026-81934 (TLS)", (8, 2), {"redis": {(8, 2): 9, (8, 4): 6, (8, 6): 6, (8, 8): 2, (8, 10): 1}, "valkey": {}}),
 )  # fmt: skip
-"""Those that whoever may run a script or block, or who only reaches the port, can use. With the releases of the first come the
-fixes of CVE-2025-46817, -46818 and -46819, and before them of CVE-2024-46981 and CVE-2024-31449; with those of the second, of
-CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE)."""
+"""Vulnerabilities open to any user who may run scripts or block, or who only reaches the port. The releases of the first also
+fix CVE-2025-46817, -46818 and -46819, and before them CVE-2024-46981 and CVE-2024-31449; those of the second fix
+CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE).
+"""
 
 
 def server(facts: Facts) -> Iterator[Finding]:
-    """Is it a server that the scripts are made for?"""
+    """Is the server's version supported?"""
     name, version = product(facts.info)
     if not version:
         yield unknown(
@@ -76,18 +77,18 @@ def server(facts: Facts) -> Iterator[Finding]:
 
 
 def product(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Name and version of the server; an empty version when it does not say."""
+    """Return name and version of the server; the version is "" if unknown."""
     name = "valkey" if "valkey_version" in info else "redis"
     return name, tuple(int(part) for part in re.findall(r"\d+", str(info.get(f"{name}_version", "")))[:3])
 
 
 def text(version: tuple[int, ...]) -> str:
-    """A version with dots."""
+    """Return a version as text."""
     return ".".join(map(str, version))
 
 
 def security(facts: Facts) -> Iterator[Finding]:
-    """Can somebody who may connect break out of what he may do?"""
+    """Does this release have known vulnerabilities?"""
     name, version = product(facts.info)
     if not version:
         return
@@ -100,7 +101,7 @@ def security(facts: Facts) -> Iterator[Finding]:
 
 
 def first_fixed(name: str, version: tuple[int, ...], hole: Hole = HOLES[0]) -> str:
-    """The release to update to; empty when this one has the fix, or never had the hole."""
+    """Return the release to update to; "" if this one is patched or was never affected."""
     major, minor, patch = (*version, 0, 0)[:3]
     if (major, minor) < hole.since:
         return ""
@@ -111,7 +112,7 @@ def first_fixed(name: str, version: tuple[int, ...], hole: Hole = HOLES[0]) -> s
 
 
 def eviction(facts: Facts) -> Iterator[Finding]:
-    """Does it throw jobs away when memory is short?"""
+    """May the server evict jobs when memory is short?"""
     policy = str(facts.info.get("maxmemory_policy", ""))
     do = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
     if not policy:
@@ -129,7 +130,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 
 
 def memory(facts: Facts) -> Iterator[Finding]:
-    """Is there room?"""
+    """Is there enough memory?"""
     if "used_memory" not in facts.info:
         yield unknown(facts, "memory", "it does not say (INFO)")
         return
@@ -156,7 +157,7 @@ def memory(facts: Facts) -> Iterator[Finding]:
 
 
 def size(number: int) -> str:
-    """Bytes as people say it."""
+    """Return a number of bytes as text."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if number >= scale:
             return f"{number / scale:.1f} {unit}"
@@ -164,7 +165,7 @@ def size(number: int) -> str:
 
 
 def persistence(facts: Facts) -> Iterator[Finding]:
-    """What is lost when the server dies?"""
+    """How much is lost when the server crashes?"""
     info, save = facts.info, facts.config["save"]
     failed = [
         name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"
@@ -200,7 +201,7 @@ def persistence(facts: Facts) -> Iterator[Finding]:
 
 
 def durability(facts: Facts) -> Iterator[Finding]:
-    """Can it do what submits are to wait for?"""
+    """Can the server provide the durability that submits ask for?"""
     asked, info = facts.settings.durability, facts.info
     seen = f"submits wait for {asked} (SUBLET_DURABILITY)"
     if asked == "none":
@@ -227,12 +228,12 @@ def durability(facts: Facts) -> Iterator[Finding]:
 
 
 def _replicas(info: dict[str, Any]) -> int:
-    """The replicas that are in step with the server."""
+    """Return the number of replicas in sync."""
     return sum("online" in str(said) for name, said in info.items() if re.fullmatch(r"slave\d+", name))
 
 
 def _lacks(facts: Facts) -> tuple[str, str] | None:
-    """Why a server cannot wait for its disk, and what to do; None where it can, or does not say."""
+    """Return why the server cannot wait for its disk, and the advice; None if it can, or if that is unknown."""
     name, version = product(facts.info)
     if name == "redis" and version < (7, 2):
         return (
@@ -250,7 +251,7 @@ def _lacks(facts: Facts) -> tuple[str, str] | None:
 
 
 def connections(facts: Facts) -> Iterator[Finding]:
-    """Is there room for more clients?"""
+    """Can more clients connect?"""
     most, now = (
         facts.info.get("maxclients") or facts.config["maxclients"],
         facts.info.get("connected_clients"),
@@ -269,7 +270,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """Do the clocks agree? Redis's decides, so this one is for the reader of times only."""
+    """Do the clocks agree? Only Redis's clock decides; this one matters to people who compare times."""
     seen = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
     if abs(facts.skew) > 5:
         yield Finding(
@@ -280,7 +281,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
 
 
 def trust(facts: Facts) -> Iterator[Finding]:
-    """May anybody on the way listen, or anybody at all come in?"""
+    """Is the connection encrypted, and does the server require a password?"""
     url = urlsplit(facts.settings.redis_url)
     if url.scheme == "unix" or (url.hostname or "") in LOOPBACK:
         yield Finding("ok", "trust", "on this machine only")
@@ -301,4 +302,4 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 OF_NODE = frozenset(
     {server, security, eviction, memory, persistence, durability, connections, clock, scripts}
 )
-"""Those that ask about a server: each that the namespace is on."""
+"""Checks that run on each server of the namespace."""

@@ -1,4 +1,4 @@
-"""Schedules in lines that a person can read: when each runs next, in its own zone and in UTC, and what became of its occurrences."""
+"""Text output of schedules: next runs in the schedule's zone and in UTC, and outcomes of past occurrences."""
 
 import textwrap
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ POLICIES = {
     "all": "the last {most} run, oldest first",
 }
 WRAPPED = 66
-"""Columns of the words of when it runs: with their name in front, a small terminal's."""
+"""Columns for the description of the recurrence on a narrow terminal."""
 USUAL = 1.0
-"""Seconds by which an occurrence may be late before it is called overdue."""
+"""Seconds after which a due occurrence is shown as overdue."""
 OVERLAPS = {
     "allow": "both run",
     "skip": "the new occurrence is left out",
@@ -27,7 +27,7 @@ OVERLAPS = {
 
 
 def row(one: Schedule, now: datetime) -> list[Cell | str]:
-    """One line of the list. That one is overdue is said by its state, which stays on the narrowest terminal."""
+    """Return a row of the list. The column of the state says that it is overdue: it is shown on every terminal."""
     last = f"{duration((now - one.last_at).total_seconds())} ago" if one.last_at else "never"
     next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
     late = _overdue(one, now)
@@ -36,14 +36,14 @@ def row(one: Schedule, now: datetime) -> list[Cell | str]:
 
 
 def _overdue(one: Schedule, now: datetime) -> float:
-    """For how many seconds its next occurrence has been due, though nothing holds it; 0 while that is no more than usual."""
+    """Return for how many seconds the next occurrence has been due without a reason to wait; 0 if within the usual delay."""
     due = one.due_at or one.next_at
     late = (now - due).total_seconds() if due and one.state == "active" else 0.0
     return late if late >= USUAL else 0.0
 
 
 def in_zone(at: datetime, tz: str) -> str:
-    """A moment as the clocks of a zone show it."""
+    """Return a time in a zone as text."""
     try:
         local = at.astimezone(ZoneInfo(tz))
     except (ZoneInfoNotFoundError, ValueError):
@@ -52,7 +52,7 @@ def in_zone(at: datetime, tz: str) -> str:
 
 
 def _left(one: Schedule, now: datetime) -> str:
-    """How long until the next run."""
+    """Return the time until the next run as text."""
     if one.next_at is None:
         return ""
     left = ((one.due_at if one.due_at and one.state == "active" else None) or one.next_at) - now
@@ -66,7 +66,7 @@ def _left(one: Schedule, now: datetime) -> str:
 
 
 def show_schedule(one: Schedule, now: datetime) -> None:
-    """Print all about a schedule."""
+    """Print a schedule in full."""
     write(f"{paint(one.name, 'bold')}   {paint(one.state, COLOURS[one.state])}")
     for name, text in _facts(one, now):
         lines = textwrap.wrap(clean(text), WRAPPED) if name == "when" else [clean(text)]

@@ -1,4 +1,4 @@
-"""`tick`: the upkeep, from any cron."""
+"""`tick`: run maintenance, from any cron."""
 
 import sys
 from argparse import Namespace
@@ -12,11 +12,11 @@ from sublet.errors import Invalid, JobsError
 from sublet_functions.tick import Ticked, run_tick
 
 ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
-"""What is said of a tick; the latter only where there was any."""
+"""Counts that a tick prints; the second ones only if they are not 0."""
 
 
 def tick(args: Namespace) -> int:
-    """Do one round, or rounds for a while, and say what they did."""
+    """Run one round of maintenance, or rounds for a while, and print what they did."""
     if args.every is not None and args.seconds is None:
         raise Invalid(
             "--every is for the rounds of --for: say how long they go on, e.g. --for 55s --every 5s"
@@ -48,12 +48,14 @@ def tick(args: Namespace) -> int:
 
 
 def _tell_uncalled(client: SyncClient, told: set[str]) -> None:
-    """Say on stderr which pools are owed workers that cannot be called from here; of each pool once."""
-    from sublet.scaling.sync_summoner import uncalled  # what it takes is slow to import
+    """Print on stderr which pools are owed workers that this process cannot invoke, once per pool."""
+    # slow to import
+    from sublet.scaling.sync_summoner import uncalled
 
     try:
         found = uncalled(client.operations.settings, client.transport)
-    except JobsError:  # the round is done; the next one asks again
+    except JobsError:
+        # the round is done; the next one tries again
         return
     for pool in found:
         if pool.pool not in told:

@@ -1,4 +1,4 @@
-"""How a command that works for long runs: on which event loop, and how often garbage is looked for."""
+"""Event loop and garbage collector of a command that runs for long."""
 
 import asyncio
 import gc
@@ -6,18 +6,19 @@ import importlib
 from collections.abc import Callable
 
 YOUNG = 5_000
-"""Objects that may be made before the collector looks which of them are garbage: a hundred jobs at a time are 1,500 that are not,
-and Python's own 700 would have it look at each of them twice."""
+"""Allocations between two runs of the garbage collector. A hundred jobs at a time are 1,500 live objects; with Python's default of
+700, the collector would examine each of them twice.
+"""
 
 
 def calm_collector() -> None:
-    """Have the garbage collector look at what jobs leave behind, seldom, and never again at the program itself."""
+    """Let the garbage collector run seldom, and never examine the program itself again."""
     gc.freeze()
     gc.set_threshold(YOUNG)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """That of uvloop, where somebody has installed it."""
+    """Return the loop factory of uvloop if it is installed, else None."""
     try:
         found: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
     except ImportError:

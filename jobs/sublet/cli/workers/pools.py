@@ -1,4 +1,4 @@
-"""`pools`: for which queues workers are summoned, and how it goes; `scale`: the sum behind how many that are."""
+"""`pools`: manage pools of summoned workers; `scale`: show how the size of a pool is computed."""
 
 from argparse import Namespace
 from datetime import datetime
@@ -16,14 +16,14 @@ from sublet.scaling.invokers import check_pool
 
 HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
 SPARE = ("TARGET", "INVOKER", "SUMMONED")
-"""What a narrow terminal is spared, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
 OPTIONS = ("queues", "invoker", "target", "min", "max", "wait", "slots", "linger", "arrive")
 QUEUES = 24
-"""Columns for the names of a pool's queues, where a terminal is narrow."""
+"""Columns for the names of a pool's queues on a narrow terminal."""
 ATTEMPTS = 5
 """Attempts to change a pool that other commands change at the same time."""
 TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
-"""What the invokers call that call something."""
+"""What the invokers that need a target call."""
 
 
 def list_pools(args: Namespace) -> int:
@@ -73,7 +73,7 @@ def show(args: Namespace) -> int:
 
 
 def _read_pools(client: SyncClient, name: str = "") -> list[Pool]:
-    """The pool of this name, or all. Raises NotFound, with the name that was probably meant."""
+    """Return the pool of this name, or all. Raises NotFound, with the closest known name."""
     try:
         return read(client, pools.look_at_all(client.operations.bases, name))
     except NotFound as error:
@@ -86,7 +86,7 @@ def _near(name: str, known: list[str]) -> str:
 
 
 def _failure(pool: Pool, now: datetime) -> Cell:
-    """The last failure while it matters: in yellow, how long ago, how many there were in all, and why."""
+    """Return a table cell with the last failure: how long ago, how many in total, and the reason."""
     if pool.failed_at is None:
         return Cell("")
     ago = duration((now - pool.failed_at).total_seconds())
@@ -126,9 +126,10 @@ def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, 
 
 
 def _put(client: SyncClient, before: Pool, said: dict[str, Any]) -> tuple[str, Pool]:
-    """Put a pool as somebody has seen it, with some changes."""
+    """Store `before` with changes and return the answer and the pool. Raises Changed if `before` is outdated, Invalid."""
     if said.get("invoker", before.invoker) != before.invoker:
-        said = {"target": "", **said}  # the one before was for another invoker
+        # the old target was for another invoker
+        said = {"target": "", **said}
     wish = before.model_copy(update=said)
     if wish.invoker in TARGETS and not wish.target:
         raise Invalid(f"--target is missing: {TARGETS[wish.invoker]}")
@@ -139,7 +140,7 @@ def _put(client: SyncClient, before: Pool, said: dict[str, Any]) -> tuple[str, P
 
 
 def _settings(pool: Pool) -> str:
-    """What holds now."""
+    """Return a pool's settings as text."""
     target = f" {pool.shown.target}" if pool.target else ""
     workers = f"{pool.min:,} to {pool.max:,} workers of {pool.slots:,} slots"
     times = ", ".join(f"{name} {duration(getattr(pool, name))}" for name in ("wait", "linger", "arrive"))
@@ -180,7 +181,7 @@ def _found(client: SyncClient, name: str) -> Pool | None:
 
 
 def scale(args: Namespace) -> int:
-    """Print the sums behind the numbers of workers."""
+    """Print how the sizes of pools are computed."""
     with client_of(settings_of(args)) as client:
         found = _read_pools(client, args.pool)
     if args.json:
@@ -195,7 +196,7 @@ def scale(args: Namespace) -> int:
 
 
 def _tell(pool: Pool, sum: Sum) -> str:
-    """A sum as a person reads it."""
+    """Return the computation of a pool's size as text."""
     wait, run = duration(pool.wait), duration(sum.run)
     by_load = sum.rate * sum.run + sum.ready * sum.run / pool.wait
     words = "but no more than there are" if sum.need < by_load else "but at least what runs"

@@ -1,4 +1,4 @@
-"""`serve`: the HTTP API, in this process."""
+"""`serve`: run the HTTP API in this process."""
 
 import asyncio
 import logging
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 HOST, PORT = "127.0.0.1", 8377
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
-"""What an installed package may lack; a test holds it equal to the extra `http`. Older releases let callers do harm."""
+"""Packages that an installed Sublet may lack; a test compares them with the extra `http`. Older releases have vulnerabilities."""
 
 
 def serve(args: Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal."""
     lacking = missing(NEEDED)
     if lacking:
         raise Invalid(
@@ -35,7 +35,8 @@ def serve(args: Namespace) -> int:
         )
     app = _app(args)
     settings = app.settings if app else settings_of(args)
-    with client_of(settings):  # a URL that cannot be is refused here
+    # refuses an invalid URL
+    with client_of(settings):
         pass
     tokens, secrets = Tokens.read(args.tokens_file), Secrets.read()
     host = args.host or os.environ.get("SUBLET_HOST") or HOST
@@ -44,7 +45,9 @@ def serve(args: Namespace) -> int:
     logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
     from sublet.cli.workers.work import leave_what_runs_on
     from sublet_functions.handlers.work import Workshop
-    from sublet_functions.serve import serve as run  # it needs what may be lacking
+
+    # imported late: aiohttp may be missing
+    from sublet_functions.serve import serve as run
 
     workshop = Workshop(app, seconds=Workshop.seconds_of()) if app else None
     threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
@@ -71,19 +74,20 @@ def serve(args: Namespace) -> int:
 
 
 def _app(args: Namespace) -> "App | None":
-    """The app whose jobs are run here, if one is named: it and the API have their jobs in one place. Raises Invalid."""
+    """Return the app whose jobs are run here, or None. Its settings apply to the API, too. Raises Invalid."""
     if not args.app:
         return None
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
-            os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
+            # for child processes, which load the app again
+            os.environ[variable] = getattr(args, flag)
     app = load_app(args.app)
     app.settings = settings_for(args, app)
     return app
 
 
 def _port() -> int:
-    """The port from the environment: SUBLET_PORT is said to us alone, PORT is what platforms tell everybody."""
+    """Return the port from the environment: SUBLET_PORT, else PORT, which platforms set."""
     for name in ("SUBLET_PORT", "PORT"):
         said = os.environ.get(name)
         if said:

@@ -1,4 +1,4 @@
-"""`work`: one worker in this process."""
+"""`work`: run one worker in this process."""
 
 import asyncio
 import logging
@@ -27,15 +27,15 @@ from sublet_functions.work import work as run_worker
 log = logging.getLogger(__name__)
 
 THREADS = ("sublet-task", "asyncio")
-"""How the names of threads begin in which tasks run: those with run="thread", and what they give to `asyncio.to_thread`."""
+"""Prefixes of the names of threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
 LAST_RESORT = 3.0
-"""Seconds that an orderly exit may take: asyncio's own clean-up, `atexit`, threads of the tasks' own."""
+"""Seconds that an orderly exit may take: asyncio's clean-up, `atexit`, threads that tasks have started."""
 PATIENCE = 0.25
-"""Seconds that threads are given to end."""
+"""Seconds that threads get to end."""
 
 
 def work(args: Namespace) -> int:
-    """Run a worker until it is stopped, its queues are dry, or its time is up; then say what it did. 1 if it had stalled."""
+    """Run a worker until it stops: a signal, empty queues, or its time limit. Print a summary. Return 1 if it stalled."""
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
     worker_id = os.environ.get("SUBLET_WORKER_ID", "")
@@ -44,7 +44,8 @@ def work(args: Namespace) -> int:
     _check_names("SUBLET_WORKER_ID", *([worker_id] if worker_id else []))
     for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
         if getattr(args, flag):
-            os.environ[variable] = getattr(args, flag)  # for the child processes, which load the app anew
+            # for child processes, which load the app again
+            os.environ[variable] = getattr(args, flag)
     app = load_app(args.app)
     app.settings = settings_for(args, app)
     url = _source_url(args)
@@ -98,7 +99,8 @@ async def _run(
 ) -> Summary:
     def report(event: str, lease: Lease | None, words: str) -> None:
         if event == "leaving" and poolless:
-            words = words.partition(", and pool ")[0]  # there is none that could spare it
+            # the pool does not exist, so it is not named
+            words = words.partition(", and pool ")[0]
         events.hear(event, lease, words)
         for warning in warnings if event == "ready" else ():
             events.hear("warning", None, warning)
@@ -131,7 +133,7 @@ async def _run(
 
 
 def _source_url(args: Namespace) -> str | None:
-    """Where the jobs come from, if it is not Redis. Flags go before what the environment says. Raises Invalid."""
+    """Return the job source if it is not Redis: the flag, else SUBLET_SOURCE unless a flag names a Redis. Raises Invalid."""
     given, redis = args.source, bool(args.redis_url or args.namespace)
     if given and redis:
         raise Invalid(
@@ -141,7 +143,7 @@ def _source_url(args: Namespace) -> str | None:
 
 
 def _over_http(url: str, app: App) -> JobSource:
-    """The API at a URL, with the token that the environment has. Raises Invalid for what cannot be."""
+    """Return the API at a URL, with the token from the environment. Raises Invalid."""
     ensure(("http",))
     try:
         from sublet.store.http import HttpSource
@@ -159,7 +161,7 @@ def _check_names(what: str, *names: str) -> None:
 
 
 def _check_pool(args: Namespace) -> None:
-    """Raise Invalid for words about a pool that make no sense together."""
+    """Raise Invalid for options of pools that contradict each other."""
     if args.summons and not args.pool:
         raise Invalid("--summons: a worker is summoned for a pool: say which, by --pool")
     if args.linger and not args.drain:
@@ -167,13 +169,15 @@ def _check_pool(args: Namespace) -> None:
 
 
 def _unknown(app: App, queues: list[str]) -> str:
-    """What to say of named queues that neither the app nor the server knows: they may be typed wrongly. Empty for none."""
-    with client_of(app.settings) as client:  # a URL that cannot be is refused here
+    """Return a warning about queues that neither the app nor the server knows, "" if there are none."""
+    # refuses an invalid URL
+    with client_of(app.settings) as client:
         if not queues:
             return ""
         try:
             known = {*app.queues(), *(queue.name for queue in read(client, client.operations.queues()))}
-        except Forbidden:  # who may only work may not ask for that
+        except Forbidden:
+            # a worker's user may have no right to list queues
             return ""
     return "; ".join(
         f"queue {queue}: no task of this app goes there, and no job was ever in it{did_you_mean(queue, known)}"
@@ -183,7 +187,7 @@ def _unknown(app: App, queues: list[str]) -> str:
 
 
 def _unknown_pool(app: App, name: str) -> str:
-    """What to say of a pool that is not there: its name may be typed wrongly. Empty for one that is."""
+    """Return a warning about a pool that does not exist, "" if it does."""
     with client_of(app.settings) as client:
         known = {pool.name for pool in read(client, pools.known(client.operations.bases))}
     return (
@@ -194,20 +198,21 @@ def _unknown_pool(app: App, name: str) -> str:
 
 
 def _schedules(app: App, place: str) -> str:
-    """Have the schedules be as the app declares them; what to say of it. Over HTTP its token may not, and nobody tries."""
+    """Store the app's schedules; return a warning, or "". Skipped over HTTP, where a worker's token has no right to."""
     if not app.schedules:
         return ""
     with client_of(app.settings) as client:
         try:
             done = client.sync(app, target_of(place))
-        except Refused as error:  # say, Redis is full: it takes workers to empty it
+        except Refused as error:
+            # for example, Redis is full: then workers are needed all the more
             return f"the app's schedules are not brought up to date: {error}"
     taken = [f"{one.name} ({one.before or 'put by hand'})" for one in done if one.is_taken]
     return f"the app's code has taken over schedules: {', '.join(taken)}" if taken else ""
 
 
 def leave_what_runs_on(stuck: int, code: int) -> None:
-    """End this process here if tasks will not end, or what they run in threads: Python would wait for them for ever."""
+    """End this process if tasks, or threads that they use, do not end. Python would wait for them for ever."""
     until = time.monotonic() + PATIENCE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
     for thread in threads:
@@ -223,8 +228,9 @@ def leave_what_runs_on(stuck: int, code: int) -> None:
 
 
 def _last_resort(code: int) -> None:
-    """What tasks have left behind (asyncio tasks that swallow their end, threads of their own) must not keep this process."""
-    time.sleep(LAST_RESORT)  # an orderly exit ends this thread, too
+    """Exit although leftovers of tasks do not end: asyncio tasks that suppress cancellation, or threads of their own."""
+    # an orderly exit ends this thread, too
+    time.sleep(LAST_RESORT)
     log.warning("left what tasks had left behind: it did not end in %g s", LAST_RESORT)
     _exit(code)
 

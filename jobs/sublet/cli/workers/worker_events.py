@@ -1,4 +1,4 @@
-"""What a worker says of its events: a line for a person, or JSON lines for a program. Never a token, never a payload."""
+"""Output of a worker's events: a line of text on a terminal, else JSON lines. Never contains tokens or payloads."""
 
 import asyncio
 import json
@@ -23,16 +23,16 @@ COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "r
            "lost": "yellow", "crashed": "red", "stalled": "red", "stuck": "red", "lag": "yellow", "warning": "yellow",
            "draining": "yellow", "stopping": "yellow"}  # fmt: skip
 LOUD = ("warning", "stalled")
-"""The events whose words are never cut."""
+"""Events whose text is never cut."""
 ENDS = ("completed", "failed", "released", "refused", "lost")
-"""The events after which an attempt is over; others are said of it on the way."""
+"""Events that end an attempt."""
 HEAD = 54
-"""Columns that a line has taken before its words: time, event, task, job."""
+"""Columns before the text of a line: time, event, task, job."""
 _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)
 
 
 class Events:
-    """Prints what it hears. Lines of one turn of the event loop are written together."""
+    """Prints events. Lines of one iteration of the event loop are written at once."""
 
     def __init__(self, stream: TextIO, as_json: bool, quiet: bool) -> None:
         self._stream, self._json, self._quiet = stream, as_json, quiet
@@ -42,7 +42,7 @@ class Events:
         self._moment = (0, "")
 
     def hear(self, event: str, lease: Lease | None, words: str) -> None:
-        """Take note of an event."""
+        """Print an event."""
         if self._quiet:
             return
         self._lines.append(
@@ -54,10 +54,12 @@ class Events:
     def _flush(self) -> None:
         try:
             self._write()
-        except BrokenPipeError:  # nobody reads any more: the worker is asked to stop
+        except BrokenPipeError:
+            # the reader of the output has gone: stop the worker
             self._quiet = True
             signal.raise_signal(signal.SIGTERM)
-        except OSError as error:  # e.g. a disk that is full: the jobs matter more than the lines about them
+        except OSError as error:
+            # for example a full disk: the jobs matter more than the output
             if not self._unwritten:
                 log.warning("cannot write to stdout, and go on without: %s", error.strerror or error)
             self._unwritten = True
@@ -70,7 +72,7 @@ class Events:
         self._stream.flush()
 
     def sum_up(self, summary: Summary) -> None:
-        """Say in the end what was done."""
+        """Print the summary of a run."""
         counts = {name: getattr(summary, name) for name in ("completed", "failed", "released", "refused")}
         if self._json:
             said = {
@@ -104,7 +106,7 @@ class Events:
         return as_json(said)
 
     def _now(self) -> str:
-        """This moment. It is spelled once a millisecond, and not for each of the forty lines that a busy worker writes in one."""
+        """Return the current time, formatted once per millisecond: a busy worker writes forty lines in one."""
         now = int(time.time() * 1000)
         if now != self._moment[0]:
             self._moment = now, rfc3339(now / 1000)
@@ -119,7 +121,7 @@ class Events:
         return f"{head}  {lease.task.ljust(16)}  {short(lease.id)}  {why}{then}".rstrip()
 
     def _said(self, event: str, lease: Lease, words: str) -> tuple[str, str]:
-        """What is to be said of an event, and what becomes of the job."""
+        """Return the text of an event, and what happens to the job next."""
         if event == "started":
             self._started[lease.id, lease.attempt] = time.monotonic()
             return f"attempt {lease.attempt}, after {words or 'another'}" if lease.attempt > 1 else "", ""
@@ -138,12 +140,12 @@ class Events:
 
 
 def short(job_id: str) -> str:
-    """The end of an id, enough to find the job in a list."""
+    """Return the end of an id, enough to find the job in a list."""
     return job_id.rjust(12) if len(job_id) <= 12 else f"…{job_id[-11:]}"
 
 
 def as_json(said: Mapping[str, object]) -> str:
-    """One line of JSON: by pydantic, which takes a sixth of the time that `json` does, unless words have halves of characters."""
+    """Return one line of JSON. pydantic takes a sixth of the time of `json`, but refuses unpaired surrogates."""
     try:
         return to_json(said).decode()
     except ValueError:
@@ -151,19 +153,19 @@ def as_json(said: Mapping[str, object]) -> str:
 
 
 def rfc3339(seconds: float) -> str:
-    """A moment, given in seconds since 1970, to the millisecond."""
+    """Format seconds since 1970 as RFC 3339 with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class OneLine(logging.Formatter):
-    """One line a record, also where it brings an exception along."""
+    """Formats a log record on one line, its exception included."""
 
     def __init__(self, as_json: bool) -> None:
         super().__init__()
         self._json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record on one line."""
+        """Return the record on one line."""
         words = record.getMessage()
         if record.exc_info and record.exc_info[1]:
             words += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
@@ -181,7 +183,7 @@ class OneLine(logging.Formatter):
 
 
 def log_to_stderr(as_json: bool) -> None:
-    """Show what the worker logs, unless the app has set up logging of its own."""
+    """Log to stderr, unless the app has configured logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine(as_json))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -1,4 +1,4 @@
-"""`workers`: who is on the register, and what each of them holds; `workers drain` has some finish and go."""
+"""`workers`: list the registered workers and their jobs; `workers drain`: let workers finish and stop."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from sublet.protocol.plan import follow_sync
 
 HEADS = ("NAME", "HOST", "PID", "PLATFORM", "SLOTS", "LEASES", "DONE", "LAST SEEN", "JOBS")
 SPARE = ("PLATFORM", "PID", "HOST", "SLOTS")
-"""What a narrow terminal is spared, in this order: the name that a worker gives itself has host and pid in it."""
+"""Columns that a narrow terminal leaves out, in this order. A default name contains host and pid."""
 LATE = 15.0
-"""Seconds after which a worker, which is to be heard of every 5 s at least, is called silent."""
+"""Seconds without a heartbeat after which a worker is shown as silent; it sends one every 5 s at least."""
 JOBS = 3
-"""Ids that a line shows."""
+"""Job ids that a line shows."""
 NAMED = 10
 """Names that an error lists."""
 
@@ -55,12 +55,12 @@ def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
 
 
 def _name(name: str) -> str:
-    """A worker's name, or on a terminal as much of its end as leaves room for the rest of the line."""
+    """Return a worker's name, cut to its end on a narrow terminal."""
     return _end(name, 20) if is_narrow(110) else _end(name, 30) if is_narrow(160) else name
 
 
 def seen(worker: WorkerInfo, now: datetime) -> Cell:
-    """When it was last heard of; in yellow, and as a silence, once that is too long ago."""
+    """Return a cell with the time since the last heartbeat: yellow, as a silence, if that is too long."""
     silent = (now - worker.seen_at).total_seconds()
     return (
         Cell(f"{duration(silent)} ago")
@@ -70,7 +70,7 @@ def seen(worker: WorkerInfo, now: datetime) -> Cell:
 
 
 def _slots(worker: WorkerInfo) -> str:
-    """How many jobs it runs at a time, and with how many child processes, where it says so."""
+    """Return how many jobs a worker runs at a time, and its number of child processes, if it reports them."""
     slots, processes = _count(worker.about.get("slots")), _count(worker.about.get("processes"))
     return f"{slots:,}{f' + {processes:,} proc.' if processes else ''}" if slots else ""
 
@@ -83,22 +83,22 @@ def _jobs(worker: WorkerInfo) -> Cell:
 
 
 def _said(value: Any) -> str:
-    """What a worker says of itself: workers of other languages may say anything, or nothing."""
+    """Return a reported value as text. Workers in other languages may report anything."""
     return _end(str(value), 20) if isinstance(value, str) or _count(value) else ""
 
 
 def _count(value: Any) -> int:
-    """A number that can be one, else 0."""
+    """Return the value if it is a valid count, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else 0
 
 
 def _end(text: str, most: int) -> str:
-    """The end of a text that is too long: of a name, where two on one host differ."""
+    """Return the end of a text that is too long: names on one host differ at the end."""
     return text if len(text) <= most else f"…{text[1 - most :]}"
 
 
 def _full_name(word: str, known: list[WorkerInfo]) -> str:
-    """The worker that a word names: wholly, or by a beginning or an end that only one has. Raises Invalid if several have it."""
+    """Return the worker that a word names: the whole name, or a beginning or end that only one has. Raises Invalid if ambiguous."""
     if not keys.is_name(word):
         raise Invalid(f"worker {word[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     names = [worker.name for worker in known]
