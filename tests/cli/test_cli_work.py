@@ -70,7 +70,7 @@ def test_arguments_that_do_not_fit_are_given_back_too(shell):
     job = shell.json("get", job_id)
     assert (job["state"], job["attempts"][0]["code"]) == ("scheduled", "unknown_task")
     told = shell.ok("get", job_id, COLUMNS="200")
-    fit = "its arguments do not fit the task here: a: Field required; z: Extra inputs are not permitted; y: Extra inputs are not"
+    fit = "the payload does not match this worker's version of the task: a: Field required; z: Extra inputs are not permitted; y: Extra inputs are not"
     assert fit in told
     assert "permitted (and 1 more)" in told
     assert told.count("unknown_task") == 1

@@ -191,9 +191,9 @@ MODULES = {
         ("tsks:app", "there is no module tsks in {here} or on Python's path, did you mean tasks?"),
         ("nowhere.at.all:app", "there is no module nowhere.at.all in {here} or on Python's path"),
         ("tasks.py:app", "tasks.py is a file; write it as a module: tasks:app"),
-        ("no-name:app", "'no-name:app' names no module; write MODULE:APP, e.g. tasks:app"),
+        ("no-name:app", "'no-name:app' is not a module name: write MODULE:APP, e.g. tasks:app"),
         ("tasks:nothing", "module tasks has no 'nothing' (there is app)"),
-        ("tasks:number", "tasks:number is no App, it is of type int (there is app)"),
+        ("tasks:number", "tasks:number is not an App, its type is int (there is app)"),
         ("empty", "module empty has no app; make one: app = App()"),
         ("twice", "module twice has 2 apps; write twice:one"),
         (

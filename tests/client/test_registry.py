@@ -135,8 +135,14 @@ def test_a_context_is_no_argument(app):
     ("declare", "words"),
     [
         (lambda app: app.task(lambda *args: None), "use A-Z a-z 0-9"),
-        (lambda app: app.task(name="f")(lambda *args: None), "parameter 'args' has no name of its own"),
-        (lambda app: app.task(name="f")(lambda a, /: None), "parameter 'a' has no name of its own"),
+        (
+            lambda app: app.task(name="f")(lambda *args: None),
+            "parameter 'args': a job's arguments are passed by name",
+        ),
+        (
+            lambda app: app.task(name="f")(lambda a, /: None),
+            "parameter 'a': a job's arguments are passed by name",
+        ),
         (
             lambda app: [app.task(name="f")(lambda a: None), app.task(name="f")(lambda a: None)],
             "there is one already",

@@ -257,7 +257,7 @@ def test_a_port_that_is_taken_is_said(dev: Callable[..., Dev]) -> None:
 @pytest.mark.parametrize(
     ("tasks", "words", "complaint"),
     [
-        ("app = 1", (), "tasks:app is no App"),
+        ("app = 1", (), "tasks:app is not an App"),
         ("import nothing_there", (), "No module named 'nothing_there'"),
         (TASKS, ("--redis-url", "redis://127.0.0.1:1", "--data", "x"), "leave one of them out"),
         (TASKS, ("--workers", "0"), "from 1 to 100"),

@@ -120,7 +120,7 @@ async def test_a_job_that_waits_for_a_child_can_be_called_off_and_never_runs(hir
     assert not (tmp_path / "second").exists()
 
 
-@pytest.mark.parametrize(("where", "words"), [("garbage", "cannot read"), ("half", "exited with code 0")])
+@pytest.mark.parametrize(("where", "words"), [("garbage", "invalid frame"), ("half", "exited with code 0")])
 async def test_what_is_no_frame_is_a_crash_in_words(hire, where, words):
     runner = hire(processes=1)
     with pytest.raises(Crashed, match=words):
@@ -180,7 +180,7 @@ def test_limits_that_cannot_be_are_refused_at_the_start(limits, words):
 
 def test_a_memory_limit_that_this_platform_cannot_keep_is_refused_at_the_start(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(Invalid, match="needs Linux"):
+    with pytest.raises(Invalid, match="on Linux only"):
         Runner(tasks.app.tasks, slots=1, processes=1, limits=Limits(memory=1 << 30))
 
 
@@ -192,15 +192,15 @@ async def test_news_reaches_the_attempt(hire):
     assert b"default" in said
     assert b"00-trace" in said
     assert b"'at': 6" in said
-    assert b"half" in attempt.said.progress
-    assert attempt.said.checkpoint == b'{"at":7}'
-    assert b"a line" in attempt.said.log
-    assert b"a warning" in attempt.said.log
+    assert b"half" in attempt.unsent.progress
+    assert attempt.unsent.checkpoint == b'{"at":7}'
+    assert b"a line" in attempt.unsent.log
+    assert b"a warning" in attempt.unsent.log
 
 
 async def test_news_that_came_too_fast_is_sent_while_the_task_still_runs(hire):
     attempt = start(hire(), tasks.tells_once_and_waits)
-    assert await eventually(lambda: b"0.2" in attempt.said.progress)
+    assert await eventually(lambda: b"0.2" in attempt.unsent.progress)
     attempt.end(Why.CANCELLED)
 
 
@@ -225,7 +225,9 @@ async def test_a_payload_that_does_not_fit_and_a_task_that_is_not_there_are_unkn
     runner = hire()
     ended = await failure(runner, tasks.returns, '{"size": "many"}')
     assert isinstance(ended, Release)
-    assert ended.reason.startswith("unknown_task: its arguments do not fit the task here: size:")
+    assert ended.reason.startswith(
+        "unknown_task: the payload does not match this worker's version of the task: size:"
+    )
     with pytest.raises(UnknownTask, match="no task nonsense"):
         await result(runner, "nonsense")
 
@@ -260,15 +262,15 @@ async def test_a_child_that_is_dead_when_it_is_given_a_job_has_begun_none(hire):
     assert await result(runner, tasks.naps, '{"seconds": 0}') == b"null"
 
 
-def test_a_thread_that_outlived_its_job_is_not_heard_in_the_next_one():
+def test_a_thread_that_outlived_its_job_reports_nothing_in_the_next_one():
     source, out = os.pipe()
-    child = program.Child(source, out, {})
+    child = program.JobRunner(source, out, {})
     before, now = (Lease(name, "1.", 1, 0, "q", "t", None, b"", "") for name in "ab")
     child._lease = now
-    child._tell(before, News.LOG, b"late")
-    child._tell(now, News.LOG, b"in time")
+    child._send_news(before, News.LOG, b"late")
+    child._send_news(now, News.LOG, b"in time")
     said = os.read(source, 1000)
-    for handle in (source, out, child.heard, child._wake):
+    for handle in (source, out, child.news, child._wake):
         os.close(handle)
     assert b"in time" in said
     assert b"late" not in said

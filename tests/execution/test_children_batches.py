@@ -8,7 +8,7 @@ import pytest
 
 from sublet.execution import process_pool
 from sublet.execution.attempt import Crashed, Why
-from sublet.execution.child_process import Running
+from sublet.execution.child_process import ChildRun
 from sublet.execution.runner import Limits
 from tests.support import bare_runner
 from tests.support import misbehaving_functions as tasks
@@ -38,7 +38,7 @@ async def handed_together(runner, *jobs):
     attempts = [attempt_of(task, payload) for task, payload in jobs]
     for attempt in attempts:
         number = runner._children._numbers[attempt.lease.task]
-        attempt.running = Running(attempt, number, asyncio.get_running_loop())
+        attempt.running = ChildRun(attempt, number, asyncio.get_running_loop())
     runner._children._idle.pop().take([attempt.running for attempt in attempts])
     runner._children._recall()
     return attempts

@@ -72,8 +72,8 @@ async def test_a_child_that_dies_as_it_starts_is_tried_a_few_times_with_pauses(
     ):
         await result(hire(found.app, processes=1), found.pid)
     assert len((tmp_path / "starts").read_text()) == 3
-    assert "again in 0.1 s" in caplog.text
-    assert "again in 0.2 s" in caplog.text
+    assert "next try in 0.1 s" in caplog.text
+    assert "next try in 0.2 s" in caplog.text
 
 
 async def test_a_child_that_is_killed_as_it_starts_is_started_again(hire, module, tmp_path):

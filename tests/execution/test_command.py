@@ -45,9 +45,9 @@ def test_a_tasks_arguments_are_the_templates_fields():
     for args, more, words in [
         (("a",), {}, "missing a required argument: 'dst'"),
         (("a", "b"), {"size": 1}, "unexpected keyword argument 'size'"),
-        (("a", ["b"]), {}, "dst: an argument of a command is text, a number, true or false"),
-        (("a", None), {}, "dst: an argument of a command is text"),
-        (("a", float("nan")), {}, "dst: an argument of a command is a finite number"),
+        (("a", ["b"]), {}, "dst: an argument of a command must be text, a number, true or false"),
+        (("a", None), {}, "dst: an argument of a command must be text"),
+        (("a", float("nan")), {}, "dst: an argument of a command must be a finite number"),
         (("a\0", "b"), {}, "src: a NUL byte cannot be passed to a program"),
         (("\ud800", "b"), {}, "src: "),
     ]:
@@ -61,21 +61,21 @@ def test_a_tasks_arguments_are_the_templates_fields():
         ("", {}, "must begin with the name of a program"),
         ("   ", {"shell": True}, "must begin with the name of a program"),
         ("'' {src}", {}, "must begin with the name of a program"),
-        ("a\0b", {}, "no NUL byte"),
-        ("{program} x", {}, "not for a job's arguments to say"),
-        ("x{program} x", {}, "not for a job's arguments to say"),
+        ("a\0b", {}, "contain no NUL byte"),
+        ("{program} x", {}, "the program's name must be fixed"),
+        ("x{program} x", {}, "the program's name must be fixed"),
         ("{program} x", {"shell": True}, "must begin with the name of a program"),
         ("cat 'x", {}, "No closing quotation"),
-        ("cat {src.__class__}", {}, "a field is a plain name"),
-        ("cat {src[0]}", {}, "a field is a plain name"),
-        ("cat {src!r}", {}, "a field is a plain name"),
-        ("cat {src:>9}", {}, "a field is a plain name"),
-        ("cat {}", {}, "a field is a plain name"),
-        ("cat {0}", {}, "a field is a plain name"),
-        ("cat {_context}", {}, "a field is a plain name"),
+        ("cat {src.__class__}", {}, "a field must be a plain name"),
+        ("cat {src[0]}", {}, "a field must be a plain name"),
+        ("cat {src!r}", {}, "a field must be a plain name"),
+        ("cat {src:>9}", {}, "a field must be a plain name"),
+        ("cat {}", {}, "a field must be a plain name"),
+        ("cat {0}", {}, "a field must be a plain name"),
+        ("cat {_context}", {}, "a field must be a plain name"),
         ("cat {src", {}, "write {{ and }} for braces"),
         ("cat ${HOME:-x}", {"shell": True}, "write {{ and }} for braces"),
-        ("cat {in}", {}, "'in' is a word of Python"),
+        ("cat {in}", {}, "'in' is a keyword of Python"),
         ("cat '{src}'", {"shell": True}, "write {src} without quotes"),
         ('cat "x {src}"', {"shell": True}, "write {src} without quotes"),
         ("cat \\{src}", {"shell": True}, "write {src} without quotes"),
@@ -194,26 +194,26 @@ async def test_a_death_is_told_by_its_signal(run, worker, script, code, message)
 async def test_what_cannot_be_started_is_told_in_words(run, context, worker, tmp_path):
     (tmp_path / "text").write_text("no program")
     for template, how, words in [
-        ("no-such-program", {}, "there is no program 'no-such-program' on this worker's PATH"),
-        ("-x", {}, "there is no program '-x'"),
-        (f"{tmp_path}/text", {}, "is no file that may be executed"),
-        (f"{tmp_path}/nothing", {}, "is no file that may be executed"),
-        (f"{tmp_path}", {}, "is no file that may be executed"),
-        ("true", {"cwd": tmp_path / "nowhere"}, "nowhere to start true in"),
-        ("true", {"env": {"PATH": str(tmp_path)}}, "there is no program 'true'"),
+        ("no-such-program", {}, "program 'no-such-program' is not on this worker's PATH"),
+        ("-x", {}, "program '-x' is not on"),
+        (f"{tmp_path}/text", {}, "is not an executable file"),
+        (f"{tmp_path}/nothing", {}, "is not an executable file"),
+        (f"{tmp_path}", {}, "is not an executable file"),
+        ("true", {"cwd": tmp_path / "nowhere"}, "nowhere, in which true should start, does not exist"),
+        ("true", {"env": {"PATH": str(tmp_path)}}, "program 'true' is not on"),
         ("true " + "x" * 200_000, {}, "cannot start true: Argument list too long"),
     ]:
         with pytest.raises(ProgramFailed) as failed:
             await run(template, **how)
         assert failed.value.code == "not_started"
         assert words in failed.value.message
-    with pytest.raises(ProgramFailed, match="no program ''"):
+    with pytest.raises(ProgramFailed, match="program '' is not on"):
         await any_program(context, argv=[""])
 
 
 async def test_a_machine_without_a_shell_is_told_so(run, worker, monkeypatch):
     monkeypatch.setattr(program, "SHELL", "/nowhere/sh")
-    with pytest.raises(ProgramFailed, match="started through /nowhere/sh, and this worker has none"):
+    with pytest.raises(ProgramFailed, match="started through /nowhere/sh, which this worker does not have"):
         await run("true")
 
 
@@ -259,7 +259,7 @@ async def test_a_flood_neither_blocks_the_loop_nor_fills_memory(run, worker, mar
             await run("yes", env={"MARK": marker})
     turning.cancel()
     assert turns > 50
-    kept = program.Kept()
+    kept = program.OutputBuffer()
     for _ in range(2000):
         kept.add(b"y\n" * 32768)
     assert len(kept._head) + len(kept._tail) <= 2 * program.KEPT

@@ -110,13 +110,13 @@ def test_a_program_that_nobody_let_run_does_nothing(tmp_path):
     """The worker dies after it has started the gate and before the keeper knows: the program must not run."""
     script = f"""
 import asyncio, os, signal
-from sublet import keeper, program
-class Dies(keeper.Keeper):
+from sublet.tasks import process_guard, program
+class Dies(process_guard.ProcessGuard):
     def watch(self, group):
         print(group, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-keeper.current.set(Dies())
-asyncio.run(program.run(program.Order(["touch", {str(tmp_path / "ran")!r}], dict(os.environ))))
+process_guard.current.set(Dies())
+asyncio.run(program.run(program.ProgramCall(["touch", {str(tmp_path / "ran")!r}], dict(os.environ))))
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT

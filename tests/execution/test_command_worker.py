@@ -80,7 +80,7 @@ async def test_a_cancelled_job_ends_its_program(client, hire):
 
 async def test_the_command_task_exists_only_where_it_was_asked_for(client, hire):
     (job,) = await client.submit_all(
-        [sleeps._job(None, (), {"seconds": 0})._replace(task="command", payload=b'{"argv": ["echo", "hi"]}')]
+        [sleeps.job(seconds=0)._replace(task="command", payload=b'{"argv": ["echo", "hi"]}')]
     )
     first = hire()
 

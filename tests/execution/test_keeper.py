@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from sublet.tasks import process_guard, process_guard_main
-from sublet.tasks.process_guard import Keeper
+from sublet.tasks.process_guard import ProcessGuard
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, on_linux, until
 
 pytestmark = on_linux
 WORKER = """
 import json, os, signal, subprocess, sys, time
-from sublet.tasks.process_guard import Keeper
+from sublet.tasks.process_guard import ProcessGuard
 
-keeper = Keeper()
+keeper = ProcessGuard()
 
 def start(script):
     return subprocess.Popen(["sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -192,7 +192,7 @@ def test_without_proc_a_group_is_known_by_its_number_alone(sleeper):
 
 @pytest.mark.parametrize("notice", ["watch", "check"])
 async def test_a_keeper_that_was_killed_is_replaced_and_told_of_all_groups(sleeper, caplog, notice):
-    watching, one, other = Keeper(), sleeper(), sleeper()
+    watching, one, other = ProcessGuard(), sleeper(), sleeper()
     watching.watch(one.pid)
     first = watching.pid
     os.kill(first, signal.SIGKILL)
@@ -202,7 +202,7 @@ async def test_a_keeper_that_was_killed_is_replaced_and_told_of_all_groups(sleep
     else:
         watching.check()
     assert watching.pid not in (first, None)
-    assert "is started again: it has died" in caplog.text
+    assert "starting the guard process of this worker's process groups again: it has died" in caplog.text
     assert not is_there(first), "it is a zombie"
     await watching.aclose()  # its pipe closes while it has groups to watch
     assert one.wait(30) == -signal.SIGKILL
@@ -211,7 +211,7 @@ async def test_a_keeper_that_was_killed_is_replaced_and_told_of_all_groups(sleep
 
 
 def test_a_keeper_that_does_not_listen_holds_nobody_up(sleeper, caplog):
-    watching, process = Keeper(), sleeper()
+    watching, process = ProcessGuard(), sleeper()
     watching.watch(process.pid)
     first = watching.pid
     os.kill(first, signal.SIGSTOP)
@@ -224,14 +224,18 @@ def test_a_keeper_that_does_not_listen_holds_nobody_up(sleeper, caplog):
         if is_there(first):
             os.kill(first, signal.SIGKILL)
             pytest.fail("the stopped keeper was left as it was")
-    assert "it does not listen" in caplog.text
+    assert "it does not read its pipe" in caplog.text
     watching.forget(process.pid)
     asyncio.run(watching.aclose())
     assert is_alive(process.pid)
 
 
 def test_a_keeper_serves_one_event_loop_after_another_and_is_gone_in_between(sleeper):
-    watching, before, descriptors = Keeper(), set(children_of(os.getpid())), set(os.listdir("/proc/self/fd"))
+    watching, before, descriptors = (
+        ProcessGuard(),
+        set(children_of(os.getpid())),
+        set(os.listdir("/proc/self/fd")),
+    )
 
     async def serve():
         process = sleeper()
@@ -251,7 +255,7 @@ def test_a_keeper_serves_one_event_loop_after_another_and_is_gone_in_between(sle
 
 
 def test_no_keeper_is_started_for_nothing(sleeper):
-    idle, process = Keeper(), sleeper()
+    idle, process = ProcessGuard(), sleeper()
     idle.forget(1)
     idle.check()
     assert idle.pid is None
@@ -266,13 +270,13 @@ def test_no_keeper_is_started_for_nothing(sleeper):
 def test_a_keeper_that_cannot_be_started_is_missed_in_words(sleeper, monkeypatch, caplog):
     monkeypatch.setattr(process_guard.sys, "executable", "/nowhere/python")
     descriptors = set(os.listdir("/proc/self/fd"))
-    Keeper().watch(sleeper().pid)
+    ProcessGuard().watch(sleeper().pid)
     assert "may outlive it" in caplog.text
     assert set(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_children_inherit_nothing_of_the_keeper(sleeper):
-    watching = Keeper()
+    watching = ProcessGuard()
     watching.watch(sleeper().pid)
     out = subprocess.run(
         ["ls", "/proc/self/fd"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
@@ -283,7 +287,7 @@ def test_children_inherit_nothing_of_the_keeper(sleeper):
 
 def test_the_keeper_knows_no_secrets(sleeper, monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://:hunter2@nowhere")
-    watching = Keeper()
+    watching = ProcessGuard()
     watching.watch(sleeper().pid)
     until(lambda: b"sublet.tasks.process_guard_main" in Path(f"/proc/{watching.pid}/cmdline").read_bytes())
     assert b"hunter2" not in Path(f"/proc/{watching.pid}/environ").read_bytes()

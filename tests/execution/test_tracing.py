@@ -501,7 +501,7 @@ def python(text):
 
 def test_nothing_imports_tracing_but_who_asks_for_it():
     """OpenTelemetry's API itself may be there all the same: redis-py imports it where it finds it."""
-    text = "import sys, jobs, sublet.worker.worker, sublet.execution.child_main, sublet.cli.main, sublet_functions.work\nassert jobs.App\n"
+    text = "import sys, sublet, sublet.worker.worker, sublet.execution.child_main, sublet.cli.main, sublet_functions.work\nassert sublet.App\n"
     done = python(text + "assert 'sublet.tracing' not in sys.modules")
     assert done.returncode == 0, done.stderr
     own = [*(ROOT / "jobs").rglob("*.py"), *(ROOT / "functions").rglob("*.py")]

@@ -208,10 +208,10 @@ async def test_a_store_sends_any_number_of_notes_in_calls_of_512_kib(store, raw)
 
 def test_newer_news_wins_over_a_note_that_could_not_be_sent():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
-    attempt.said.tell(News.CHECKPOINT, b"1")
-    attempt.said.tell(News.LOG, b"one")
+    attempt.unsent.add(News.CHECKPOINT, b"1")
+    attempt.unsent.add(News.LOG, b"one")
     unsent = attempt.note()
-    attempt.said.tell(News.CHECKPOINT, b"2")
+    attempt.unsent.add(News.CHECKPOINT, b"2")
     attempt.put_back(unsent)
     assert attempt.note() == Note(attempt.lease, b"2", b"one")
     assert attempt.note() is None
@@ -226,7 +226,7 @@ class Away:
 
 async def test_a_note_that_could_not_be_sent_is_kept_for_later():
     attempt = Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""))
-    attempt.said.tell(News.CHECKPOINT, b"1")
+    attempt.unsent.add(News.CHECKPOINT, b"1")
     await Heartbeat(Away(), [attempt], 30.0, lambda: None, OutageLog())._send([])
     assert attempt.note() == Note(attempt.lease, b"1")
 
@@ -243,7 +243,7 @@ async def test_a_checkpoint_is_sent_when_it_is_said_and_does_not_wait_for_a_hear
     attempts.append(Attempt(Lease("a", "1.c", 1, 0, "q", "t", None, b"", ""), heart.notify))
     running = asyncio.create_task(heart.run())
     await asyncio.sleep(0)
-    attempts[0].said.tell(News.CHECKPOINT, b"1")
+    attempts[0].unsent.add(News.CHECKPOINT, b"1")
     try:
         async with asyncio.timeout(4):  # the heartbeat is due after five
             await heard.wait()

@@ -9,7 +9,7 @@ import pytest
 
 from sublet.context import Context
 from sublet.tasks.command import function
-from sublet.tasks.process_guard import Keeper, current
+from sublet.tasks.process_guard import ProcessGuard, current
 from tests.support.program_runs import LEASE, bearing
 
 
@@ -21,7 +21,7 @@ def context():
 @pytest.fixture
 async def worker():
     """The keeper of a worker that the test plays."""
-    kept = Keeper()
+    kept = ProcessGuard()
     token = current.set(kept)
     yield kept
     with contextlib.suppress(ValueError):  # the loop gives its tasks copies

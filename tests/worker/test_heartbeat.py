@@ -88,9 +88,9 @@ async def test_news_is_sent_when_it_is_said_and_once(beating):
 async def test_news_that_could_not_be_sent_is_sent_later_and_newer_news_wins(beating):
     source, attempts, _ = beating
     source.errors = [Unavailable("away")]
-    attempts["0-a"].said.tell(News.CHECKPOINT, b"1")
+    attempts["0-a"].unsent.add(News.CHECKPOINT, b"1")
     await until(lambda: not source.errors)
-    attempts["0-a"].said.tell(News.CHECKPOINT, b"2")
+    attempts["0-a"].unsent.add(News.CHECKPOINT, b"2")
     await until(lambda: source.notes)
     assert source.notes == [[("0-a", b"2", b"")]]
 
@@ -152,5 +152,5 @@ def test_a_context_hears_nothing_of_its_own_words(caplog):
     assert isinstance(attempt.context, Context)
     attempt.context.progress(0.5)
     attempt.context.flush()
-    assert attempt.said.progress
+    assert attempt.unsent.progress
     assert attempt.note() is None

@@ -132,7 +132,7 @@ async def test_a_discarded_job_is_dead_at_once(client, hire):
 async def test_a_result_that_breaks_the_tasks_word_is_no_result(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.returns_words.job())
-    with pytest.raises(JobFailed, match="returned what cannot be written as JSON"):
+    with pytest.raises(JobFailed, match="returned a value that cannot be written as JSON"):
         await client.result(job_id, 10)
 
 
@@ -203,7 +203,7 @@ async def test_a_payload_that_does_not_fit_is_given_back_for_newer_code(client, 
     (first,) = await until(released)
     assert first.code == "unknown_task"
     assert first.message.startswith(
-        "unknown_task: its arguments do not fit the task here: a: Input should be a valid integer"
+        "unknown_task: the payload does not match this worker's version of the task: a: Input should be a valid integer"
     )
     assert "words" not in first.message
 
@@ -413,7 +413,7 @@ async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, source):
 async def test_a_failure_whose_words_cannot_be_read_is_a_failure(client, hire, task):
     hire()
     (job_id,) = await submit(client, task.job())
-    with pytest.raises(JobFailed, match="its words could not be read: RuntimeError") as failed:
+    with pytest.raises(JobFailed, match="its message cannot be read: RuntimeError") as failed:
         await client.result(job_id, 20)
     assert failed.value.code == "Unspeakable"
 

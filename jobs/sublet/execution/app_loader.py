@@ -1,4 +1,4 @@
-"""Finds the app that a command line or the environment names, and says in one line why it cannot."""
+"""Loads the app that the command line or the environment names; errors are one line."""
 
 import importlib
 import os
@@ -12,17 +12,17 @@ from sublet.app import App
 from sublet.errors import Invalid, did_you_mean
 
 INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of what was installed, though it may be in an environment that lies in this folder."""
+"""Folders of installed packages; a virtual environment may lie inside of the current folder."""
 
 
-def load_app(place: str) -> App:
-    """The app at MODULE:APP, or the only app of MODULE. The current folder comes first on the path. Raises Invalid."""
-    name, _, attribute = place.partition(":")
+def load_app(target: str) -> App:
+    """Load the app at MODULE:APP, or the only app of MODULE. The current folder is first on the path. Raises Invalid."""
+    name, _, attribute = target.partition(":")
     if name.endswith(".py") or os.sep in name:
         dotted = name.removeprefix("./").removesuffix(".py").replace(os.sep, ".")
         raise Invalid(f"{name} is a file; write it as a module: {dotted}:{attribute or 'app'}")
     if not all(part.isidentifier() for part in name.split(".")):
-        raise Invalid(f"{place!r} names no module; write MODULE:APP, e.g. tasks:app")
+        raise Invalid(f"{target!r} is not a module name: write MODULE:APP, e.g. tasks:app")
     module = _import(name)
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]
     if not attribute and len(apps) != 1:
@@ -37,15 +37,15 @@ def load_app(place: str) -> App:
             f"module {name} has no {attribute!r}{_beside(apps) or did_you_mean(attribute, vars(module))}"
         )
     if not isinstance(found, App):
-        raise Invalid(f"{place} is no App, it is of type {type(found).__name__}{_beside(apps)}")
+        raise Invalid(f"{target} is not an App, its type is {type(found).__name__}{_beside(apps)}")
     return found
 
 
-def target_of(place: str) -> str:
-    """The whole name of the app at MODULE[:APP], once it is loaded: whose its schedules are."""
-    name, _, attribute = place.partition(":")
+def target_of(target: str) -> str:
+    """Return the full name MODULE:APP of an app that is loaded; it identifies the owner of the app's schedules."""
+    name, _, attribute = target.partition(":")
     if attribute:
-        return place
+        return target
     return f"{name}:{next(key for key, value in vars(sys.modules[name]).items() if isinstance(value, App))}"
 
 
@@ -66,7 +66,7 @@ def _import(name: str) -> ModuleType:
             near = did_you_mean(name, [path.stem for path in Path(here).glob("*.py")])
             raise Invalid(f"there is no module {name} in {here} or on Python's path{near}") from error
         raise Invalid(_why(name, error)) from error
-    except BaseException as error:  # whatever a module does on import, exiting included, is told in a line
+    except BaseException as error:  # a module may raise anything on import, and may exit
         raise Invalid(_why(name, error)) from error
 
 
@@ -75,12 +75,12 @@ def _why(name: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         words = f"{error.msg} ({Path(error.filename or '?').name}:{error.lineno})"
     else:
-        words = f"{words} ({_place(error)})".lstrip()
+        words = f"{words} ({_location(error)})".lstrip()
     return f"module {name} cannot be imported: {type(error).__name__}: {words}; --debug shows the whole trace"
 
 
-def _place(error: BaseException) -> str:
-    """File and line where it went wrong: the last one of this folder's own files, else the last one at all."""
+def _location(error: BaseException) -> str:
+    """Return the file and line of the error: the last frame in the current folder, else the last frame."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
     ]

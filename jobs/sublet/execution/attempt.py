@@ -1,4 +1,4 @@
-"""One attempt at a job: what the worker knows of it while it runs, and how what happened becomes an ending."""
+"""One attempt at a job: its state while it runs, and how its result or exception becomes an ending."""
 
 import asyncio
 import time
@@ -13,23 +13,23 @@ from sublet.tasks.program import ProgramFailed
 
 
 class Why(StrEnum):
-    """Why a worker ends an attempt before its task is done."""
+    """Why a worker stops an attempt before its task is done."""
 
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """The lease was given to another, or the job is over: nothing more that this attempt does counts."""
+    """The lease was given to another worker, or the job has ended: the outcome of this attempt is ignored."""
     STOPPING = "stopping"
-    """The worker goes; the job is given back."""
+    """The worker stops; the job is released."""
 
 
 class UnknownTask(JobsError):
-    """This worker's code cannot run the job: it has no such task, or its payload is of another version."""
+    """This worker's code cannot run the job: the task is missing, or the payload is of another version."""
 
 
 def unfit(error: Invalid) -> UnknownTask:
-    """What arguments that do not fit the task come to."""
-    return UnknownTask(f"its arguments do not fit the task here: {error}")
+    """Return the exception for a payload that does not match the task's signature."""
+    return UnknownTask(f"the payload does not match this worker's version of the task: {error}")
 
 
 class Crashed(JobsError):
@@ -37,82 +37,80 @@ class Crashed(JobsError):
 
 
 class Ended(Exception):
-    """A task ended without a result, in a child process or by what must not pass through an event loop; the ending says how."""
+    """A task ended without a result: in a child process, or by an exception that must not pass through the event loop."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(type(ending).__name__)
         self.ending = ending
 
 
-class Said:
-    """What a task has told and was not sent yet; only the latest of each kind counts.
+class Unsent:
+    """What a task has reported and was not sent yet; only the latest of each kind is kept.
 
-    Apart from the attempt, which has it and the context that speaks into it: a circle of the three would be left to the
-    garbage collector, and cost as much as all else that a worker does for a job.
+    Not part of the attempt, which refers to this and to the context that reports into it: a reference cycle of the three would
+    be left to the garbage collector, and cost as much as everything else that a worker does for a job.
     """
 
     progress = checkpoint = log = b""
 
-    def __init__(self, hear: Callable[[], None]) -> None:
-        self._hear = hear
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self._notify = notify
 
-    def tell(self, news: News, body: bytes) -> None:
-        """Keep what the task told until it is sent. Safe from any thread."""
+    def add(self, news: News, body: bytes) -> None:
+        """Keep a report of the task until it is sent. Safe from any thread."""
         if news is News.PROGRESS:
             self.progress = body
         elif news is News.CHECKPOINT:
             self.checkpoint = body
         else:
             self.log = body
-        self._hear()
+        self._notify()
 
 
 class Attempt:
-    """A lease that is being worked on."""
+    """One lease and the run of its task. `notify` is called when the task has reported something that is to be sent."""
 
     why: Why | None = None
     cancelled_at = 0.0
-    """When its task was told to stop, on the monotonic clock."""
+    """When its task was cancelled, on the monotonic clock."""
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
-    """The sending of its latest note by the pulse: its ending waits for that."""
+    """The heartbeat loop's call that sends its latest note; its ending is settled after that."""
 
-    def __init__(self, lease: Lease, hear: Callable[[], None] = lambda: None) -> None:
-        self.lease, self.said = (
-            lease,
-            Said(hear),
-        )  # `hear` is called when the task has told something that is to be sent
-        self.context = Context(lease, self.said.tell, hear)
+    def __init__(self, lease: Lease, notify: Callable[[], None] = lambda: None) -> None:
+        self.lease, self.unsent = lease, Unsent(notify)
+        self.context = Context(lease, self.unsent.add, notify)
 
     def note(self) -> Note | None:
-        """What is to be kept with the job and was not sent yet; it is taken as sent from now on."""
-        said = self.said
-        if not (said.checkpoint or said.log):
+        """Take the checkpoint and log that were not sent yet; None if there are none."""
+        unsent = self.unsent
+        if not (unsent.checkpoint or unsent.log):
             return None
-        note = Note(self.lease, said.checkpoint, said.log)
-        said.checkpoint = said.log = b""
+        note = Note(self.lease, unsent.checkpoint, unsent.log)
+        unsent.checkpoint = unsent.log = b""
         return note
 
     def put_back(self, note: Note) -> None:
-        """The note could not be sent: keep it for later, unless there is newer news."""
-        said = self.said
-        said.checkpoint, said.log = said.checkpoint or note.checkpoint, said.log or note.log
+        """Keep a note that could not be sent, unless there is a newer one."""
+        unsent = self.unsent
+        unsent.checkpoint = unsent.checkpoint or note.checkpoint
+        unsent.log = unsent.log or note.log
 
     def end(self, why: Why) -> None:
-        """Stop the task; how its ending reads depends on why."""
+        """Cancel the task; `why` decides what its ending is."""
         if self.why is None and self.running and not self.running.done():
             self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value
             self.running.cancel()
 
     def cancel_again(self) -> None:
-        """The task was told to stop, and runs on: tell it again."""
+        """Cancel the task again: it has ignored its cancellation."""
         if self.running and not self.running.done():
             self.cancelled_at = time.monotonic()
             self.running.cancel()
 
     def ending(self) -> Ending | None:
-        """What to tell the source, now that the task is done; None when nothing we say would count."""
+        """Return the ending to settle, once the task is done; None if the lease was lost."""
         assert self.running is not None
         if self.why is Why.LOST:
             return None
@@ -125,7 +123,7 @@ class Attempt:
 
 
 def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
-    """The ending of an attempt that was stopped."""
+    """Return the ending of an attempt that was stopped."""
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s")
     if why is Why.CANCELLED:
@@ -136,13 +134,14 @@ def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
 
 
 def ending_of(lease: Lease, error: BaseException) -> Ending:
-    """The ending of an attempt whose task raised. An exception is a user's code, too: whatever it does, there is an ending."""
+    """Return the ending of an attempt whose task raised.
+
+    An exception runs user code (`__str__`, attributes), which may raise as well: there is an ending in every case.
+    """
     try:
         return _ending_of(lease, error)
-    except BaseException as second:  # noqa: BLE001  # e.g. a Snooze whose delay was spoilt: it must not end the worker
-        return Failure(
-            lease, type(error).__name__, f"it could not be told how it ended: {type(second).__name__}"
-        )
+    except BaseException as second:  # noqa: BLE001  # e.g. a Snooze with an invalid delay: it must not end the worker
+        return Failure(lease, type(error).__name__, f"its exception cannot be read: {type(second).__name__}")
 
 
 def _ending_of(lease: Lease, error: BaseException) -> Ending:
@@ -164,10 +163,10 @@ def _ending_of(lease: Lease, error: BaseException) -> Ending:
 
 
 def _words(error: BaseException) -> tuple[str, str]:
-    """What an exception says on one line, and its trace; both are a user's code, which may raise again."""
+    """Return an exception's message on one line, and its traceback; both run user code, which may raise."""
     try:
         return " ".join(str(error).split())[:1024], "".join(traceback.format_exception(error))[-4096:]
-    except BaseException as second:  # noqa: BLE001  # whatever a broken __str__ raises, the failure itself must be told
-        return f"its words could not be read: {type(second).__name__}", "".join(
+    except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the failure
+        return f"its message cannot be read: {type(second).__name__}", "".join(
             traceback.format_tb(error.__traceback__)
         )[-4096:]

@@ -1,8 +1,8 @@
-"""The program of a child process: reads jobs from its parent, runs them one by one, writes what came of them.
+"""The program of a child process: reads jobs from its parent, runs them one by one, and writes their outcomes.
 
-It ends when its parent does: a thread sees the parent's end of a pipe close, and on Linux the kernel kills it as well, should a
-task hold the interpreter. The main thread reads the jobs itself: handing them over from another thread costs 20 µs a job and
-more. What a task prints goes to stderr, for stdin and stdout are the pipes.
+It ends when its parent does: a thread notices that the parent's end of a pipe closes, and on Linux the kernel kills the child as
+well, in case a task holds the interpreter lock. The main thread reads the jobs itself: passing them on from another thread costs
+20 µs a job and more. A task's output goes to stderr, because stdin and stdout are the pipes.
 """
 
 import contextlib
@@ -31,39 +31,41 @@ from sublet.model import Failure, Lease, News
 from sublet.tasks.middleware import entered
 
 PR_SET_PDEATHSIG = 1
-DEAF_TO = (signal.SIGINT, signal.SIGTERM)
-OFTEN = 0.1
-"""Seconds that a task's news may wait to be passed on."""
+IGNORED = (signal.SIGINT, signal.SIGTERM)
+FLUSH_EVERY = 0.1
+"""Seconds that a task's news may wait before they are sent."""
 
 
 def main() -> None:
-    """Serve the parent until it wants no more, or is gone."""
+    """Run jobs until the parent closes the pipe, or is gone."""
     parent = int(sys.argv[1])
     source, out, life = _take_pipes(int(sys.argv[2]))
     _die_with(parent)
-    child = Child(source, out, json.loads(b"".join(_receive(source)) or b"{}"))
-    threading.Thread(target=_watch, args=(life, child), name="sublet-life", daemon=True).start()
-    child.serve()
+    runner = JobRunner(source, out, json.loads(b"".join(_receive(source)) or b"{}"))
+    threading.Thread(target=_watch, args=(life, runner), name="sublet-life", daemon=True).start()
+    runner.serve()
 
 
 def _take_pipes(life: int) -> tuple[int, int, int]:
-    """Keep the pipes for ourselves: what a task reads is empty, what it prints goes to stderr; what it forks has no part."""
+    """Move the pipes away from stdin and stdout: a task reads nothing, prints to stderr, and its forks do not inherit them."""
     source, out, own_life = os.dup(0), os.dup(1), os.dup(life)
     os.close(life)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a line that was printed is not lost by a SIGKILL
+    # With line buffering, a SIGKILL loses no complete line.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.register_at_fork(after_in_child=lambda: os.closerange(source, out + 1))
     return source, out, own_life
 
 
 def _die_with(parent: int) -> None:
-    for name in DEAF_TO:  # the parent decides; a task's own programs still hear them
+    for name in IGNORED:
+        # The parent decides. Not SIG_IGN, which a task's own programs would inherit.
         signal.signal(name, lambda number, frame: None)
-    mask = partial(signal.pthread_sigmask, signal.SIG_BLOCK, DEAF_TO)
-    os.register_at_fork(before=mask, after_in_parent=_unmask, after_in_child=_hear_again)
+    mask = partial(signal.pthread_sigmask, signal.SIG_BLOCK, IGNORED)
+    os.register_at_fork(before=mask, after_in_parent=_unmask, after_in_child=_restore_signals)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -71,32 +73,34 @@ def _die_with(parent: int) -> None:
 
 
 def _unmask() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, DEAF_TO)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
 
 
-def _hear_again() -> None:
-    """What a task forks is ended by signals as any process is: multiprocessing's `terminate` relies on it."""
+def _restore_signals() -> None:
+    """Let signals end a process that a task forks: multiprocessing's `terminate` relies on it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _unmask()  # only now: what came since the fork is heard as well
+    # Unblocked last, so that a signal since the fork takes effect, too.
+    _unmask()
 
 
-def _watch(life: int, child: "Child") -> None:
-    """When the pipe closes, the parent is gone: end whatever runs here, with all that it has started. Until then, flush news."""
-    with contextlib.suppress(OSError):  # a task has closed files that are not its own: the parent sees that
+def _watch(life: int, runner: "JobRunner") -> None:
+    """Flush news until the pipe closes: then the parent is gone, and this process group is killed."""
+    # OSError: the task has closed a file descriptor of ours; the parent notices that.
+    with contextlib.suppress(OSError):
         while True:
-            ready = select.select([life, child.heard], [], [])[0]
-            if child.heard in ready:
-                ready = select.select([life], [], [], OFTEN)[0]
-                child.flush()
+            ready = select.select([life, runner.news], [], [])[0]
+            if runner.news in ready:
+                ready = select.select([life], [], [], FLUSH_EVERY)[0]
+                runner.flush()
             if life in ready:
                 if not os.read(life, 16):
                     os.killpg(0, signal.SIGKILL)
-                child.give_back()
+                runner.give_back()
 
 
 def _receive(source: int) -> list[bytes]:
-    """The bodies of the next frames; none when there will be none. The parent sends no more until we have answered them."""
+    """Return the bodies of the next frames; an empty list at the end. The parent sends no more before these are answered."""
     data, at, head = b"", 0, frames.HEAD.size
     bodies: list[bytes] = []
     while more := os.read(source, frames.CHUNK):
@@ -112,8 +116,8 @@ def _receive(source: int) -> list[bytes]:
     return []
 
 
-class Child:
-    """What runs the jobs in a child process."""
+class JobRunner:
+    """Runs the jobs in a child process."""
 
     def __init__(self, source: int, out: int, hello: dict[str, Any]) -> None:
         self._source, self._out = source, out
@@ -126,12 +130,12 @@ class Child:
         self._pending: deque[bytes] = deque()
         self._spent = False
         self._writing = threading.Lock()
-        self.heard, self._wake = os.pipe()
-        """Readable when the task has said something that is to be flushed."""
-        self._unheard = True
+        self.news, self._wake = os.pipe()
+        """File descriptor, readable when the task has reported something that is to be flushed."""
+        self._flushed = True
 
     def serve(self) -> None:
-        """Import the tasks, and run jobs until there will be no more."""
+        """Import the tasks, then run jobs until there are no more."""
         if self._memory:
             _limit_memory(self._memory)
         logging.getLogger().addHandler(KeepLog(logging.INFO))
@@ -139,8 +143,9 @@ class Child:
             try:
                 self._task(number)
             except UnknownTask as error:
-                print(f"sublet: {error}", file=sys.stderr)  # noqa: T201  # its jobs say so, too
-        gc.freeze()  # what was imported stays: the collector need not look at it again
+                print(f"sublet: {error}", file=sys.stderr)  # noqa: T201  # its jobs are released with the same message
+        # The imported modules stay: the garbage collector need not visit them again.
+        gc.freeze()
         self._write(frames.frame(frames.UP, b""))
         while not self._spent and (bodies := _receive(self._source)):
             self._pending.extend(bodies)
@@ -149,7 +154,7 @@ class Child:
                     self._write(self._outcome(*frames.lease(self._pending.popleft(), self._names)))
 
     def give_back(self) -> None:
-        """The task that runs takes longer than was thought: let others have the jobs that wait behind it."""
+        """Give back the jobs that have not begun: the running task takes longer than expected."""
         given = 0
         with contextlib.suppress(IndexError):
             while True:
@@ -157,36 +162,36 @@ class Child:
                 given += 1
         self._write(frames.frame(frames.BACK, given.to_bytes(4, "big")))
 
-    def _hear(self) -> None:
-        if self._unheard:
-            self._unheard = False
+    def _notify(self) -> None:
+        if self._flushed:
+            self._flushed = False
             os.write(self._wake, b".")
 
     def flush(self) -> None:
-        """Pass on what the running task has said."""
-        os.read(self.heard, 1)
-        self._unheard, context = True, self._context
+        """Send what the running task has reported."""
+        os.read(self.news, 1)
+        self._flushed, context = True, self._context
         if context:
             context.flush()
 
     def _write(self, data: bytes) -> None:
-        """Write a frame; a task's threads may speak as well."""
+        """Write a frame. A task's threads may write as well."""
         with self._writing:
             sent = os.write(self._out, data)
             while sent < len(data):
                 sent += os.write(self._out, data[sent:])
 
     def _outcome(self, number: int, lease: Lease) -> bytes:
-        """Run one job and give the frame that says what came of it."""
-        context = Context(lease, partial(self._tell, lease), self._hear)
+        """Run one job. Returns the frame of its outcome."""
+        context = Context(lease, partial(self._send_news, lease), self._notify)
         try:
             task = self._tasks.get(number) or self._task(number)
             return frames.frame(frames.RESULT, self._run(task, context, lease))
         except MemoryError as error:
             self._spent = True
-            return frames.ended(self._out_of_memory(lease, error), spent=True)
-        except BaseException as error:  # noqa: BLE001  # whatever a task raises, SystemExit included, is told to the parent
-            return frames.ended(ending_of(lease, error))
+            return frames.ending_frame(self._out_of_memory(lease, error), spent=True)
+        except BaseException as error:  # noqa: BLE001  # every exception, SystemExit included, is the job's outcome
+            return frames.ending_frame(ending_of(lease, error))
         finally:
             self._context = self._lease = None
 
@@ -209,25 +214,26 @@ class Child:
             current.reset(token)
             context.flush()
 
-    def _tell(self, lease: Lease, news: News, body: bytes) -> None:
-        if lease is self._lease:  # a thread may have outlived its job: then nobody listens
+    def _send_news(self, lease: Lease, news: News, body: bytes) -> None:
+        # A thread that has outlived its job reports nothing.
+        if lease is self._lease:
             self._write(frames.frame(news.value.encode(), body))
 
     def _out_of_memory(self, lease: Lease, error: MemoryError) -> Failure:
-        """The failure of a task that wanted more than there is; the error itself mostly has no words."""
+        """Return the failure of a task that ran out of memory; the error itself mostly has no message."""
         failure = ending_of(lease, error)
         limit = f" ({self._memory // (1 << 20):,} MiB)" if self._memory else ""
         words = f"the task needed more memory than its child process may use{limit}"
         return Failure(lease, "MemoryError", words, failure.detail if isinstance(failure, Failure) else "")
 
     def _task(self, number: int) -> Any:
-        """Find a task; looked for again with each of its jobs until it is found. Raises UnknownTask."""
+        """Import a task; after a failure, each of its jobs tries again. Raises UnknownTask."""
         module, name, file = self._addresses[number]
         try:
             found: Any = _import_main(file) if file else importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
-        except BaseException as error:  # a module may raise whatever it likes, and exit
+        except BaseException as error:  # a module may raise anything, and may exit
             words = " ".join(str(error).split())
             raise UnknownTask(
                 f"a child process cannot import {file or module}: {type(error).__name__}: {words}"
@@ -237,7 +243,7 @@ class Child:
 
 
 def _import_main(file: str) -> Any:
-    """The parent's main program as a module, under a name that does not set it off."""
+    """Import the parent's main program under another name than `__main__`, so that it does not start again."""
     if frames.MAIN not in sys.modules:
         loader = SourceFileLoader(frames.MAIN, file)
         spec = spec_from_loader(frames.MAIN, loader)
@@ -252,7 +258,8 @@ def _import_main(file: str) -> Any:
 
 
 def _limit_memory(limit: int) -> None:
-    import resource  # not everywhere, and the worker asks for it only where it is
+    # Not available on every platform; the worker only asks for a limit where it is.
+    import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)

@@ -1,6 +1,6 @@
-"""One child process, as its parent sees it: spawned, handed one job at a time, heard through its pipe, killed, seen off.
+"""One child process, seen from its parent: start it, send it jobs, read its frames, kill it, and wait for its end.
 
-Nothing here waits: the event loop calls when the pipe has something to read, and a job costs one write and one read.
+Nothing here blocks: the event loop calls when the pipe is readable, and a job costs one write and one read.
 """
 
 import asyncio
@@ -26,75 +26,73 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
-"""The child imports from where its parent does, but this package from its own home, whatever lies in the user's folder. Its
-arguments: the parent's pid, the pipe that closes when the parent dies, that path, that home."""
+"""The child imports with the parent's `sys.path`, but this package from its own folder, whatever the user's folder contains.
+Arguments: the parent's pid, the pipe that closes when the parent dies, that path, that folder."""
 HOME = str(PACKAGE.parent)
-MISSPOKE = (
-    "the child process wrote what its worker cannot read: does the task write to file descriptors of others?"
-)
+GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
 START_SECONDS = 120.0
-"""How long a child may import the user's modules before it is killed."""
+"""Seconds that a child may take to import the user's modules before it is killed."""
 LEAVE_SECONDS = 2.0
-"""How long a child that is no longer needed may take to exit by itself."""
+"""Seconds that a retired child may take to exit."""
 CLOSED_SECONDS = 0.1
-"""How long a child may live on after its pipe closed: it may have closed it itself."""
+"""Seconds that a child may live after its pipe closed: the task may have closed it."""
 DEAD_SECONDS = 10.0
-"""How long the system may take to bury what was killed."""
+"""Seconds that the system may take to end a killed process."""
 
 
-class Running(asyncio.Future[Completion]):
-    """The run of a job in a child. Whoever cancels it ends the task: its child is killed."""
+class ChildRun(asyncio.Future[Completion]):
+    """The run of a job in a child process. Cancelling it ends the task: the child is killed."""
 
     def __init__(self, attempt: Attempt, number: int, loop: "AbstractEventLoop") -> None:
         super().__init__(loop=loop)
         self.attempt, self.number = attempt, number
-        self.child: Child | None = None
+        self.child: ChildProcess | None = None
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel, and end the task at once."""
+        """Cancel the run, and end the task at once."""
         cancelled = super().cancel(msg)
         if cancelled and self.child:
-            self.child.let_go(self)
+            self.child.abandon(self)
         return cancelled
 
 
 class Pool(Protocol):
-    """Who is told how a child is."""
+    """What a child process calls when its state changes."""
 
-    def came_free(self, child: "Child") -> None:
-        """It is up, or has ended its jobs: give it the next ones."""
+    def came_free(self, child: "ChildProcess") -> None:
+        """The child is up, or has ended its jobs: send it the next ones."""
         ...
 
-    def went(self, child: "Child") -> None:
-        """It takes no more jobs."""
+    def went(self, child: "ChildProcess") -> None:
+        """The child takes no more jobs."""
         ...
 
-    def given_back(self, jobs: "Sequence[Running]") -> None:
-        """These were not begun: give them to another."""
+    def given_back(self, jobs: "Sequence[ChildRun]") -> None:
+        """These jobs were not begun: run them in another child."""
         ...
 
-    def died(self, child: "Child", words: str) -> None:
-        """It is gone, and its process buried."""
+    def died(self, child: "ChildProcess", words: str) -> None:
+        """The process has ended and was waited for."""
         ...
 
 
-class Child:
-    """One child process. `pid` is also its process group and session: what it starts dies with it."""
+class ChildProcess:
+    """One child process. `pid` is also its process group and session: processes that it starts die with it."""
 
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:
         self._pool, self._loop = pool, loop
-        self.jobs: deque[Running] = deque()
-        """The job that it runs, and those that it is to run afterwards."""
+        self.jobs: deque[ChildRun] = deque()
+        """The job that it runs, followed by those that it runs next."""
         self.up = False
         self.batch = 0
-        """How many jobs it was given last."""
+        """Number of jobs in the last batch."""
         self.taken = 0
-        """How many jobs it was given."""
+        """Number of jobs that it was sent in all."""
         self._open = True
-        self._deaf, self._given = False, 0
-        """It was dead, or dying, when it was given its jobs (so many bytes): it has begun none."""
+        self._never_read, self._given = False, 0
+        """Had it died before it read its last batch, of `_given` bytes? Then it has begun none of those jobs."""
         self.began = self.heard = 0.0
-        """When it was given these jobs, and when the last one of them ended."""
+        """When it was sent these jobs, and when the last of them ended (monotonic clock)."""
         self._got = self._unsent = b""
         self._garbage = ""
         life, self._life = os.pipe()
@@ -121,12 +119,12 @@ class Child:
             os.set_blocking(end, False)
         loop.add_reader(self._from, self._read)
         self._timer = loop.call_later(
-            START_SECONDS, self._misspoke, f"the child process was not ready after {START_SECONDS:g} s"
+            START_SECONDS, self._invalid_frame, f"the child process was not ready after {START_SECONDS:g} s"
         )
         self._send(hello)
 
-    def take(self, jobs: Sequence[Running]) -> None:
-        """Run jobs, one after the other. The child must be up and free."""
+    def take(self, jobs: Sequence[ChildRun]) -> None:
+        """Send it jobs, which it runs one after the other. The child must be up and free."""
         for job in jobs:
             job.child = self
         self.jobs.extend(jobs)
@@ -135,23 +133,24 @@ class Child:
         self.began = self.heard = time.monotonic()
         data = b"".join([frames.job(job.number, job.attempt.lease) for job in jobs])
         self._given = len(data)
-        self._deaf = not self._send(data)
+        self._never_read = not self._send(data)
 
-    def let_go(self, job: Running) -> None:
-        """A job was cancelled: end it if it runs; if it is to run later, have it back."""
-        self._read()  # it may have ended already
+    def abandon(self, job: ChildRun) -> None:
+        """End a cancelled job: kill the child if the job runs; if it has not begun, ask for it back."""
+        # Its end may lie in the pipe already.
+        self._read()
         if self.jobs and self.jobs[0] is job:
             self.kill()
         elif self._open and job in self.jobs:
             self.ask_back()
 
     def ask_back(self) -> None:
-        """Have it give back the jobs that it has not begun."""
+        """Ask for the jobs that it has not begun."""
         with contextlib.suppress(OSError):  # it has died
             os.write(self._life, frames.ASK_BACK)
 
     def _send(self, data: bytes) -> bool:
-        """Send, now or as soon as there is room. False if the child has died; its other pipe says so, too."""
+        """Send now, or as soon as the pipe has room. Returns False if the child has died; its other pipe closes then, too."""
         try:
             sent = os.write(self._to, data)
         except BlockingIOError:
@@ -186,18 +185,19 @@ class Child:
         while self._open and len(data) - at >= head:
             size, kind = frames.HEAD.unpack_from(data, at)
             if size > frames.BODY_MAX:
-                self._misspoke()
+                self._invalid_frame()
                 break
             if len(data) - at < head + size:
                 break
             at += head + size
-            self._hear(kind, data[at - size : at])
+            self._receive(kind, data[at - size : at])
         self._got = data[at:]
 
-    def _hear(self, kind: bytes, body: bytes) -> None:
+    def _receive(self, kind: bytes, body: bytes) -> None:
         if kind in frames.NEWS:
-            if self.jobs:  # else a thread of the task has outlived its job
-                self.jobs[0].attempt.said.tell(frames.NEWS[kind], body)
+            # Without a job, the frame is from a thread that has outlived its job.
+            if self.jobs:
+                self.jobs[0].attempt.unsent.add(frames.NEWS[kind], body)
         elif kind == frames.UP and not self.up:
             self.up = True
             self._timer.cancel()
@@ -209,12 +209,12 @@ class Child:
             if back and not self.jobs:
                 self._pool.came_free(self)
         elif self.jobs and kind in frames.ENDS:
-            self._hear_end(self.jobs[0], kind, body)
+            self._job_ended(self.jobs[0], kind, body)
         else:
-            self._misspoke()
+            self._invalid_frame()
 
-    def _hear_end(self, job: Running, kind: bytes, body: bytes) -> None:
-        """The first of its jobs has ended."""
+    def _job_ended(self, job: ChildRun, kind: bytes, body: bytes) -> None:
+        """End the first of its jobs."""
         if kind == frames.RESULT:
             if not job.done():
                 job.set_result(Completion(job.attempt.lease, body))
@@ -222,7 +222,7 @@ class Child:
             try:
                 ending = frames.ending(kind, body, job.attempt.lease)
             except (ValueError, TypeError):
-                self._misspoke()
+                self._invalid_frame()
                 return
             if not job.done():
                 job.set_exception(Ended(ending))
@@ -232,27 +232,27 @@ class Child:
             self.retire()
         elif not self.jobs:
             self._pool.came_free(self)
-        elif self.jobs[0].done():  # cancelled before it was begun, and not given back in time
+        # The next job was cancelled before it began, and was not given back in time.
+        elif self.jobs[0].done():
             self.kill()
 
-    def _misspoke(self, words: str = MISSPOKE) -> None:
+    def _invalid_frame(self, words: str = GARBAGE) -> None:
         self._garbage = words
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Give it no more jobs, and let it exit within so many seconds."""
+        """Send it no more jobs, and let it exit within `seconds`."""
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:
-        """End it now, whatever it does, with all that it has started."""
+        """Kill it now, with all processes of its group."""
         if self._open:
             self._kill_group()
             self._leave(0.0)
 
     def _kill_group(self) -> None:
-        with contextlib.suppress(
-            ProcessLookupError, PermissionError
-        ):  # macOS says the latter of a group of zombies
+        # PermissionError is what macOS raises for a group of zombies.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def _leave(self, seconds: float, retired: bool = False) -> None:
@@ -262,32 +262,32 @@ class Child:
         self._timer.cancel()
         self._loop.remove_reader(self._from)
         self._loop.remove_writer(self._to)
-        self._deaf = self._deaf or (bool(self.jobs) and 0 < self._given <= self._unread())
+        self._never_read = self._never_read or (bool(self.jobs) and 0 < self._given <= self._unread())
         for end in (self._process.stdin, self._process.stdout):
             assert end is not None
             end.close()
-        unbegun = list(self.jobs) if retired or self._deaf else list(self.jobs)[1:]
+        unbegun = list(self.jobs) if retired or self._never_read else list(self.jobs)[1:]
         for _ in unbegun:
             self.jobs.pop()
         self._pool.went(self)
         self._pool.given_back(unbegun)
-        self.burial = self._loop.create_task(self._bury(seconds))
+        self.burial = self._loop.create_task(self._wait_for_end(seconds))
 
     def _unread(self) -> int:
-        """The bytes that the child has not taken out of its pipe. It may have died just before it was given its jobs."""
-        with contextlib.suppress(OSError):  # a system that does not say
+        """Return how many bytes the child has not read from its pipe; 0 where the system cannot count them."""
+        with contextlib.suppress(OSError):
             return int.from_bytes(fcntl.ioctl(self._to, termios.FIONREAD, bytes(4)), sys.byteorder)
         return 0
 
-    async def _bury(self, seconds: float) -> None:
-        """See the process gone within the seconds, or kill it, and what it has started with it."""
+    async def _wait_for_end(self, seconds: float) -> None:
+        """Wait for the end of the process; kill it and its group after `seconds`."""
         pause, until = 0.001, self._loop.time() + seconds
         words = self._garbage
         while (code := self._process.poll()) is None and self._loop.time() < until:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
         if code is None and not words and seconds == CLOSED_SECONDS:
-            words = "the child process closed its pipe to the worker: does the task close file descriptors of others?"
+            words = "the child process closed its pipe to the worker: does the task close file descriptors that it did not open?"
         self._kill_group()
         until = self._loop.time() + DEAD_SECONDS
         while (code := self._process.poll()) is None and self._loop.time() < until:

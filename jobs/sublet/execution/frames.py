@@ -1,10 +1,11 @@
-"""What a worker and its child processes say to each other: frames over plain pipes, and how a task is found again.
+"""Frames between a worker and its child processes, over plain pipes, and the addresses of tasks.
 
-A frame is four bytes of length, one byte of kind, and the body. To a child: one HELLO (JSON: where each task is, the memory it
-may use); then, whenever it has none, a JOB, or a few of them that will not take long. From a child: one UP when it is ready, then
-per job any number of news (their kinds are `News`), and a RESULT, a FAILURE (JSON: code, message, detail, again), SPENT (a
-failure after which the child is of no more use) or a RELEASE (JSON: delay, reason). Asked for the jobs that it has not begun, it
-forgets the last ones of them and says how many in a BACK.
+A frame is four bytes of length, one byte of kind, and the body.
+
+To a child: one HELLO (JSON: the address of each task, the memory limit); then, whenever the child is idle, a JOB, or several
+short ones. From a child: one UP when it is ready; then for each job any number of news (kinds: `News`), and one of RESULT,
+FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the child must be replaced) or RELEASE (JSON: delay,
+reason). After ASK_BACK, the child drops the jobs that it has not begun and sends their number in a BACK.
 """
 
 import json
@@ -28,17 +29,17 @@ SPENT: Final = b"M"
 RELEASE: Final = b"S"
 BACK: Final = b"B"
 ASK_BACK: Final = b"?"
-"""What is written to the pipe whose closing means that the parent is gone."""
+"""Written to the life pipe, whose closing means that the parent is gone."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE)
 NEWS: Final = {news.value.encode(): news for news in News}
 
 HEAD = struct.Struct(">Ic")
 _JOB = struct.Struct(">HIQqqHHHHI")
-"""Of a JOB: the task's number, attempt, fence, timeout and occurrence in ms (-1: none), the lengths of what follows but the payload."""
+"""Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), lengths of the fields before the payload."""
 BODY_MAX = 1 << 20
-"""Bytes of a frame's body: whoever announces more is not speaking to us."""
+"""Largest body of a frame, in bytes. A longer one means that something else wrote to the pipe."""
 CHUNK = 1 << 16
-"""Bytes to read at a time: what a pipe holds."""
+"""Bytes to read at a time: the size of a pipe."""
 MAIN = "__sublet_main__"
 """The name under which a child imports the file that its parent runs as `__main__`."""
 
@@ -52,17 +53,17 @@ class Address(NamedTuple):
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
-    """One frame."""
+    """Build one frame."""
     return HEAD.pack(len(body), kind) + body
 
 
 def hello(names: Sequence[str], addresses: Sequence[Address], memory: int | None) -> bytes:
-    """The first frame that a child is sent; a JOB names its task by its number in these lists."""
+    """Build the first frame for a child; a JOB names its task by the index in these lists."""
     return frame(HELLO, json.dumps({"names": names, "addresses": addresses, "memory": memory}).encode())
 
 
 def job(number: int, lease: Lease) -> bytes:
-    """The frame that asks a child to run one job."""
+    """Build the frame of one job."""
     job_id, queue, recovered, trace = (
         lease.id.encode(),
         lease.queue.encode(),
@@ -80,14 +81,14 @@ def job(number: int, lease: Lease) -> bytes:
 
 
 def size(lease: Lease) -> int:
-    """Bytes that the frame of a JOB takes, or a few more."""
+    """Return an upper bound for the bytes of a JOB frame."""
     return (
         _JOB.size + 256 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
     )
 
 
 def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
-    """What a JOB says: its task's number, and the lease as far as a child may know it (the token stays at home)."""
+    """Parse a JOB: the task's number, and the lease without its token, which a child never gets."""
     number, attempt, fence, timeout, occurrence, *sizes = _JOB.unpack_from(body)
     at, parts = _JOB.size, []
     for size in sizes:
@@ -112,7 +113,7 @@ def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
 
 
 def address(task: "Task[..., Any]") -> Address:
-    """Where a child will find a task. Raises Invalid if it could not."""
+    """Return where a child can import a task. Raises Invalid if it cannot."""
     module, name = task.function.__module__, task.function.__qualname__
     home: Any = sys.modules.get(module)
     found = home
@@ -120,7 +121,7 @@ def address(task: "Task[..., Any]") -> Address:
         found = getattr(found, part, None)
     if getattr(found, "function", None) is not task.function:
         raise Invalid(
-            f"task {task.name}: a plain function runs in a child process, which must find it as {module}.{name}: "
+            f"task {task.name}: a plain function runs in a child process, which cannot import it as {module}.{name}: "
             "declare it at the top of its module, or give it run='thread'"
         )
     if module != "__main__":
@@ -131,12 +132,12 @@ def address(task: "Task[..., Any]") -> Address:
 
 
 def ending(kind: bytes, body: bytes, lease: Lease) -> Ending:
-    """The ending that a FAILURE, SPENT or RELEASE frame speaks of."""
+    """Parse the ending in a FAILURE, SPENT or RELEASE frame."""
     said = json.loads(body)
     return Release(lease, *said) if kind == RELEASE else Failure(lease, *said)
 
 
-def ended(ending: Ending, spent: bool = False) -> bytes:
-    """The frame that speaks of an ending which is no result."""
+def ending_frame(ending: Ending, spent: bool = False) -> bytes:
+    """Build the frame of an ending without a result."""
     kind = (SPENT if spent else FAILURE) if isinstance(ending, Failure) else RELEASE
     return frame(kind, json.dumps(ending[1:]).encode())

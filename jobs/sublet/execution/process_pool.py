@@ -15,13 +15,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sublet.errors import Invalid
 from sublet.execution import frames
 from sublet.execution.attempt import Attempt, Crashed, Ended
-from sublet.execution.child_process import LEAVE_SECONDS, Child, Running
+from sublet.execution.child_process import LEAVE_SECONDS, ChildProcess, ChildRun
 from sublet.model import Completion, Release
+from sublet.tasks.process_guard import ProcessGuard
 
 if TYPE_CHECKING:
     from sublet.app import Task
@@ -29,66 +30,54 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_MIN = 64 << 20
-"""Bytes: a child that has imported this library alone needs about half of it."""
+"""Least memory limit in bytes: a child that has imported only this library needs about half of it."""
 AHEAD, AHEAD_SECONDS = 100, 0.02
-"""The most jobs that may wait for a child, and how long they may have to, by the pace of late."""
+"""Most jobs that may wait for a child, and how long they may wait (seconds), by the recent pace."""
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
-"""The most jobs that a child is handed at once, how long they may take together, by the pace of late, and their size: what a
-pipe takes in one piece."""
+"""Most jobs that a child is sent at once, the seconds that they may take together by the recent pace, and their size: what a
+pipe takes in one write."""
 RECALL = 0.02
-"""Seconds without the end of a job after which a child is asked for those that it has not begun."""
+"""Seconds without the end of a job after which a child must give back those that it has not begun."""
 PATIENCE = 0.5
-"""Seconds without the end of any job after which jobs that wait are given back."""
+"""Seconds without the end of any job after which waiting jobs are released."""
 TRIES = 3
-"""Children in a row that may fail to start before the jobs that wait for one fail."""
+"""Children in a row that may fail to start before the waiting jobs fail."""
 PAUSE, PAUSE_MAX = 0.1, 10.0
-"""Seconds before another child is started when one could not; doubled each time."""
+"""Seconds before the next child is started after one failed to start; doubled each time."""
 
 
 class Limits(NamedTuple):
-    """What a child process may use: bytes of memory (Linux), and jobs before it is replaced; None for no limit."""
+    """Limits of a child process: bytes of memory (Linux), and jobs before it is replaced. None: no limit."""
 
     memory: int | None = None
     jobs: int | None = None
 
     def check(self) -> None:
-        """Raise Invalid for limits that make no sense, or cannot be kept on this platform."""
+        """Raise Invalid for limits that are out of range, or that this platform cannot enforce."""
         if self.memory is not None and not sys.platform.startswith("linux"):
             raise Invalid(
-                f"a memory limit for child processes needs Linux, and this is {sys.platform}: leave it out"
+                f"memory limit: child processes can be limited on Linux only, and this is {sys.platform}: leave it out"
             )
         if self.memory is not None and self.memory < MEMORY_MIN:
             raise Invalid(
-                f"memory {self.memory:,} bytes: a child process itself needs half of {MEMORY_MIN >> 20} MiB; give it more"
+                f"memory limit {self.memory:,} bytes: use at least {MEMORY_MIN >> 20} MiB; a child process itself needs half of that"
             )
         if self.jobs is not None and self.jobs < 1:
-            raise Invalid(f"jobs per child {self.jobs}: 1 or more")
+            raise Invalid(f"jobs per child {self.jobs}: use 1 or more")
 
 
 NO_LIMITS = Limits()
 
 
-class Keeps(Protocol):
-    """Who ends the process groups that a worker leaves behind when it is killed itself."""
-
-    def watch(self, pgid: int) -> None:
-        """A group of ours was started."""
-        ...
-
-    def forget(self, pgid: int) -> None:
-        """It is gone."""
-        ...
-
-
-class Children:
-    """Up to `processes` children, started as jobs need them; the one that was busy last is used first."""
+class ProcessPool:
+    """Up to `processes` child processes, started on demand; the one that was busy last is used first."""
 
     def __init__(
         self,
         tasks: Sequence["Task[..., Any]"],
         processes: int,
         limits: Limits = NO_LIMITS,
-        keeper: Keeps | None = None,
+        guard: ProcessGuard | None = None,
     ) -> None:
         limits.check()
         self._numbers = {task.name: number for number, task in enumerate(tasks)}
@@ -98,12 +87,13 @@ class Children:
         self._places = ", ".join(
             sorted({frames.address(task).file or frames.address(task).module for task in tasks})
         )
-        self._processes, self._jobs, self._keeper = processes, limits.jobs, keeper
-        self._children: set[Child] = set()
-        self._leaving: set[Child] = set()
-        self._idle: list[Child] = []
-        self._waiting: deque[Running] = deque()
-        self._pace = 1.0  # seconds that a job takes of late; by this one, nobody has to wait
+        self._processes, self._jobs, self._guard = processes, limits.jobs, guard
+        self._children: set[ChildProcess] = set()
+        self._leaving: set[ChildProcess] = set()
+        self._idle: list[ChildProcess] = []
+        self._waiting: deque[ChildRun] = deque()
+        self._pace = 1.0
+        """Seconds that a job has taken recently. The initial value lets no job wait for a child."""
         self._finished = self._seen = 0
         self._minder: asyncio.TimerHandle | None = None
         self._recaller: asyncio.TimerHandle | None = None
@@ -118,19 +108,19 @@ class Children:
 
     @property
     def ahead(self) -> int:
-        """How many jobs may wait for a child besides those that run, for they would not wait long: 0 unless jobs are short.
+        """How many jobs may wait for a child beside those that run: 0 unless jobs are short.
 
-        So a worker can claim and settle many short jobs in one round trip; without it, a child would idle meanwhile.
+        With it a worker claims and settles many short jobs in one round trip, and no child idles meanwhile.
         """
         return min(AHEAD, int(AHEAD_SECONDS * self._processes / self._pace))
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
         """Run an attempt's task as soon as a child is free.
 
-        The future raises Crashed when the child died, and Ended with whatever else the task came to. Cancel it, and the
-        child is killed.
+        The future raises Crashed when the child died, and Ended for any other outcome without a result. Cancelling it
+        kills the child.
         """
-        running = Running(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
+        running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
         if self._idle:
             self._idle.pop().take([running])
         else:
@@ -140,8 +130,8 @@ class Children:
                 self._mind()
         return running
 
-    def came_free(self, child: Child) -> None:
-        """Give a child the next jobs; or let it rest, or go when it has done its share."""
+    def came_free(self, child: ChildProcess) -> None:
+        """Send a free child its next jobs; keep it idle if there are none; retire it at its limit of jobs."""
         self._failures = 0
         if child.batch:
             self._finished += child.batch
@@ -157,12 +147,12 @@ class Children:
         if self._waiting:
             self._recruit()
 
-    def _next_batch(self, child: Child) -> list[Running]:
-        """The next job; or a few that are small and, by the pace of late, over in a moment: one write and one wake for all."""
+    def _next_batch(self, child: ChildProcess) -> list[ChildRun]:
+        """Return the next job, or several that are small and short by the recent pace: one write and one wake-up for all."""
         most = min(BATCH, int(BATCH_SECONDS / self._pace), 1 + len(self._waiting) // self._processes)
         if self._jobs is not None:
             most = min(most, self._jobs - child.taken)
-        batch: list[Running] = []
+        batch: list[ChildRun] = []
         left = BATCH_BYTES
         while running := self._next():
             left -= frames.size(running.attempt.lease)
@@ -174,8 +164,8 @@ class Children:
                 break
         return batch
 
-    def given_back(self, jobs: Sequence[Running]) -> None:
-        """Jobs that a child has not begun go first."""
+    def given_back(self, jobs: Sequence[ChildRun]) -> None:
+        """Put jobs that a child has not begun at the head of the queue."""
         if self._closed or not jobs:
             for job in jobs:
                 job.cancel()
@@ -191,7 +181,7 @@ class Children:
                 self._mind()
 
     def _recall(self) -> None:
-        """A child whose job takes longer than was thought gives back the others."""
+        """Have each child whose job takes longer than expected give back its other jobs."""
         loop = asyncio.get_running_loop()
         several = [child for child in self._children if len(child.jobs) > 1]
         for child in several:
@@ -199,7 +189,7 @@ class Children:
                 child.ask_back()
         self._recaller = loop.call_later(RECALL, self._recall) if several else None
 
-    def _next(self) -> Running | None:
+    def _next(self) -> ChildRun | None:
         while self._waiting:
             running = self._waiting.popleft()
             if not running.done():
@@ -207,7 +197,7 @@ class Children:
         return None
 
     def _mind(self) -> None:
-        """While jobs wait, see that some end; if none does, give back those that wait for none but busy children."""
+        """While jobs wait, check that some end. If none does, release the jobs that only busy children could run."""
         self._waiting = deque(running for running in self._waiting if not running.done())
         if self._finished == self._seen and all(child.up for child in self._children):
             self._pace = 1.0
@@ -219,7 +209,7 @@ class Children:
         self._minder = asyncio.get_running_loop().call_later(PATIENCE, self._mind) if self._waiting else None
 
     def _recruit(self) -> None:
-        """Start children while jobs wait for more than are coming; as many at a time as there are cores."""
+        """Start children while more jobs wait than children are starting; at most one per core at a time."""
         if len(self._children) >= self._processes or self._pause or self._closed:
             return
         coming = sum(not child.up for child in self._children)
@@ -232,13 +222,13 @@ class Children:
             coming += 1
 
     def _spawn(self) -> None:
-        child = Child(self, self._hello, asyncio.get_running_loop())
+        child = ChildProcess(self, self._hello, asyncio.get_running_loop())
         self._children.add(child)
-        if self._keeper:
-            self._keeper.watch(child.pid)
+        if self._guard:
+            self._guard.watch(child.pid)
 
-    def went(self, child: Child) -> None:
-        """A child takes no more jobs; another takes its place."""
+    def went(self, child: ChildProcess) -> None:
+        """Remove a child that takes no more jobs, and start another if needed."""
         self._children.discard(child)
         self._leaving.add(child)
         with contextlib.suppress(ValueError):
@@ -246,20 +236,23 @@ class Children:
         if child.up:
             self._recruit()
 
-    def died(self, child: Child, words: str) -> None:
-        """A child is buried."""
+    def died(self, child: ChildProcess, words: str) -> None:
+        """Note that a child process has ended and was waited for."""
         self._leaving.discard(child)
-        if self._keeper:
-            self._keeper.forget(child.pid)
+        if self._guard:
+            self._guard.forget(child.pid)
         if not child.up and not self._closed:
             self._start_failed(words)
 
     def _start_failed(self, words: str) -> None:
-        """Try again after a pause; when it fails again and again, say so to those who wait, if no child is left to serve them."""
+        """Start another child after a pause. After several failures in a row, and without any child, fail the waiting jobs."""
         self._failures += 1
         pause = min(PAUSE * 2 ** (self._failures - 1), PAUSE_MAX)
         log.error(
-            "a child process could not start (it imports %s): %s; again in %g s", self._places, words, pause
+            "a child process could not start (it imports %s): %s; next try in %g s",
+            self._places,
+            words,
+            pause,
         )
         if self._failures >= TRIES and not self._children:
             while running := self._next():
@@ -274,7 +267,7 @@ class Children:
         self._recruit()
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End all children: idle ones may exit by themselves within so many seconds, the others are killed."""
+        """End all children: idle ones may exit within `patience` seconds, the others are killed."""
         self._closed = True
         for timer in (self._pause, self._minder, self._recaller):
             if timer:

@@ -1,4 +1,4 @@
-"""Where tasks run: async functions on the worker's loop, plain ones in child processes or, by choice, in threads."""
+"""Runs attempts: async functions on the worker's event loop, plain ones in child processes or, by choice, in threads."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from sublet.context import current
 from sublet.errors import Invalid
 from sublet.execution.attempt import Attempt, Ended, UnknownTask, ending_of, unfit
 from sublet.execution.child_process import LEAVE_SECONDS
-from sublet.execution.process_pool import NO_LIMITS, Children, Limits
-from sublet.execution.thread_pool import Threads
+from sublet.execution.process_pool import NO_LIMITS, Limits, ProcessPool
+from sublet.execution.thread_pool import ThreadPool
 from sublet.model import Completion
 from sublet.tasks.middleware import entered, entered_on_loop
-from sublet.tasks.process_guard import Keeper
-from sublet.tasks.process_guard import current as keeping
+from sublet.tasks.process_guard import ProcessGuard
+from sublet.tasks.process_guard import current as current_guard
 
 __all__ = ["NO_LIMITS", "Limits", "Runner"]
 
@@ -23,7 +23,7 @@ __all__ = ["NO_LIMITS", "Limits", "Runner"]
 class Runner:
     """Runs the tasks of attempts.
 
-    Raises Invalid at once for a plain function that a child process could not find, and for limits that cannot be kept.
+    Raises Invalid at once for a plain function that a child process could not import, and for limits that cannot be enforced.
     """
 
     def __init__(
@@ -35,32 +35,32 @@ class Runner:
         limits: Limits = NO_LIMITS,
     ) -> None:
         self._tasks = tasks
-        self.keeper = Keeper()
-        """Ends the process groups that are left when this process is killed. Starts with the first child."""
+        self.guard = ProcessGuard()
+        """Kills the process groups that are left if this process is killed. Starts with the first child."""
         plain = [task for task in tasks.values() if task.run == "process"]
-        self._children = Children(plain, processes, limits, self.keeper)
-        self._threads = Threads(slots)
+        self._children = ProcessPool(plain, processes, limits, self.guard)
+        self._threads = ThreadPool(slots)
 
     @property
     def stuck(self) -> int:
-        """Threads that still run a task whose attempt was ended: each keeps a slot from being free."""
+        """Threads that still run a task whose attempt has ended; each occupies a slot."""
         return self._threads.stuck
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait for a child process, for every one is busy or still on its way."""
+        """Jobs that wait for a child process: all are busy or still starting."""
         return self._children.waiting
 
     @property
     def ahead(self) -> int:
-        """How many plain jobs may be taken beyond the free children, for they would wait for a moment only."""
+        """How many plain jobs may be claimed beyond the free children, because the wait would be short."""
         return self._children.ahead
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Run the task of an attempt where it belongs.
+        """Start the task of an attempt on the loop, in a child process, in a thread, or as a command.
 
-        Whoever cancels the future ends the task; a child is killed, a thread cannot be. Its exception is whatever the task
-        came to: its own, Ended, Crashed, or UnknownTask if this worker has no such task or the payload does not fit it.
+        Cancelling the future ends the task: a child is killed, a thread cannot be. The future's exception is the task's own,
+        Ended, Crashed, or UnknownTask if this worker has no such task or the payload does not match its signature.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(attempt.lease.task)
@@ -73,14 +73,14 @@ class Runner:
         if task.run == "thread":
             return self._threads.start(attempt, partial(_call, task, attempt))
         if task.run == "command":
-            keeping.set(self.keeper)
+            current_guard.set(self.guard)
         return loop.create_task(_perform(task, attempt))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the children, within so many seconds, and the free threads. A stuck one ends with the process."""
+        """End the children within `patience` seconds, and the free threads. A stuck thread ends with the process."""
         self._threads.close()
         await self._children.aclose(patience)
-        await self.keeper.aclose()
+        await self.guard.aclose()
 
 
 async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
@@ -94,22 +94,21 @@ async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
             return Completion(
                 attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments))
             )
-        # Inside the middleware: a result that is refused is an error to it, too.
+        # Inside the middleware, so that an invalid result is an error to it, too.
         async with await entered_on_loop(task.app.hooks, context):
             return Completion(
                 attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments))
             )
-        return Completion(
-            attempt.lease, task.arguments.dump_result(None)
-        )  # a hook has swallowed what the task raised
-    except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the whole worker
+        # Reached when a middleware has swallowed the task's exception.
+        return Completion(attempt.lease, task.arguments.dump_result(None))
+    except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the worker
         raise Ended(ending_of(attempt.lease, error)) from None
     finally:
         context.flush()
 
 
 def _call(task: Task[..., Any], attempt: Attempt) -> Completion:
-    """The same for a plain function, in a thread."""
+    """Do the same for a plain function, in a thread."""
     arguments = _bind(task, attempt)
     context = attempt.context
     token = current.set(context)

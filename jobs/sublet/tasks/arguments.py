@@ -1,4 +1,4 @@
-"""How a function's arguments and result become JSON and come back, checked against its own annotations."""
+"""Arguments and results of a task as JSON, validated against the function's annotations."""
 
 import inspect
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from sublet.errors import Invalid
 from sublet.options import PAYLOAD_MAX
 
 PLAIN = (int, str, bool, float)
-"""Types whose values are written as they are. To have pydantic watch out for others takes ten times as long as to write one."""
+"""Types that are written without pydantic's check of the value's type, which takes ten times as long as writing one."""
 
-TOLD = 3
-"""Complaints about arguments that are told in words; there may be as many as the payload has fields."""
+SHOWN_ERRORS = 3
+"""Validation errors that a message contains; there may be as many as the payload has fields."""
 
 
 class Arguments:
@@ -32,7 +32,7 @@ class Arguments:
         for parameter in own:
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise Invalid(
-                    f"task {name}: parameter {parameter.name!r} has no name of its own; a job's arguments go by name"
+                    f"task {name}: parameter {parameter.name!r}: a job's arguments are passed by name: use named parameters"
                 )
         self._signature = inspect.Signature(own)
         self._names = {parameter.name for parameter in own}
@@ -43,10 +43,10 @@ class Arguments:
         self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(name, own, hints))
         self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
         self._may_be_none = _fits(self._result, None)
-        self._sure = hints.get("return", Any)
+        self._result_type = hints.get("return", Any)
 
-    # What a worker does for each job goes past the adapters, whose own methods cost as much as the work. They are asked at first
-    # use, and not before: an annotation may name a class that comes later in its module.
+    # These bypass the methods of TypeAdapter, which cost as much as the work itself. They are resolved at first use, because an
+    # annotation may name a class that is defined later in its module.
     @cached_property
     def _load(self) -> Callable[[bytes], dict[str, Any]]:
         return self._adapter.validator.validate_json
@@ -56,7 +56,7 @@ class Arguments:
         return self._result.serializer.to_json
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The payload for a call with these arguments. Raises Invalid when they do not fit."""
+        """Serialize the arguments of a call to a payload. Raises Invalid if they do not match the signature."""
         try:
             return self._adapter.serializer.to_json(
                 self._adapter.validator.validate_python(self._bind(args, kwargs))
@@ -64,47 +64,50 @@ class Arguments:
         except TypeError as error:
             raise Invalid(f"task {self.name}: {error}") from None
         except ValidationError as error:
-            raise Invalid(f"task {self.name}: {_complaints(error)}") from None
+            raise Invalid(f"task {self.name}: {_errors(error)}") from None
         except PydanticSerializationError as error:
             raise Invalid(f"task {self.name}: an argument cannot be written as JSON ({error})") from None
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name. What does not fit is left to `inspect`, for its words: to bind by it takes a µs or more."""
-        bound = dict(zip(self._positional, args)) | kwargs  # noqa: B905  # one too many, or given twice: then it is shorter
+        """Return the arguments by name. Only mismatches use `inspect`, for its messages: it takes a µs or more."""
+        bound = dict(zip(self._positional, args)) | kwargs  # noqa: B905  # with surplus or repeated arguments it is shorter
         if len(bound) == len(args) + len(kwargs) and self._required <= bound.keys() <= self._names:
             return bound
         return self._signature.bind(*args, **kwargs).arguments
 
     def load(self, payload: bytes) -> dict[str, Any]:
-        """The arguments by name. Raises Invalid when the payload does not fit."""
+        """Parse a payload to arguments by name. Raises Invalid if it does not match the signature."""
         try:
             return self._load(payload or b"{}")
         except ValidationError as error:
-            raise Invalid(_complaints(error)) from None
+            raise Invalid(_errors(error)) from None
 
     def dump_result(self, value: Any) -> bytes:
-        """The result as JSON. Raises Invalid when it is not what the task is annotated to return, or is too large."""
-        if value is None and not self._may_be_none:  # pydantic writes None for any type, and says nothing
-            raise Invalid(f"task {self.name} returned None, which is not what it is annotated to return")
+        """Serialize a result to JSON. Raises Invalid if it does not match the return annotation, or is too large."""
+        # pydantic writes None for any type without a warning.
+        if value is None and not self._may_be_none:
+            raise Invalid(f"task {self.name} returned None, which its return annotation does not allow")
         try:
-            if type(value) is self._sure and self._sure in PLAIN:
+            if type(value) is self._result_type and self._result_type in PLAIN:
                 result = self._dump_result(value)
             else:
                 result = self._dump_result(value, warnings="error")
         except PydanticSerializationError as error:
-            raise Invalid(f"task {self.name} returned what cannot be written as JSON: {error}") from None
+            raise Invalid(
+                f"task {self.name} returned a value that cannot be written as JSON: {error}"
+            ) from None
         if len(result) > PAYLOAD_MAX:
             raise Invalid(
-                f"task {self.name} returned {len(result):,} bytes: at most {PAYLOAD_MAX:,}; keep them elsewhere"
+                f"task {self.name} returned {len(result):,} bytes: at most {PAYLOAD_MAX:,} are allowed: store them elsewhere"
             )
         return result
 
     def load_result(self, result: bytes) -> Any:
-        """The result as the task's annotation has it. Raises Invalid when it does not fit."""
+        """Parse a result by the task's return annotation. Raises Invalid if it does not match."""
         try:
             return self._result.validate_json(result or b"null")
         except ValidationError as error:
-            raise Invalid(f"result of task {self.name}: {_complaints(error)}") from None
+            raise Invalid(f"result of task {self.name}: {_errors(error)}") from None
 
 
 def _typed_dict(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Any:
@@ -120,13 +123,18 @@ def _typed_dict(name: str, parameters: list[inspect.Parameter], hints: dict[str,
 def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
     try:
         adapter.validate_python(value)
-    except Exception:  # noqa: BLE001  # a type's own validator may raise what it likes; then the value does not fit
+    except Exception:  # noqa: BLE001  # a type's own validator may raise anything
         return False
     return True
 
 
-def _complaints(error: ValidationError) -> str:
-    """The first complaints on one line; the values themselves stay out of it."""
+def _errors(error: ValidationError) -> str:
+    """Return the first validation errors on one line, without the values."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    words = [": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found[:TOLD]]
-    return "; ".join(words) + (f" (and {len(found) - TOLD} more)" if len(found) > TOLD else "")
+    words = [
+        ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))
+        for each in found[:SHOWN_ERRORS]
+    ]
+    return "; ".join(words) + (
+        f" (and {len(found) - SHOWN_ERRORS} more)" if len(found) > SHOWN_ERRORS else ""
+    )

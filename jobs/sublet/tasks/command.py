@@ -1,9 +1,9 @@
-"""Tasks that run a program: what `App.command` declares, and the built-in task `command`.
+"""Tasks that run a program: those that `App.command` declares, and the built-in task `command`.
 
-No argument of a job can become code, a second word or another program. As argv, the template is split into words first, and
-each is filled in afterwards. For a shell, the program text holds only the names of variables, and the values are in the
-environment: nothing to quote, so nothing that breaks out of quotes. Only an option it may become, where nothing (such as `--`)
-stands before it to say otherwise.
+No argument of a job can become code, a second word or another program. As argv, the template is split into words first, and the
+fields are filled in afterwards. For a shell, the script contains only names of variables, and the values are in the environment:
+no value is quoted, so none can break out of quotes. A value can become an option of the program, unless the template puts a
+separator such as `--` before it.
 """
 
 import inspect
@@ -22,23 +22,23 @@ from pydantic_core import PydanticCustomError
 
 from sublet.context import Context, Discard
 from sublet.errors import Invalid
-from sublet.tasks.program import PATIENCE, SHELL, Order, Output, run
+from sublet.tasks.program import PATIENCE, SHELL, Output, ProgramCall, run
 
 NAME = "command"
 """The built-in task's name."""
 CONTEXT = "_context"
-HASTE = {"lost": 0.0, "stopping": PATIENCE / 2}
-"""Seconds that a program has to clean up, by why it is ended: a ghost has none, for another works on the job; a worker that
-stops waits for its tasks no longer than a second."""
+PATIENCE_BY_REASON = {"lost": 0.0, "stopping": PATIENCE / 2}
+"""Seconds that a program has to clean up, by the reason for its end. None after a lost lease, because another worker has the
+job; when the worker stops, less than the second that it waits for its tasks."""
 
 Word = list[tuple[str, str | None]]
-"""A word of a template: pieces of text, each with the field that follows it, if any."""
+"""A word of a template: pieces of text, each with the field after it, if any."""
 
 
 def function(
     template: str, *, shell: bool = False, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> Callable[..., Awaitable[Output]]:
-    """The function of a task that runs this template; its parameters are the template's fields, its name the program's.
+    """Make the function of a task that runs this template. Its parameters are the template's fields, its name is the program's.
 
     Raises Invalid for a template that cannot be split, has no program, or fields that are not plain names.
     """
@@ -54,7 +54,7 @@ def function(
         values = {field: _text(bound[field]) for field in fields}
         own = {f"sublet_{field}": value for field, value in values.items()} if shell else {}
         argv = [SHELL, "-c", script] if shell else ["".join(_fill(word, values)) for word in words]
-        return await run(_order(context, argv, given | own, str(cwd) if cwd else None))
+        return await run(_program_call(context, argv, given | own, str(cwd) if cwd else None))
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Run: {template}"
@@ -63,14 +63,16 @@ def function(
     return call
 
 
-def _order(
+def _program_call(
     context: Context, argv: list[str], env: Mapping[str, str], cwd: str | None, text: str = ""
-) -> Order:
-    return Order(argv, environment(context, env), cwd, text, lambda: HASTE.get(context.ending, PATIENCE))
+) -> ProgramCall:
+    return ProgramCall(
+        argv, environment(context, env), cwd, text, lambda: PATIENCE_BY_REASON.get(context.ending, PATIENCE)
+    )
 
 
 def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
-    """What a program finds in its environment: ours without our secrets, what it was given, and which job it works on."""
+    """Build a program's environment: the worker's own without Sublet's settings and secrets, `given`, and the job's ids."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -89,19 +91,21 @@ def _value(value: Any) -> Any:
     """Check one argument of a job."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str | int | float):
-        raise PydanticCustomError("argument", "an argument of a command is text, a number, true or false")
+        raise PydanticCustomError(
+            "argument", "an argument of a command must be text, a number, true or false"
+        )
     if isinstance(value, float) and not math.isfinite(value):
-        raise PydanticCustomError("argument", "an argument of a command is a finite number")
+        raise PydanticCustomError("argument", "an argument of a command must be a finite number")
     if isinstance(value, str) and "\0" in value:
         raise PydanticCustomError("argument", "a NUL byte cannot be passed to a program")
     if isinstance(value, str):
-        value.encode()  # a lone surrogate is no text; what is raised is a ValueError
+        value.encode()  # raises a ValueError for an unpaired surrogate
     return value
 
 
 def _name(name: str) -> str:
     if not name or "=" in name or "\0" in name:
-        raise PydanticCustomError("argument", "a variable's name is not empty and has no '=' in it")
+        raise PydanticCustomError("argument", "a variable's name must not be empty or contain '='")
     return name
 
 
@@ -119,10 +123,10 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """The built-in task: run whatever a job says, for who trusts all who may submit. Only with `Worker(commands=True)`."""
+    """The built-in task: run any program that a job names. Only with `Worker(commands=True)`, if all submitters are trusted."""
     if bool(argv) is bool(shell):
         raise Discard('give either "argv", a list of words, or "shell", a script')
-    return await run(_order(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))
+    return await run(_program_call(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))
 
 
 def _text(value: Any) -> str:
@@ -142,21 +146,23 @@ def _signature(fields: list[str]) -> inspect.Signature:
 
 
 def _words(template: str) -> list[Word]:
-    """The words of a template as a shell would split them, each in pieces."""
+    """Split a template into words as a shell does, each in pieces."""
     try:
         words = [_pieces(template, word) for word in shlex.split(template)]
     except ValueError as error:
         raise Invalid(f"command {template!r}: {error}") from None
     if words and any(field for _, field in words[0]):
-        raise Invalid(f"command {template!r}: which program is run is not for a job's arguments to say")
+        raise Invalid(f"command {template!r}: the program's name must be fixed: write it without a field")
     return words
 
 
 def _program(template: str, words: list[Word]) -> str:
-    """The name of the program that a template begins with."""
+    """Return the name of the program that a template begins with."""
     first = words[0][0][0].split() if words and words[0] else []
     if not first or "\0" in template:
-        raise Invalid(f"command {template!r}: it must begin with the name of a program, and have no NUL byte")
+        raise Invalid(
+            f"command {template!r}: it must begin with the name of a program and contain no NUL byte"
+        )
     return Path(first[0]).name
 
 
@@ -176,29 +182,31 @@ def _pieces(template: str, text: str) -> Word:
     for literal, field, form, conversion in parsed:
         if field is not None and (form or conversion or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", field)):
             raise Invalid(
-                f"command {template!r}: a field is a plain name such as {{path}}; write {{{{ and }}}} for braces"
+                f"command {template!r}: a field must be a plain name such as {{path}}: write {{{{ and }}}} for braces"
             )
         if field is not None and keyword.iskeyword(field):
-            raise Invalid(f"command {template!r}: {field!r} is a word of Python and cannot name an argument")
+            raise Invalid(
+                f"command {template!r}: {field!r} is a keyword of Python: use another name for the field"
+            )
         word.append((literal, field))
     return word
 
 
 def _script(template: str, pieces: Word) -> str:
-    """The template with a quoted variable in the place of each field, which must not stand in quotes already."""
+    """Replace each field of a template by a quoted variable. Raises Invalid for a field inside quotes."""
     script, quote = "", ""
     for literal, field in pieces:
         script, quote = script + literal, _quote_after(literal, quote)
         if field and quote:
             raise Invalid(
-                f"command {template!r}: write {{{field}}} without quotes or a backslash: it is one word as it is"
+                f"command {template!r}: write {{{field}}} without quotes or a backslash: it is always one word"
             )
         script += f'"${{sublet_{field}}}"' if field else ""
     return script
 
 
 def _quote_after(literal: str, quote: str) -> str:
-    """Which quote is open after this text, if one was open before it."""
+    """Return which quote is open after a text, given the one that was open before it."""
     for char in literal:
         if quote.endswith("\\"):
             quote = quote[:-1]

@@ -1,6 +1,6 @@
-"""Enters an app's middleware around the run of a task: all of it on the event loop, the plain kind elsewhere.
+"""Enters an app's middleware around the run of a task: all of it on the event loop, only plain middleware elsewhere.
 
-Nothing is entered, and nothing costs anything, where there are no hooks.
+Without middleware it is not called.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextMan
 
 
 def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
-    """Enter the plain hooks, the first one outermost; async ones are for tasks on the loop and are left out."""
+    """Enter the plain middleware, the first one outermost. Async middleware is for tasks on the event loop, and is skipped."""
     with ExitStack() as stack:
         for hook in hooks:
             manager: Any = hook(context)
-            # `enter_context` refuses what is no context manager at all.
+            # `enter_context` raises for an object that is not a context manager.
             if hasattr(manager, "__enter__") or not hasattr(manager, "__aenter__"):
                 stack.enter_context(manager)
         return stack.pop_all()
 
 
 async def entered_on_loop(hooks: Sequence[Hook], context: Context) -> AsyncExitStack:
-    """Enter all hooks, the first one outermost."""
+    """Enter all middleware, the first one outermost."""
     async with AsyncExitStack() as stack:
         for hook in hooks:
             manager: Any = hook(context)

@@ -1,10 +1,10 @@
-"""What becomes of a worker's programs and children when it is killed: a keeper process ends their groups.
+"""Kills the process groups of a worker's programs and child processes when the worker itself is killed.
 
-A process group outlives whoever started it. The kernel's death signal reaches a child, not what the child has started, and no
-signal handler runs in a worker that dies of SIGKILL. So a small process beside the worker holds the end of a pipe: it is told
-of each group (`watch`) and of its end (`forget`), and when the pipe closes it kills those that are left.
+A process group outlives the process that started it. The kernel's death signal reaches a child, but not the child's own children,
+and no signal handler runs in a worker that dies of SIGKILL. So a small guard process holds the end of a pipe. The worker sends it
+each group (`watch`) and each group's end (`forget`); when the pipe closes, the guard kills the groups that are left.
 
-What remains: a process that leaves its group (`setsid`), and a worker whose keeper was killed too, after the last `check`.
+Not covered: a process that leaves its group (`setsid`), and a worker whose guard was killed as well, after the last `check`.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from sublet.tasks.process_guard_main import main; main(int(sys.argv[2]))"
 HOME = str(PACKAGE.parent)
 PATIENCE = 5.0
-"""Seconds that a keeper may take to exit once its pipe is closed."""
+"""Seconds that a guard may take to exit after its pipe is closed."""
 
 
-class Keeper:
-    """Watches over process groups; starts its process with the first one. Belongs to no event loop; one thread at a time."""
+class ProcessGuard:
+    """A worker's side of the guard process, which starts with the first group. Not tied to an event loop; not thread-safe."""
 
     def __init__(self) -> None:
         self._groups: dict[int, str] = {}
@@ -36,37 +36,37 @@ class Keeper:
 
     @property
     def pid(self) -> int | None:
-        """The keeper process, if there is one."""
+        """The pid of the guard process, if there is one."""
         return self._process.pid if self._process else None
 
     def watch(self, group: int) -> None:
-        """Have this group killed should we die before `forget`. Its leader must be a child of ours that was not waited for."""
+        """Have this group killed if this process dies before `forget`. Its leader must be a child that was not waited for yet."""
         self._groups[group] = start_of(group)
-        self._say(f"+{group} {self._groups[group]}\n")
+        self._send(f"+{group} {self._groups[group]}\n")
 
     def forget(self, group: int) -> None:
-        """The group has ended, or is somebody else's care."""
+        """Stop to watch a group: it has ended, or another guard watches it."""
         if self._groups.pop(group, None) is not None:
-            self._say(f"-{group}\n")
+            self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Start another keeper if ours has died while there is something to watch. Cheap: call it with every heartbeat."""
+        """Start another guard process if it has died while groups are watched. Cheap: call it with every heartbeat."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 
     async def aclose(self) -> None:
-        """End the keeper process; what is still watched is killed. It starts again with the next `watch`."""
-        process = self._let_go()
+        """End the guard process, which kills the groups that are still watched. It starts again with the next `watch`."""
+        process = self._detach()
         self._groups.clear()
         if process:
             try:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     await asyncio.to_thread(process.wait, PATIENCE)
             finally:
-                _see_off(process)
+                _kill(process)
 
-    def _say(self, line: str) -> None:
-        """Tell the keeper; the pipe never blocks us, and a line goes through whole or not at all."""
+    def _send(self, line: str) -> None:
+        """Send a line to the guard. The pipe never blocks, and a line is written as a whole or not at all."""
         try:
             if self._process is None:
                 self._start()
@@ -75,18 +75,18 @@ class Keeper:
         except BrokenPipeError:
             self._replace("it has died")
         except BlockingIOError:
-            self._replace("it does not listen")
+            self._replace("it does not read its pipe")
 
     def _replace(self, why: str) -> None:
-        old = self._let_go()
+        old = self._detach()
         if old:
-            _see_off(old)
+            _kill(old)
         if self._groups:
-            log.warning("the keeper of this worker's process groups is started again: %s", why)
+            log.warning("starting the guard process of this worker's process groups again: %s", why)
             self._start()
 
     def _start(self) -> None:
-        """Start a keeper and tell it of all groups. Without one we go on: a warning says what that means."""
+        """Start a guard process and send it all groups. If that fails, log a warning and go on without."""
         reading, self._pipe = os.pipe()
         command = [sys.executable, "-I", "-S", "-c", BOOT, HOME, str(os.getpid())]
         env = {name: value for name, value in os.environ.items() if name.startswith(("LD_", "DYLD_"))}
@@ -100,16 +100,17 @@ class Keeper:
             )
             os.set_blocking(self._pipe, False)
         except OSError as error:
-            failed = self._let_go()
+            failed = self._detach()
             if failed:
-                _see_off(failed)
+                _kill(failed)
             log.warning(
-                "no keeper (%s): if this worker is killed, the programs that it runs may outlive it", error
+                "no guard process (%s): if this worker is killed, the programs that it runs may outlive it",
+                error,
             )
         finally:
             os.close(reading)
 
-    def _let_go(self) -> subprocess.Popen[bytes] | None:
+    def _detach(self) -> subprocess.Popen[bytes] | None:
         process, self._process = self._process, None
         if self._pipe >= 0:
             os.close(self._pipe)
@@ -117,14 +118,13 @@ class Keeper:
         return process
 
 
-def _see_off(process: subprocess.Popen[bytes]) -> None:
-    """Kill it, which does nothing if it was waited for, and leave no zombie."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a guard process, unless it was waited for, and leave no zombie."""
     process.kill()
-    with contextlib.suppress(
-        subprocess.TimeoutExpired
-    ):  # the kernel holds it: nothing that waiting longer would help
+    # If it times out, the kernel holds the process: to wait longer would not help.
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(PATIENCE)
 
 
-current: ContextVar[Keeper | None] = ContextVar("sublet_keeper", default=None)
-"""The keeper of the worker that runs this task; a program that is run outside of a worker starts one of its own."""
+current: ContextVar[ProcessGuard | None] = ContextVar("sublet_process_guard", default=None)
+"""The guard of the worker that runs this task; a program that runs outside of a worker starts its own."""

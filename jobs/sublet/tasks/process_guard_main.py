@@ -1,7 +1,7 @@
-"""The keeper's program: waits for the worker's end, and then kills the process groups that the worker could not end.
+"""The program of the guard process: waits for the worker's end, then kills the process groups that are left.
 
-It is the smallest Python there is (no site, nothing but builtin modules), for it is started with a worker's first program.
-Lines on stdin say which groups there are: `+<group> <start>` and `-<group>`. See `sublet.tasks.process_guard` for the worker's side.
+It starts with a worker's first program, so it is as small as a Python process can be: no `site`, only builtin modules.
+Input: lines `+<group> <start>` and `-<group>`. The worker's side is `sublet.tasks.process_guard`.
 """
 
 import os
@@ -10,12 +10,9 @@ import signal
 
 
 def main(parent: int) -> None:
-    """Hear of groups until the worker is gone, however it went, then kill those that are left."""
-    for name in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # whoever stops the worker may mean all of its processes
+    """Read groups until the worker has ended, for any reason, then kill those that are left."""
+    # A signal that stops the worker may be sent to all of its processes.
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     os.set_blocking(0, False)
     ends = [0, *_end_of(parent)]
@@ -23,35 +20,33 @@ def main(parent: int) -> None:
     rest, alive = b"", True
     while alive:
         ready = select.select(ends, [], [])[0]
-        said, alive = _read()
+        data, alive = _read()
         alive = alive and ready == [0]
-        *lines, rest = (rest + said).split(b"\n")
+        *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            _hear(line.decode(), groups)
+            _apply(line.decode(), groups)
     for group, start in groups.items():
         end(group, start)
 
 
 def end(group: int, start: str) -> bool:
-    """Kill a group, unless its number was given to another process by now. True if there was something to kill.
+    """Kill a group, unless its number belongs to another process by now. Returns whether there was a process to kill.
 
-    Where the leader is gone its number still is the group's, for the kernel gives no number away that a group bears.
+    If only the leader is gone, the number is still the group's: the kernel does not reuse the number of a group.
     """
     now = start_of(group)
     if start and now and now != start:
         return False
     try:
         os.killpg(group, signal.SIGKILL)
-    except (
-        ProcessLookupError,
-        PermissionError,
-    ):  # gone; or only what has changed its user, or (macOS) is dead already
+    # PermissionError: all that is left has changed its user, or (macOS) is dead already.
+    except (ProcessLookupError, PermissionError):
         return False
     return True
 
 
 def start_of(pid: int) -> str:
-    """When a process started, in the kernel's ticks; empty when there is none, or no /proc to ask."""
+    """Return when a process started, in kernel ticks; empty if it does not exist, or without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
@@ -60,7 +55,7 @@ def start_of(pid: int) -> str:
 
 
 def _end_of(parent: int) -> list[int]:
-    """What becomes readable when the parent dies, even while a process that it forked still holds our pipe (Linux)."""
+    """Return file descriptors that become readable when the parent dies, even if a fork still holds the pipe (Linux)."""
     try:
         return [os.pidfd_open(parent)]
     except (AttributeError, OSError):
@@ -68,17 +63,17 @@ def _end_of(parent: int) -> list[int]:
 
 
 def _read() -> tuple[bytes, bool]:
-    """All that lies in the pipe, and whether there may be more later."""
-    said = b""
+    """Return all bytes in the pipe, and whether more may follow."""
+    data = b""
     try:
         while chunk := os.read(0, 65536):
-            said += chunk
+            data += chunk
     except BlockingIOError:
-        return said, True
-    return said, False
+        return data, True
+    return data, False
 
 
-def _hear(line: str, groups: dict[int, str]) -> None:
+def _apply(line: str, groups: dict[int, str]) -> None:
     group, _, start = line[1:].partition(" ")
     if line[:1] == "+":
         groups[int(group)] = start

@@ -1,7 +1,7 @@
-"""Runs one program to its end: a process group of its own, output that is kept within bounds, and an end that comes.
+"""Runs a program to its end: in its own process group, with bounded output, and with a certain end.
 
-Weighed: `sh`, `plumbum` and `anyio.run_process` start programs too, but none bounds what it keeps, ends a whole group, or goes
-on when a grandchild holds the pipes; with those written, what is left of them is a call of asyncio.
+Alternatives: `sh`, `plumbum` and `anyio.run_process` start programs too, but none of them bounds the output, ends a whole group,
+or returns while a grandchild holds the pipes. With those three written, only a call of asyncio would be left to them.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from typing import NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from sublet.tasks.process_guard import Keeper, current
+from sublet.tasks.process_guard import ProcessGuard, current
 
 log = logging.getLogger(__name__)
 
 SHELL = "/bin/sh"
 KEPT = 64 * 1024
-"""Bytes that are kept of stdout, and of stderr: the first half and the last."""
+"""Bytes that are kept of stdout and of stderr each: the first half and the last half."""
 WRITTEN = 120 * 1024
-"""Bytes that each of them may have as JSON, where a control character takes six: both must fit into a result."""
+"""Bytes that each of them may take as JSON, where a control character takes six: both must fit into a result."""
 LINGER = 0.5
-"""Seconds that a program's own children may hold its output open after it has exited."""
+"""Seconds to wait after a program's exit while its children hold its output open."""
 PATIENCE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 
 
 class Output(BaseModel):
-    """What a program left behind: its exit code, its output as text, the seconds that it took."""
+    """Result of a program: exit code, output as text, seconds."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,46 +45,46 @@ class Output(BaseModel):
 
 
 class ProgramFailed(Exception):
-    """A program did not do its work. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` the end of its stderr."""
+    """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` is the end of its stderr."""
 
     def __init__(self, code: str, message: str, detail: str = "") -> None:
         super().__init__(f"{code}: {message}")
         self.code, self.message, self.detail = code, message, detail
 
 
-class Order(NamedTuple):
-    """What to run: the words, all of the environment, the folder, what it may read, and how patient an early end is."""
+class ProgramCall(NamedTuple):
+    """A program to run: its arguments, its whole environment, folder, stdin, and the patience when it is ended early."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str | None = None
     text: str = ""
     patience: Callable[[], float] = lambda: PATIENCE
-    """Asked when it is ended early: seconds between SIGTERM and SIGKILL; at 0 only the latter is sent."""
+    """Called when the program is ended early: seconds between SIGTERM and SIGKILL; 0: only SIGKILL."""
 
 
-async def run(order: Order) -> Output:
+async def run(call: ProgramCall) -> Output:
     """Run a program to its end. Raises ProgramFailed unless it exits with 0.
 
-    It leads a process group, all of which ends with it, or when the caller is cancelled: SIGTERM, then, when patience ends
-    or the caller is cancelled again, SIGKILL. If this process is killed, the keeper ends the group.
+    It leads a process group, which ends with it, or when the caller is cancelled: with SIGTERM and, after the patience or when
+    the caller is cancelled again, with SIGKILL. If this process is killed, the process guard kills the group.
     """
-    keeper = current.get()
-    if keeper:
-        return await _run(keeper, order)
-    keeper = Keeper()
+    guard = current.get()
+    if guard:
+        return await _run(guard, call)
+    guard = ProcessGuard()
     try:
-        return await _run(keeper, order)
+        return await _run(guard, call)
     finally:
-        await keeper.aclose()
+        await guard.aclose()
 
 
-async def _run(keeper: Keeper, order: Order) -> Output:
-    transport, program = await _start(order)
+async def _run(guard: ProcessGuard, call: ProgramCall) -> Output:
+    transport, program = await _start(call)
     group, started = transport.get_pid(), time.monotonic()
     try:
-        keeper.watch(group)
-        _let_it_run(transport, order.text)
+        guard.watch(group)
+        _release(transport, call.text)
         await program.exited.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
@@ -92,45 +92,45 @@ async def _run(keeper: Keeper, order: Order) -> Output:
         await _end(group, program, PATIENCE)
         return _outcome(transport.get_returncode() or 0, program, time.monotonic() - started)
     except asyncio.CancelledError:
-        await _end(group, program, order.patience())
+        await _end(group, program, call.patience())
         raise
     finally:
         _signal(group, program, signal.SIGKILL)
         transport.close()
-        keeper.forget(group)
+        guard.forget(group)
 
 
 class Program(asyncio.SubprocessProtocol):
-    """What asyncio tells of a running program."""
+    """asyncio's protocol of a running program."""
 
     def __init__(self) -> None:
-        self.kept = {1: Kept(), 2: Kept()}
+        self.kept = {1: OutputBuffer(), 2: OutputBuffer()}
         self.exited, self.closed = asyncio.Event(), asyncio.Event()
         self._open = set(self.kept)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Keep what it prints."""
+        """Keep a piece of output."""
         self.kept[fd].add(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """All of one output was read."""
+        """Note that one output was read to its end."""
         self._open.discard(fd)
         if not self._open:
             self.closed.set()
 
     def process_exited(self) -> None:
-        """The leader has exited, and was waited for: its number may be given to another process."""
+        """Note that the leader has exited and was waited for: its pid may be reused."""
         self.exited.set()
 
 
-class Kept:
+class OutputBuffer:
     """The beginning and the end of a stream of any length."""
 
     def __init__(self) -> None:
         self._head, self._tail, self._size = bytearray(), bytearray(), 0
 
     def add(self, data: bytes) -> None:
-        """Keep these bytes, and let go of what is too far from either end."""
+        """Keep these bytes, and drop those that are too far from both ends."""
         room = max(0, KEPT // 2 - len(self._head))
         self._head += data[:room]
         self._tail += data[room:]
@@ -139,7 +139,7 @@ class Kept:
             del self._tail[: -KEPT // 2]
 
     def text(self) -> str:
-        """What was kept, and how much was not; what is not UTF-8 is replaced. Less is kept of what JSON must escape."""
+        """Return the kept text and how many bytes are missing. Invalid UTF-8 is replaced; text that JSON must escape is cut shorter."""
         text = ""
         for kept in (KEPT, KEPT // 2, KEPT // 4):
             text = self._text(kept // 2)
@@ -148,20 +148,20 @@ class Kept:
         return text
 
     def _text(self, half: int) -> str:
-        kept, left_out = bytes(self._head + self._tail), self._size - 2 * half
-        if left_out <= 0:
+        kept, dropped = bytes(self._head + self._tail), self._size - 2 * half
+        if dropped <= 0:
             return kept.decode("utf-8", "replace")
         first, last = (part.decode("utf-8", "replace") for part in (kept[:half], kept[-half:]))
-        return f"{first}\n… {left_out:,} bytes left out …\n{last}"
+        return f"{first}\n… {dropped:,} bytes left out …\n{last}"
 
 
-async def _start(order: Order) -> tuple[asyncio.SubprocessTransport, Program]:
-    """Start a shell that waits for our word before it becomes the program.
+async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Program]:
+    """Start a shell that waits for a line before it becomes the program.
 
-    So the program does nothing before the keeper knows of it: if we die in between, the shell reads the end of its stdin.
+    So the program does nothing before the guard watches it. If this process dies in between, the shell reads the end of stdin.
     """
-    _look_for(order.argv[0], order.env, order.cwd)
-    gate = 'read -r go && exec "$@"' + ("" if order.text else " </dev/null")
+    _check_program(call.argv[0], call.env, call.cwd)
+    gate = 'read -r go && exec "$@"' + ("" if call.text else " </dev/null")
     try:
         return await asyncio.get_running_loop().subprocess_exec(
             Program,
@@ -169,49 +169,47 @@ async def _start(order: Order) -> tuple[asyncio.SubprocessTransport, Program]:
             "-c",
             gate,
             "sh",
-            *order.argv,
-            env=order.env,
-            cwd=order.cwd,
+            *call.argv,
+            env=call.env,
+            cwd=call.cwd,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:  # too many arguments, a NUL byte, no memory
         raise ProgramFailed(
-            "not_started", f"cannot start {order.argv[0]}: {getattr(error, 'strerror', None) or error}"
+            "not_started", f"cannot start {call.argv[0]}: {getattr(error, 'strerror', None) or error}"
         ) from None
 
 
-def _look_for(name: str, env: Mapping[str, str], cwd: str | None) -> None:
-    """Raise ProgramFailed for what cannot be run: a shell that is told to would have its own words for it."""
+def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
+    """Raise ProgramFailed for a program that cannot be run; the shell's own message would be less clear."""
     if os.sep in name:
         path = Path(cwd or "", name)
-        problem = (
-            "" if path.is_file() and os.access(path, os.X_OK) else f"{name} is no file that may be executed"
-        )
+        problem = "" if path.is_file() and os.access(path, os.X_OK) else f"{name} is not an executable file"
     else:
         found = shutil.which(name, path=env.get("PATH")) if name and not name.startswith("-") else None
-        problem = "" if found else f"there is no program {name!r} on this worker's PATH"
+        problem = "" if found else f"program {name!r} is not on this worker's PATH"
     if cwd and not Path(cwd).is_dir():
-        problem = f"there is no folder {cwd} to start {name} in"
+        problem = f"the folder {cwd}, in which {name} should start, does not exist"
     if not os.access(SHELL, os.X_OK):
-        problem = f"programs are started through {SHELL}, and this worker has none"
+        problem = f"programs are started through {SHELL}, which this worker does not have"
     if problem:
         raise ProgramFailed("not_started", problem)
 
 
-def _let_it_run(transport: asyncio.SubprocessTransport, text: str) -> None:
-    """Give the gate its word, and the program its input; one that does not read it does not hold us up."""
+def _release(transport: asyncio.SubprocessTransport, text: str) -> None:
+    """Write the line that the shell waits for, and the program's input. Does not block if the program does not read it."""
     pipe = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
     pipe.write(b"\n" + text.encode())
     pipe.write_eof()
 
 
 async def _end(group: int, program: Program, patience: float) -> None:
-    """Have all of a group gone, and its leader waited for. Cancelled while it is patient, it is so no longer."""
+    """End a whole group, and wait for its leader. Cancelling this call ends the patience."""
     try:
         if patience and _signal(group, program, signal.SIGTERM):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience):
-                    while _signal(group, program, 0):  # noqa: ASYNC110  # the end of what is no child of ours tells nobody
+                    while _signal(group, program, 0):  # noqa: ASYNC110  # nothing signals the end of a process that is not a child
                         await asyncio.sleep(0.02)
     finally:
         _signal(group, program, signal.SIGKILL)
@@ -221,7 +219,7 @@ async def _end(group: int, program: Program, patience: float) -> None:
 
 
 def _signal(group: int, program: Program, number: int) -> bool:
-    """Signal a group. False if there is none, or (once the leader was waited for) its number is another process's."""
+    """Signal a group. Returns False if it is gone, or (once the leader was waited for) if its number belongs to another process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if program.exited.is_set() and _is_taken(group):
             return False
@@ -242,12 +240,12 @@ def _outcome(code: int, program: Program, seconds: float) -> Output:
     out, err = program.kept[1].text(), program.kept[2].text()
     if code == 0:
         return Output(code=code, stdout=out, stderr=err, seconds=round(seconds, 3))
-    said = err.strip() or out.strip()
-    last = said.rpartition("\n")[2].strip()[:200]
+    text = err.strip() or out.strip()
+    last = text.rpartition("\n")[2].strip()[:200]
     if code > 0:
-        raise ProgramFailed(f"exit_{code}", last or f"exited with code {code}", said[-4096:])
+        raise ProgramFailed(f"exit_{code}", last or f"exited with code {code}", text[-4096:])
     name = _signal_name(-code)
-    raise ProgramFailed(f"killed_{name}", last or f"killed by {name}", said[-4096:])
+    raise ProgramFailed(f"killed_{name}", last or f"killed by {name}", text[-4096:])
 
 
 def _signal_name(number: int) -> str:

@@ -265,7 +265,7 @@ class Worker:
         return self.summary.dismissed
 
     async def _renew_registration(self) -> None:
-        self._runner.keeper.check()
+        self._runner.guard.check()
         if self._runner.stuck >= self.slots:
             self._give_up(f"{self.slots} threads, as many as there are slots, run tasks that do not end")
         try:

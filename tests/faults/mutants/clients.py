@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         "a child that is stuck is not killed",
         "jobs/sublet/execution/child_process.py",
-        "            self.child.let_go(self)\n",
+        "            self.child.abandon(self)\n",
         "            pass\n",
         "a task that hangs holds its process for ever, and the next job is handed to it",
         "worker/test_worker.py::test_a_stuck_child_is_killed_at_its_timeout[fakeredis-redis]",
@@ -263,7 +263,7 @@ MUTANTS = (
     Mutant(
         "progress is sent again with every heartbeat",
         "jobs/sublet/worker/heartbeat.py",
-        "if attempt.said.progress is beat.progress:",
+        "if attempt.unsent.progress is beat.progress:",
         "if False:",
         "each heartbeat of a hundred jobs carries and writes 100 KiB that say nothing new",
         "worker/test_worker_trouble.py::test_progress_is_sent_once[redis-fakeredis]",

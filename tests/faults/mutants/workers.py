@@ -118,8 +118,8 @@ MUTANTS = (
     Mutant(
         "older news replaces newer",
         "jobs/sublet/execution/attempt.py",
-        "said.checkpoint or note.checkpoint, said.log or note.log",
-        "note.checkpoint or said.checkpoint, note.log or said.log",
+        "unsent.checkpoint or note.checkpoint",
+        "note.checkpoint or unsent.checkpoint",
         "after an outage a job goes on from an older checkpoint than it left",
         "protocol/test_note.py::test_newer_news_wins_over_a_note_that_could_not_be_sent",
     ),
