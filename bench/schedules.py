@@ -40,7 +40,7 @@ from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules.recurrence import Recurrence
 from sublet.store.store import Store
-from sublet_functions.tick import Ticked, one_round
+from sublet_functions.tick import TickSummary, one_round
 
 MANY, ENDED, TICKS, ROUNDS = 10_000, 5000, 100, 5
 
@@ -104,7 +104,7 @@ async def _none_due(site: Site) -> dict[str, float]:
     """10,000 schedules whose occurrences are all to come."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(cron="0 0 1 1 *"), None)
     site.measure()
-    done, rounds = Ticked(), 50
+    done, rounds = TickSummary(), 50
     for _ in range(rounds):
         await site.store.follow(one_round(site.store.operations, "bench", done))
     assert done.fired == 0
@@ -115,7 +115,7 @@ async def _all_due(site: Site) -> dict[str, float]:
     """10,000 schedules whose occurrences came a second ago."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(every=3600), site.now() - 1000)
     site.measure()
-    done, began = Ticked(), time.perf_counter()
+    done, began = TickSummary(), time.perf_counter()
     for _ in range(10):  # a round fires what it finds, up to a limit
         await site.store.follow(one_round(site.store.operations, "bench", done))
     seconds = time.perf_counter() - began
@@ -145,7 +145,7 @@ async def _many_ticks(site: Site) -> dict[str, float]:
     stores = [Store(site.settings) for _ in range(TICKS)]
     await asyncio.gather(*(store.prepare() for store in stores))
     site.measure()
-    began, done = time.perf_counter(), [Ticked() for _ in stores]
+    began, done = time.perf_counter(), [TickSummary() for _ in stores]
     rounds = (
         store.follow(one_round(store.operations, "bench", one))
         for store, one in zip(stores, done, strict=True)

@@ -1,6 +1,6 @@
-"""The API as an ASGI 3 application, for any server that takes one (`uvicorn sublet_functions.asgi:app`), or mounted in another one.
+"""The API as an ASGI 3 application: `uvicorn sublet_functions.asgi:app`, or mounted in another application.
 
-Nothing is imported of any framework, and nothing is connected before the first request, or the server's start.
+No framework is imported. Connections are opened at the first request, or when the server starts.
 """
 
 from __future__ import annotations
@@ -16,75 +16,81 @@ from types import FrameType
 from typing import Any
 
 from sublet.errors import Invalid
-from sublet_functions.adapters.asgi_exchange import Answer, Caller, Message, Receive, Send, dismiss, target_of
+from sublet_functions.adapters.asgi_exchange import (
+    Message,
+    Receive,
+    RequestStream,
+    ResponseSender,
+    Send,
+    dismiss,
+    target_of,
+)
 from sublet_functions.adapters.hosted import Hosted
-from sublet_functions.api.request import Request, folded
-from sublet_functions.api.response import Problem
-from sublet_functions.api.routes import SECURITY
-from sublet_functions.server.limits import Bodies, Limits
-from sublet_functions.server.writer import LAST_RESORT, Ends, undo
+from sublet_functions.http.body import BodyReader
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.request import Request, fold_headers
+from sublet_functions.http.response import DISCARD_SECONDS, SECURITY_HEADERS, StreamShutdown
 
 log = logging.getLogger(__name__)
 
-FROZEN = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_PROMPT")
-"""Variables that say that a process may be frozen between two requests: those of platforms that do, and ours for others."""
+FREEZES = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_SUMMON_FIRST")
+"""Variables of platforms that freeze processes between requests, and ours for other such platforms."""
+CONTINUE_SECONDS = 1.0
+"""Seconds after which a client that sent `Expect: 100-continue` is told to send its body although it is not read: most clients
+send it by then anyway."""
 
 
-PATIENCE = 1.0
-"""Seconds after which a caller who waits to be told to send a body is told so, though nobody reads it: most send it by then."""
-
-
-class Place:
+class LoopState:
     """The API on one event loop."""
 
     def __init__(self, hosted: Hosted) -> None:
         self.loop = asyncio.get_running_loop()
-        self.hosted, self.ends = hosted, Ends()
+        self.hosted = hosted
+        self.streams = StreamShutdown()
         self._finishing: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Have nobody wait any more, streams end, and workers finish or give back."""
+        """Answer waiting requests, end streams, and let workers finish or release their jobs."""
         self.hosted.hurry()
-        self.ends.come()
+        self.streams.stop()
         self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())
 
     async def aclose(self) -> None:
-        """End, and let go of everything."""
+        """End, and close all connections."""
         self.end()
         if self._finishing:
             await self._finishing
         await self.hosted.aclose()
 
 
-class Signals:
-    """Tells all places of a process when the server is told to stop. What the signals do besides, they do as before.
+class StopSignals:
+    """Ends the states of a process when its server gets SIGTERM or SIGINT, and then calls the server's own handler.
 
-    Servers wait for all requests before they say that it is over; those that wait for a job, and streams, would go on.
+    Servers wait for all requests before they report their shutdown; long polls and streams would delay it.
     """
 
     def __init__(self) -> None:
-        self._places: set[Place] = set()
+        self._states: set[LoopState] = set()
         self._hooks: dict[int, partial[None]] = {}
 
-    def tell(self, place: Place) -> None:
-        """Tell a place, too."""
+    def add(self, state: LoopState) -> None:
+        """End this state, too."""
         self._forget_closed()
-        self._places.add(place)
+        self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.getsignal(number)
             if callable(before) and before is not self._hooks.get(number):
-                with contextlib.suppress(
-                    ValueError
-                ):  # not the main thread: the server's stop comes by other ways
-                    hook = partial(self._heard, before)
+                with contextlib.suppress(ValueError):  # not the main thread
+                    hook = partial(self._received, before)
                     signal.signal(number, hook)
                     self._hooks[number] = hook
 
-    def forget(self, place: Place) -> None:
-        """Tell a place no more; when there is none left, the signals are as they were."""
-        self._places.discard(place)
+    def remove(self, state: LoopState) -> None:
+        """Forget a state; after the last one, restore the signal handlers."""
+        self._states.discard(state)
         self._forget_closed()
-        if not self._places:
+        if not self._states:
             hooks, self._hooks = self._hooks, {}
             for number, hook in hooks.items():
                 before = hook.args[0]
@@ -93,61 +99,57 @@ class Signals:
                         signal.signal(number, before)
 
     def _forget_closed(self) -> None:
-        """Have those be garbage whose loops are closed: nothing of them can be awaited any more."""
-        for place in tuple(self._places):
-            if place.loop.is_closed():
-                self._places.discard(place)
+        """Forget the states of closed loops, so that they can be garbage-collected."""
+        for state in tuple(self._states):
+            if state.loop.is_closed():
+                self._states.discard(state)
 
-    def _heard(self, before: Any, number: int, frame: FrameType | None) -> None:
-        for place in tuple(self._places):
+    def _received(self, before: Any, number: int, frame: FrameType | None) -> None:
+        for state in tuple(self._states):
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                place.loop.call_soon_threadsafe(place.end)
+                state.loop.call_soon_threadsafe(state.end)
         before(number, frame)
 
 
-SIGNALS = Signals()
-"""One for all: with a hook for each event loop, each would keep the one before it, and its connections, for good."""
+SIGNALS = StopSignals()
+"""One per process: one hook per event loop would keep each previous hook, and its connections, alive."""
 
 
 class Asgi:
-    """The application. What it is connected to belongs to an event loop, and is made when that first brings a request."""
+    """The application. Its connections belong to an event loop, and are opened at the first request on that loop."""
 
     def __init__(self, make: Callable[[], Hosted] | None = None, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
-        self._make, self._limits = make or _hosted, limits
-        self._bodies = Bodies(limits)
-        self._places: dict[asyncio.AbstractEventLoop, Place] = {}
+        self._make = make or _hosted
+        self._limits = limits
+        self._bodies = BodyReader(limits)
+        self._states: dict[asyncio.AbstractEventLoop, LoopState] = {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one connection of the server's: an HTTP request, or its own life from start to end."""
+        """Serve one scope: an HTTP request, or the server's lifespan."""
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
-            await self._life(receive, send)
+            await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
             await receive()
-            await send(
-                {
-                    "type": "websocket.close",
-                    "code": 1003,
-                    "reason": "there are no websockets here: GET /events streams",
-                }
-            )
+            reason = "WebSockets are not supported: use GET /events"
+            await send({"type": "websocket.close", "code": 1003, "reason": reason})
         else:
-            raise NotImplementedError(f"an ASGI server's {scope['type']!r} is not known here")
+            raise NotImplementedError(f"ASGI scope {scope['type']!r} is not supported")
 
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
-        """Start and end with the application that this one is mounted in, whose `lifespan` this can be. Raises Invalid."""
-        place = self._place()
+        """Start and end with the application in which this one is mounted, as its `lifespan`. Raises Invalid."""
+        state = self._state()
         try:
-            await place.hosted.start()
+            await state.hosted.start()
             yield
         finally:
-            self._places.pop(place.loop, None)
-            SIGNALS.forget(place)
-            await place.aclose()
+            self._states.pop(state.loop, None)
+            SIGNALS.remove(state)
+            await state.aclose()
 
-    async def _life(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             async with self.lifespan():
@@ -158,68 +160,71 @@ class Asgi:
         else:
             await send({"type": "lifespan.shutdown.complete"})
 
-    def _place(self) -> Place:
+    def _state(self) -> LoopState:
         loop = asyncio.get_running_loop()
-        place = self._places.get(loop)
-        if place is None:
-            for old in [one for one in tuple(self._places) if one.is_closed()]:
-                self._places.pop(old, None)
-            place = self._places[loop] = Place(self._make())
-            SIGNALS.tell(place)
-        return place
+        state = self._states.get(loop)
+        if state is None:
+            for old in [one for one in tuple(self._states) if one.is_closed()]:
+                self._states.pop(old, None)
+            state = self._states[loop] = LoopState(self._make())
+            SIGNALS.add(state)
+        return state
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
-        headers = folded(
+        headers = fold_headers(
             (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
         )
-        caller = Caller(receive, self._limits.body_seconds)
-        serving = asyncio.create_task(self._serve(scope, headers, caller, send))
-        either = (serving, caller.gone)
+        client = RequestStream(receive, self._limits.body_seconds)
+        serving = asyncio.create_task(self._serve(scope, headers, client, send))
+        either = (serving, client.disconnected)
         try:
             if headers.get("expect", "").lower() == "100-continue":
-                await asyncio.wait(either, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(either, timeout=CONTINUE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
-                caller.listen()
+                client.start()
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not caller.served:
+            if not client.served:
                 serving.cancel()
             await asyncio.wait([serving])
             if not serving.cancelled():
                 serving.result()
-            if caller.gone.done() and not caller.told:
+            if client.disconnected.done() and not client.responding:
                 await dismiss(send)
         finally:
-            caller.forget()
-            if not serving.done():  # the server cuts short what runs
+            client.close()
+            if not serving.done():  # the server cancels what runs
                 serving.cancel()
-                await asyncio.wait([serving], timeout=LAST_RESORT)
+                await asyncio.wait([serving], timeout=DISCARD_SECONDS)
 
-    async def _serve(self, scope: Message, headers: dict[str, str], caller: Caller, send: Send) -> None:
-        place = self._place()
+    async def _serve(
+        self, scope: Message, headers: dict[str, str], client: RequestStream, send: Send
+    ) -> None:
+        state = self._state()
         target = target_of(scope)
         if target:
-            read = partial(self._bodies.read, caller, headers, caller.listen)
-            reply = await place.hosted.answer(Request(scope["method"], *target, headers, read=read))
+            read = partial(self._bodies.read, client, headers, client.start)
+            response = await state.hosted.answer(Request(scope["method"], *target, headers, read=read))
         else:
-            reply = Problem("bad-request", "the first line must be a method, a path or an address").reply()
-        caller.spurn()
-        reply.headers = SECURITY | reply.headers
+            response = Problem("bad-request", "use a path or URL as the request's target").response()
+        client.discard()
+        response.headers = SECURITY_HEADERS | response.headers
         sent = False
         try:
-            answer = Answer(reply, scope["method"] == "HEAD", caller, send, self._limits.send_seconds)
-            await answer.send(place.ends)
+            is_head = scope["method"] == "HEAD"
+            sender = ResponseSender(response, is_head, client, send, self._limits.send_seconds)
+            await sender.send(state.streams)
             sent = True
         except OSError as error:
-            log.debug("an answer could not be sent: %s", type(error).__name__)
-        except Exception as error:  # noqa: BLE001  what makes the pieces of a stream may fail: the caller sees it break off
-            log.error("an answer broke off: %s", type(error).__name__)
+            log.debug("a response could not be sent: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001  of a stream's iterator: the client sees the connection break
+            log.error("a response was cut off: unexpected %s", type(error).__name__)
         finally:
-            if not sent and reply.unsent:
-                await undo(reply)
+            if not sent and response.on_unsent:
+                await response.discard()
 
 
 def _hosted() -> Hosted:
-    return Hosted(prompt=any(os.environ.get(name, "0") not in ("", "0") for name in FROZEN))
+    return Hosted(freezes=any(os.environ.get(name, "0") not in ("", "0") for name in FREEZES))
 
 
 app = Asgi()

@@ -1,7 +1,7 @@
-"""Google's functions-framework: `from sublet_functions.google import http, event` is the whole of a `main.py`.
+"""Google's functions-framework: `from sublet_functions.google import http, event` is a complete `main.py`.
 
-`http` is the API, a WSGI application that is called with the environment of Flask's request. `event` is for triggers
-that are no HTTP request to us (Eventarc, Pub/Sub): whatever came, the upkeep is done.
+`http` is the API: the WSGI application, called with the environ of Flask's request. `event` is for triggers without an HTTP
+request (Eventarc, Pub/Sub): every event is a tick.
 """
 
 from __future__ import annotations
@@ -9,34 +9,35 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sublet_functions.api.request import Request
 from sublet_functions.handlers.triggers import PLATFORM
+from sublet_functions.http.request import Request
 from sublet_functions.wsgi import BODILESS, app
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
 
-class NotDone(Exception):
-    """The upkeep could not be done; raised to the platform, which calls again if it was told to."""
+class TickFailed(Exception):
+    """The tick failed. The platform repeats the event if it was configured to."""
 
 
 def http(request: Any) -> Response:
-    """Answer an HTTP request. Flask would take the application itself for an answer, but say of what type even no body is."""
-    from werkzeug.wrappers import Response  # comes with the framework, and is needed nowhere else
+    """Answer an HTTP request. A response without a body gets no Content-Type, which Flask would add."""
+    from werkzeug.wrappers import Response  # part of the framework, and needed nowhere else
 
-    answer = Response.from_app(app, request.environ)
-    if answer.status_code in BODILESS or answer.content_length == 0:
-        answer.headers.pop("Content-Type", None)
-    return answer
+    response = Response.from_app(app, request.environ)
+    if response.status_code in BODILESS or response.content_length == 0:
+        response.headers.pop("Content-Type", None)
+    return response
 
 
 def event(cloud_event: Any) -> None:
-    """Do one round of upkeep, whatever the event says. Who may send one is decided by the platform, so no token is asked for.
+    """Run one round of maintenance, whatever the event contains. The platform decides who may send events; no token is needed.
 
-    Raises NotDone where it could not be done.
+    Raises TickFailed.
     """
-    reply = app.ask(Request("POST", "/tick"), PLATFORM)
-    if reply.status != 200:
-        problem = json.loads(bytes(reply.body)) if isinstance(reply.body, bytes) else {}
-        raise NotDone(f"no tick: {reply.status} {problem.get('title', '')}: {problem.get('detail', '')}")
+    response = app.ask(Request("POST", "/tick"), PLATFORM)
+    if response.status != 200:
+        problem = json.loads(bytes(response.body)) if isinstance(response.body, bytes) else {}
+        reason = f"{problem.get('title', '')}: {problem.get('detail', '')}"
+        raise TickFailed(f"the tick failed with {response.status}: {reason}")

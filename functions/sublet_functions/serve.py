@@ -1,4 +1,4 @@
-"""The API as a server of its own. It keeps nothing: run as many as you like, and kill any of them."""
+"""The API as a server of its own (`sublet serve`). It keeps no state: run any number, and stop any of them."""
 
 import asyncio
 import contextlib
@@ -12,31 +12,32 @@ from sublet.scaling.invokers import invokers_of
 from sublet.scaling.signing import Secrets
 from sublet.scaling.summoner import Summoner
 from sublet.store.store import Store
-from sublet_functions.adapters.summon_first import Prompt
-from sublet_functions.api.auth import Tokens
+from sublet_functions.adapters.summon_first import SummonFirst
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Request
-from sublet_functions.handlers.work import Workshop
-from sublet_functions.server.limits import Limits
-from sublet_functions.server.server import Front
+from sublet_functions.handlers.worker_host import WorkerHost
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.request import Request
+from sublet_functions.server.server import HttpServer
 from sublet_functions.server.sockets import listen, make_room, url_of
 
 log = logging.getLogger(__name__)
 
 GRACE = 8.0
-"""Seconds that requests in flight may take to finish when the server stops."""
-CLOSING = 3.0
-"""Seconds that the connections to Redis may take to close: it may not answer."""
+"""Seconds in which running requests may finish when the server stops."""
+CLOSE_SECONDS = 3.0
+"""Time limit for closing the connections to Redis, which may not answer."""
 
 
 class Stop:
-    """Whether the server is to stop: asked once, it finishes what it has begun; asked again, it hurries."""
+    """Request to stop: the first one lets running requests finish, the second one ends them."""
 
     def __init__(self) -> None:
-        self.asked, self.hurried = asyncio.Event(), asyncio.Event()
+        self.asked = asyncio.Event()
+        self.hurried = asyncio.Event()
 
     def ask(self) -> None:
-        """Ask it to stop."""
+        """Request the stop."""
         (self.hurried if self.asked.is_set() else self.asked).set()
 
 
@@ -49,68 +50,68 @@ async def serve(
     *,
     limits: Limits | None = None,
     stop: Stop | None = None,
-    workshop: Workshop | None = None,
+    worker_host: WorkerHost | None = None,
     secrets: Secrets | None = None,
-    prompt: bool = False,
+    summon_first: bool = False,
 ) -> None:
-    """Serve the API until a signal comes (SIGTERM, SIGINT, SIGHUP), or, if there is a `stop`, until that is asked.
+    """Serve the API until SIGTERM, SIGINT or SIGHUP or, with a `stop`, until that is asked.
 
-    `report` is told the URL once it is up. Without `tokens` only loopback addresses are served. Redis need not be there: who
-    asks meanwhile is told 503. With a `workshop`, `POST /work` runs jobs in it, for who has a token or one of the `secrets`. At
-    the end, no more requests are taken, who waits is answered, workers finish or give back, and the others have 8 s; a second
-    signal hurries. `prompt` is for a process that may be frozen between two requests: an answer waits for the workers that its
-    request has summoned. Raises Invalid for an address that cannot be served, and JobsError for a port that is taken.
+    `report` is called with the URL when the server listens. Without `tokens` only loopback addresses are served. Redis need not
+    be available: requests are then answered 503. With a `worker_host`, `POST /work` runs workers, for clients with a token or
+    one of the `secrets`. On a stop, waiting requests are answered at once, workers finish or release their jobs, and other
+    requests have 8 s; a second signal ends them. `summon_first` is for a process that may be frozen between requests.
+    Raises Invalid for an address that cannot be served, and JobsError for a port that is in use.
     """
-    tokens, limits = tokens or Tokens(), limits or Limits()
+    tokens = tokens or Tokens()
+    limits = limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)
     store = Store(quick(settings))
     summoner = store.summoner = Summoner(store, invokers_of())
     store.nudge = summoner.nudge
-    api = Api(store, tokens, workshop=workshop, secrets=secrets or Secrets())
-    front = Front(
-        Prompt(api, summoner) if prompt else api, replace(limits, connections=make_room(limits.connections))
-    )
+    api = Api(store, tokens, worker_host=worker_host, secrets=secrets or Secrets())
+    application = SummonFirst(api, summoner) if summon_first else api
+    server = HttpServer(application, replace(limits, connections=make_room(limits.connections)))
     try:
-        with _asked(stop) as stop:
-            await front.start(sockets)
+        with _stop_on_signals(stop) as stop:
+            await server.start(sockets)
             report(url_of(host, sockets[0]))
-            looking = asyncio.create_task(
-                api.answer(Request("GET", "/readyz", headers={"host": "localhost"}))
-            )
+            # for the log: is Redis available?
+            ready = Request("GET", "/readyz", headers={"host": "localhost"})
+            checking = asyncio.create_task(api.answer(ready))
             await stop.asked.wait()
-            looking.cancel()  # it was for the log: is Redis there?
+            checking.cancel()
             store.hurry()
-            ending = [workshop.finish(GRACE, stop.hurried)] if workshop else []
-            await asyncio.gather(front.stop(GRACE, stop.hurried), *ending)
+            finishing = [worker_host.finish(GRACE, stop.hurried)] if worker_host else []
+            await asyncio.gather(server.stop(GRACE, stop.hurried), *finishing)
     finally:
-        if workshop:
-            await workshop.aclose()
+        if worker_host:
+            await worker_host.aclose()
         for one in sockets:
             one.close()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING):
-                await summoner.aclose(CLOSING / 2)
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await summoner.aclose(CLOSE_SECONDS / 2)
                 await store.aclose()
 
 
 @contextlib.contextmanager
-def _asked(stop: Stop | None) -> Iterator[Stop]:
-    """Who asks for the stop: the caller, or else signals."""
+def _stop_on_signals(stop: Stop | None) -> Iterator[Stop]:
+    """Yield the caller's stop, or one that signals ask."""
     if stop:
         yield stop
         return
-    stop, loop, taken = Stop(), asyncio.get_running_loop(), []
-    with contextlib.suppress(
-        NotImplementedError, RuntimeError, ValueError
-    ):  # not the main thread: the platform has the signals
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+    handled = []
+    # not the main thread: the platform handles the signals
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if (
-                number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-            ):  # started under nohup: stay
+            # under nohup SIGHUP is ignored, and stays so
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, stop.ask)
-                taken.append(number)
+                handled.append(number)
     try:
         yield stop
     finally:
-        for number in taken:
+        for number in handled:
             loop.remove_signal_handler(number)

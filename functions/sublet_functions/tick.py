@@ -1,12 +1,13 @@
-"""The tick: sees to what time has decided, to schedules, and to workers that are owed. Any number may run, from any cron."""
+"""The tick: rounds of maintenance (due jobs, expired leases, schedules, pruning) and of summoning workers that are owed.
+
+Any number of ticks may run at once, from any cron. Nothing of HTTP is imported here: a shell can run a tick.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sublet.errors import JobsError, NoNamespace
@@ -16,34 +17,37 @@ if TYPE_CHECKING:
     from sublet.operations.operations import Operations
     from sublet.protocol.plan import Plan
     from sublet.scaling.summoner import Summoned
-    from sublet_functions.adapters.cloudevents import Event
-    from sublet_functions.api.request import Call, Reply
-    from sublet_functions.schemas.query import Nothing, TickQuery
 
-ROUNDS = 1000
-"""Calls that one round makes at most, of each kind."""
+CALLS_MAX = 1000
+"""Most calls of each kind in one round."""
 
 
 @dataclass
-class Ticked:
-    """What the rounds of a tick did: leases that ended, jobs that fell due, finished jobs forgotten, jobs that schedules made,
-    workers that were summoned, and those that could not be invoked."""
+class TickSummary:
+    """Totals of all rounds of a tick."""
 
     reaped: int = 0
+    """Leases that expired."""
     promoted: int = 0
+    """Scheduled jobs that became due."""
     pruned: int = 0
+    """Ended jobs that were deleted after their retention."""
     fired: int = 0
+    """Jobs that schedules made."""
     summoned: int = 0
+    """Workers that were invoked."""
     unreached: int = 0
+    """Workers whose invocation failed."""
     rounds: int = 0
 
-    def heard(self, summoned: Summoned) -> None:
-        """Add what the summoning of a round came to."""
-        self.summoned, self.unreached = self.summoned + summoned.summoned, self.unreached + summoned.failed
+    def add_summoned(self, summoned: Summoned) -> None:
+        """Add the result of summoning workers."""
+        self.summoned += summoned.summoned
+        self.unreached += summoned.failed
 
 
-Report = Callable[[Ticked, bool], None]
-"""Hears after each round what all of them did so far, and whether there are pools."""
+Report = Callable[[TickSummary, bool], None]
+"""Called after each round with the totals so far, and whether there are pools."""
 
 
 def run_tick(
@@ -52,100 +56,73 @@ def run_tick(
     by: str,
     seconds: float = 0.0,
     every: float = 5.0,
-    report: Report = lambda done, pools: None,
-) -> Ticked:
-    """Do one round of upkeep at once, and further ones every `every` seconds until `seconds` are over.
+    report: Report = lambda summary, pools: None,
+) -> TickSummary:
+    """Run one round at once, and further ones every `every` seconds until `seconds` are over.
 
     Raises Unavailable when Redis does not answer: the next tick is the retry.
     """
-    start, done = time.monotonic(), Ticked()
+    start = time.monotonic()
+    summary = TickSummary()
     while True:
-        found = client.tend(one_round(client.operations, by, done))
-        if found.pools:
-            from sublet.scaling.sync_summoner import summon_once  # a tick without pools has no need of it
+        done = client.tend(one_round(client.operations, by, summary))
+        if done.pools:
+            from sublet.scaling.sync_summoner import summon_once  # a tick without pools does not load it
 
-            done.heard(summon_once(client.operations.settings, transport=client.transport))
-        if found.trouble:
-            raise found.trouble
-        report(done, found.pools)
-        pause = _pause(start, every, seconds)
+            summary.add_summoned(summon_once(client.operations.settings, transport=client.transport))
+        if done.error:
+            raise done.error
+        report(summary, done.pools)
+        pause = pause_until_next_round(start, every, seconds)
         if pause is None:
-            return done
+            return summary
         time.sleep(pause)
 
 
-async def tick(call: Call[Nothing | Event, TickQuery]) -> Reply:
-    """Do one round of upkeep, and further ones `every` so many seconds until `for` is over. Any number may run at once.
-
-    Any CloudEvent may stand for it, and is answered with 202.
-    """
-    from sublet_functions.adapters.cloudevents import TAKEN, Event
-    from sublet_functions.api.request import Reply  # whoever ticks from a shell has no need of these
-    from sublet_functions.api.response import json_reply
-
-    asked, done, start = call.query, Ticked(), time.monotonic()
-    while True:
-        found = await call.store.tend(
-            one_round(call.store.operations, f"http:{call.who.name}".rstrip(":"), done)
-        )
-        if found.pools and call.store.summoner:
-            done.heard(await call.store.summoner.summon())
-        if found.trouble:
-            raise found.trouble
-        pause = _pause(start, asked.every, asked.seconds)
-        if pause is None or call.store.hurried.is_set():
-            return Reply(TAKEN) if isinstance(call.body, Event) else json_reply(asdict(done))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await call.store.hurried.wait()
-
-
-def _pause(start: float, every: float, seconds: float) -> float | None:
-    """Seconds until the next round: they begin every so often, from the first on, for so long. None when it was the last."""
+def pause_until_next_round(start: float, every: float, seconds: float) -> float | None:
+    """Return the seconds until the next round, or None after the last: rounds begin at multiples of `every` up to `seconds`."""
     passed = time.monotonic() - start
     at = (passed // every + 1) * every
     return at - passed if at <= seconds else None
 
 
-class Round(NamedTuple):
+class RoundResult(NamedTuple):
     """What a round leaves to its caller."""
 
     pools: bool
-    """Are there pools, which may be owed workers?"""
-    trouble: JobsError | None
-    """What came of the schedules, if they could not be fired: to be raised when all else is done."""
+    """There are pools, so workers may be owed."""
+    error: JobsError | None
+    """Why schedules could not be fired, to be raised after workers were summoned."""
 
 
-def one_round(operations: Operations, by: str, done: Ticked) -> Plan[Round]:
-    """One round, but for the summoning. Where there is no namespace yet, there is nothing to do, and none is made."""
-    done.rounds += 1
+def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
+    """Run one round except for summoning. If the namespace does not exist there is nothing to do, and it is not created."""
+    summary.rounds += 1
     try:
-        return (yield from _upkeep(operations, by, done))
+        return (yield from _maintain(operations, by, summary))
     except NoNamespace:
-        return Round(False, None)
+        return RoundResult(False, None)
 
 
-def _upkeep(operations: Operations, by: str, done: Ticked) -> Plan[Round]:
-    """What makes no job comes first, for that works on a full server, too."""
-    come, trouble = False, None
-    for _ in range(ROUNDS):
+def _maintain(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
+    """Reap and prune before firing schedules: these make no jobs, and so work on a full server."""
+    schedules_due = False
+    for _ in range(CALLS_MAX):
         reaped = yield from operations.reap(by)
-        done.reaped, done.promoted, come = (
-            done.reaped + reaped.ended,
-            done.promoted + reaped.queued,
-            come or reaped.come,
-        )
+        summary.reaped += reaped.ended
+        summary.promoted += reaped.queued
+        schedules_due = schedules_due or reaped.come
         if not reaped.more:
             break
-    for _ in range(ROUNDS):
+    for _ in range(CALLS_MAX):
         pruned, more = yield from operations.prune()
-        done.pruned += pruned
+        summary.pruned += pruned
         if not more:
             break
-    try:
-        done.fired += (yield from operations.fire(by)) if come else 0
-    except (
-        JobsError
-    ) as error:  # a full server takes no new job: now, of all times, its workers must be called
-        trouble = error
-    return Round(reaped.pools > 0, trouble)
+    error = None
+    if schedules_due:
+        try:
+            summary.fired += yield from operations.fire(by)
+        except JobsError as refused:  # a full server accepts no job: all the more it needs its workers
+            error = refused
+    return RoundResult(reaped.pools > 0, error)

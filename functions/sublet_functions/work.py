@@ -1,4 +1,4 @@
-"""The worker function: take jobs until the queue is dry, the time is up, or a signal comes; then give back the rest."""
+"""The worker as a function: run jobs until the queues are empty, the time is over, or a signal arrives; release the rest."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from sublet.store.store import Store
 from sublet.worker.summary import Summary
 from sublet.worker.worker import Report, Worker
 
-LAST = 0.5
-"""Seconds that a worker whose time is up has to have others summoned."""
+SUMMON_SECONDS = 0.5
+"""Time for summoning other workers after a worker's own time is over."""
 
 
 async def work(
@@ -46,40 +46,41 @@ async def work(
     report: Report = lambda event, lease, words: None,
     obey: Callable[[Worker], None] | None = None,
 ) -> Summary:
-    """Run one worker in this process, on the app's Redis or on another `source`, and say what it did.
+    """Run one worker in this process, on the app's Redis or on another `source`, and return its summary.
 
-    `seconds` is the time that the platform has left for this invocation: the worker is gone by then, takes no job that could
-    not be finished in time (a task needs its `timeout`, if that is shorter), and gives back what is not finished. The other
-    options are those of `Worker`; `worker_id` is SUBLET_WORKER_ID unless given.
+    `seconds` is the time that the platform has left for this invocation. The worker has ended by then: it claims no job that
+    could not finish in time (the task's `timeout`, if that is shorter), and releases unfinished ones. The other options are those
+    of `Worker`; the default of `worker_id` is SUBLET_WORKER_ID.
 
-    A worker of a `pool` that drains goes when it has had nothing to do for `linger` seconds and the pool can spare it. One that
-    ends otherwise has others summoned for what it leaves behind, by `invokers` (those that the environment allows, unless given).
+    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. If it ends for another
+    reason, other workers are summoned for the jobs that it leaves, by `invokers` (default: those that the environment allows).
 
-    SIGTERM, SIGINT and SIGHUP stop it: it takes no more jobs, lets the running ones finish for `grace` seconds, and gives the
-    rest back without burning a try; a second signal hurries. Where the signals are somebody else's, `obey` is given the worker,
-    to `stop()` it. Raises Unavailable when the source does not answer at the start, Denied when it does not know us, and Invalid
-    for options that cannot be; later outages are ridden out. A `source` (say, a `sublet.store.http.HttpSource`) stays open.
+    SIGTERM, SIGINT and SIGHUP stop it: it claims no more jobs, lets running ones finish for `grace` seconds, and releases the
+    rest without counting the attempt; a second signal releases them at once. If the caller handles signals itself, `obey` is
+    called with the worker, to `stop()` it. Raises Unavailable if the source does not answer at the start, Denied if it rejects
+    the credentials, and Invalid for invalid options; later outages are retried. A `source` (for example a
+    `sublet.store.http.HttpSource`) is not closed.
     """
     keep_log = KeepLog(logging.INFO)
     logging.getLogger().addHandler(keep_log)
     try:
-        async with _answering(app, source) as there:
+        async with _opened_source(app, source) as opened:
             worker = Worker(
-                app, there, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
+                app, opened, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
                 commands=commands, name=name, worker_id=os.environ.get("SUBLET_WORKER_ID", "") if worker_id is None else worker_id, pool=pool,
                 summons=summons, report=report,
             )  # fmt: skip
             (obey or _obey_signals)(worker)
             report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
-            async with _carrying_on(there, invokers, worker, seconds):
+            async with _summoning_afterwards(opened, invokers, worker, seconds):
                 return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs, linger=linger)
     finally:
         logging.getLogger().removeHandler(keep_log)
 
 
 @contextlib.asynccontextmanager
-async def _answering(app: App, source: JobSource | None) -> AsyncIterator[JobSource]:
-    """The source that was given or, for as long as it is needed, the app's Redis; either one answers."""
+async def _opened_source(app: App, source: JobSource | None) -> AsyncIterator[JobSource]:
+    """Yield the given source, or the app's Redis, after a first call: it is known to answer."""
     if source is not None:
         await source.workers()
         yield source
@@ -93,10 +94,10 @@ async def _answering(app: App, source: JobSource | None) -> AsyncIterator[JobSou
 
 
 @contextlib.asynccontextmanager
-async def _carrying_on(
+async def _summoning_afterwards(
     source: JobSource, invokers: Mapping[str, Invoker] | None, worker: Worker, seconds: float | None
 ) -> AsyncIterator[None]:
-    """Have others summoned for what a worker leaves behind. (Over HTTP, the API sees to that.)"""
+    """Summon other workers for the jobs that a worker leaves. Over HTTP, the API does it."""
     ends = time.monotonic() + (float("inf") if seconds is None else seconds)
     if not isinstance(source, Store):
         yield
@@ -107,16 +108,14 @@ async def _carrying_on(
         if not worker.summary.dismissed:
             summoner.nudge(worker.queues)
     finally:
-        await summoner.aclose(max(LAST, min(CLOSING, ends - time.monotonic())))
+        await summoner.aclose(max(SUMMON_SECONDS, min(CLOSING, ends - time.monotonic())))
 
 
 def _obey_signals(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(
-        NotImplementedError, RuntimeError
-    ):  # not the main thread: the platform has the signals
+    # not the main thread: the platform handles the signals
+    with contextlib.suppress(NotImplementedError, RuntimeError):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if (
-                number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-            ):  # started under nohup: stay
+            # under nohup SIGHUP is ignored, and stays so
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, worker.stop)

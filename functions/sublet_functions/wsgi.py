@@ -1,11 +1,14 @@
-"""The API as a WSGI application (PEP 3333): `sublet_functions.wsgi:app`, for gunicorn and whatever else calls such applications.
+"""The API as a WSGI application (PEP 3333): `sublet_functions.wsgi:app`, for gunicorn and other WSGI servers.
 
-The core is asynchronous and WSGI is not. So each process has one event loop, in a thread of its own, which is made when the first
-request comes. The thread that the server gives a request waits for what the loop makes of it, and does the rest itself: what it
-was given, a body to be read and pieces to be sent, is for nobody else.
+The API is asynchronous, WSGI is not. So each process has one event loop in a thread of its own, started at the first request.
+The server's thread waits for the loop, and reads the body and sends the response itself.
 
-A caller who hangs up is noticed where the server lets us see the connection, and at the latest when its answer cannot be sent:
-then a claim gives back what it took.
+A client that disconnects is noticed while its request waits if the server shows the connection, and at the latest when its
+response cannot be sent: then a claim releases its leases.
+
+`a2wsgi` over the ASGI application was tried and not used. It never looks at the connection while a request waits, so that a claim
+whose client has gone takes jobs; it has no time limit for slow bodies and slow readers; it drops chunked bodies; it does not see
+that gunicorn is told to stop; and its thread is lost when a preloaded server forks.
 """
 
 from __future__ import annotations
@@ -22,94 +25,99 @@ from http import HTTPStatus
 from wsgiref.util import is_hop_by_hop
 
 from sublet_functions.adapters.hosted import Hosted
-from sublet_functions.adapters.loop_thread import LAST_RESORT, Beside, Core, Errands, Left, Silent
+from sublet_functions.adapters.loop_thread import (
+    Application,
+    ClientDisconnected,
+    LoopCall,
+    LoopThread,
+    LoopUnresponsive,
+)
 from sublet_functions.adapters.wsgi_environ import (
     Environ,
     cut,
     has_body,
-    has_left,
+    has_disconnected,
     headers_of,
     is_ending,
     path_of,
     read_body,
 )
-from sublet_functions.api.auth import Principal
-from sublet_functions.api.request import Reply, Request
-from sublet_functions.api.response import Problem
-from sublet_functions.api.routes import SECURITY
-from sublet_functions.server.limits import Limits
-from sublet_functions.server.writer import undo
+from sublet_functions.http.auth import Principal
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.problems import Problem, internal_error
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import DISCARD_SECONDS, Response
 
 log = logging.getLogger(__name__)
 
 PIECE_SECONDS = 60.0
-"""Seconds that the next piece of a stream may take; all of ours say every 15 s that they are there."""
+"""Time limit for the next piece of a stream: all of ours send something every 15 s."""
 BODY_SECONDS = Limits().body_seconds
 SEND_SECONDS = Limits().send_seconds
-"""Seconds for the caller to take an answer, or a piece of one, where the server lets us see the connection."""
+"""Time limit for the client to take a response, or a piece of one, if the server shows the connection."""
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 BODILESS = (204, 304)
-"""Statuses whose answers have no body, and do not tell the length of one."""
+"""Statuses whose responses have neither body nor Content-Length."""
 
 
-class BrokenOff(Exception):
-    """Raised to the server in the middle of an answer that cannot go on, so that nobody takes it for all of it."""
+class ResponseAborted(Exception):
+    """Raised to the server in the middle of a response that cannot be continued, so that it does not look complete."""
 
 
 class Wsgi:
-    """A WSGI application. `make` makes what answers, once in each process and on its loop: the API, as the environment says."""
+    """The WSGI application. `make` makes the API, once per process and on its event loop; by default, from the environment."""
 
-    def __init__(self, make: Callable[[], Core] | None = None) -> None:
-        self._make = make or partial(Hosted, prompt=True)
-        self._loops: dict[int, Beside] = {}
+    def __init__(self, make: Callable[[], Application] | None = None) -> None:
+        self._make = make or partial(Hosted, freezes=True)
+        self._threads: dict[int, LoopThread] = {}
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
         """Answer one request."""
         method = str(environ.get("REQUEST_METHOD", ""))
+        is_head = method == "HEAD"
         try:
-            errands, reply = self._answer(method, environ)
-            status, headers = _head(reply, bare=method == "HEAD")
-        except Exception as error:  # noqa: BLE001  others must not suffer, and a caller must not see where
-            _tell(error)
-            errands, reply = None, _refusal("internal", "this is our fault, and the server's log says more")
-            status, headers = _head(reply, bare=method == "HEAD")
+            call, response = self._answer(method, environ)
+            status, headers = _head(response, is_head)
+        except Exception as error:  # noqa: BLE001  one request must not end the server
+            _log_unexpected(error)
+            call, response = None, internal_error().response()
+            status, headers = _head(response, is_head)
         start_response(status, headers)
-        return Delivery(errands, reply, bare=method == "HEAD", cut=partial(cut, environ))
+        return ResponseIterator(call, response, is_head=is_head, cut=partial(cut, environ))
 
     def close(self) -> None:
-        """Have this process's loop end, which otherwise an orderly exit does."""
-        beside = self._loops.pop(os.getpid(), None)
-        if beside:
-            beside.close()
+        """End this process's event loop. An orderly exit does it, too."""
+        thread = self._threads.pop(os.getpid(), None)
+        if thread:
+            thread.close()
 
-    def ask(self, request: Request, who: Principal | None = None) -> Reply:
-        """The whole answer to a request that did not come by WSGI. Raises Silent."""
-        beside = self._beside()
+    def ask(self, request: Request, principal: Principal | None = None) -> Response:
+        """Return the complete response to a request that did not come by WSGI. Raises LoopUnresponsive."""
+        thread = self._thread()
 
-        async def answer() -> Reply:
-            reply = await beside.core.answer(request, who)
-            if not isinstance(reply.body, bytes):
-                reply.body = b"".join([piece async for piece in reply.body])
-            return reply
+        async def answer() -> Response:
+            response = await thread.application.answer(request, principal)
+            if not isinstance(response.body, bytes):
+                response.body = b"".join([piece async for piece in response.body])
+            return response
 
-        return Errands(beside).wait(answer())
+        return LoopCall(thread).run(answer())
 
-    def _answer(self, method: str, environ: Environ) -> tuple[Errands | None, Reply]:
-        """What there is to say, and who waits for the pieces of it."""
+    def _answer(self, method: str, environ: Environ) -> tuple[LoopCall | None, Response]:
+        """Return the response, and the call that will fetch its pieces."""
         try:
-            beside = self._beside()
-            left = partial(has_left, environ)
-            errands = Errands(beside, left)
+            thread = self._thread()
+            has_left = partial(has_disconnected, environ)
+            call = LoopCall(thread, has_left)
 
             async def read(most: int) -> bytes:
                 try:
-                    async with asyncio.timeout(
-                        BODY_SECONDS + 1
-                    ):  # the thread looks itself, but may be held up by the wire
-                        return await errands.do(partial(read_body, environ, most, BODY_SECONDS))
+                    # read_body has the same limit, but may be blocked in a read
+                    async with asyncio.timeout(BODY_SECONDS + 1):
+                        return await call.in_thread(partial(read_body, environ, most, BODY_SECONDS))
                 except TimeoutError:
-                    cut(environ, socket.SHUT_RD)  # a server may read until it has all that it was asked for
-                    raise Problem("timeout", f"the body was not here after {BODY_SECONDS:g} s") from None
+                    cut(environ, socket.SHUT_RD)  # ends the server's read
+                    raise Problem("timeout", f"the body did not arrive within {BODY_SECONDS:g} s") from None
 
             request = Request(
                 method,
@@ -117,119 +125,123 @@ class Wsgi:
                 str(environ.get("QUERY_STRING", "")),
                 headers_of(environ),
                 read=read if has_body(environ) else None,
-                streams=bool(environ.get("wsgi.multithread")),  # a stream would leave nobody to answer others
+                streams=bool(
+                    environ.get("wsgi.multithread")
+                ),  # one stream would block a single-threaded server
             )
-            reply = errands.wait(beside.core.answer(request), undo=undo)
-            if reply.unsent and left():
-                Errands(beside).wait(undo(reply), 2 * LAST_RESORT)
-                raise Left
-            return errands, reply
-        except Left:
-            return None, _refusal("timeout", "the caller has hung up")
-        except Silent as error:
+            response = call.run(thread.application.answer(request), undo=Response.discard)
+            if response.on_unsent and has_left():
+                LoopCall(thread).run(response.discard(), 2 * DISCARD_SECONDS)
+                raise ClientDisconnected
+            return call, response
+        except ClientDisconnected:
+            return None, Problem("timeout", "the client has disconnected").response()
+        except LoopUnresponsive as error:
             log.error("a request was not answered: %s", error)
-            return None, _refusal("busy", "this process does not get to it: send the same again")
+            return None, Problem("busy", "this process does not respond: send the request again").response()
 
-    def _beside(self) -> Beside:
-        """This process's loop. One that was there before a fork is left alone: what it holds is the other process's."""
+    def _thread(self) -> LoopThread:
+        """Return this process's loop. One from before a fork belongs to the parent process, and is left alone."""
         pid = os.getpid()
-        beside = self._loops.get(pid) or self._loops.setdefault(pid, Beside(self._make, is_ending))
-        beside.start()
-        return beside
+        thread = self._threads.get(pid) or self._threads.setdefault(pid, LoopThread(self._make, is_ending))
+        thread.start()
+        return thread
 
 
-class Delivery:
-    """The body of an answer, piece by piece as the server asks. One that was not asked for to its end was not delivered."""
+class ResponseIterator:
+    """The body of a response, piece by piece. One that the server did not iterate to its end was not delivered."""
 
-    def __init__(self, errands: Errands | None, reply: Reply, *, bare: bool, cut: Callable[[], None]) -> None:
-        self._errands, self._reply, self._cut = errands, reply, cut
-        self._pieces = reply.body if not isinstance(reply.body, bytes) else None
-        self._whole = reply.body if isinstance(reply.body, bytes) and not bare else b""
+    def __init__(
+        self, call: LoopCall | None, response: Response, *, is_head: bool, cut: Callable[[], None]
+    ) -> None:
+        self._call = call
+        self._response = response
+        self._cut = cut
+        self._pieces = response.body if not isinstance(response.body, bytes) else None
+        self._whole = response.body if isinstance(response.body, bytes) and not is_head else b""
         self._over = not self._whole and self._pieces is None
-        self._goes()
+        self._start_deadline()
 
-    def __iter__(self) -> Delivery:
+    def __iter__(self) -> ResponseIterator:
         return self
 
     def __next__(self) -> bytes:
         if self._whole:
             piece, self._whole = self._whole, b""
             return piece
-        if self._pieces is not None and self._errands and not self._over:
-            self._errands.beside.met(self)
+        if self._pieces is not None and self._call and not self._over:
+            self._call.thread.clear_deadline(self)
             try:
-                return self._next(self._errands, self._pieces)
+                return self._next_piece(self._call, self._pieces)
             finally:
-                self._goes()  # the end of a stream is sent, too
+                self._start_deadline()  # the server sends the end of a stream, too
         self._over = True
         raise StopIteration
 
-    def _next(self, errands: Errands, pieces: AsyncIterator[bytes]) -> bytes:
+    def _next_piece(self, call: LoopCall, pieces: AsyncIterator[bytes]) -> bytes:
         def is_over() -> bool:
-            return (errands.beside.heed() and not self._reply.finishes) or errands.left()
+            return (call.thread.check_ending() and not self._response.finite) or call.has_left()
 
         try:
-            piece = b"" if is_over() else Errands(errands.beside, is_over).wait(_some(pieces), PIECE_SECONDS)
-        except Left:
             piece = b""
-        except Exception as error:  # noqa: BLE001  what makes the pieces may fail: the caller sees the answer break off
-            _tell(error)
+            if not is_over():
+                piece = LoopCall(call.thread, is_over).run(_next_nonempty(pieces), PIECE_SECONDS)
+        except ClientDisconnected:
+            piece = b""
+        except Exception as error:  # noqa: BLE001  of the stream's iterator: the client sees the response break
+            _log_unexpected(error)
             self.close()
-            raise BrokenOff(type(error).__name__) from None
+            raise ResponseAborted(type(error).__name__) from None
         if piece:
             return piece
         self.close()
         raise StopIteration
 
-    def _goes(self) -> None:
-        """The server sends something now: a caller who takes nothing is cut off."""
-        if self._errands:
-            with contextlib.suppress(Silent):
-                self._errands.beside.expect(self, SEND_SECONDS, self._cut)
+    def _start_deadline(self) -> None:
+        """The server sends now: cut the connection off if the client does not take it in time."""
+        if self._call:
+            with contextlib.suppress(LoopUnresponsive):
+                self._call.thread.set_deadline(self, SEND_SECONDS, self._cut)
 
     def close(self) -> None:
-        """The server wants no more. What was not delivered is undone, and a stream cleans up."""
-        if self._errands:
-            self._errands.beside.met(self)
+        """Called by the server at the end. A response that was not delivered is discarded, and a stream cleans up."""
+        if self._call:
+            self._call.thread.clear_deadline(self)
         over, self._over = self._over, True
-        if over or not self._errands:
+        if over or not self._call:
             return
         try:
-            Errands(self._errands.beside).wait(undo(self._reply), 2 * LAST_RESORT)
-        except Silent as error:
-            log.warning("an answer that nobody took could not be undone: %s", error)
+            LoopCall(self._call.thread).run(self._response.discard(), 2 * DISCARD_SECONDS)
+        except LoopUnresponsive as error:
+            log.warning("an undelivered response could not be discarded: %s", error)
 
 
-async def _some(pieces: AsyncIterator[bytes]) -> bytes:
-    """The next piece that is not empty; empty at the end."""
+async def _next_nonempty(pieces: AsyncIterator[bytes]) -> bytes:
+    """Return the next piece that is not empty; empty at the end."""
     async for piece in pieces:
         if piece:
             return piece
     return b""
 
 
-def _head(reply: Reply, *, bare: bool) -> tuple[str, list[tuple[str, str]]]:
-    """Status and headers. A `bare` answer, to HEAD, does not tell the length of a body that was never made."""
-    headers = [(name, value) for name, value in reply.headers.items() if not is_hop_by_hop(name)]
-    if isinstance(reply.body, bytes) and reply.status not in BODILESS and (reply.body or not bare):
-        headers.append(("Content-Length", str(len(reply.body))))
+def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]]:
+    """Return status and headers. A response to HEAD has no Content-Length unless the body is known."""
+    headers = [(name, value) for name, value in response.headers.items() if not is_hop_by_hop(name)]
+    body = response.body
+    if isinstance(body, bytes) and response.status not in BODILESS and (body or not is_head):
+        headers.append(("Content-Length", str(len(body))))
     if any(char in "\r\n\0" for _, value in headers for char in value):
-        raise ValueError("a header of this answer has a line break in it")
-    plain = [(name, value.encode("latin-1", "replace").decode("latin-1")) for name, value in headers]
-    return f"{reply.status} {PHRASES.get(reply.status, 'Status')}", plain
+        raise ValueError("a header of the response contains a line break")
+    encoded = [(name, value.encode("latin-1", "replace").decode("latin-1")) for name, value in headers]
+    return f"{response.status} {PHRASES.get(response.status, 'Status')}", encoded
 
 
-def _refusal(slug: str, detail: str) -> Reply:
-    reply = Problem(slug, detail).reply()
-    reply.headers = SECURITY | reply.headers
-    return reply
-
-
-def _tell(error: Exception) -> None:
-    """Log a defect, without its words: they may hold what was sent."""
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    log.error("a defect: %s at %s:%d", type(error).__name__, os.path.basename(at.filename), at.lineno or 0)
+def _log_unexpected(error: Exception) -> None:
+    """Log an unexpected exception without its text, which may contain what the client sent."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    file = os.path.basename(place.filename)
+    log.error("unexpected %s at %s:%d", type(error).__name__, file, place.lineno or 0)
 
 
 app = Wsgi()
-"""The API, made of the environment: `gunicorn sublet_functions.wsgi:app`."""
+"""The API, set up from the environment: `gunicorn sublet_functions.wsgi:app`."""

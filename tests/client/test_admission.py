@@ -18,9 +18,9 @@ from sublet.protocol.server_info import Memory, memory
 from sublet.schedules.firing import fire_due, schedule
 from sublet.store.store import Store
 from sublet.submission import admission
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Request
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.request import Request
 
 MOST = 1000 << 20
 """The limit of the servers here: so large that the server itself refuses nothing."""

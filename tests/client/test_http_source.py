@@ -10,10 +10,10 @@ from sublet.errors import REFUSALS, Denied, Invalid, Unavailable, Unconfirmed, U
 from sublet.model import Beat, Card, Completion, Lease, Note
 from sublet.store.http import HttpSource
 from sublet.store.http_endpoint import Endpoint
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Reply
-from sublet_functions.api.response import KINDS, Problem
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.problems import PROBLEMS, Problem
+from sublet_functions.http.response import Response
 from tests.support.http_server import fronting, serving
 
 pytest_plugins = ["tests.support.job_sources"]
@@ -40,7 +40,7 @@ class Stand:
 
 
 def of(status, kind="text/html", body=b"<html>hello</html>", **headers):
-    return Reply(
+    return Response(
         status,
         body,
         {"Content-Type": kind, **{name.replace("_", "-"): value for name, value in headers.items()}},
@@ -108,7 +108,7 @@ async def test_endings_whose_answer_was_lost_count_once(store, api):
 
 
 async def test_a_connection_that_the_server_has_closed_meanwhile_is_no_outage(store, place):
-    from sublet_functions.server.limits import Limits
+    from sublet_functions.http.limits import Limits
 
     async with serving(place.settings, limits=Limits(idle_seconds=0.05)) as url:
         source = HttpSource(url)
@@ -146,7 +146,7 @@ async def test_what_a_claim_took_that_nobody_waits_for_goes_back(store, api):
 
 
 async def test_a_long_poll_that_the_server_cuts_short_does_not_become_a_storm(store):
-    stand = Stand(Reply(204, headers={"Sublet-Next-In": "2.000"}))
+    stand = Stand(Response(204, headers={"Sublet-Next-In": "2.000"}))
     async with fronting(stand) as (_, url):
         source = HttpSource(url)
         assert await claim(source, wait=0.3) == []
@@ -156,7 +156,7 @@ async def test_a_long_poll_that_the_server_cuts_short_does_not_become_a_storm(st
 
 async def test_a_longer_wait_is_asked_for_in_pieces(store, monkeypatch):
     monkeypatch.setattr("sublet.store.http.WAIT_MAX", 0.1)
-    stand = Stand(Reply(204, headers={"Sublet-Next-In": "2.000"}))
+    stand = Stand(Response(204, headers={"Sublet-Next-In": "2.000"}))
     async with fronting(stand) as (_, url):
         source = HttpSource(url)
         await claim(source, wait=0.25)
@@ -314,9 +314,9 @@ MEANS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("slug", KINDS)
+@pytest.mark.parametrize("slug", PROBLEMS)
 async def test_each_problem_is_the_error_that_the_store_would_raise(slug):
-    async with fronting(Stand(Problem(slug, "these words").reply())) as (_, url):
+    async with fronting(Stand(Problem(slug, "these words").response())) as (_, url):
         source = HttpSource(url, SECRET)
         means = MEANS.get(slug) or REFUSALS[slug.replace("-", "_").upper()]
         words = "does not take this token: check SUBLET_TOKEN" if slug == "unauthorized" else "these words"

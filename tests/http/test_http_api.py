@@ -8,10 +8,10 @@ import redis
 from sublet import errors
 from sublet.connection.settings import Settings
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.response import KINDS, problem_of
-from sublet_functions.api.routes import ACTS, ROUTES
+from sublet_functions.api.routes import ROUTES, UNSAFE_GETS
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.problems import PROBLEMS, problem_of
 from tests.support.route_samples import NOWHERE, asker, filled, named, prepared, sample
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
@@ -113,7 +113,9 @@ async def test_a_running_job_that_is_cancelled_is_202_and_its_worker_hears_of_it
 @pytest.mark.parametrize("path", PATHS)
 async def test_each_path_says_which_methods_it_knows(core, path):
     known = {route.method for route in PATHS[path]}
-    known |= {"HEAD"} if any(r.method == "GET" and r.handler not in ACTS for r in PATHS[path]) else set()
+    known |= (
+        {"HEAD"} if any(r.method == "GET" and r.handler not in UNSAFE_GETS for r in PATHS[path]) else set()
+    )
     for method in {
         "GET",
         "HEAD",
@@ -206,7 +208,7 @@ async def test_where_all_data_was_flushed_every_route_still_answers_and_the_next
         raw.delete(*raw.scan_iter(match=f"{{{settings.namespace}:*", count=1000))
     one = sample(route)
     answer = await core(route.method, filled(one.path, NOWHERE), filled(one.body, NOWHERE))
-    assert answer.status in (*route.answers, 404, 409), answer.body
+    assert answer.status in (*route.responses, 404, 409), answer.body
     assert (await core("POST", "/jobs", {"task": "t", "id": "after"})).status == 201
 
 
@@ -236,5 +238,5 @@ def test_every_error_that_the_store_may_raise_is_a_problem_of_its_own(error):
     assert problem.slug == expected.get(
         error, getattr(error, "code", error.__name__).lower().replace("_", "-")
     )
-    status = KINDS[problem.slug].status
-    assert ("Retry-After" in problem.reply().headers) == (status in (429, 503, 507))
+    status = PROBLEMS[problem.slug].status
+    assert ("Retry-After" in problem.response().headers) == (status in (429, 503, 507))

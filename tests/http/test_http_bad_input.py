@@ -5,9 +5,9 @@ import gzip
 
 import pytest
 
-from sublet_functions.api.request import Reply
-from sublet_functions.api.response import Problem
-from sublet_functions.server.limits import Limits
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.response import Response
 from tests.support.http_server import ADMIN, SECRET, ask, fronting, serving, wire
 
 pytest_plugins = ["tests.support.http_settings"]
@@ -15,7 +15,7 @@ pytest_plugins = ["tests.support.http_settings"]
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
-SECURITY = {
+SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -43,9 +43,9 @@ class Mirror:
         try:
             body = await request.read(self.most) if request.read else b""
         except Problem as problem:
-            return problem.reply()
+            return problem.response()
         self.asked.append((request.method, request.path, request.query, len(body)))
-        return Reply(200, body, {"Content-Type": "text/plain"})
+        return Response(200, body, {"Content-Type": "text/plain"})
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def said(url, data):
     async with wire(url) as one:
         one.write(data)
         answer = await one.answer()
-        assert SECURITY.items() <= answer.headers.items()
+        assert SECURITY_HEADERS.items() <= answer.headers.items()
         assert "server" not in answer.headers
         assert answer.headers["connection"] == "close"
         assert await one.is_closed()
@@ -382,7 +382,7 @@ async def test_a_connection_on_which_nothing_is_said_is_closed(quick):
         assert (await used.answer()).headers["connection"] == "keep-alive"
         assert await silent.is_closed()
         assert await used.is_closed()
-    assert not front.open
+    assert not front.state.open
 
 
 async def test_a_caller_who_does_not_read_is_given_up():
@@ -390,7 +390,7 @@ async def test_a_caller_who_does_not_read_is_given_up():
 
     class Endless:
         async def answer(self, request):
-            return Reply(200, self.pieces())
+            return Response(200, self.pieces())
 
         async def pieces(self):
             try:
@@ -403,7 +403,7 @@ async def test_a_caller_who_does_not_read_is_given_up():
         one.write(b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
         async with asyncio.timeout(30):
             await gone.wait()
-            while front.open:
+            while front.state.open:
                 await asyncio.sleep(0.01)
 
 
@@ -415,7 +415,7 @@ async def test_beyond_the_most_connections_each_further_one_is_told_to_come_back
     async with wire(url) as one, wire(url) as two, wire(url) as three:
         for each in (one, two, three):
             each.write(b"POST /a HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\n")
-        while len(front.open) < 3:
+        while len(front.state.open) < 3:
             await asyncio.sleep(0.01)
         answer = await said(url, b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n")
         assert (answer.status, answer.problem, answer.headers["retry-after"]) == (503, "busy", "1")
@@ -423,7 +423,7 @@ async def test_beyond_the_most_connections_each_further_one_is_told_to_come_back
             each.write(b"hello")
             assert (await each.answer()).body == b"hello"
     async with asyncio.timeout(30):
-        while front.open:
+        while front.state.open:
             await asyncio.sleep(0.01)
     assert (await ask(url, "GET", "/a")).status == 200
 

@@ -12,17 +12,17 @@ from pydantic import TypeAdapter
 from sublet import model
 from sublet.protocol import verbs
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.parsing import BATCH_BODY_MAX, BODY_MAX
 from sublet_functions.api.routes import ROUTES
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.body import BATCH_BODY_MAX, BODY_MAX
 from sublet_functions.schemas.fields import OwnId
-from sublet_functions.schemas.query import Nothing
+from sublet_functions.schemas.query import Empty
 from tests.support.route_samples import NOWHERE, asker, filled, named, sample
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
-BODIES = [route for route in ROUTES if route.body is not Nothing]
+BODIES = [route for route in ROUTES if route.body is not Empty]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_nobody_can_take_the_id_of_a_schedules_occurrence(asked, own):
     for path, body in (*bodies, ("/schedules/nightly/run", {"id": own})):
         answer = await asked("POST", path, body)
         assert (answer.status, answer.problem) == (422, "invalid"), path
-        assert "is of a schedule's occurrence: choose another" in answer.json()["errors"][0]["msg"]
+        assert "reserved for the jobs of schedules: choose another" in answer.json()["errors"][0]["msg"]
     for other in (own.replace(":", "-"), own[:-2], f"{own}x"):
         assert (await asked("POST", "/jobs", {"task": "t", "id": other})).status == 201
 
@@ -162,7 +162,7 @@ async def test_a_flood_of_faults_is_counted_and_not_told(core):
     assert (answer.status, answer.problem, answer.json()["detail"]) == (
         422,
         "invalid",
-        "the body has 2,000 faults",
+        "the body has 2,000 validation errors",
     )
 
 

@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from sublet_functions.api import parsing
-from sublet_functions.api.auth import Role
-from sublet_functions.api.response import KINDS
 from sublet_functions.api.routes import ROUTES
+from sublet_functions.http import body as gate
+from sublet_functions.http.auth import Role
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.problems import PROBLEMS
 from sublet_functions.schemas import fields, requests
-from sublet_functions.server import limits as gate
 from tests.support import pages
 from tests.support.command_line import Shell
 from tests.support.paths import ROOT
@@ -82,13 +82,13 @@ def test_every_problem_is_told_with_its_status():
     told = [
         (slug, int(status)) for slugs, status in rows("type") for slug in re.findall(r"`([\w-]+)`", slugs)
     ]
-    assert dict(told) == {slug: kind.status for slug, kind in KINDS.items()}
-    assert len(told) == len(KINDS)
+    assert dict(told) == {slug: kind.status for slug, kind in PROBLEMS.items()}
+    assert len(told) == len(PROBLEMS)
 
 
 def test_every_status_of_success_is_told():
     assert {int(status) for status, _ in rows("status")} == {
-        status for route in ROUTES for status in route.answers
+        status for route in ROUTES for status in route.responses
     }
 
 
@@ -97,10 +97,8 @@ def test_every_role_is_told():
 
 
 def test_the_limits_are_these():
-    told, limits = dict(rows("| at most")), gate.Limits()
-    assert told["a body"].startswith(
-        f"{parsing.BODY_MAX >> 20} MiB; batches {parsing.BATCH_BODY_MAX >> 20} MiB"
-    )
+    told, limits = dict(rows("| at most")), Limits()
+    assert told["a body"].startswith(f"{gate.BODY_MAX >> 20} MiB; batches {gate.BATCH_BODY_MAX >> 20} MiB")
     assert told["items"].startswith(f"{requests.BATCH_MAX:,} a batch")
     assert told["`wait`"].startswith(f"{fields.WAIT_MAX} s")
     assert told["time for the head, and for the body"] == f"{limits.head_seconds:g} s each"

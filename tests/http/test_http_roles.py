@@ -3,10 +3,10 @@
 import pytest
 
 from sublet.store.store import Store
-from sublet_functions.api.auth import Role, Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.routes import ACTS, ROUTES
-from sublet_functions.schemas.query import Nothing
+from sublet_functions.api.routes import ROUTES, UNSAFE_GETS
+from sublet_functions.http.auth import Role, Tokens
+from sublet_functions.schemas.query import Empty
 from tests.support.route_samples import NOWHERE, asker, filled, named, prepared, sample
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
@@ -78,7 +78,7 @@ def test_every_route_is_for_those_who_are_said_here_and_for_nobody_else():
     found = {named(r): set(r.roles) - {Role.ADMIN} if r.roles else {"everybody"} for r in ROUTES}
     assert found == {route: set(who.split()) for route, who in MAY.items()}
     assert len(ROUTES) == len(found), "a route that is there twice would hide one of them"
-    assert all(r.roles for r in ROUTES if r.body is not Nothing), (
+    assert all(r.roles for r in ROUTES if r.body is not Empty), (
         "what takes a body is for nobody without a token"
     )
     assert [named(r) for r in ROUTES if r.signed] == ["POST /work"]
@@ -121,7 +121,7 @@ def test_the_table_gives_the_roles_that_the_design_has():
     assert may[Role.SUBMIT] == {"POST /jobs", "POST /jobs/batch", "GET /jobs/{id}"}
     assert may[Role.TICK] == {"GET /tick", "POST /tick", "POST /events"}
     assert may[Role.READ] == {
-        named(r) for r in ROUTES if r.method == "GET" and r.roles and r.handler not in ACTS
+        named(r) for r in ROUTES if r.method == "GET" and r.roles and r.handler not in UNSAFE_GETS
     }
     verbs = [
         f"/jobs{part}/{verb}"
@@ -203,7 +203,7 @@ async def test_who_claims_without_a_name_claims_by_its_tokens_and_no_other_token
         ("DELETE", "one?life=x", None),
     ):
         answer = await core(verb, f"/workers/{at}", said, token=two)
-        assert (answer.problem, "one is the name of another token" in answer.json()["detail"]) == (
+        assert (answer.problem, "one has the name of another token" in answer.json()["detail"]) == (
             "forbidden",
             True,
         )

@@ -14,9 +14,9 @@ from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Unavailable
 from sublet.model import Submission
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
 from sublet_functions.api.routes import ROUTES
+from sublet_functions.http.auth import Tokens
 from tests.support.http_server import serving, wire
 from tests.support.route_samples import SAMPLES, asker, filled, named, prepared, sample
 
@@ -74,12 +74,14 @@ async def test_who_let_an_id_be_made_hears_it_when_redis_does_not_answer(tmp_pat
         finally:
             os.kill(server.pid, signal.SIGCONT)
         assert {answer.problem for answer in (none, named, keyed, many, all_named)} == {"unavailable"}
-        (made,) = re.findall(r"when it is sent again: with the id (0-\w+) it is safe$", none.json()["detail"])
-        assert many.json()["detail"].endswith(
-            "with an id for each job, or with an Idempotency-Key, it is safe"
+        (made,) = re.findall(
+            r"sent again unchanged, it could make other jobs; send it with the id (0-\w+)$",
+            none.json()["detail"],
         )
+        assert many.json()["detail"].endswith("give each job an id, or send an Idempotency-Key")
         assert all(
-            a.json()["detail"].endswith("sending the same again is safe") for a in (named, keyed, all_named)
+            a.json()["detail"].endswith("it is safe to send the request again")
+            for a in (named, keyed, all_named)
         )
         for body in (job | {"id": made}, job | {"id": made}):
             last = await ask("POST", "/jobs", body)

@@ -11,11 +11,12 @@ from sublet.connection.settings import Settings
 from sublet.operations import statistics as counts
 from sublet.protocol import keys
 from sublet.store.store import Store
-from sublet_functions.api.auth import Principal
-from sublet_functions.api.request import Call, Request
 from sublet_functions.handlers import statistics
+from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.metrics import metrics
-from sublet_functions.handlers.prometheus import TEXT, exposition
+from sublet_functions.handlers.prometheus import MEDIA_TYPE, exposition
+from sublet_functions.http.auth import Principal
+from sublet_functions.http.request import Request
 from tests.client.test_statistics import claimed_ago
 
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
@@ -181,7 +182,7 @@ async def test_partitions_are_told_as_one(place, raw):
 async def test_the_handler_answers_in_the_text_format(store):
     call = Call(store, Principal("prometheus", frozenset()), Request("GET", "/metrics"), None, None, {})
     reply = await metrics(call)
-    assert (reply.status, reply.headers["Content-Type"]) == (200, TEXT)
+    assert (reply.status, reply.headers["Content-Type"]) == (200, MEDIA_TYPE)
     assert b"# TYPE sublet_jobs gauge" in reply.body
 
 

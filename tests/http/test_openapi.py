@@ -9,14 +9,14 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from sublet.connection.settings import Settings
 from sublet.errors import Unavailable
 from sublet.operations.operations import Operations
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.openapi import ASKED, SAID, document
+from sublet_functions.api.openapi import REQUEST_HEADERS, RESPONSE_HEADERS, document
 from sublet_functions.api.openapi_examples import EXAMPLES
-from sublet_functions.api.request import Request
-from sublet_functions.api.response import KINDS, PREFIX, Problem
 from sublet_functions.api.routes import ROUTES
-from sublet_functions.schemas.query import Nothing
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.problems import PREFIX, PROBLEMS, Problem
+from sublet_functions.http.request import Request
+from sublet_functions.schemas.query import Empty
 from sublet_functions.schemas.requests import NewJob
 from tests.support.http_server import ADMIN
 
@@ -85,21 +85,21 @@ def test_each_operation_says_who_may_and_what_may_go_wrong(place):
             if kind == "application/problem+json":
                 told |= dict.fromkeys(body["schema"]["allOf"][1]["properties"]["type"]["enum"], int(status))
     assert {PREFIX + slug for slug in route.problems} <= set(told)
-    assert all(KINDS[kind.removeprefix(PREFIX)].status == status for kind, status in told.items())
+    assert all(PROBLEMS[kind.removeprefix(PREFIX)].status == status for kind, status in told.items())
     assert ("401" in said["responses"]) == bool(route.roles)
     assert (
-        ("415" in said["responses"]) == (route.body is not Nothing or route.events) == ("requestBody" in said)
+        ("415" in said["responses"]) == (route.body is not Empty or route.events) == ("requestBody" in said)
     )
 
 
 def test_all_headers_of_routes_are_described():
-    assert {name for route in ROUTES for name in route.headers} <= {*ASKED, *SAID}
+    assert {name for route in ROUTES for name in route.headers} <= {*REQUEST_HEADERS, *RESPONSE_HEADERS}
 
 
-@pytest.mark.parametrize("slug", KINDS)
+@pytest.mark.parametrize("slug", PROBLEMS)
 def test_a_problem_has_the_headers_that_the_document_promises(slug):
-    reply = Problem(slug, "why").reply()
-    assert ("Retry-After" in reply.headers) == (reply.status in SAID["Retry-After"].statuses)
+    reply = Problem(slug, "why").response()
+    assert ("Retry-After" in reply.headers) == (reply.status in RESPONSE_HEADERS["Retry-After"].statuses)
 
 
 @pytest.mark.parametrize("model", EXAMPLES, ids=lambda model: model.__name__)

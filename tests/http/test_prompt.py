@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from sublet_functions.adapters import summon_first as module
-from sublet_functions.adapters.summon_first import Prompt, promptly
-from sublet_functions.api.request import Reply, Request
+from sublet_functions.adapters.summon_first import SummonFirst, summon_first
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import Response
 from tests.support.http_server import SECONDS, Held, ask, fronting, serving
 
 pytest_plugins = ["tests.support.http_settings"]
@@ -21,7 +22,7 @@ async def test_a_submit_is_answered_after_its_workers_are_called_where_that_is_a
     held = Held()
     async with (
         fronting(held) as (_, target),
-        serving(settings, prompt=prompt) as url,
+        serving(settings, summon_first=prompt) as url,
         asyncio.timeout(SECONDS),
     ):
         pool = {"queues": ["q"], "invoker": "http", "target": f"{target}/work"}
@@ -38,7 +39,7 @@ async def test_a_submit_is_answered_after_its_workers_are_called_where_that_is_a
 
 
 async def test_what_cannot_be_called_holds_an_answer_back_for_some_seconds_only(monkeypatch, caplog):
-    monkeypatch.setattr(module, "SETTLING", 0.05)
+    monkeypatch.setattr(module, "SUMMON_SECONDS", 0.05)
 
     class Never:
         prompt, nudged = False, 0
@@ -49,10 +50,10 @@ async def test_what_cannot_be_called_holds_an_answer_back_for_some_seconds_only(
     class Core:
         async def answer(self, request):
             never.nudged += request.path == "/jobs"
-            return Reply(200, b"!")
+            return Response(200, b"!")
 
     never = Never()
-    core = Prompt(Core(), never)
+    core = SummonFirst(Core(), never)
     assert (await core.answer(Request("GET", "/"))).body == b"!"
     assert not caplog.text, "it calls nobody"
     assert (await core.answer(Request("POST", "/jobs"))).body == b"!"
@@ -74,10 +75,10 @@ async def test_an_answer_that_is_kept_back_is_undone_when_its_caller_leaves():
 
     async def claimed():
         slow.nudged += 1
-        return Reply(200, b"!", unsent=undo)
+        return Response(200, b"!", on_unsent=undo)
 
     slow = Slow()
-    answering = asyncio.create_task(promptly(slow, claimed()))
+    answering = asyncio.create_task(summon_first(slow, claimed()))
     async with asyncio.timeout(SECONDS):
         await begun.wait()
     answering.cancel()

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from sublet_functions.handlers.work import Workshop
+from sublet_functions.handlers.worker_host import WorkerHost
 from tests.support.http_server import ADMIN, ROOT, SECRET, ask, serving
 from tests.support.tasks import app
 
@@ -46,7 +46,7 @@ async def hold(settings, folder, *words, tokens="", drawn="1"):
 
 
 async def _hold(settings, folder, *words, tokens, drawn):
-    async with serving(settings, tokens=tokens, workshop=Workshop(app, seconds=1)) as url:
+    async with serving(settings, tokens=tokens, worker_host=WorkerHost(app, seconds=1)) as url:
         described = tightened((await ask(url, "GET", "/openapi.json")).json(), tokens)
         (folder / "api.json").write_text(json.dumps(described))
         (folder / "config.toml").write_text(CONFIG)

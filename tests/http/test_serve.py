@@ -18,12 +18,13 @@ from sublet.devtools.bootstrap import missing
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import Invalid, JobsError
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Reply, Request
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import Response
 from sublet_functions.serve import quick
 from sublet_functions.server.sockets import listen, make_room
-from sublet_functions.server.writer import head
+from sublet_functions.server.writer import encode_head
 from tests.support.http_server import ADMIN, SECRET, ask, fronting, serve_process, serving, spawn, wire
 from tests.support.paths import ROOT
 from tests.support.processes import until
@@ -68,22 +69,22 @@ def test_what_cannot_be_served_is_refused_in_one_sentence(shell, words, env, why
 def test_a_port_that_is_taken_is_a_no(shell):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert shell.no(1, "serve", "--port", str(port)).startswith(f"port {port} is taken")
+        assert shell.no(1, "serve", "--port", str(port)).startswith(f"port {port} is in use")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "198.51.100.7"])
 def test_without_tokens_only_loopback_addresses_are_served(host):
-    with pytest.raises(Invalid, match="without tokens only this machine is served"):
+    with pytest.raises(Invalid, match="without tokens only loopback addresses are served"):
         listen(host, 0, loopback_only=True)
 
 
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        ("198.51.100.7", "no such address"),
-        ("no.such.host.invalid", "no such name"),
-        ("a" * 300, "no such name"),
-        ("a..b", "no such"),
+        ("198.51.100.7", "does not have the address"),
+        ("no.such.host.invalid", "the name or address does not exist"),
+        ("a" * 300, "the name or address does not exist"),
+        ("a..b", "does not exist"),
     ],
 )
 def test_a_host_that_is_none_of_this_machine_is_refused(host, why):
@@ -106,7 +107,7 @@ def test_a_name_with_several_addresses_is_served_on_one_port(monkeypatch):
     sockets = listen("both", 0, loopback_only=True)
     assert {one.getsockname()[0] for one in sockets} == {"127.0.0.2", "127.0.0.3"}
     assert len({one.getsockname()[1] for one in sockets}) == 1
-    with pytest.raises(JobsError, match="taken"):
+    with pytest.raises(JobsError, match="in use"):
         listen("both", sockets[0].getsockname()[1], loopback_only=True)
     for one in sockets:
         one.close()
@@ -238,14 +239,14 @@ async def test_a_core_that_raises_is_answered_500_and_the_log_has_no_words_of_it
     async with fronting(Broken()) as (_, url):
         answer = await ask(url, "GET", "/")
         assert (answer.status, answer.problem) == (500, "internal")
-        assert "a defect: ValueError at test_serve.py" in caplog.text
+        assert "unexpected ValueError at test_serve.py" in caplog.text
         assert "s3cret" not in caplog.text + answer.body.decode()
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb", "a\rb", "a\0b"])
 def test_no_header_of_an_answer_can_become_two(value):
     with pytest.raises(ValueError, match="line break"):
-        head(Reply(200, headers={"Location": value}), keep=True)
+        encode_head(Response(200, headers={"Location": value}), keep=True)
 
 
 async def test_every_answer_has_the_security_headers_and_no_word_of_the_server(settings):

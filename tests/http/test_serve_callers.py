@@ -6,8 +6,8 @@ import json
 import pytest
 import redis
 
-from sublet_functions.server.limits import Limits
-from sublet_functions.server.writer import Outlet
+from sublet_functions.http.limits import Limits
+from sublet_functions.server.writer import ResponseWriter
 from tests.support.http_server import Held, ask, fronting, serving, wire
 from tests.support.program_runs import soon
 
@@ -70,7 +70,7 @@ async def test_an_answer_that_was_taken_is_not_undone(size):
             for _ in range(2):
                 one.write(GET)
                 assert len((await one.answer()).body) == size
-        await soon(lambda: not front.open)
+        await soon(lambda: not front.state.open)
         assert core.notes == []
 
 
@@ -85,7 +85,7 @@ def test_an_answer_of_which_the_caller_took_only_a_part_is_undone(loop_factory, 
                 await one.reader.readexactly(1000)
                 if leaves:
                     one.close(rudely=True)
-                await soon(lambda: not front.open)
+                await soon(lambda: not front.state.open)
             await soon(lambda: core.notes)
             assert core.notes == ["undone"]
 
@@ -121,9 +121,9 @@ class Sticky:
 
 async def test_an_answer_that_must_not_be_lost_is_followed_to_its_last_byte():
     transport = Sticky()
-    outlet = Outlet(transport, transport.drain, 30)
+    outlet = ResponseWriter(transport, transport.drain, 30)
     await asyncio.wait_for(outlet.write(b"x" * 100), 5)
-    sending = asyncio.create_task(outlet.write(b"x" * 100, surely=True))
+    sending = asyncio.create_task(outlet.write(b"x" * 100, confirm=True))
     done, _ = await asyncio.wait([sending], timeout=0.05)
     assert not done
     transport.taken.set()
@@ -145,7 +145,7 @@ async def test_an_undoing_that_fails_harms_nobody(caplog):
     core.undo = undo
     async with fronting(core) as (_, url):
         await hang_up(core, url)
-        await soon(lambda: "not given back" in caplog.text)
+        await soon(lambda: "were not released" in caplog.text)
         assert "s3cret" not in caplog.text
         core.go.set()
         assert (await ask(url, "GET", "/")).status == 200

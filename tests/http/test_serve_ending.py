@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from sublet_functions.api.request import Reply
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.response import Response
 from sublet_functions.serve import Stop
-from sublet_functions.server.limits import Limits
 from tests.support.http_server import Held, ask, fronting, serve_process, serving, wire
 from tests.support.processes import until
 from tests.support.program_runs import soon
@@ -30,7 +30,7 @@ class Streaming:
         self.made, self.notes = 0, []
 
     async def answer(self, request):
-        return Reply(200, self.stream(), {"Content-Type": "text/event-stream"})
+        return Response(200, self.stream(), {"Content-Type": "text/event-stream"})
 
     async def stream(self):
         try:
@@ -87,7 +87,7 @@ async def test_a_stream_whose_caller_hangs_up_is_closed(streaming):
         one.write(GET)
         core.pieces.put_nowait(b"one")
         await one.reader.readuntil(b"one")
-    await soon(lambda: core.notes == ["closed"] and not front.open)
+    await soon(lambda: core.notes == ["closed"] and not front.state.open)
 
 
 async def test_a_stream_that_breaks_does_not_look_whole(streaming, caplog):
@@ -98,7 +98,7 @@ async def test_a_stream_that_breaks_does_not_look_whole(streaming, caplog):
         core.pieces.put_nowait(ValueError("with a s3cret in it"))
         with contextlib.suppress(ConnectionError):
             assert not (await one.rest()).endswith(b"0\r\n\r\n")
-    assert "an answer broke off: ValueError" in caplog.text
+    assert "a response was cut off: unexpected ValueError" in caplog.text
     assert "s3cret" not in caplog.text
 
 
@@ -192,7 +192,7 @@ async def test_a_second_request_to_stop_cuts_short_what_runs(caplog):
         await asyncio.wait_for(stopping, 5)
         assert await one.is_closed()
     assert core.notes == ["cancelled"]
-    assert "1 requests were cut short" in caplog.text
+    assert "1 requests were cancelled" in caplog.text
 
 
 def test_signals_end_the_process_the_second_one_at_once(settings):
@@ -207,4 +207,4 @@ def test_signals_end_the_process_the_second_one_at_once(settings):
             assert server.process.poll() is None
             server.signal(signal.SIGTERM)
             assert server.wait() == 0
-        assert "1 requests were cut short" in server.said()
+        assert "1 requests were cancelled" in server.said()

@@ -15,8 +15,8 @@ import redis
 from sublet.connection.settings import Settings
 from sublet.protocol import keys
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
+from sublet_functions.http.auth import Tokens
 from tests.conftest import REAL
 from tests.support.http_server import SECONDS, ask, fronting, serve_process, serving
 

@@ -5,9 +5,12 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from sublet_functions.api.auth import Principal
-from sublet_functions.api.request import Call, Request
-from sublet_functions.handlers.stats import Numbered, StatsQuery, stats
+from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.stats import stats
+from sublet_functions.http.auth import Principal
+from sublet_functions.http.request import Request
+from sublet_functions.schemas.query import StatsQuery
+from sublet_functions.schemas.responses import Stats
 from tests.http.test_metrics import populate
 
 
@@ -22,7 +25,7 @@ def ask(store):
         )
         assert reply.status == 200
         found = json.loads(reply.body)
-        Numbered.model_validate(found)
+        Stats.model_validate(found)
         assert all(number is None or isinstance(number, int | float | str) for number in found.values()), (
             "they are flat"
         )
@@ -112,7 +115,7 @@ def test_queues_are_named_as_queues_are():
 
 
 def test_every_number_is_described():
-    assert all(field.description for field in Numbered.model_fields.values())
+    assert all(field.description for field in Stats.model_fields.values())
 
 
 async def test_whoever_asks_sees_to_what_is_due_for_there_may_be_no_worker_left(desk, ask, elapse):

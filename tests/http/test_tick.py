@@ -22,10 +22,10 @@ from sublet.scaling.summoner import Summoned, Summoner
 from sublet.schedules.firing import schedule
 from sublet.store.store import Store
 from sublet_functions import tick
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Request
-from sublet_functions.tick import Ticked, one_round, run_tick
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.request import Request
+from sublet_functions.tick import TickSummary, one_round, run_tick
 from tests.support.processes import children_of, on_linux, until
 from tests.support.recording_invoker import POOL, Recorder, jobs
 
@@ -64,7 +64,7 @@ async def queued(store):
 
 async def test_a_round_fires_what_has_come_once(store, due):
     await due()
-    done = Ticked()
+    done = TickSummary()
     for _ in range(2):
         assert await store.follow(one_round(store.operations, "tick", done)) == (False, None)
     assert (done.fired, done.rounds, await queued(store)) == (1, 2, 1)
@@ -133,7 +133,7 @@ def test_a_tick_from_a_shell_fires_and_summons(place, monkeypatch):
 )
 def test_rounds_begin_every_so_often_whatever_they_take_and_the_last_one_counts(monkeypatch, passed, pause):
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed)
-    assert tick._pause(1000.0, 5.0, 55.0) == (None if pause is None else pytest.approx(pause))
+    assert tick.pause_until_next_round(1000.0, 5.0, 55.0) == (None if pause is None else pytest.approx(pause))
 
 
 async def ticked(settings):

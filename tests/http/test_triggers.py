@@ -6,11 +6,11 @@ import pytest
 
 from sublet import App
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Request
 from sublet_functions.handlers.triggers import FUNCTION, PASS_THROUGH, PLATFORM
-from sublet_functions.handlers.work import Workshop
+from sublet_functions.handlers.worker_host import WorkerHost
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.request import Request
 from tests.support.http_server import ask, serving
 
 pytest_plugins = ["tests.support.http_settings"]
@@ -41,8 +41,10 @@ async def app(settings):
 
 @pytest.fixture
 async def url(settings, app):
-    workshop = Workshop(app, seconds=20)
-    async with serving(settings, tokens=f"cron:tick:{TICK} fleet:work:{WORK}", workshop=workshop) as url:
+    worker_host = WorkerHost(app, seconds=20)
+    async with serving(
+        settings, tokens=f"cron:tick:{TICK} fleet:work:{WORK}", worker_host=worker_host
+    ) as url:
         yield url
 
 
@@ -76,14 +78,14 @@ async def test_a_call_for_a_worker_has_one(app, url, event):
 async def test_an_event_takes_the_role_of_what_it_stands_for(url, event, token, role):
     answer = await ask(url, "POST", "/events", event, token=token)
     assert (answer.status, answer.problem) == (403, "forbidden")
-    assert f"it takes {role} or admin" in answer.json()["detail"]
+    assert f"use one with role {role} or admin" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ({}, "its keys are none; understood are"),
-        ({"Records": [{"s3": "SECRET"}]}, "its keys are 'Records'; understood are"),
+        ({}, "its keys are none; supported are"),
+        ({"Records": [{"s3": "SECRET"}]}, "its keys are 'Records'; supported are"),
         (
             {"source": "aws.s3", "detail-type": "Object Created", "detail": "SECRET"},
             "source='aws.s3', detail-type='Object Created';",
@@ -91,7 +93,7 @@ async def test_an_event_takes_the_role_of_what_it_stands_for(url, event, token, 
         ({"sublet": "dance"}, "sublet='dance';"),
         (
             {"httpMethod": "GET", "path": "/SECRET"},
-            "a REST API's (payload 1.0) or a load balancer's; use an HTTP API",
+            "(of a REST API with payload 1.0, or of a load balancer: use an HTTP API",
         ),
         ({str(n): "SECRET" for n in range(20)}, "and 8 more;"),
         ({"sublet": "tick", "for": 99}, "body.for"),

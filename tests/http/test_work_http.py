@@ -25,8 +25,8 @@ from sublet.scaling.invokers.http import HttpInvoker
 from sublet.scaling.signing import Secrets
 from sublet.scaling.summoner import Summoned, Summoner
 from sublet.store.store import Store
-from sublet_functions.handlers import work as module
-from sublet_functions.handlers.work import Workshop
+from sublet_functions.handlers import worker_host as module
+from sublet_functions.handlers.worker_host import WorkerHost
 from sublet_functions.serve import Stop
 from tests.support.http_server import ROOT, Wire, ask, serve_process, serving, spawn, wire
 from tests.support.processes import is_alive, until
@@ -60,17 +60,17 @@ async def app(settings):
 
 
 @pytest.fixture
-async def workshop(app):
-    shop = Workshop(app)
+async def worker_host(app):
+    shop = WorkerHost(app)
     yield shop
     app.gate.set()
     await shop.aclose()
-    assert not shop._shifts
+    assert not shop._runs
 
 
 @pytest.fixture
-async def url(settings, workshop):
-    async with serving(settings, workshop=workshop, secrets=SECRETS) as url:
+async def url(settings, worker_host):
+    async with serving(settings, worker_host=worker_host, secrets=SECRETS) as url:
         yield url
 
 
@@ -133,17 +133,17 @@ async def test_the_head_comes_at_once_and_the_body_in_the_end(app, url, monkeypa
     one.close()
 
 
-async def test_hanging_up_does_not_end_the_work(app, url, workshop):
+async def test_hanging_up_does_not_end_the_work(app, url, worker_host):
     handle = await submit(app, "wait")
     one, _ = await begin(url)
     async with asyncio.timeout(30):
         await app.begun.wait()
     one.close(rudely=True)
-    await soon(lambda: len(workshop._shifts) == 1)
+    await soon(lambda: len(worker_host._runs) == 1)
     assert (await ask(url, "POST", "/work", BODY)).problem == "at-work"
     app.gate.set()
     assert await handle.result(timeout=30) == "done"
-    await soon(lambda: not workshop._shifts)
+    await soon(lambda: not worker_host._runs)
 
 
 async def test_one_works_at_a_time_and_others_are_told_to_come_again(app, url):
@@ -165,7 +165,7 @@ async def test_several_may_work_where_that_is_wanted_and_a_logged_line_is_kept_o
     async def talks() -> None:
         logging.getLogger("mine").warning("only once")
 
-    async with serving(settings, workshop=Workshop(app, most=2)) as url:
+    async with serving(settings, worker_host=WorkerHost(app, most=2)) as url:
         await submit(app, "wait")
         one, _ = await begin(url)
         async with asyncio.timeout(30):
@@ -179,7 +179,7 @@ async def test_several_may_work_where_that_is_wanted_and_a_logged_line_is_kept_o
 
 
 async def test_it_is_gone_when_its_time_is_up(app, settings):
-    async with serving(settings, workshop=Workshop(app, seconds=1.0)) as url:
+    async with serving(settings, worker_host=WorkerHost(app, seconds=1.0)) as url:
         for query in ("?for=1", "?for=86400"):
             await submit(app, "wait")
             app.begun.clear()
@@ -226,12 +226,12 @@ async def test_without_an_app_there_is_nothing_to_work_on(settings):
             await ask(url, "POST", "/work", data, **headers),
         ):
             assert (answer.status, answer.problem) == (404, "not-found")
-            assert "name one by SUBLET_APP, or sublet serve --app" in answer.json()["detail"]
+            assert "set SUBLET_APP, or use sublet serve --app" in answer.json()["detail"]
 
 
-async def test_a_signature_is_as_good_as_a_token_here_and_nowhere_else(app, settings, workshop):
+async def test_a_signature_is_as_good_as_a_token_here_and_nowhere_else(app, settings, worker_host):
     tokens = "crew:work:secret-of-the-crew-1 eye:read:secret-of-the-eye-01"
-    async with serving(settings, workshop=workshop, secrets=SECRETS, tokens=tokens) as url:
+    async with serving(settings, worker_host=worker_host, secrets=SECRETS, tokens=tokens) as url:
         data, headers = signed()
         assert (await ask(url, "POST", "/work", data, **headers)).status == 200
         assert (await ask(url, "POST", "/work", BODY, token="secret-of-the-crew-1")).status == 200
@@ -249,18 +249,20 @@ async def test_a_signature_is_as_good_as_a_token_here_and_nowhere_else(app, sett
         ({"at": time.time() + 3600}, "lies in the future"),
     ],
 )
-async def test_a_signature_that_is_none_of_ours_opens_nothing(url, change, why, workshop):
+async def test_a_signature_that_is_none_of_ours_opens_nothing(url, change, why, worker_host):
     data, headers = signed(**change)
     answer = await ask(url, "POST", "/work", data, **headers)
     assert (answer.status, answer.problem) == (401, "unauthorized")
     assert why in answer.json()["detail"]
     assert SECRET.encode() not in answer.body
-    assert not workshop._shifts
+    assert not worker_host._runs
 
 
-async def test_a_signed_request_that_was_changed_is_refused_even_beside_a_good_token(app, settings, workshop):
+async def test_a_signed_request_that_was_changed_is_refused_even_beside_a_good_token(
+    app, settings, worker_host
+):
     async with serving(
-        settings, workshop=workshop, secrets=SECRETS, tokens="crew:work:secret-of-the-crew-1"
+        settings, worker_host=worker_host, secrets=SECRETS, tokens="crew:work:secret-of-the-crew-1"
     ) as url:
         data, headers = signed()
         changed = await ask(
@@ -271,8 +273,8 @@ async def test_a_signed_request_that_was_changed_is_refused_even_beside_a_good_t
         assert (large.status, large.problem) == (413, "too-large")
 
 
-async def test_a_server_without_a_secret_believes_no_signature(settings, workshop):
-    async with serving(settings, workshop=workshop) as url:
+async def test_a_server_without_a_secret_believes_no_signature(settings, worker_host):
+    async with serving(settings, worker_host=worker_host) as url:
         data, headers = signed()
         answer = await ask(url, "POST", "/work", data, **headers)
         assert (answer.problem, "SUBLET_SIGNING_SECRETS" in answer.json()["detail"]) == ("unauthorized", True)
@@ -314,7 +316,7 @@ async def summoner(settings, app, url, monkeypatch):
     await store.aclose()
 
 
-async def test_a_summoned_worker_comes_and_works_although_its_caller_goes(app, summoner, workshop):
+async def test_a_summoned_worker_comes_and_works_although_its_caller_goes(app, summoner, worker_host):
     handle = await submit(app, "wait")
     assert await summoner.summon() == Summoned(pools=1, summoned=1, failed=0)
     await summoner.aclose()  # this hangs up
@@ -322,20 +324,20 @@ async def test_a_summoned_worker_comes_and_works_although_its_caller_goes(app, s
         await app.begun.wait()
     app.gate.set()
     assert await handle.result(timeout=30) == "done"
-    await soon(lambda: not workshop._shifts)
+    await soon(lambda: not worker_host._runs)
 
 
-async def test_a_call_that_comes_twice_has_no_second_effect(app, summoner, workshop):
+async def test_a_call_that_comes_twice_has_no_second_effect(app, summoner, worker_host):
     """Signed, in time, and sent again by whoever has overheard it: nobody waits for that summons, and no worker is wanted."""
     handle = await submit(app, "add", a=1)
     await summoner.summon()
     assert await handle.result(timeout=30) == 2
-    await soon(lambda: not workshop._shifts)
+    await soon(lambda: not worker_host._runs)
     (request,) = summoner.noted
     again = HttpInvoker(SECRETS, private=True)
     handle = await submit(app, "add", a=2)
     await again.invoke(request)
-    await soon(lambda: not workshop._shifts)
+    await soon(lambda: not worker_host._runs)
     assert (await app.client.get(handle.id)).state == "queued"
     await again.aclose()
 
@@ -356,8 +358,8 @@ async def test_where_another_works_a_call_fails_and_is_counted(app, url, summone
 async def test_the_log_says_what_came_and_went_and_who_is_refused_once_a_minute(
     app, url, caplog, monkeypatch
 ):
-    monkeypatch.setattr(module, "_said_at", {})
-    caplog.set_level(logging.INFO, "sublet_functions.handlers.work")
+    monkeypatch.setattr(module, "_logged_at", {})
+    caplog.set_level(logging.INFO, "sublet_functions.handlers.worker_host")
     stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
     for i in range(2):
         with pytest.raises(InvocationFailed):
@@ -365,15 +367,17 @@ async def test_the_log_says_what_came_and_went_and_who_is_refused_once_a_minute(
     await stranger.aclose()
     await submit(app, "add", a=1)
     one, _ = await begin(url)
-    await soon(lambda: "came and went" in caplog.text)
+    await soon(lambda: "a worker ended after" in caplog.text)
     one.close()
     refused, gone = [
-        record.getMessage() for record in caplog.records if record.name == "sublet_functions.handlers.work"
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "sublet_functions.handlers.worker_host"
     ]
     assert refused.startswith(
-        "POST /work was refused with 401 (said once a minute at most): the signature fits no secret"
+        "POST /work refused with 401 (logged at most once a minute): the signature fits no secret"
     )
-    assert gone.startswith("a worker came and went: 1 completed, 0 failed, 0 released in ")
+    assert gone.startswith("a worker ended after ")
 
 
 async def test_an_invoker_with_another_secret_gets_nobody(url, summoner):
@@ -388,8 +392,8 @@ async def test_an_invoker_with_another_secret_gets_nobody(url, summoner):
 
 async def test_without_redis_it_says_so_before_it_says_yes(app, settings):
     app.settings = replace(settings, redis_url="redis://127.0.0.1:1", timeout=0.5)
-    shop = Workshop(app)
-    async with serving(settings, workshop=shop) as url:
+    shop = WorkerHost(app)
+    async with serving(settings, worker_host=shop) as url:
         for _ in range(2):  # and its place is free again
             assert (await ask(url, "POST", "/work", BODY)).problem == "unavailable"
     app.settings = settings
@@ -398,7 +402,7 @@ async def test_without_redis_it_says_so_before_it_says_yes(app, settings):
 async def test_at_the_end_the_worker_gives_back_and_the_caller_is_told(app, settings, monkeypatch):
     monkeypatch.setattr(module, "GRACE", 0.2)
     stop = Stop()
-    async with serving(settings, workshop=Workshop(app), stop=stop) as url:
+    async with serving(settings, worker_host=WorkerHost(app), stop=stop) as url:
         handle = await submit(app, "wait")
         one, _ = await begin(url)
         async with asyncio.timeout(30):
@@ -413,7 +417,7 @@ async def test_at_the_end_the_worker_gives_back_and_the_caller_is_told(app, sett
 
 async def test_a_worker_that_nobody_listens_to_gives_back_too(app, settings, monkeypatch):
     monkeypatch.setattr(module, "GRACE", 0.2)
-    async with serving(settings, workshop=Workshop(app)) as url:
+    async with serving(settings, worker_host=WorkerHost(app)) as url:
         handle = await submit(app, "wait")
         one, _ = await begin(url)
         async with asyncio.timeout(30):
@@ -425,7 +429,7 @@ async def test_a_worker_that_nobody_listens_to_gives_back_too(app, settings, mon
 async def test_a_second_request_to_stop_does_not_wait_for_the_grace(app, settings, monkeypatch):
     monkeypatch.setattr(module, "GRACE", 60)
     stop = Stop()
-    async with serving(settings, workshop=Workshop(app), stop=stop) as url:
+    async with serving(settings, worker_host=WorkerHost(app), stop=stop) as url:
         handle = await submit(app, "wait")
         async with wire(url):
             one, _ = await begin(url)
@@ -519,5 +523,5 @@ def test_what_cannot_be_is_refused_at_the_start(settings, tmp_path, words, env, 
 @pytest.mark.parametrize("said", ["0", "x", "-1", "86401", "nan", "inf"])
 def test_a_time_in_the_environment_that_cannot_be_is_refused(said):
     with pytest.raises(Invalid, match="SUBLET_WORK_SECONDS"):
-        Workshop.seconds_of({"SUBLET_WORK_SECONDS": said})
-    assert (Workshop.seconds_of({}), Workshop.seconds_of({"SUBLET_WORK_SECONDS": "12.5"})) == (55.0, 12.5)
+        WorkerHost.seconds_of({"SUBLET_WORK_SECONDS": said})
+    assert (WorkerHost.seconds_of({}), WorkerHost.seconds_of({"SUBLET_WORK_SECONDS": "12.5"})) == (55.0, 12.5)

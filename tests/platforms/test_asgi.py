@@ -20,11 +20,11 @@ from sublet.schedules import cron
 from sublet_functions.adapters.asgi_exchange import target_of
 from sublet_functions.adapters.hosted import APP
 from sublet_functions.api.routes import ROUTES
-from sublet_functions.asgi import FROZEN, Asgi
+from sublet_functions.asgi import FREEZES, Asgi
 from sublet_functions.handlers.events import STREAM_SECONDS
-from sublet_functions.handlers.work import GRACE
-from sublet_functions.handlers.work import SECONDS as STAY
-from sublet_functions.server.limits import Limits
+from sublet_functions.handlers.worker_host import GRACE
+from sublet_functions.handlers.worker_host import SECONDS as STAY
+from sublet_functions.http.limits import Limits
 from tests.support import pages
 from tests.support.command_line import Shell
 from tests.support.http_server import ROOT, SECRET, ask, wire
@@ -312,10 +312,15 @@ def test_what_servers_say_of_an_address_is_understood(scope, target):
 
 @pytest.mark.parametrize(
     ("name", "value", "prompt"),
-    [("VERCEL", "1", True), ("SUBLET_PROMPT", "1", True), ("SUBLET_PROMPT", "0", False), ("X", "1", False)],
+    [
+        ("VERCEL", "1", True),
+        ("SUBLET_SUMMON_FIRST", "1", True),
+        ("SUBLET_SUMMON_FIRST", "0", False),
+        ("X", "1", False),
+    ],
 )
 def test_it_is_prompt_where_it_may_be_frozen_between_two_requests(monkeypatch, name, value, prompt):
-    for one in FROZEN:
+    for one in FREEZES:
         monkeypatch.delenv(one, raising=False)
     monkeypatch.setenv(name, value)
     assert Asgi()._make()._prompt is prompt
@@ -406,4 +411,4 @@ def test_the_numbers_of_the_page_are_these():
     assert f"{STREAM_SECONDS / 60:g} minutes; its reader" in PAGE
     assert f"workers have {GRACE:g} s" in PAGE
     assert all(variable in PAGE for variable in (APP, "VERCEL"))
-    assert "VERCEL" in FROZEN
+    assert "VERCEL" in FREEZES

@@ -13,10 +13,10 @@ from starlette.middleware.base import BaseHTTPMiddleware
 
 from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
-from sublet_functions.adapters.asgi_exchange import AHEAD, Caller
-from sublet_functions.api.request import Reply
+from sublet_functions.adapters.asgi_exchange import AHEAD, RequestStream
 from sublet_functions.asgi import Asgi
-from sublet_functions.server.limits import Limits
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.response import Response
 from sublet_functions.server.sockets import listen, url_of
 from tests.support.http_server import ADMIN, Held, ask, wire
 from tests.support.platforms import asgi, asked_at, asking_for, environment, spawned
@@ -62,7 +62,7 @@ class Streaming(Core):
         self.pieces, self.finishes = asyncio.Queue(), finishes
 
     async def answer(self, request):
-        return Reply(200, self.stream(), {"Content-Type": "text/event-stream"}, finishes=self.finishes)
+        return Response(200, self.stream(), {"Content-Type": "text/event-stream"}, finite=self.finishes)
 
     async def stream(self):
         try:
@@ -98,7 +98,7 @@ async def fronting(core, limits=Limits(), **options):  # noqa: B008  frozen
 
 @pytest.mark.parametrize("asking", [GET, EXPECTING], ids=["", "expecting"])
 async def test_who_works_on_an_answer_is_cancelled_when_its_caller_hangs_up(asking, monkeypatch):
-    monkeypatch.setattr("sublet_functions.asgi.PATIENCE", 0.2)
+    monkeypatch.setattr("sublet_functions.asgi.CONTINUE_SECONDS", 0.2)
     core = Core()
     async with fronting(core) as url:
         for rudely in (False, True):
@@ -232,9 +232,9 @@ def pieces_of(count, size=1000):
 
 async def test_who_has_gone_is_heard_of_behind_a_body_that_nobody_reads():
     receive, said = pieces_of(50)
-    caller = Caller(receive, 30)
-    caller.listen()
-    await asyncio.wait_for(asyncio.shield(caller.gone), 30)
+    caller = RequestStream(receive, 30)
+    caller.start()
+    await asyncio.wait_for(asyncio.shield(caller.disconnected), 30)
     assert not said
     assert len(await caller.readany()) == 50_000, "what is small is there for who reads it late"
 
@@ -242,13 +242,13 @@ async def test_who_has_gone_is_heard_of_behind_a_body_that_nobody_reads():
 @pytest.mark.parametrize("answered", [True, False], ids=["when there is an answer", "after a while"])
 async def test_of_a_large_body_that_nobody_reads_only_the_beginning_is_held_and_not_for_long(answered):
     receive, said = pieces_of(500)
-    caller = Caller(receive, 30 if answered else 0.2)
-    caller.listen()
+    caller = RequestStream(receive, 30 if answered else 0.2)
+    caller.start()
     await soon(lambda: len(said) <= 434)
     assert len(caller._held) == 66_000
     if answered:
-        caller.spurn()
-    await asyncio.wait_for(asyncio.shield(caller.gone), 30)
+        caller.discard()
+    await asyncio.wait_for(asyncio.shield(caller.disconnected), 30)
     assert (said, len(caller._held)) == ([], 0)
     with pytest.raises(OSError, match="for too long"):
         await caller.readany()
@@ -257,8 +257,8 @@ async def test_of_a_large_body_that_nobody_reads_only_the_beginning_is_held_and_
 async def test_a_large_body_that_is_read_comes_whole_and_in_order():
     receive, said = pieces_of(500)
     want = b"".join(one["body"] for one in said)
-    caller, got = Caller(receive, 30), b""
-    caller.listen()
+    caller, got = RequestStream(receive, 30), b""
+    caller.start()
     while len(got) < len(want):
         got += await asyncio.wait_for(caller.readany(), 30)
         assert len(caller._held) <= AHEAD + 1000
@@ -270,12 +270,12 @@ async def test_a_server_that_says_the_same_over_and_over_is_heard_out_once():
     async def receive():
         return {"type": "http.request", "body": b"all"}
 
-    caller = Caller(receive, 30)
-    caller.listen()
+    caller = RequestStream(receive, 30)
+    caller.start()
     assert await asyncio.wait_for(caller.readany(), 30) == b"all"
     assert (caller.is_eof(), caller.read_nowait()) == (True, b"")
-    await soon(lambda: caller._listening.done())
-    assert not caller.gone.done()
+    await soon(lambda: caller._receiving.done())
+    assert not caller.disconnected.done()
 
 
 async def test_a_stream_goes_out_piece_by_piece_and_leaves_the_connection_usable():
@@ -318,7 +318,7 @@ async def test_a_stream_that_breaks_does_not_look_whole(caplog):
 async def test_no_header_of_an_answer_can_become_two(value, caplog):
     core = Core()
     core.go.set()
-    core.answer = lambda request: asyncio.sleep(0, Reply(200, headers={"Location": value}))
+    core.answer = lambda request: asyncio.sleep(0, Response(200, headers={"Location": value}))
     async with fronting(core) as url:
         answer = await ask(url, "GET", "/")
         assert (answer.status, "location" in answer.headers) == (500, False)

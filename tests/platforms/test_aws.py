@@ -27,9 +27,10 @@ from sublet.store.store import Store
 from sublet.submission.submit import new_id
 from sublet_functions.adapters import summon_first
 from sublet_functions.adapters.hosted import Hosted
-from sublet_functions.api.request import Reply, Request
 from sublet_functions.aws import BODY_MAX, TEXT_MAX, _result
-from sublet_functions.handlers.triggers import UNDERSTOOD
+from sublet_functions.handlers.triggers import SUPPORTED
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import Response
 from tests.faults.chaos.proxy import Fault, Proxy, of
 from tests.support.http_server import ADMIN, SECRET, ask, serve_process
 from tests.support.lambda_invokes import invoke_api
@@ -204,7 +205,7 @@ async def test_a_large_answer_is_sent_as_base64(invoke, asked):
     "body", [b"\xff" * BODY_MAX, b"\0" * TEXT_MAX, "\N{SNOWMAN}".encode() * (TEXT_MAX // 3)]
 )
 def test_what_is_sent_fits_into_an_answer_of_lambda_however_it_grows(body):
-    reply = Reply(200, body, {f"X-Header-{at}": "x" * 100 for at in range(20)})
+    reply = Response(200, body, {f"X-Header-{at}": "x" * 100 for at in range(20)})
     assert len(to_json(_result(reply, body))) < ANSWER_MAX
 
 
@@ -249,7 +250,7 @@ async def test_a_claim_that_is_cut_short_gives_back_before_the_process_may_be_fr
     await store.submit([Submission(new_id(0), "q", "t", "", b"{}")])
     with Proxy(settings) as proxy:
         environment(SUBLET_REDIS_URL=proxy.settings.redis_url, SUBLET_TIMEOUT="10")
-        function = Hosted(prompt=True)
+        function = Hosted(freezes=True)
         wish = Request("POST", "/jobs/claim", "", JSON, json.dumps(CLAIM).encode(), streams=False)
         proxy.next(Fault.HOLD, of("claim"))
         claiming = asyncio.create_task(function.answer(wish))
@@ -277,7 +278,7 @@ async def test_who_submits_is_not_held_up_by_the_question_whether_a_pool_has_jus
     environment(AWS_REGION="eu-central-1")
     for module, name in ((summoner, "KNOWN"), (summon_first, "SETTLING")):
         monkeypatch.setattr(module, name, 3600.0)
-    function = Hosted(prompt=True)
+    function = Hosted(freezes=True)
     async with asyncio.timeout(60):
         for _ in range(3):
             body = json.dumps({"task": "t"}).encode()
@@ -366,7 +367,7 @@ def test_an_event_of_another_shape_fails_and_says_what_was_seen(invoke, event, w
     assert words in said
     assert "secret" not in said
     if "cannot be read" not in words and words not in ("for", "dance"):
-        assert UNDERSTOOD in said
+        assert SUPPORTED in said
 
 
 def test_a_worker_event_runs_jobs_until_there_are_none(invoke):

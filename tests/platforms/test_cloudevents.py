@@ -10,11 +10,11 @@ from cloudevents.conversion import to_binary, to_structured
 from cloudevents.http import CloudEvent
 
 from sublet.store.store import Store
-from sublet_functions.adapters.cloudevents import EXAMPLE, SCHEMA, STRUCTURED, event_of
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Request, folded
-from sublet_functions.api.response import Problem
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.cloudevents import EXAMPLE, SCHEMA, STRUCTURED, read_event
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.request import Request, fold_headers
 from tests.support.http_server import ask, serving, wire
 from tests.support.route_samples import asker
 
@@ -33,7 +33,7 @@ async def send(asked, path, attributes, data, mode="binary", **more):
 
 
 def read(headers, body=b""):
-    return asyncio.run(event_of(Request("POST", "/jobs", "", headers, body), 10_000)).form
+    return asyncio.run(read_event(Request("POST", "/jobs", "", headers, body), 10_000)).form
 
 
 def headers(**attributes):
@@ -256,7 +256,7 @@ def test_data_that_is_said_to_be_json_must_be():
 
 
 def test_no_value_is_in_a_repr():
-    event = asyncio.run(event_of(Request("POST", "/", "", headers(secret="s3cret")), 100))
+    event = asyncio.run(read_event(Request("POST", "/", "", headers(secret="s3cret")), 100))
     assert "s3cret" not in repr(event)
 
 
@@ -301,7 +301,7 @@ async def test_an_event_has_one_id_whoever_read_its_headers(settings, raw):
         one.write(b"\r\n".join([*lines, b"ce-type: t", b"ce-id: " + raw]) + b"\r\n\r\n")
         first = (await one.answer("POST")).headers["location"]
     api = Api(Store(settings), Tokens())
-    sent = folded([("host", "localhost"), *headers(id=raw.decode("latin-1")).items()])
+    sent = fold_headers([("host", "localhost"), *headers(id=raw.decode("latin-1")).items()])
     second = (await api.answer(Request("POST", "/jobs", "task=t", sent))).headers["Location"]
     await api.aclose()
     assert first == second

@@ -17,7 +17,7 @@ import yaml
 
 from sublet.cli.commands import COMMANDS
 from sublet.cli.operations.server_checks import first_fixed
-from sublet_functions.serve import CLOSING, GRACE
+from sublet_functions.serve import CLOSE_SECONDS, GRACE
 from tests.support.containers import SECONDS, build, instructions, interpolated, seconds, sent, up
 from tests.support.pages import blocks, check, command_on_path, need_curl, run, steps
 from tests.support.paths import ROOT
@@ -164,7 +164,7 @@ def test_who_is_to_reach_the_api_does_and_tasks_may_write_to_tmp(folder):
 def test_it_waits_longer_for_an_end_than_that_takes(folder):
     spec = yaml.safe_load((folder / "compose.yaml").read_text())
     for name in ("api", "tick", "worker"):
-        assert seconds(spec["services"][name]["stop_grace_period"]) > GRACE + 2 * CLOSING, name
+        assert seconds(spec["services"][name]["stop_grace_period"]) > GRACE + 2 * CLOSE_SECONDS, name
 
 
 def test_what_is_secret_or_large_is_sent_to_no_build(tmp_path):

@@ -305,7 +305,7 @@ def faults(api, worker, script):
     outer = [one["metadata"]["annotations"] for one in (api, worker)]
     inner = [one["spec"]["template"]["metadata"]["annotations"] for one in (api, worker)]
     boxes = [one["spec"]["template"]["spec"]["containers"][0] for one in (api, worker)]
-    prompt = {one["name"]: one.get("value") for one in boxes[0]["env"]}.get("SUBLET_PROMPT")
+    prompt = {one["name"]: one.get("value") for one in boxes[0]["env"]}.get("SUBLET_SUMMON_FIRST")
     at_most = [int(one.get("autoscaling.knative.dev/maxScale", 1000)) for one in inner]
     throttled = [one.get("run.googleapis.com/cpu-throttling", "true") for one in inner]
     enabled = {"iam", "run", "cloudbuild", "artifactregistry", "secretmanager", "cloudscheduler"}
@@ -344,7 +344,7 @@ FILES = [(TEMPLATE / name).read_text() for name in ("service.yaml", "worker.yaml
         (1, 'cpu-throttling: "false"', 'cpu-throtling: "false"'),
         (0, "startup-cpu-boost", "startup-cpu-bost"),
         (2, "--max-retry-attempts 0", "--max-retry-attempts 5"),
-        (0, "name: SUBLET_PROMPT", "name: SUBLET_NAMESPACE"),
+        (0, "name: SUBLET_SUMMON_FIRST", "name: SUBLET_NAMESPACE"),
         (0, 'maxScale: "5"', 'maxScale: "1000"'),
         (1, 'maxScale: "10"', 'maxScale: "1"'),
         (0, 'invoker-iam-disabled: "true"', 'invoker-iam-disabled: "false"'),

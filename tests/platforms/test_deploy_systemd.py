@@ -20,7 +20,7 @@ import pytest
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.options import Options
-from sublet_functions.serve import CLOSING, GRACE
+from sublet_functions.serve import CLOSE_SECONDS, GRACE
 from tests.support.pages import blocks, check, command_on_path, free_port, need_curl, run, steps
 from tests.support.paths import ROOT
 from tests.support.processes import until
@@ -157,7 +157,7 @@ def test_a_tick_comes_each_minute_and_goes_on_until_the_next():
 @pytest.mark.parametrize("name", ["sublet-api.service", "sublet-worker@.service"])
 def test_systemd_waits_longer_for_an_end_than_that_takes(name):
     unit = Unit(name)
-    assert seconds(unit["TimeoutStopSec"]) > GRACE + 2 * CLOSING
+    assert seconds(unit["TimeoutStopSec"]) > GRACE + 2 * CLOSE_SECONDS
     assert (unit["Restart"], unit["RestartPreventExitStatus"]) == ("on-failure", "2")
     assert unit.settings["Unit"]["StartLimitIntervalSec"] == "0"
 

@@ -6,8 +6,15 @@ import socket
 
 import pytest
 
-from sublet_functions.adapters.wsgi_environ import cut, has_left, headers_of, is_ending, path_of, read_body
-from sublet_functions.api.response import Problem
+from sublet_functions.adapters.wsgi_environ import (
+    cut,
+    has_disconnected,
+    headers_of,
+    is_ending,
+    path_of,
+    read_body,
+)
+from sublet_functions.http.problems import Problem
 
 
 @pytest.mark.parametrize(
@@ -105,12 +112,12 @@ def test_a_body_that_drips_is_given_up():
 def test_who_has_hung_up_is_seen_where_the_server_shows_the_connection(name):
     ours, theirs = socket.socketpair()
     with ours:
-        assert not has_left({name: ours})
+        assert not has_disconnected({name: ours})
         theirs.close()
-        assert has_left({name: ours})
-    assert has_left({name: ours})
-    assert not has_left({})
-    assert has_left({"waitress.client_disconnected": lambda: True})
+        assert has_disconnected({name: ours})
+    assert has_disconnected({name: ours})
+    assert not has_disconnected({})
+    assert has_disconnected({"waitress.client_disconnected": lambda: True})
 
 
 @pytest.mark.parametrize("name", ["gunicorn.socket", "werkzeug.socket"])

@@ -15,7 +15,7 @@ import redis
 
 from sublet.connection.settings import Settings
 from sublet.store.store import Store
-from sublet_functions.api.routes import SECURITY
+from sublet_functions.http.response import SECURITY_HEADERS
 from tests.http import test_http_api, test_http_bodies, test_http_twice
 from tests.http.test_http_twice import stored  # noqa: F401  a fixture of some tests
 from tests.scaling import test_pools_http
@@ -155,4 +155,6 @@ async def test_every_answer_has_the_security_headers(asked):
     ):
         answer = await asked(method, path)
         assert answer.status == status
-        assert {name.lower(): value for name, value in SECURITY.items()}.items() <= answer.headers.items()
+        assert {
+            name.lower(): value for name, value in SECURITY_HEADERS.items()
+        }.items() <= answer.headers.items()

@@ -14,7 +14,7 @@ from cloudevents.http import CloudEvent
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.options import Options
-from sublet_functions.google import NotDone, event
+from sublet_functions.google import TickFailed, event
 from sublet_functions.wsgi import app
 from tests.support.http_server import ROOT, SECRET, ask, wire
 from tests.support.platforms import google
@@ -116,7 +116,7 @@ def test_a_tick_that_cannot_be_is_raised_to_the_platform(monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://:s3cret@127.0.0.1:1/0")
     monkeypatch.setenv("SUBLET_TOKENS", "")
     try:
-        with pytest.raises(NotDone, match=r"503 .*Redis does not answer") as caught:
+        with pytest.raises(TickFailed, match=r"503 .*Redis does not answer") as caught:
             event(object())
     finally:
         app.close()

@@ -12,8 +12,8 @@ from sublet.errors import Invalid
 from sublet.store.store import Store
 from sublet_functions.adapters import hosted as module
 from sublet_functions.adapters.hosted import Hosted
-from sublet_functions.api.request import Request, folded
 from sublet_functions.handlers.triggers import PLATFORM
+from sublet_functions.http.request import Request, fold_headers
 
 pytest_plugins = ["tests.support.http_settings"]
 
@@ -128,7 +128,7 @@ async def test_one_that_may_be_frozen_calls_the_workers_before_it_answers(enviro
 
     monkeypatch.setattr(module, "invokers_of", lambda: {"http": Caller()})
     environment("SUBLET_INVOKE_PRIVATE", "1")
-    hosted = Hosted(prompt=True)
+    hosted = Hosted(freezes=True)
     pool = {"queues": ["default"], "invoker": "http", "target": "http://127.0.0.1:1/work"}
     assert (await asked(hosted, "PUT", "/pools/main", pool))[0] == 201
     assert not called
@@ -167,7 +167,7 @@ async def test_connections_that_lay_idle_are_made_anew(environment, settings, mo
     gateway = Gateway(settings.redis_url.removeprefix("unix://"))
     server = await asyncio.start_server(gateway.take, "127.0.0.1", 0)
     environment("SUBLET_REDIS_URL", f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    hosted = Hosted(prompt=True)
+    hosted = Hosted(freezes=True)
     assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
     gateway.forget()
     monkeypatch.setattr(module, "IDLE", idle)
@@ -178,7 +178,7 @@ async def test_connections_that_lay_idle_are_made_anew(environment, settings, mo
 
 async def test_nothing_is_made_anew_under_somebody_who_listens(environment, monkeypatch):
     monkeypatch.setattr(module, "IDLE", 0.0)
-    hosted = Hosted(prompt=True)
+    hosted = Hosted(freezes=True)
     headers = {"host": "h", "authorization": f"Bearer {SECRET}", "accept": "text/event-stream"}
     stream = (await hosted.answer(Request("GET", "/events", headers=headers))).body
     assert (await anext(stream)).startswith(b"retry:")
@@ -190,12 +190,12 @@ async def test_nothing_is_made_anew_under_somebody_who_listens(environment, monk
 
 
 def test_headers_that_come_twice_are_one_line():
-    assert folded([("Accept", "a"), ("X-B", "1"), ("accept", "b")]) == {"accept": "a, b", "x-b": "1"}
+    assert fold_headers([("Accept", "a"), ("X-B", "1"), ("accept", "b")]) == {"accept": "a, b", "x-b": "1"}
 
 
 async def test_two_authorizations_are_none(environment):
     hosted = Hosted()
-    headers = folded(
+    headers = fold_headers(
         [("host", "h"), ("authorization", f"Bearer {SECRET}"), ("authorization", f"Bearer {SECRET}")]
     )
     assert (await hosted.answer(Request("GET", "/jobs", headers=headers))).status == 401
@@ -206,7 +206,7 @@ async def test_an_answer_whose_caller_leaves_while_others_work_is_seen_to_is_und
     environment, settings, monkeypatch
 ):
     """The claim has its job, and what runs beside it keeps the answer back: then the caller hangs up."""
-    hosted = Hosted(prompt=True)
+    hosted = Hosted(freezes=True)
     assert (await asked(hosted, "POST", "/jobs", {"task": "t"}))[0] == 201
     resting = asyncio.Event()
 
@@ -235,7 +235,7 @@ async def test_what_claims_have_left_keeps_no_answer_back_for_long(environment, 
 
     monkeypatch.setattr(Store, "rest", rest)
     monkeypatch.setattr(module, "RESTING", 0.01)
-    hosted = Hosted(prompt=True)
+    hosted = Hosted(freezes=True)
     async with asyncio.timeout(10):
         assert (await asked(hosted, "GET", "/jobs"))[0] == 200
     assert "Redis is slow, or away" in caplog.text
@@ -243,7 +243,7 @@ async def test_what_claims_have_left_keeps_no_answer_back_for_long(environment, 
 
 @pytest.mark.parametrize(("said", "meant"), [("Ã\x9c", "Ü"), ("ÿ", "ÿ"), ("plain", "plain"), ("…", "…")])
 def test_a_header_is_read_as_utf8_where_it_is_that(said, meant):
-    assert folded([("x", said)]) == {"x": meant}
+    assert fold_headers([("x", said)]) == {"x": meant}
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ import pytest
 from sublet.connection.settings import Settings
 from sublet_functions import wsgi
 from sublet_functions.adapters import loop_thread
-from sublet_functions.api.request import Reply
 from sublet_functions.api.routes import ROUTES
-from sublet_functions.wsgi import BrokenOff, Wsgi
+from sublet_functions.http.response import Response
+from sublet_functions.wsgi import ResponseAborted, Wsgi
 from tests.support.http_server import ADMIN, ROOT, SECRET, Answer
 from tests.support.platforms import environment
 from tests.support.route_samples import named, prepared, sample
@@ -87,8 +87,8 @@ class Stand:
         if request.read:
             self.note(await request.read(10))
         body = self.body if isinstance(self.body, bytes) else self.stream()
-        return Reply(
-            200, body, self.headers, unsent=self.undo if self.unsent else None, finishes=self.finishes
+        return Response(
+            200, body, self.headers, on_unsent=self.undo if self.unsent else None, finite=self.finishes
         )
 
     async def stream(self):
@@ -186,7 +186,7 @@ def test_an_answer_that_comes_after_it_was_called_off_is_undone_however_late(app
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             await asyncio.to_thread(late.wait, WAIT)
-        return Reply(200, b"taken", unsent=core.undo)
+        return Response(200, b"taken", on_unsent=core.undo)
 
     core.answer = answer
     with ours:
@@ -266,7 +266,7 @@ def test_a_stream_ends_when_its_caller_has_gone(applied):
 def test_a_stream_that_breaks_off_is_not_taken_for_all_of_it(applied, caplog):
     taken = Taken(applied(Stand([b"one", ValueError("a secret")], unsent=False)), environ())
     assert next(taken.pieces) == b"one"
-    with pytest.raises(BrokenOff):
+    with pytest.raises(ResponseAborted):
         next(taken.pieces)
     assert "a secret" not in caplog.text
 
@@ -324,7 +324,7 @@ def test_many_threads_share_one_loop(applied):
     async def answer(request, who=None):
         loops.add(asyncio.get_running_loop())
         await asyncio.sleep(0.01)
-        return Reply(200, request.path.encode())
+        return Response(200, request.path.encode())
 
     core.answer = answer
     with ThreadPoolExecutor(32) as pool:
@@ -423,7 +423,7 @@ def test_a_fork_makes_a_loop_of_its_own_and_leaves_the_other_alone(settings, tmp
 
 
 ENDS = """
-from sublet_functions.api.request import Reply
+from sublet_functions.http.request import Reply
 from sublet_functions.wsgi import Wsgi
 class Core:
     async def answer(self, request, who=None):

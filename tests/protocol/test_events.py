@@ -16,11 +16,13 @@ from sublet.protocol import keys
 from sublet.store import events as tails
 from sublet.store.events import EventPage, JobEvent
 from sublet.store.store import Store
-from sublet_functions.api.request import Call, Request
-from sublet_functions.api.response import Problem
 from sublet_functions.handlers import events as module
-from sublet_functions.handlers.events import EventsPage, EventsQuery, events
-from sublet_functions.schemas.query import Nothing
+from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.events import events
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.request import Request
+from sublet_functions.schemas.query import Empty, EventsQuery
+from sublet_functions.schemas.responses import EventsPage
 
 SECONDS = 20.0
 
@@ -31,7 +33,7 @@ def ask(store):
 
     async def ask(headers=None, **query):
         request = Request("GET", "/events", headers=headers or {})
-        return await events(Call(store, None, request, Nothing(), EventsQuery.model_validate(query), {}))
+        return await events(Call(store, None, request, Empty(), EventsQuery.model_validate(query), {}))
 
     return ask
 
@@ -330,9 +332,9 @@ async def test_listeners_who_come_by_the_same_place_share_one_page(store, listen
     monkeypatch.setattr(module, "STREAM_PAGE", 4)
     monkeypatch.setattr(tails, "KEPT_SECONDS", SECONDS)
     made, kept = [], store.event_stream()._kept
-    make = module._made
+    make = module._encode_events
     monkeypatch.setattr(
-        module, "_made", lambda page, query: made.append(len(page.events)) or make(page, query)
+        module, "_encode_events", lambda page, query: made.append(len(page.events)) or make(page, query)
     )
     ids = await one_by_one(store, 12)
     for query in ({}, {}, {"state": "queued"}):
@@ -354,8 +356,8 @@ async def test_many_listeners_leave_room_for_others(store, listen, monkeypatch):
     streams = [await listen() for _ in range(40)]
     for stream in streams:
         await anext(stream)
-    told, turn, tell = [], 0, module._told
-    monkeypatch.setattr(module, "_told", lambda page, query: told.append(turn) or tell(page, query))
+    told, turn, tell = [], 0, module._encode_page
+    monkeypatch.setattr(module, "_encode_page", lambda page, query: told.append(turn) or tell(page, query))
     hearing = [asyncio.ensure_future(anext(stream)) for stream in streams]
     submitting = asyncio.create_task(submit(store, "a"))
     async with asyncio.timeout(SECONDS):
@@ -370,7 +372,7 @@ async def test_many_listeners_leave_room_for_others(store, listen, monkeypatch):
 
 async def test_a_stream_outlives_an_outage(store, listen, monkeypatch):
     """A browser that is answered 503 never comes again."""
-    monkeypatch.setattr(module, "REST", 0.01)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(module, "KEEP_ALIVE", 0.02)
     subscriber, reader = store.event_stream(), Reader()
     stream = await listen()
@@ -397,7 +399,7 @@ async def test_a_stream_is_not_begun_where_redis_is_away(monkeypatch):
     store = Store(Settings("redis://127.0.0.1:1", timeout=0.2))
     request = Request("GET", "/events", headers={"accept": "text/event-stream"})
     with pytest.raises(Unavailable):
-        await events(Call(store, None, request, Nothing(), EventsQuery(after="0"), {}))
+        await events(Call(store, None, request, Empty(), EventsQuery(after="0"), {}))
     await store.aclose()
 
 
@@ -415,7 +417,7 @@ def test_no_word_can_break_the_frame_of_a_stream(moves, missed):
         for i, (jobs, state, code) in enumerate(moves)
     ]
     page, reader = EventPage(told, ((0, 5),), ((1, 9),), missed, False, 1), Reader()
-    reader.feed(module._told(page, EventsQuery()))
+    reader.feed(module._encode_page(page, EventsQuery()))
     assert reader._text == ""
     assert (reader.comments, reader.retry) == (0, None)
     if missed:

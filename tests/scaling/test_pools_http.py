@@ -4,9 +4,9 @@ import pytest
 
 from sublet.operations.pool import Pool
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.schemas.pools import PoolWish
+from sublet_functions.http.auth import Tokens
+from sublet_functions.schemas.pools import PoolSettings
 from tests.support.route_samples import asker
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
@@ -38,7 +38,7 @@ async def test_what_is_not_named_has_its_default_and_it_is_the_same_everywhere(c
     assert {**said, "sum": None} == usual.model_dump(mode="json")
     defaults = {
         name: field.default
-        for name, field in PoolWish.model_fields.items()
+        for name, field in PoolSettings.model_fields.items()
         if name not in ("queues", "revision")
     }
     assert defaults == {name: getattr(usual, name) for name in defaults}

@@ -10,8 +10,8 @@ from sublet.connection.settings import Settings
 from sublet.protocol import keys
 from sublet.store.http import HttpSource
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
+from sublet_functions.http.auth import Tokens
 from sublet_functions.work import work
 from tests.support.http_server import serving
 from tests.support.route_samples import asker

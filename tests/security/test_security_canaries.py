@@ -15,7 +15,7 @@ pytest.importorskip("aiohttp")
 
 from sublet.connection.settings import Settings
 from sublet_functions.api.routes import ROUTES
-from sublet_functions.schemas.query import Nothing
+from sublet_functions.schemas.query import Empty
 from tests.support.http_server import ROOT, ask, serve_process
 from tests.support.processes import until
 
@@ -62,7 +62,7 @@ class Run:
     """A folder with the app, and processes in it; all that they write is kept."""
 
     def __init__(self, folder, settings):
-        self.folder, self.settings, self.written = folder, settings, {}
+        self.folder, self.settings, self.stored_json = folder, settings, {}
         (folder / "tasks.py").write_text(TASKS)
         self.env = {
             name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))
@@ -74,7 +74,7 @@ class Run:
         """Run a command to its end, with all that it can say; it may fail. Gives its exit code and what it printed."""
         done = subprocess.run([sys.executable, "-m", "sublet", *words], cwd=self.folder, env=self.env | env,
                               capture_output=True, text=True, timeout=60)  # fmt: skip
-        self.written[f"{len(self.written)} {' '.join(words)}"] = (done.stdout, done.stderr)
+        self.stored_json[f"{len(self.written)} {' '.join(words)}"] = (done.stdout, done.stderr)
         return done.returncode, done.stdout
 
 
@@ -109,8 +109,8 @@ def story(guarded, tmp_path_factory):
         answers += asyncio.run(an_outage_over_http(api.url))
         until(lambda: "cannot answer" in api.said(), api.said)
         api.stop()
-        run.written["serve"] = (api.said(), "")
-    return run.written, answers, leases
+        run.stored_json["serve"] = (api.said(), "")
+    return run.stored_json, answers, leases
 
 
 async def a_day_over_http(url):
@@ -226,7 +226,7 @@ async def what_is_seen(url):
     for role in ("read", "admin", "submit", "work", "tick"):
         for path in paths:
             answers.append((role, "GET", path, await ask(url, "GET", path, token=ROLES[role])))
-    assert all(route.body is Nothing for route in ROUTES if route.method == "GET")
+    assert all(route.body is Empty for route in ROUTES if route.method == "GET")
     return answers
 
 
@@ -245,8 +245,8 @@ async def an_outage_over_http(url):
 
 
 def test_no_secret_is_in_anything_that_was_written_or_answered(story):
-    written, answers, _ = story
-    for name, streams in written.items():
+    stored_json, answers, _ = story
+    for name, streams in stored_json.items():
         for secret in SECRETS:
             assert secret not in streams[0] + streams[1], f"{name}: {secret}"
     for role, method, path, answer in answers:
@@ -254,12 +254,14 @@ def test_no_secret_is_in_anything_that_was_written_or_answered(story):
             assert secret.encode() not in answer.body + repr(answer.headers).encode(), (
                 f"{method} {path} as {role}: {secret}"
             )
-    assert len(written) > 40
-    assert any("Traceback" in err for _, err in written.values()), "--debug did show where errors came from"
+    assert len(stored_json) > 40
+    assert any("Traceback" in err for _, err in stored_json.values()), (
+        "--debug did show where errors came from"
+    )
 
 
 def test_a_leases_token_is_seen_by_who_claimed_and_by_nobody_else(story):
-    written, answers, leases = story
+    stored_json, answers, leases = story
     assert len(leases) == 4
     assert len(set(leases)) == 4
     for role, method, path, answer in answers:
@@ -268,15 +270,15 @@ def test_a_leases_token_is_seen_by_who_claimed_and_by_nobody_else(story):
             assert b'"token"' not in answer.body or answer.status == 422 or path == "/openapi.json", (
                 f"{method} {path} as {role}"
             )
-    for name, streams in written.items():
+    for name, streams in stored_json.items():
         assert not [one for one in leases if one in streams[0] + streams[1]], name
 
 
 def test_what_is_in_jobs_is_in_no_log(story):
     """…and a command prints of it what it was asked for. A worker's own events say, on stdout, by what an attempt failed."""
-    written, _, _ = story
+    stored_json, _, _ = story
     shows = ("get", "list", "schedules")
-    for name, (out, err) in written.items():
+    for name, (out, err) in stored_json.items():
         verb = name.split()[1] if " " in name else name
         for kind, canary in DATA.items():
             assert canary not in err, f"{name}: {kind}"

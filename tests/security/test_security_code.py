@@ -45,7 +45,7 @@ REACHES = {
     "sublet.execution.frames": "the parts of a task's own name, where its module must have that very task",
     "sublet.execution.child_main": "likewise: the tasks that the worker has named at the start, by their numbers",
     "sublet.execution.app_loader": "the app's name, from whoever starts the process",
-    "sublet_functions.handlers.work": "fields of our own model",
+    "sublet_functions.handlers.worker_host": "fields of our own model",
     "sublet_functions.handlers.schedules": "fields of our own model",
     "sublet_functions.handlers.stats": "states of our own",
 }

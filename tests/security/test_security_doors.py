@@ -15,9 +15,9 @@ from sublet.errors import Invalid
 from sublet.scaling import secrets_file
 from sublet.scaling.signing import Secrets
 from sublet_functions.adapters.hosted import Hosted
-from sublet_functions.api.auth import Tokens
 from sublet_functions.aws import handler
-from sublet_functions.handlers.work import Workshop
+from sublet_functions.handlers.worker_host import WorkerHost
+from sublet_functions.http.auth import Tokens
 from sublet_functions.server.sockets import listen
 from tests.platforms.test_wsgi import Taken, environ
 from tests.support.http_server import ask, serve_process, serving
@@ -199,7 +199,7 @@ def test_a_token_is_changed_while_a_server_runs_and_no_caller_is_ever_out(settin
 @pytest.fixture
 async def shop(settings):
     app = App(settings=settings)
-    shop = Workshop(app)
+    shop = WorkerHost(app)
     yield shop
     await shop.aclose()
     await app.client.aclose()
@@ -218,7 +218,7 @@ async def sent(url, body, signed):
 async def test_a_signature_of_another_time_opens_nothing(settings, shop, apart):
     import time
 
-    async with serving(settings, tokens=f"a:read:{ONE}", workshop=shop, secrets=Secrets(OLD)) as url:
+    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(OLD)) as url:
         answer = await sent(
             url, BODY, Secrets(OLD).sign("s.1", BODY, at=time.time() + apart + (5 if apart > 0 else -5))
         )
@@ -239,14 +239,14 @@ async def test_a_signature_of_another_time_opens_nothing(settings, shop, apart):
     ],
 )
 async def test_what_was_changed_on_its_way_opens_nothing(settings, shop, body, change):
-    async with serving(settings, tokens=f"a:read:{ONE}", workshop=shop, secrets=Secrets(OLD)) as url:
+    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(OLD)) as url:
         answer = await sent(url, body, Secrets(OLD).sign("s.1", BODY) | change)
         assert (answer.status, answer.problem) == (401, "unauthorized")
 
 
 async def test_two_secrets_are_good_while_one_is_changed_and_an_empty_one_never_is(settings, shop):
     async with serving(
-        settings, tokens=f"a:read:{ONE}", workshop=shop, secrets=Secrets(f"{OLD} {NEW}")
+        settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(f"{OLD} {NEW}")
     ) as url:
         for secret in (OLD, NEW):
             assert (await sent(url, BODY, Secrets(secret).sign("s.1", BODY))).status == 200
@@ -254,7 +254,7 @@ async def test_two_secrets_are_good_while_one_is_changed_and_an_empty_one_never_
         assert (await sent(url, BODY, stranger)).status == 401
     for empty in ("", " ", "\n"):
         assert not Secrets(empty)
-        async with serving(settings, tokens=f"a:read:{ONE}", workshop=shop, secrets=Secrets(empty)) as url:
+        async with serving(settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(empty)) as url:
             assert (await sent(url, BODY, stranger)).status == 401
     for weak in ("whsec_", "whsec_====", "x" * 15):
         with pytest.raises(Invalid, match=r"a secret has 16|must be base64"):
@@ -266,7 +266,7 @@ async def test_a_request_that_was_overheard_and_is_sent_again_brings_one_worker_
 ):
     """Within its five minutes a replay is as good as the first: it can summon who would be summoned, and nothing else."""
     signed = Secrets(OLD).sign("s.1", BODY)
-    async with serving(settings, tokens=f"a:read:{ONE}", workshop=shop, secrets=Secrets(OLD)) as url:
+    async with serving(settings, tokens=f"a:read:{ONE}", worker_host=shop, secrets=Secrets(OLD)) as url:
         answers = await asyncio.gather(*(sent(url, BODY, signed) for _ in range(20)))
         assert {answer.status for answer in answers} <= {200, 429}
         assert all(answer.json()["completed"] == 0 for answer in answers if answer.status == 200)

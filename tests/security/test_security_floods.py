@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from sublet.connection.settings import Settings
-from sublet_functions.server.limits import Limits
+from sublet_functions.http.limits import Limits
 from tests.http.test_http_bad_input import Mirror, is_unharmed
 from tests.support.http_server import ask, fronting, serve_process, wire
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Request
-from sublet_functions.api.response import Problem
-from sublet_functions.server import limits
-from sublet_functions.server.limits import CHEAP, LARGE, TRIFLE, Turns
+from sublet_functions.http import body as queues
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.body import LARGE, LONG, SHORT, BodyQueues
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.request import Request
 from tests.support.program_runs import soon
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
@@ -34,7 +34,7 @@ async def read(turns, name, body, work=0.0):
     async def from_the_wire(most):
         return body
 
-    with turns.of(name, from_the_wire) as reader:
+    with turns.enter(name, from_the_wire) as reader:
         raw = await reader(2 * len(body))
         busy(work)
         return raw
@@ -46,9 +46,9 @@ async def rounds(n):
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("work", [3 * TRIFLE, 5 * CHEAP], ids=["cheap", "dear"])
+@pytest.mark.parametrize("work", [3 * SHORT, 5 * LONG], ids=["cheap", "dear"])
 async def test_large_bodies_of_one_name_come_one_after_the_other_and_others_between_them(work):
-    turns, seen = Turns(), []
+    turns, seen = BodyQueues(), []
 
     async def one(name, body, seconds):
         await read(turns, name, body, seconds)
@@ -60,12 +60,12 @@ async def test_large_bodies_of_one_name_come_one_after_the_other_and_others_betw
     rest = [asyncio.create_task(one("a", small, 0)), asyncio.create_task(one("b", large, 0))]
     await asyncio.wait([*first, *rest], timeout=20)
     assert seen == [("a", LARGE), ("a", LARGE - 1), ("b", LARGE), ("a", LARGE), ("a", LARGE)]
-    await soon(lambda: not turns._lines, "nothing is kept of names")
+    await soon(lambda: not turns._queues, "nothing is kept of names")
 
 
 async def test_what_is_understood_in_no_time_keeps_nobody_waiting():
     """Of a fleet's bodies, large and plain, many are understood in one round."""
-    turns, body = Turns(), b"x" * LARGE
+    turns, body = BodyQueues(), b"x" * LARGE
     many = [asyncio.create_task(read(turns, "a", body)) for _ in range(20)]
     await rounds(1)
     assert sum(task.done() for task in many) >= 10, "but for one that the machine kept from its processor"
@@ -74,55 +74,55 @@ async def test_what_is_understood_in_no_time_keeps_nobody_waiting():
 
 async def test_who_is_alone_does_not_rest():
     """After an hour's work, one need not wait for an hour, if nobody uses the processor."""
-    line = Turns()._lines.setdefault("a", limits._Line())
-    for took in (0.0, CHEAP / 2, 3600.0):
+    line = BodyQueues()._queues.setdefault("a", queues._Queue())
+    for took in (0.0, LONG / 2, 3600.0):
         await line.turn.acquire()
         line.leave(took)
         await soon(lambda: not line.turn.locked(), "the next one may go on")
     await line.turn.acquire()
-    line.leave(CHEAP / 2)
+    line.leave(LONG / 2)
     await rounds(2)
     assert not line.turn.locked(), "after a cheap body no timer stands in the way"
 
 
 async def test_others_have_the_processor_while_they_use_it_and_no_longer_than_the_body_did(monkeypatch):
-    looks, line = [], limits._Line()
+    looks, line = [], queues._Queue()
 
     def thread_time():
         looks.append(None)
-        return len(looks) * limits.GLANCE  # others are at work all the time
+        return len(looks) * queues.CHECK_SECONDS  # others are at work all the time
 
-    monkeypatch.setattr(limits, "time", SimpleNamespace(thread_time=thread_time))
+    monkeypatch.setattr(queues, "time", SimpleNamespace(thread_time=thread_time))
     await line.turn.acquire()
-    line.leave(10.5 * limits.GLANCE)
+    line.leave(10.5 * queues.CHECK_SECONDS)
     await soon(lambda: not line.turn.locked(), "the next one may go on")
     assert len(looks) == 1 + 11
 
 
 async def test_nobody_rests_for_what_another_name_took():
-    turns, body = Turns(), b"x" * LARGE
-    light = asyncio.create_task(read(turns, "light", body, 3 * TRIFLE))
-    heavy = asyncio.create_task(read(turns, "heavy", body, 5 * CHEAP))
+    turns, body = BodyQueues(), b"x" * LARGE
+    light = asyncio.create_task(read(turns, "light", body, 3 * SHORT))
+    heavy = asyncio.create_task(read(turns, "heavy", body, 5 * LONG))
     await rounds(1)
     assert (light.done(), heavy.done()) == (True, True), "side by side, in one round"
-    lines = dict(turns._lines)
+    lines = dict(turns._queues)
     await rounds(2)
     assert (lines["light"].turn.locked(), lines["heavy"].turn.locked()) == (False, True)
 
 
-@pytest.mark.parametrize("limit", ["WAITING", "ALL_WAITING"])
+@pytest.mark.parametrize("limit", ["QUEUE_BYTES", "ALL_QUEUES_BYTES"])
 async def test_no_more_waits_for_its_turn_than_may_and_nobody_for_ever(limit, monkeypatch):
-    monkeypatch.setattr(limits, limit, 2 * LARGE)
-    monkeypatch.setattr(limits, "TURN_SECONDS", 0.05)
-    turns, body = Turns(), b"x" * LARGE
-    lines = [turns._lines.setdefault(name, limits._Line()) for name in "abc"]
+    monkeypatch.setattr(queues, limit, 2 * LARGE)
+    monkeypatch.setattr(queues, "QUEUE_SECONDS", 0.05)
+    turns, body = BodyQueues(), b"x" * LARGE
+    lines = [turns._queues.setdefault(name, queues._Queue()) for name in "abc"]
     for line in lines:
         await line.turn.acquire()  # somebody is at it, and stays
-    names = "aaa" if limit == "WAITING" else "abc"
+    names = "aaa" if limit == "QUEUE_BYTES" else "abc"
     ends = await asyncio.gather(*(read(turns, name, body) for name in names), return_exceptions=True)
     assert [type(end) for end in ends] == [Problem] * 3
     assert {end.slug for end in ends} == {"busy"}
-    assert ["wait for their turn" in end.detail for end in ends] == [False, False, True]
+    assert ["bodies of this token" not in end.detail for end in ends] == [False, False, True]
     lines[0].turn.release()
     assert await read(turns, "a", body) == body
     assert (turns._waiting, [line.waiting for line in lines]) == (0, [0, 0, 0])
@@ -131,9 +131,9 @@ async def test_no_more_waits_for_its_turn_than_may_and_nobody_for_ever(limit, mo
 @pytest.mark.parametrize("left", [0, 1, 3])
 async def test_a_crowd_that_leaves_while_it_waits_holds_up_nobody(left):
     """Whenever they are called off: the line is free, nothing counts as waiting, and who stays is read."""
-    turns, body = Turns(), b"x" * LARGE
+    turns, body = BodyQueues(), b"x" * LARGE
     for when in range(12):
-        crowd = [asyncio.create_task(read(turns, "a", body, CHEAP * (n == 0))) for n in range(50)]
+        crowd = [asyncio.create_task(read(turns, "a", body, LONG * (n == 0))) for n in range(50)]
         await rounds(when)
         for task in crowd[left:]:
             task.cancel()
@@ -145,15 +145,15 @@ async def test_a_crowd_that_leaves_while_it_waits_holds_up_nobody(left):
 
 
 async def test_what_fails_while_it_is_understood_leaves_its_turn():
-    turns, body = Turns(), b"x" * LARGE
+    turns, body = BodyQueues(), b"x" * LARGE
 
     async def from_the_wire(most):
         return body
 
     async def misunderstood():
-        with turns.of("a", from_the_wire) as reader:
+        with turns.enter("a", from_the_wire) as reader:
             await reader(LARGE)
-            busy(3 * TRIFLE)
+            busy(3 * SHORT)
             raise Problem("not-json", "it is none")
 
     first, second = asyncio.create_task(misunderstood()), asyncio.create_task(read(turns, "a", body))
@@ -165,7 +165,7 @@ async def test_what_fails_while_it_is_understood_leaves_its_turn():
 async def test_heartbeats_do_not_wait_behind_the_other_bodies_of_their_token(settings):
     store = Store(settings)
     api = Api(store, Tokens(f"fleet:work,submit:{TOKEN}"))
-    line = api._turns._lines.setdefault("fleet", limits._Line())
+    line = api._queues._queues.setdefault("fleet", queues._Queue())
     await line.turn.acquire()  # a body of the same token is at it, and stays
     beats = {"lease": 30, "jobs": [{"id": f"0-{n:026d}", "token": "1." + "t" * 80} for n in range(100)]}
     raw = {

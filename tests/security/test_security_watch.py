@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from sublet_functions.server.limits import Limits
+from sublet_functions.http.limits import Limits
 from tests.http.test_http_bad_input import Mirror
 from tests.support.http_server import ask, fronting, wire
 

@@ -6,8 +6,8 @@ import pytest
 
 from sublet.connection.settings import Settings
 from sublet.store.store import Store
-from sublet_functions.api.auth import Tokens
 from sublet_functions.api.dispatch import Api
+from sublet_functions.http.auth import Tokens
 from tests.support.http_server import ask, serving
 from tests.support.route_samples import Ask, asker
 

@@ -19,11 +19,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
-from sublet_functions.api.auth import Tokens
-from sublet_functions.api.request import Reply, Request
+from sublet_functions.http.auth import Tokens
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import Response
 from sublet_functions.serve import Stop, serve
-from sublet_functions.server.limits import Limits
-from sublet_functions.server.server import Front
+from sublet_functions.server.server import HttpServer
 from sublet_functions.server.sockets import listen, url_of
 from tests.support.paths import ROOT
 from tests.support.processes import until
@@ -67,9 +68,9 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def fronting(core: Any, limits: Limits | None = None) -> AsyncIterator[tuple[Front, str]]:
+async def fronting(core: Any, limits: Limits | None = None) -> AsyncIterator[tuple[HttpServer, str]]:
     """A core of one's own behind the real connections: anything with `async def answer(request)`. Gives the front and its URL."""
-    front, hurried = Front(core, limits or Limits()), asyncio.Event()
+    front, hurried = HttpServer(core, limits or Limits()), asyncio.Event()
     (one,) = listen("127.0.0.1", 0, loopback_only=True)
     await front.start([one])
     try:
@@ -89,7 +90,7 @@ class Held:
         self.asked, self.go = asyncio.Event(), asyncio.Event()
         self.notes: list[str] = []
 
-    async def answer(self, request: Request) -> Reply:
+    async def answer(self, request: Request) -> Response:
         self.asked.set()
         try:
             await self.go.wait()
@@ -97,7 +98,7 @@ class Held:
             self.notes.append("cancelled")
             if not self.stubborn:
                 raise
-        return Reply(200, self.body, unsent=self.undo)
+        return Response(200, self.body, on_unsent=self.undo)
 
     async def undo(self) -> None:
         self.notes.append("undone")

@@ -12,8 +12,8 @@ from sublet.cli.error_report import ERRORS, EXIT_CODES
 from sublet.cli.workers.serve import HOST, PORT
 from sublet.connection.settings import Settings
 from sublet.protocol.scripts import NAMES, script, source
-from sublet_functions.api.response import KINDS, slug_of
-from sublet_functions.handlers.work import SECONDS
+from sublet_functions.handlers.worker_host import SECONDS
+from sublet_functions.http.problems import PROBLEMS, slug_of
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -46,7 +46,7 @@ SETTINGS = {
         ("SUBLET_TOKENS", "", "Tokens that the API accepts: words `NAME:ROLES:SECRET`. Required on other addresses than loopback."),
         ("SUBLET_TOKENS_FILE", "", "A file with such words, one a line; read again when it changes. Flag: `--tokens-file`."),
         ("SUBLET_OPEN", "", "Roles that need no token ([open routes](http.md#tokens)): `submit`, `tick`. Only for a server that nothing but a platform's own network reaches."),
-        ("SUBLET_PROMPT", "0", "1: invoke workers before a response is sent, for platforms that take the CPU away between two requests."),
+        ("SUBLET_SUMMON_FIRST", "0", "1: invoke workers before a response is sent, for platforms that take the CPU away between two requests."),
         ("SUBLET_WORK_SECONDS", f"{SECONDS:g}", "Seconds that one `POST /work` may run jobs: 1 to 86,400."),
     ),
     "Summoning workers": (
@@ -180,7 +180,7 @@ def _outcome(kind):
     if issubclass(kind, errors.JobFailed):
         return code, exit_code, "–"
     slug = slug_of(kind("x"))
-    return code or kind.code, exit_code, f"{KINDS[slug].status} `{slug}`"
+    return code or kind.code, exit_code, f"{PROBLEMS[slug].status} `{slug}`"
 
 
 def errors_page():
@@ -205,7 +205,7 @@ def errors_page():
         scripts = ", ".join(f"`{name}`" for name in names) or "any that writes; from Redis itself"
         refusals.append(f"| `{code}` | `{kind.__name__}` | {scripts} |")
     problems = ["| status | type `urn:sublet:problem:…` | title | Retry-After |", "|---|---|---|---|"]
-    for slug, kind in KINDS.items():
+    for slug, kind in PROBLEMS.items():
         again = f"{kind.retry_after} s" if kind.retry_after else "–"
         problems.append(f"| {kind.status} | `{slug}` | {kind.title} | {again} |")
     return "\n".join(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Request
-from sublet_functions.api.routes import Route
+from sublet_functions.api.route import Route
+from sublet_functions.http.request import Request
 from tests.support.http_server import Answer
 
 Ask = Callable[..., Awaitable[Answer]]

@@ -1,1 +1,1 @@
-"""Between the API and the interfaces of platforms: ASGI, WSGI, Lambda, CloudEvents."""
+"""What the entry points for other servers and platforms are made of."""

@@ -1,4 +1,4 @@
-"""One request of an ASGI server: who sent it, what it asks for, and the answer on its way back."""
+"""One request of an ASGI server: its target, its body as it arrives, and the response."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from sublet_functions.api.request import Reply
-from sublet_functions.server.writer import LAST_RESORT, Ends, close
+from sublet_functions.http.response import DISCARD_SECONDS, Response, StreamShutdown
 
 log = logging.getLogger(__name__)
 
@@ -18,134 +17,142 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-TURNS = 8
-"""Turns of the loop in which a server that could know that its caller has gone hears of it, and says so."""
+ROUNDS = 8
+"""Rounds of the event loop within which a server reports a disconnected client, if it can."""
 SMALL = 64 * 1024
-"""Bytes of a body that goes out in one piece."""
+"""Bytes of a body that is sent in one piece."""
 AHEAD = 64 * 1024
-"""Bytes of a body that are taken in before anybody reads them."""
+"""Bytes of a body that are received before they are read."""
 _PLAIN = "/:@!$&'()*+,;=~"
-"""What stays as it is in a path."""
+"""Characters of a path that are not percent-encoded."""
 
 
-class Caller:
-    """Whoever sent a request: the body as it comes, a little ahead of its reader, and whether somebody is still there.
+class RequestStream:
+    """The body of a request as it arrives, a little ahead of its reader, and whether the client is still connected.
 
-    A server tells of who has gone only after the body, so that goes on being taken in where nobody reads it: what is there of it
-    when it is not wanted any more, or `seconds` after there was no room for more, is thrown away, and so is the rest.
+    A server reports a disconnected client only after the body. So the body is received even if it is not read: it is discarded
+    when it is no longer wanted, or after `seconds` without space for more.
     """
 
     def __init__(self, receive: Receive, seconds: float) -> None:
-        self._receive, self._seconds = receive, seconds
+        self._receive = receive
+        self._seconds = seconds
         self._held = bytearray()
-        self._come, self._room = asyncio.Event(), asyncio.Event()
-        self._whole = self._unwanted = False
-        self._listening: asyncio.Task[None] | None = None
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the caller has hung up."""
-        self.told = False
-        """Has the answer begun?"""
+        self._arrived = asyncio.Event()
+        self._space = asyncio.Event()
+        self._complete = False
+        self._unwanted = False
+        self._receiving: asyncio.Task[None] | None = None
+        self.disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the client has disconnected."""
+        self.responding = False
+        """Whether the response has begun."""
         self.served = False
-        """Is the last piece of the answer on its way? Servers say that a caller is gone who has got everything, too."""
+        """Whether the last piece of the response is being sent: servers then also report a client that received everything."""
 
-    def listen(self) -> None:
-        """Take in what comes: for one who waits to be told (`Expect: 100-continue`), that is the word to send the body."""
-        self._listening = self._listening or asyncio.create_task(self._listen())
+    def start(self) -> None:
+        """Start to receive. To a client that sent `Expect: 100-continue`, the server then sends 100."""
+        self._receiving = self._receiving or asyncio.create_task(self._receive_all())
 
-    async def _listen(self) -> None:
+    async def _receive_all(self) -> None:
         try:
             while (message := await self._receive())["type"] == "http.request":
-                if self._whole:
-                    return  # a server that says the same over and over will not tell of who has gone
+                if self._complete:
+                    return  # a server that repeats the end of the body does not report disconnected clients
                 await self._keep(message.get("body", b""), message.get("more_body", False))
-        except Exception as error:  # noqa: BLE001  the server's own: whatever it is, nothing more will come
-            log.warning("a caller is lost, for the server raised %s", type(error).__name__)
-        if not self.gone.done():
-            self.gone.set_result(None)
+        except Exception as error:  # noqa: BLE001  the server's own: nothing more will arrive
+            log.warning("a client is lost: the server raised %s", type(error).__name__)
+        if not self.disconnected.done():
+            self.disconnected.set_result(None)
 
     async def _keep(self, piece: bytes, more: bool) -> None:
-        """Hold a piece for its reader; then wait until there is room for the next one."""
-        self._whole = not more
+        """Hold a piece for the reader, then wait for space for the next one."""
+        self._complete = not more
         if not self._unwanted:
             self._held += piece
-        self._come.set()
+        self._arrived.set()
         if more and len(self._held) >= AHEAD:
-            self._room.clear()
+            self._space.clear()
             try:
                 async with asyncio.timeout(self._seconds):
-                    await self._room.wait()
+                    await self._space.wait()
             except TimeoutError:
-                self.spurn()
+                self.discard()
 
-    def spurn(self) -> None:
-        """Throw away what is there of the body, and what may come: nobody will read it."""
+    def discard(self) -> None:
+        """Discard what has arrived of the body, and what will arrive."""
         self._unwanted = True
         self._held.clear()
-        self._room.set()
+        self._space.set()
 
     def is_eof(self) -> bool:
-        """Has the last byte come?"""
-        return self._whole and not self._unwanted
+        """Return whether the last byte has arrived."""
+        return self._complete and not self._unwanted
 
     def read_nowait(self, n: int = -1) -> bytes:
-        """What is here: all of it, whatever `n` is."""
+        """Return all bytes that have arrived, whatever `n` is."""
         piece = bytes(self._held)
         self._held.clear()
-        self._room.set()
+        self._space.set()
         return piece
 
     async def readany(self) -> bytes:
-        """What comes next; empty at the end. Raises OSError when it has been thrown away."""
-        while not self._held and not self._whole and not self._unwanted:
-            self._come.clear()
-            await self._come.wait()
+        """Wait for the next bytes; empty at the end. Raises OSError if the body was discarded."""
+        while not self._held and not self._complete and not self._unwanted:
+            self._arrived.clear()
+            await self._arrived.wait()
         if self._unwanted:
-            raise ConnectionAbortedError("nobody read this body for too long")
+            raise ConnectionAbortedError("the body was discarded because it was not read in time")
         return self.read_nowait()
 
-    def forget(self) -> None:
-        """Listen no more."""
-        if self._listening:
-            self._listening.cancel()
-        self.gone.cancel()
+    def close(self) -> None:
+        """Stop receiving."""
+        if self._receiving:
+            self._receiving.cancel()
+        self.disconnected.cancel()
 
 
-class Answer:
-    """One answer on its way to whoever asked."""
+class ResponseSender:
+    """Sends one response."""
 
-    def __init__(self, reply: Reply, bare: bool, caller: Caller, send: Send, seconds: float) -> None:
-        self._reply, self._bare, self._caller, self._send, self._seconds = reply, bare, caller, send, seconds
+    def __init__(
+        self, response: Response, is_head: bool, client: RequestStream, send: Send, seconds: float
+    ) -> None:
+        self._response = response
+        self._is_head = is_head
+        self._client = client
+        self._send = send
+        self._seconds = seconds
 
-    async def send(self, ends: Ends) -> None:
-        """Send it. Raises OSError when the caller has gone, or takes nothing for too long."""
-        reply = self._reply
-        if isinstance(reply.body, bytes):
-            await self._whole(reply.body)
+    async def send(self, shutdown: StreamShutdown) -> None:
+        """Send the response. Raises OSError if the client has disconnected, or takes nothing for too long."""
+        response = self._response
+        if isinstance(response.body, bytes):
+            await self._send_whole(response.body)
         else:
-            await self._stream(reply.body, Ends() if reply.finishes else ends)
+            await self._send_stream(response.body, StreamShutdown() if response.finite else shutdown)
 
-    async def _whole(self, body: bytes) -> None:
-        precious = self._reply.unsent is not None
-        if precious:
-            await self._look()
-        known = not (self._bare and not body) and self._reply.status not in (204, 304)
-        await self._begin({"Content-Length": str(len(body))} if known else {})
-        if (
-            precious and len(body) > SMALL
-        ):  # the empty last piece waits until the caller has taken most of the others
+    async def _send_whole(self, body: bytes) -> None:
+        confirm = self._response.on_unsent is not None
+        if confirm:
+            await self._check_connected()
+        has_length = not (self._is_head and not body) and self._response.status not in (204, 304)
+        await self._begin({"Content-Length": str(len(body))} if has_length else {})
+        if confirm and len(body) > SMALL:
+            # an empty last piece: its send returns after the client has taken most of the body
             await self._piece(body)
             await self._piece(b"")
-            await self._look()
+            await self._check_connected()
             body = b""
         await self._finish(body)
 
-    async def _stream(self, pieces: AsyncIterator[bytes], ends: Ends) -> None:
-        end = asyncio.timeout(0 if ends.over else None)
+    async def _send_stream(self, pieces: AsyncIterator[bytes], shutdown: StreamShutdown) -> None:
+        end = asyncio.timeout(0 if shutdown.stopped else None)
         try:
             await self._begin({})
             try:
                 async with end:
-                    ends.open.add(end)
+                    shutdown.open.add(end)
                     async for piece in pieces:
                         if piece:
                             await self._piece(piece)
@@ -153,78 +160,77 @@ class Answer:
                 if not end.expired():
                     raise
             finally:
-                ends.open.discard(end)
+                shutdown.open.discard(end)
             await self._finish(b"")
         finally:
-            await close(pieces)
+            await self._response.close()
 
     async def _begin(self, more: dict[str, str]) -> None:
-        pairs = {**self._reply.headers, **more}.items()
+        pairs = {**self._response.headers, **more}.items()
         if any(char in "\r\n\0" for _, value in pairs for char in value):
-            raise ValueError("a header of this answer has a line break in it")
-        self._caller.told = True
-        coded = [
+            raise ValueError("a header of the response contains a line break")
+        self._client.responding = True
+        headers = [
             (name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in pairs
         ]
-        await self._say({"type": "http.response.start", "status": self._reply.status, "headers": coded})
+        await self._send_message(
+            {"type": "http.response.start", "status": self._response.status, "headers": headers}
+        )
 
     async def _piece(self, piece: bytes) -> None:
-        await self._say({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._send_message({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _finish(self, rest: bytes) -> None:
-        self._caller.served = True
-        await self._say({"type": "http.response.body", "body": rest, "more_body": False})
+        self._client.served = True
+        await self._send_message({"type": "http.response.body", "body": rest, "more_body": False})
 
-    async def _say(self, message: Message) -> None:
+    async def _send_message(self, message: Message) -> None:
         async with asyncio.timeout(self._seconds):  # TimeoutError is an OSError
             await self._send(message)
 
-    async def _look(self) -> None:
-        """See whether the caller is still there, as far as the server can know. Raises OSError for one who has gone."""
-        self._caller.listen()
-        for _ in range(TURNS):
+    async def _check_connected(self) -> None:
+        """Raise OSError if the server reports that the client has disconnected."""
+        self._client.start()
+        for _ in range(ROUNDS):
             await asyncio.sleep(0)
-        if self._caller.gone.done():
-            raise ConnectionResetError("the caller has gone")
+        if self._client.disconnected.done():
+            raise ConnectionResetError("the client has disconnected")
 
 
 async def dismiss(send: Send) -> None:
-    """Answer, with nothing, a caller who has gone: no one hears it, but middleware takes it for a defect if there is no answer.
-
-    Somebody who should be there against all that the server said is told to try again.
-    """
-    with contextlib.suppress(Exception):  # the server's own: whatever it says of a caller who has gone
-        async with asyncio.timeout(LAST_RESORT):
+    """Send an empty 503 to a disconnected client: middleware reports a defect if there is no response at all."""
+    with contextlib.suppress(Exception):  # the server's own, for a disconnected client
+        async with asyncio.timeout(DISCARD_SECONDS):
             await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def target_of(scope: Message) -> tuple[str, str] | None:
-    """Path and query of a request as they were sent, without the prefix of a mount; None for what is no address."""
+    """Return path and query as they were sent, without the prefix of a mount; None for an invalid request target."""
     raw = scope.get("raw_path")
     if raw is None:
         raw = quote(scope["path"], safe=_PLAIN, errors="replace").encode()
     path = raw.decode("utf-8", "surrogateescape").partition("?")[0]
     query = (scope.get("query_string") or b"").decode("utf-8", "surrogateescape")
     path, _, query = f"{path}?{query}".partition("#")[0].partition("?")
-    path = _below(path, scope.get("root_path", ""))
+    path = _without_prefix(path, scope.get("root_path", ""))
     if path.startswith("/"):
         return path, query
     try:
-        parts = urlsplit(path)  # a proxy's request names it in full
+        parts = urlsplit(path)  # an absolute URL, as in a proxy's request
     except ValueError:
         return None
     return (parts.path or "/", query) if parts.scheme in ("http", "https") and parts.netloc else None
 
 
-def _below(path: str, root: str) -> str:
-    """A path below a prefix, which is decoded, as ASGI has it; the path as it is where it does not begin so."""
-    left = path.encode("utf-8", "surrogateescape")
+def _without_prefix(path: str, root: str) -> str:
+    """Remove a mount's prefix, which ASGI gives decoded, from a percent-encoded path; unchanged if it has another start."""
+    rest = path.encode("utf-8", "surrogateescape")
     for byte in root.rstrip("/").encode("utf-8", "surrogateescape"):
-        if left[:1] == b"%" and left[1:3].lower() == b"%02x" % byte:
-            left = left[3:]
-        elif left[:1] == bytes([byte]):
-            left = left[1:]
+        if rest[:1] == b"%" and rest[1:3].lower() == b"%02x" % byte:
+            rest = rest[3:]
+        elif rest[:1] == bytes([byte]):
+            rest = rest[1:]
         else:
             return path
-    return left.decode("utf-8", "surrogateescape") or "/" if left[:1] in (b"/", b"") else path
+    return rest.decode("utf-8", "surrogateescape") or "/" if rest[:1] in (b"/", b"") else path

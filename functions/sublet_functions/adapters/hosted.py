@@ -1,8 +1,7 @@
-"""The API inside somebody else's server: what every adapter for a platform stands on.
+"""The API inside another server: common part of all adapters.
 
-An adapter turns what its platform says into a `Request`, asks a `Hosted`, and turns the `Reply` back. All that differs between
-platforms is there; all that they have in common is here: settings from the environment, tokens that must be, workers that are
-summoned before the platform freezes the process.
+An adapter turns a platform's request into a `Request`, calls `Hosted.answer`, and turns the `Response` back. Common to all are the
+settings from the environment, mandatory tokens, and workers summoned before the platform freezes the process.
 """
 
 from __future__ import annotations
@@ -20,146 +19,146 @@ from sublet.scaling.invokers import invokers_of
 from sublet.scaling.signing import Secrets
 from sublet.scaling.summoner import Summoner
 from sublet.store.store import Store
-from sublet_functions.adapters.summon_first import promptly
-from sublet_functions.api.auth import Principal, Tokens
+from sublet_functions.adapters.summon_first import summon_first
 from sublet_functions.api.dispatch import Api
-from sublet_functions.api.request import Reply, Request
-from sublet_functions.api.response import Problem
-from sublet_functions.api.routes import SECURITY
-from sublet_functions.handlers.work import GRACE, Workshop
-from sublet_functions.server.writer import undo
+from sublet_functions.handlers.worker_host import GRACE, WorkerHost
+from sublet_functions.http.auth import Principal, Tokens
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import Response
 
 log = logging.getLogger(__name__)
 
 APP = "SUBLET_APP"
-"""The variable that names the app whose jobs are run here, by MODULE:APP."""
+"""Variable with the app whose jobs run here, as MODULE:APP."""
 IDLE = 60.0
-"""Seconds without a request after which the connections of a process that may have been frozen are not trusted any more."""
-RESTING = 0.8
-"""Seconds that an answer may be kept back until everything is given back that claims have left."""
-CLOSING = 3.0
-"""Seconds that the connections to Redis may take to close: it may not answer."""
-OPEN = "no caller can be let in, for this server has no tokens: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
+"""Seconds without a request after which connections are reopened: the process may have been frozen, and gateways drop connections."""
+REST_SECONDS = 0.8
+"""Longest time that a response is delayed until abandoned claims are released."""
+CLOSE_SECONDS = 3.0
+"""Time limit for closing the connections to Redis, which may not answer."""
+NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
 
 
 class Hosted:
-    """The API, made of the environment when it is first asked. Belongs to one event loop.
+    """The API, set up from the environment at its first request. It belongs to one event loop.
 
-    `prompt`: the process may be frozen between two requests. What a request sets off, which is that workers are summoned, is seen
-    to before it is answered then, and connections that lay idle for a minute are made anew.
+    `freezes`: the process may be frozen between requests. Then workers are summoned before a response is sent, and connections
+    that were idle for a minute are reopened.
     """
 
-    def __init__(self, *, prompt: bool = False) -> None:
-        self._prompt = prompt
+    def __init__(self, *, freezes: bool = False) -> None:
+        self.freezes = freezes
         self._api: Api | None = None
         self._work_seconds: float | None = None
-        self._asked_at = time.time()
-        self._under_way = 0
-        self._said = ""
+        self._last_request_at = time.time()
+        self._running = 0
+        self._logged = ""
 
     async def start(self) -> None:
-        """See that requests can be answered. Redis need not be there. Raises Invalid for settings with which they cannot."""
+        """Check the settings. Redis need not be available. Raises Invalid if they are not sufficient."""
         if not self._open().tokens.needed:
-            raise Invalid(OPEN)
+            raise Invalid(NO_TOKENS)
 
-    async def answer(self, request: Request, who: Principal | None = None) -> Reply:
-        """Answer one request. Nothing is raised but CancelledError.
+    async def answer(self, request: Request, principal: Principal | None = None) -> Response:
+        """Answer one request. Raises nothing but CancelledError.
 
-        `who` is somebody whom the platform has let in. Everybody else needs a token, and where there are none, nobody is let in:
-        who may reach a platform's address cannot be known here.
+        `principal`: a client that the platform has authenticated. All other clients need a token, and without tokens every
+        request is refused: who can reach a platform's address is not known here.
         """
-        self._under_way += 1
+        self._running += 1
         try:
-            if self._prompt and self._under_way == 1:
+            if self.freezes and self._running == 1:
                 await self._renew()
             api = self._open()
-            if who is None and not api.tokens.needed:
-                raise Invalid(OPEN)
-            return await (self._promptly(api, request, who) if self._prompt else api.answer(request, who))
+            if principal is None and not api.tokens.needed:
+                raise Invalid(NO_TOKENS)
+            if self.freezes:
+                return await self._answer_before_freeze(api, request, principal)
+            return await api.answer(request, principal)
         except Invalid as error:
-            self._tell(str(error))
-            refusal = Problem(
-                "not-set-up", "with its settings this server can do nothing: its log says what is wrong"
-            ).reply()
-            refusal.headers = SECURITY | refusal.headers
-            return refusal
+            self._log_once(str(error))
+            return Problem(
+                "not-set-up", "the server's settings are invalid: its log has the reason"
+            ).response()
         finally:
-            self._asked_at = time.time()
-            self._under_way -= 1
+            self._last_request_at = time.time()
+            self._running -= 1
 
-    async def _promptly(self, api: Api, request: Request, who: Principal | None) -> Reply:
-        """Answer, and leave nothing to be done afterwards: then this process may be frozen."""
-        reply: Reply | None = None
+    async def _answer_before_freeze(
+        self, api: Api, request: Request, principal: Principal | None
+    ) -> Response:
+        """Answer, and leave no work for later: the process may be frozen after the response."""
+        response: Response | None = None
         try:
-            reply = await promptly(api.store.summoner, api.answer(request, who))
-            return reply
+            response = await summon_first(api.store.summoner, api.answer(request, principal))
+            return response
         finally:
-            if self._under_way == 1:
-                await self._rest(api, reply)
+            if self._running == 1:
+                await self._rest(api, response)
 
-    async def _rest(self, api: Api, reply: Reply | None) -> None:
+    async def _rest(self, api: Api, response: Response | None) -> None:
         try:
-            async with asyncio.timeout(RESTING):
+            async with asyncio.timeout(REST_SECONDS):
                 await api.store.rest()
         except TimeoutError:
-            log.warning(
-                "what claims have left undone is not done after %g s: Redis is slow, or away", RESTING
-            )
+            log.warning("abandoned claims were not released within %g s: Redis is slow or away", REST_SECONDS)
         except asyncio.CancelledError:
-            if reply:  # there is an answer, and nobody who takes it
-                await undo(reply)
+            if response:
+                await response.discard()
             raise
 
     def limit_work(self, seconds: float) -> None:
-        """Have no worker that begins from now on stay for longer, however long it may stay otherwise."""
+        """Limit the time of workers that start from now on."""
         self._work_seconds = max(1.0, seconds)
-        if self._api and self._api.workshop:
-            self._api.workshop.seconds = self._work_seconds
+        if self._api and self._api.worker_host:
+            self._api.worker_host.seconds = self._work_seconds
 
     def hurry(self) -> None:
-        """Have nobody wait any more: who does is answered now."""
+        """Answer all waiting requests now."""
         if self._api:
             self._api.store.hurry()
 
     async def finish(self, hurried: asyncio.Event | None = None) -> None:
-        """Have workers finish or give back, within some seconds. No more are let in."""
-        if self._api and self._api.workshop:
-            await self._api.workshop.finish(GRACE, hurried or asyncio.Event())
+        """Start no more workers; let those that run finish or release their jobs, within some seconds."""
+        if self._api and self._api.worker_host:
+            await self._api.worker_host.finish(GRACE, hurried or asyncio.Event())
 
     async def aclose(self) -> None:
-        """See workers gone, and let go of all connections."""
+        """End all workers, and close all connections."""
         api, self._api = self._api, None
         if api is None:
             return
-        if api.workshop:
-            await api.workshop.aclose()
+        if api.worker_host:
+            await api.worker_host.aclose()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 if api.store.summoner:
-                    await api.store.summoner.aclose(CLOSING / 2)
+                    await api.store.summoner.aclose(CLOSE_SECONDS / 2)
                 await api.aclose()
 
     def _open(self) -> Api:
         if self._api is None:
-            name, tokens, secrets = os.environ.get(APP, ""), Tokens.read(), Secrets.read()
+            name = os.environ.get(APP, "")
+            tokens, secrets = Tokens.read(), Secrets.read()
             app = load_app(name) if name else None
             store = Store(quick(app.settings if app else Settings.read()))
             summoner = store.summoner = Summoner(store, invokers_of())
-            summoner.prompt, store.nudge = self._prompt, summoner.nudge
-            workshop = Workshop(app, seconds=self._work_seconds or Workshop.seconds_of()) if app else None
-            self._api = Api(store, tokens, workshop=workshop, secrets=secrets)
+            summoner.prompt = self.freezes
+            store.nudge = summoner.nudge
+            host = WorkerHost(app, seconds=self._work_seconds or WorkerHost.seconds_of()) if app else None
+            self._api = Api(store, tokens, worker_host=host, secrets=secrets)
         return self._api
 
     async def _renew(self) -> None:
-        """Let go of what may have died while nobody looked: a gateway forgets connections without telling anybody."""
+        """Close connections that may be dead: gateways drop them silently while the process is frozen."""
         api = self._api
-        if api is None or time.time() - self._asked_at <= IDLE or api.store.has_subscribers:
+        if api is None or time.time() - self._last_request_at <= IDLE or api.store.has_subscribers:
             return
-        if api.workshop is None or not api.workshop.busy:
+        if api.worker_host is None or not api.worker_host.busy:
             await self.aclose()
 
-    def _tell(self, words: str) -> None:
-        """Log what is wrong with the settings, once."""
-        if words != self._said:
-            self._said = words
-            log.error("nothing can be done here: %s", words)
+    def _log_once(self, message: str) -> None:
+        if message != self._logged:
+            self._logged = message
+            log.error("every request is refused: %s", message)

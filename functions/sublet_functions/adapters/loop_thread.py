@@ -1,7 +1,6 @@
-"""An event loop in a thread of its own, beside the threads of a server that knows no event loop.
+"""An event loop in a thread of its own, for servers whose threads have none.
 
-Every wait of such a thread is cut into slices: at each it looks whether whoever it waits for has gone, and whether the loop still
-turns.
+A thread that waits for the loop checks twice a second whether its client has disconnected, and whether the loop still runs.
 """
 
 from __future__ import annotations
@@ -18,270 +17,281 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from sublet_functions.api.auth import Principal
-from sublet_functions.api.request import Reply, Request
+from sublet_functions.http.auth import Principal
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import DISCARD_SECONDS, Response
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-STARTING = 10.0
-"""Seconds that the loop may take to be there."""
-SLICE = 0.5
-"""Seconds after which who waits looks around."""
-STUCK = 30.0
-"""Seconds without a turn of the loop after which nobody waits for it any more: something blocks it."""
-LAST_RESORT = 2.0
-"""Seconds that what was called off may take to clean up, and as many to give back what it brought all the same."""
-LOOK = 1.0
-"""Seconds after which it is looked whether threads are held up for too long."""
-CLOSING = 10.0
-"""Seconds that an orderly exit waits for the workers that are at work here, and for connections to close."""
+START_SECONDS = 10.0
+"""Time limit for starting the loop."""
+CHECK_SECONDS = 0.5
+"""Interval of the checks of a waiting thread."""
+STUCK_SECONDS = 30.0
+"""Seconds without a round of the loop after which a task is assumed to block it."""
+DEADLINE_CHECK_SECONDS = 1.0
+"""Interval at which the deadlines of blocked threads are checked."""
+CLOSE_SECONDS = 10.0
+"""Time limit of an orderly exit for ending workers and closing connections."""
 
 
-class Core(Protocol):
-    """What answers on the loop: `Hosted`, or a stand-in."""
+class Application(Protocol):
+    """What answers on the loop: `Hosted`, or a stand-in in tests."""
 
-    async def answer(self, request: Request, who: Principal | None = None) -> Reply:
+    async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request; raises nothing but CancelledError."""
         ...
 
     def hurry(self) -> None:
-        """Have nobody wait any more."""
+        """Answer all waiting requests now."""
         ...
 
     async def finish(self) -> None:
-        """Have workers finish or give back."""
+        """Let workers finish or release their jobs."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of everything."""
+        """Close all connections."""
         ...
 
 
-class Silent(Exception):
-    """The loop does not answer, and why."""
+class LoopUnresponsive(Exception):
+    """The loop does not answer; the message says why."""
 
 
-class Left(Exception):
-    """Whoever was waited for has hung up."""
+class ClientDisconnected(Exception):
+    """The client disconnected while its request was answered."""
 
 
-class Beside:
-    """The loop of one process, and what answers there, which is made there. It comes when it is started, and goes at exit.
+class LoopThread:
+    """The event loop of one process and the application on it. Started by `start`, closed at exit.
 
-    `ending` says that the server has been told to stop, and that some wait still.
+    `make` makes the application, on the loop. `is_ending` tells whether the server was told to stop while requests still wait.
     """
 
-    def __init__(self, make: Callable[[], Core], ending: Callable[[], bool] = lambda: False) -> None:
-        self._make, self._ending = make, ending
+    def __init__(
+        self, make: Callable[[], Application], is_ending: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._make = make
+        self._is_ending = is_ending
         self._pid = os.getpid()
         self._starting = threading.Lock()
         self._up = threading.Event()
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._finishing: asyncio.Task[None] | None = None
-        self._due: dict[object, tuple[float, Callable[[], object]]] = {}
-        self._dues = threading.Lock()
-        self._looking = False
+        self._deadlines: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._deadlines_lock = threading.Lock()
+        self._checking = False
         self._loop: asyncio.AbstractEventLoop
         self._over: asyncio.Event
-        self.core: Core
-        self.turns = 0
-        """How often somebody who asked for a sign of life was given one."""
+        self.application: Application
+        self.rounds = 0
+        """Counts `ping` calls: it grows while the loop runs."""
 
     def start(self) -> None:
-        """See that the loop is there. Raises Silent when it will not come."""
+        """Start the loop unless it runs. Raises LoopUnresponsive if it does not start in time."""
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._up.clear()
                 self._thread = threading.Thread(target=self._run, name="sublet", daemon=True)
                 self._thread.start()
-        if not self._up.wait(STARTING):
-            raise Silent(
-                "the event loop of this process did not start: may the server's processes have threads?"
+        if not self._up.wait(START_SECONDS):
+            raise LoopUnresponsive(
+                "the event loop of this process did not start: do the server's processes allow threads?"
             )
 
     def _run(self) -> None:
         loop = asyncio.new_event_loop()
         try:
-            loop.run_until_complete(self._live())
+            loop.run_until_complete(self._main())
         finally:
             loop.close()
 
-    async def _live(self) -> None:
-        self._loop, self._over, self.core = asyncio.get_running_loop(), asyncio.Event(), self._make()
-        self._finishing, self._looking = None, False
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self.application = self._make()
+        self._finishing = None
+        self._checking = False
         atexit.register(self.close)
         self._up.set()
         await self._over.wait()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self._end()
-                await self.core.aclose()
+                await self.application.aclose()
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=LAST_RESORT)
+            await asyncio.wait(tuple(self._tasks), timeout=DISCARD_SECONDS)
 
     def close(self) -> None:
-        """Have the loop end: workers that are at work there give back what they hold. What a fork has copied is none of ours."""
+        """End the loop; workers on it release their jobs. In a forked process, the parent's loop is left alone."""
         atexit.unregister(self.close)
         if self._thread is None or not self._thread.is_alive() or os.getpid() != self._pid:
             return
-        with contextlib.suppress(RuntimeError):  # it ends already
+        with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(CLOSING + LAST_RESORT)
+        self._thread.join(CLOSE_SECONDS + DISCARD_SECONDS)
 
     def soon(self, do: Callable[[], object]) -> None:
-        """Have something done on the loop. Raises Silent if that has ended."""
+        """Call a function on the loop, from any thread. Raises LoopUnresponsive if the loop has ended."""
         try:
             self._loop.call_soon_threadsafe(do)
         except RuntimeError:
-            raise Silent("this process is about to end") from None
+            raise LoopUnresponsive("this process is about to end") from None
 
-    def turn(self) -> None:
-        """Give a sign of life."""
-        self.turns += 1
+    def ping(self) -> None:
+        """Count a round, on the loop."""
+        self.rounds += 1
 
-    def heed(self) -> bool:
-        """Is the server about to stop? Then nobody waits any more, and workers finish or give back. Raises Silent."""
-        ending = self._ending()
+    def check_ending(self) -> bool:
+        """Return whether the server was told to stop; if so, answer waiting requests and end workers. Raises LoopUnresponsive."""
+        ending = self._is_ending()
         if ending:
             self.soon(self._end)
         return ending
 
     def _end(self) -> asyncio.Task[None]:
-        self.core.hurry()  # each time: somebody may have come to wait since
+        self.application.hurry()  # each time: further requests may wait since the last call
         if self._finishing is None:
-            self._finishing = self.begin(self.core.finish())
+            self._finishing = self.begin(self.application.finish())
         return self._finishing
 
-    def expect(self, what: object, seconds: float, otherwise: Callable[[], object]) -> None:
-        """Have something done on the loop unless `what` is `met` in some seconds. Raises Silent."""
-        with self._dues:
-            self._due[what] = time.monotonic() + seconds, otherwise
-            begins, self._looking = not self._looking, True
-        if begins:
-            self.soon(self._look)
+    def set_deadline(self, key: object, seconds: float, otherwise: Callable[[], object]) -> None:
+        """Call `otherwise` on the loop unless the deadline is cleared within `seconds`. Raises LoopUnresponsive."""
+        with self._deadlines_lock:
+            self._deadlines[key] = time.monotonic() + seconds, otherwise
+            starts = not self._checking
+            self._checking = True
+        if starts:
+            self.soon(self._check_deadlines)
 
-    def met(self, what: object) -> None:
-        """What was expected has come: when this returns, what would have been done otherwise is not done any more."""
-        with self._dues:
-            self._due.pop(what, None)
+    def clear_deadline(self, key: object) -> None:
+        """Clear a deadline. After the return, its function is not called any more."""
+        with self._deadlines_lock:
+            self._deadlines.pop(key, None)
 
-    def _look(self) -> None:
-        with self._dues:
-            for what, (until, otherwise) in tuple(self._due.items()):
+    def _check_deadlines(self) -> None:
+        with self._deadlines_lock:
+            for key, (until, otherwise) in tuple(self._deadlines.items()):
                 if until <= time.monotonic():
-                    del self._due[what]
+                    del self._deadlines[key]
                     otherwise()
-            self._looking = bool(self._due)
-            if self._looking:
-                self._loop.call_later(LOOK, self._look)
+            self._checking = bool(self._deadlines)
+            if self._checking:
+                self._loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines)
 
-    def begin(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a task; to be called on the loop."""
-        task = self._loop.create_task(doing)
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task; to be called on the loop."""
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
 
-class Errands:
-    """A thread that waits for the loop, and meanwhile does what the loop asks of it. `left` says: it need wait no more."""
+class LoopCall:
+    """A thread's call into the loop. While the thread waits, it runs functions that the loop passes back to it.
 
-    def __init__(self, beside: Beside, left: Callable[[], bool] = lambda: False) -> None:
-        self.beside, self.left = beside, left
-        self._news: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    `has_left` tells whether the thread need not wait any more.
+    """
 
-    def wait(
+    def __init__(self, thread: LoopThread, has_left: Callable[[], bool] = lambda: False) -> None:
+        self.thread = thread
+        self.has_left = has_left
+        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def run(
         self,
-        doing: Coroutine[Any, Any, T],
+        coroutine: Coroutine[Any, Any, T],
         seconds: float | None = None,
         undo: Callable[[T], Coroutine[Any, Any, None]] | None = None,
     ) -> T:
-        """Have the loop do something, and wait for what comes of it. Raises what that raises; Silent; and Left.
+        """Run a coroutine on the loop and return its result.
 
-        Whatever ends the waiting sooner calls it off: if it came to something all the same, that is undone.
+        Raises the coroutine's exceptions, LoopUnresponsive, and ClientDisconnected. If the wait ends early, the coroutine is
+        cancelled; if it has a result all the same, `undo` is called with it.
         """
         begun: list[asyncio.Task[T]] = []
 
         def begin() -> None:
-            begun.append(self.beside.begin(doing))
-            begun[0].add_done_callback(lambda task: self._news.put(None))
+            begun.append(self.thread.begin(coroutine))
+            begun[0].add_done_callback(lambda task: self._inbox.put(None))
 
         try:
-            self.beside.soon(begin)
-        except Silent:
-            doing.close()
+            self.thread.soon(begin)
+        except LoopUnresponsive:
+            coroutine.close()
             raise
         try:
-            self._attend(begun, seconds)
+            self._wait(begun, seconds)
         except BaseException:
-            self._call_off(begun, undo)
+            self._cancel(begun, undo)
             raise
         try:
             return begun[0].result()
         except asyncio.CancelledError:
-            raise Silent("this process is about to end") from None
+            raise LoopUnresponsive("this process is about to end") from None
 
-    def _attend(self, begun: list[asyncio.Task[T]], seconds: float | None) -> None:
-        """Do errands until it is done."""
+    def _wait(self, begun: list[asyncio.Task[T]], seconds: float | None) -> None:
+        """Run functions from the loop until the task is done."""
         until = time.monotonic() + seconds if seconds is not None else None
-        turns, unmoved = -1, 0
+        rounds = -1
+        unmoved = 0
         while not (begun and begun[0].done()):
             try:
-                errand = self._news.get(timeout=SLICE)
+                function = self._inbox.get(timeout=CHECK_SECONDS)
             except Empty:
-                self.beside.heed()
-                if self.left():
-                    raise Left from None
-                unmoved = unmoved + 1 if turns == self.beside.turns else 0
-                turns = self.beside.turns
-                if unmoved * SLICE >= STUCK:
-                    raise Silent(
-                        f"the event loop of this process has not turned for {STUCK:g} s: a task blocks it"
+                self.thread.check_ending()
+                if self.has_left():
+                    raise ClientDisconnected from None
+                unmoved = unmoved + 1 if rounds == self.thread.rounds else 0
+                rounds = self.thread.rounds
+                if unmoved * CHECK_SECONDS >= STUCK_SECONDS:
+                    raise LoopUnresponsive(
+                        f"the event loop of this process has been blocked for {STUCK_SECONDS:g} s by a task"
                     ) from None
                 if until is not None and time.monotonic() >= until:
-                    raise Silent(f"nothing came for {seconds:g} s") from None
-                self.beside.soon(self.beside.turn)
+                    raise LoopUnresponsive(f"no result within {seconds:g} s") from None
+                self.thread.soon(self.thread.ping)
             else:
-                if errand:
-                    errand()
+                if function:
+                    function()
 
-    def _call_off(
+    def _cancel(
         self, begun: list[asyncio.Task[T]], undo: Callable[[T], Coroutine[Any, Any, None]] | None
     ) -> None:
-        """Have it cancelled, and what it brought undone; that is waited for, for the process may be frozen afterwards."""
+        """Cancel the task, undo its result, and wait for both: the process may be frozen afterwards."""
         over = threading.Event()
 
-        async def call_off() -> None:
+        async def cancel() -> None:
             (task,) = begun
             task.cancel()
-            await asyncio.wait(
-                [task], timeout=STUCK
-            )  # what comes late is undone, too, though nobody waits for that any more
+            # a late result is undone, too, although the thread no longer waits for that
+            await asyncio.wait([task], timeout=STUCK_SECONDS)
             if undo and task.done() and not task.cancelled() and task.exception() is None:
                 await undo(task.result())
 
         def begin() -> None:
-            self.beside.begin(call_off()).add_done_callback(lambda task: over.set())
+            self.thread.begin(cancel()).add_done_callback(lambda task: over.set())
 
-        with contextlib.suppress(Silent):
-            self.beside.soon(begin)
-            over.wait(2 * LAST_RESORT)
+        with contextlib.suppress(LoopUnresponsive):
+            self.thread.soon(begin)
+            over.wait(2 * DISCARD_SECONDS)
 
-    async def do(self, errand: Callable[[], T]) -> T:
-        """On the loop: have the thread do something, and give what comes of it."""
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """On the loop: run a function in the waiting thread, and return its result."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def run() -> None:
             try:
-                said = partial(done.set_result, errand())
-            except Exception as error:  # noqa: BLE001  it is raised where it is waited for
-                said = partial(done.set_exception, error)
-            self.beside.soon(lambda: None if done.done() else said())
+                report = partial(done.set_result, function())
+            except Exception as error:  # noqa: BLE001  raised where it is awaited
+                report = partial(done.set_exception, error)
+            self.thread.soon(lambda: None if done.done() else report())
 
-        self._news.put(run)
+        self._inbox.put(run)
         return await done

@@ -1,4 +1,4 @@
-"""For a process that may be frozen between two requests: what one of them sets off is seen to before it is answered."""
+"""For processes that may be frozen between requests: workers are summoned before the response is sent."""
 
 import asyncio
 import logging
@@ -6,48 +6,49 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from sublet.store.source import PoolSummoner
-from sublet_functions.api.request import Reply, Request
-from sublet_functions.server.writer import undo
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import Response
 
 log = logging.getLogger(__name__)
 
-SETTLING = 8.0
-"""Seconds that an answer may be kept back until the workers are summoned that the request calls for."""
+SUMMON_SECONDS = 8.0
+"""Longest time that a response is delayed until the workers are summoned that the request calls for."""
 
 
-class Core(Protocol):
-    """What answers."""
+class Application(Protocol):
+    """Answers requests."""
 
-    async def answer(self, request: Request) -> Reply:
+    async def answer(self, request: Request) -> Response:
         """Answer one request."""
         ...
 
 
-class Prompt:
-    """An API whose answers are kept back until the workers are summoned that the requests call for. Streams are not."""
+class SummonFirst:
+    """An application whose responses wait until the workers are summoned that their requests call for. Streams do not wait."""
 
-    def __init__(self, core: Core, summoner: PoolSummoner) -> None:
-        self._core, self._summoner = core, summoner
+    def __init__(self, application: Application, summoner: PoolSummoner) -> None:
+        self._application = application
+        self._summoner = summoner
         summoner.prompt = True
 
-    async def answer(self, request: Request) -> Reply:
+    async def answer(self, request: Request) -> Response:
         """Answer one request; raises nothing but CancelledError."""
-        return await promptly(self._summoner, self._core.answer(request))
+        return await summon_first(self._summoner, self._application.answer(request))
 
 
-async def promptly(summoner: PoolSummoner | None, answering: Awaitable[Reply]) -> Reply:
-    """An answer, once what its request has set off is done, for some seconds at most; one that set off nothing, at once."""
+async def summon_first(summoner: PoolSummoner | None, answering: Awaitable[Response]) -> Response:
+    """Await a response and, if its request calls for workers, until they are summoned, for at most SUMMON_SECONDS."""
     if summoner is None:
         return await answering
     before = summoner.nudged
-    reply = await answering
-    if summoner.nudged != before and isinstance(reply.body, bytes):
+    response = await answering
+    if summoner.nudged != before and isinstance(response.body, bytes):
         try:
-            async with asyncio.timeout(SETTLING):
+            async with asyncio.timeout(SUMMON_SECONDS):
                 await summoner.settle()
         except TimeoutError:
-            log.warning("the workers that were to be summoned were not reached in %g s", SETTLING)
+            log.warning("workers could not be summoned within %g s", SUMMON_SECONDS)
         except asyncio.CancelledError:
-            await undo(reply)  # there is an answer, and nobody who takes it
+            await response.discard()
             raise
-    return reply
+    return response

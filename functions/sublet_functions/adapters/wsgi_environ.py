@@ -1,7 +1,4 @@
-"""A request as WSGI (PEP 3333) hands it over: its path as it was sent, its headers, its body, and whether its sender is there.
-
-And what little can be seen of the server itself.
-"""
+"""A request in a WSGI environ (PEP 3333): path, headers, body, and the client's connection if the server shows it."""
 
 from __future__ import annotations
 
@@ -16,30 +13,30 @@ import time
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from sublet_functions.api.request import as_text
-from sublet_functions.api.response import Problem
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.request import decode_header
 
 log = logging.getLogger(__name__)
 
 Environ = dict[str, Any]
 
 CHUNK = 64 * 1024
-"""Bytes of a body that are read at once."""
+"""Bytes of a body that one read returns."""
 RAW = ("RAW_URI", "REQUEST_URI")
-"""Where servers tell the address as it was sent: gunicorn and werkzeug, and uWSGI and mod_wsgi."""
+"""Keys of the URL as sent: of gunicorn and werkzeug, and of uWSGI and mod_wsgi."""
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")
-"""Where servers let an application see the connection."""
+"""Keys under which servers give the connection to the application."""
 _BYTE = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 _PLAIN = "/:@!$&'()*+,;=~"
-"""What stands in a path as it is."""
+"""Characters of a path that are not percent-encoded."""
 
 
 def path_of(environ: Environ) -> str:
-    """The path below the place where the application is mounted, still percent-encoded: as it was sent, where that is told.
+    """Return the path below the application's mount point, percent-encoded: as sent, if the server passes that on.
 
-    Middleware may have changed `PATH_INFO`, so an address is only believed if it means the same. Otherwise the path is encoded
-    anew, and nobody knows any more which of its slashes had been sent as `%2F`.
+    Middleware may have changed `PATH_INFO`, so the URL is only used if it decodes to the same path. Otherwise the path is encoded
+    again, and slashes that were sent as `%2F` are lost.
     """
     script, info = str(environ.get("SCRIPT_NAME", "")), str(environ.get("PATH_INFO", ""))
     for name in RAW:
@@ -49,9 +46,9 @@ def path_of(environ: Environ) -> str:
     return quote(info.encode("latin-1", "replace"), safe=_PLAIN) or "/"
 
 
-def _path(address: object) -> str:
-    """The path of an address, which a proxy's request names in full."""
-    text = address if isinstance(address, str) else ""
+def _path(target: object) -> str:
+    """Return the path of a request target: a path, or an absolute URL in a proxy's request."""
+    text = target if isinstance(target, str) else ""
     if text.startswith("/"):
         return text.partition("#")[0].partition("?")[0]
     try:
@@ -61,25 +58,27 @@ def _path(address: object) -> str:
 
 
 def headers_of(environ: Environ) -> dict[str, str]:
-    """The headers by lower-case name."""
+    """Return the headers by lower-case name."""
     found = {name[5:]: value for name, value in environ.items() if name.startswith("HTTP_")}
     found |= {name: environ[name] for name in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(name)}
-    return {name.replace("_", "-").lower(): as_text(str(value)) for name, value in found.items()}
+    return {name.replace("_", "-").lower(): decode_header(str(value)) for name, value in found.items()}
 
 
 def has_body(environ: Environ) -> bool:
-    """May there be one?"""
+    """Return whether the request can have a body."""
     return any(
         environ.get(name) for name in ("CONTENT_LENGTH", "HTTP_TRANSFER_ENCODING", "wsgi.input_terminated")
     )
 
 
 def read_body(environ: Environ, most: int, seconds: float) -> bytes:
-    """The whole body. Raises Problem for one that is too large, too slow or cut off, and where nobody can know where it ends."""
+    """Read the whole body. Raises Problem if it is too large, too slow or cut off, or if its length is unknown."""
     length = _length(environ)
     if length is not None and length > most:
         raise Problem("too-large", f"the body has {length:,} bytes: at most {most:,}")
-    until, body, left = time.monotonic() + seconds, bytearray(), most + 1 if length is None else length
+    until = time.monotonic() + seconds
+    body = bytearray()
+    left = most + 1 if length is None else length
     while left > 0:
         chunk = _read(environ, min(left, CHUNK))
         body += chunk
@@ -87,70 +86,70 @@ def read_body(environ: Environ, most: int, seconds: float) -> bytes:
         if not chunk:
             break
         if time.monotonic() > until and left > 0:
-            raise Problem("timeout", f"the body was not here after {seconds:g} s")
+            raise Problem("timeout", f"the body did not arrive within {seconds:g} s")
     if length is None and len(body) > most:
         raise Problem("too-large", f"the body has more than {most:,} bytes")
     if length is not None and left > 0:
-        raise Problem("bad-request", f"the body broke off: {len(body):,} of {length:,} bytes have come")
+        raise Problem("bad-request", f"the body was cut off after {len(body):,} of {length:,} bytes")
     return bytes(body)
 
 
 def _length(environ: Environ) -> int | None:
-    """The bytes that a body has; None for one that the server ends. Raises Problem."""
-    said, chunked = str(environ.get("CONTENT_LENGTH") or ""), "HTTP_TRANSFER_ENCODING" in environ
-    if environ.get("wsgi.input_terminated") and (chunked or not said):
+    """Return the length of a body; None if the server signals its end. Raises Problem."""
+    text = str(environ.get("CONTENT_LENGTH") or "")
+    chunked = "HTTP_TRANSFER_ENCODING" in environ
+    if environ.get("wsgi.input_terminated") and (chunked or not text):
         return None
     if chunked:
-        raise Problem(
-            "bad-request", "this server passes on no body that comes in chunks: send its Content-Length"
-        )
-    said = said or "0"
-    if not re.fullmatch(r"[0-9]{1,18}", said):
-        raise Problem("bad-request", "Content-Length is no number")
-    return int(said)
+        raise Problem("bad-request", "this server does not support chunked bodies: send a Content-Length")
+    text = text or "0"
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise Problem("bad-request", "Content-Length is not a number")
+    return int(text)
 
 
 def _read(environ: Environ, size: int) -> bytes:
     try:
         return bytes(environ["wsgi.input"].read(size))
-    except Exception as error:  # noqa: BLE001  each server has its own, for a chunk that is none or a connection that broke
-        log.debug("a body broke off: %s", type(error).__name__)
-        raise Problem("bad-request", "the body broke off, or its chunks cannot be understood") from None
+    except Exception as error:  # noqa: BLE001  the server's own: a malformed chunk, or a broken connection
+        log.debug("a body was cut off: %s", type(error).__name__)
+        raise Problem("bad-request", "the body was cut off, or its chunked encoding is malformed") from None
 
 
-def has_left(environ: Environ) -> bool:
-    """Has the caller closed its end of the connection? False also where the server does not let us see that."""
+def has_disconnected(environ: Environ) -> bool:
+    """Return whether the client has closed its end of the connection. False if the server does not show it."""
     for name in SOCKETS:
         if name in environ:
             return _is_closed(environ[name])
-    asked = environ.get("waitress.client_disconnected")
-    return bool(callable(asked) and asked())
+    check = environ.get("waitress.client_disconnected")
+    return bool(callable(check) and check())
 
 
 def _is_closed(one: Any) -> bool:
-    look = select.poll()
+    poll = select.poll()
     try:
-        look.register(one.fileno(), _CLOSED)
-        return bool(look.poll(0))
-    except (OSError, ValueError):  # it is closed on this side, too
+        poll.register(one.fileno(), _CLOSED)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):  # closed on this side, too
         return True
 
 
 def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
-    """End a connection, in one direction or both, where the server shows it: a thread that is held up by it goes on.
+    """Shut a connection down, in one direction or both, if the server shows it: a thread that is blocked by it continues.
 
-    That is done below whatever the server has wrapped around it, and from any thread: nothing is closed under anybody's hands.
+    It is done on a duplicate of the socket, below the server's wrappers, so that any thread may do it: the server's own object
+    is not closed.
     """
     for name in SOCKETS:
         if name in environ:
             with (
-                contextlib.suppress(OSError, ValueError),  # it is closed, or the caller has gone
+                contextlib.suppress(OSError, ValueError),  # closed already
                 socket.socket(fileno=os.dup(environ[name].fileno())) as same,
             ):
                 same.shutdown(how)
 
 
 def is_ending() -> bool:
-    """Has the server been told to stop? gunicorn tells applications nothing, but its worker, which gets the signal, notes it."""
+    """Return whether the server was told to stop. gunicorn does not tell applications, but its worker notes the signal."""
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

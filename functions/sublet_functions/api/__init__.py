@@ -1,1 +1,1 @@
-"""The framework-free HTTP API: the route table, requests, responses, parsing, tokens."""
+"""The API: the table of routes, the dispatch of requests to handlers, and the OpenAPI document."""

@@ -1,6 +1,7 @@
-"""Answers requests by the table of `sublet_functions.api.routes`. Adapters bring them here, from whatever server or platform."""
+"""Answers requests: finds the route, authenticates, parses, calls the handler. Servers and adapters bring requests here."""
 
 import logging
+import time
 import traceback
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,179 +9,201 @@ from urllib.parse import unquote
 
 from sublet.errors import Busy, JobsError, Unavailable
 from sublet.scaling.signing import Secrets
-from sublet.store.outage_log import OutageLog
+from sublet.store.outage_log import QUIET, OutageLog
 from sublet.store.store import Store
-from sublet_functions.adapters.cloudevents import event_of
-from sublet_functions.api.auth import Principal, Role, Tokens
-from sublet_functions.api.parsing import body, check, query
-from sublet_functions.api.request import Call, Reply, Request
-from sublet_functions.api.response import Problem, problem_of
-from sublet_functions.api.routes import ACTS, NOBODY, ROUTES, SECURITY, Route
+from sublet_functions.api.route import Route
+from sublet_functions.api.routes import ROUTES, UNSAFE_GETS
+from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
-from sublet_functions.handlers.triggers import PLATFORM, passed_on, trigger
-from sublet_functions.handlers.work import Workshop, recognise
-from sublet_functions.schemas import query as q
-from sublet_functions.server.limits import Turns
+from sublet_functions.handlers.triggers import PLATFORM, is_passed_on, trigger
+from sublet_functions.handlers.work import verify_signature
+from sublet_functions.handlers.worker_host import WorkerHost
+from sublet_functions.http.auth import Principal, Role, Tokens
+from sublet_functions.http.body import BodyQueues, is_event, parse_body
+from sublet_functions.http.cloudevents import read_event
+from sublet_functions.http.problems import Problem, internal_error, problem_of
+from sublet_functions.http.query import check_path, parse_query
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import SECURITY_HEADERS, Response
+from sublet_functions.schemas.query import Empty
 
 log = logging.getLogger(__name__)
 
-BEATS = frozenset({heartbeat, heartbeat_batch})
-"""What must not wait behind the other bodies of its token: a heartbeat that is late costs a lease."""
+HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
+"""Handlers whose bodies have a queue of their own: a late heartbeat loses the lease."""
+PUBLIC = Principal("", frozenset())
+"""Principal of public routes."""
+
+AnyRoute = Route[Any, Any]
 
 
 @dataclass
 class Api:
-    """Answers requests. It keeps nothing between two of them but connections to Redis: run as many as you like."""
+    """Answers requests. It keeps no state between them except connections to Redis: any number may run."""
 
     store: Store
     tokens: Tokens
-    routes: tuple[Route[Any, Any], ...] = ROUTES
-    workshop: Workshop | None = None
-    """Where jobs are run, if this server has an app."""
+    routes: tuple[AnyRoute, ...] = ROUTES
+    worker_host: WorkerHost | None = None
+    """Runs workers, if this server has an app."""
     secrets: Secrets = field(default_factory=Secrets)
-    """What summonses are signed with."""
+    """Secrets with which calls of `POST /work` may be signed."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
-    _turns: Turns = field(default_factory=Turns, init=False)
-    _exact: dict[str, dict[str, Route[Any, Any]]] = field(default_factory=dict, init=False)
-    _shaped: dict[int, list[tuple[tuple[str, ...], Route[Any, Any]]]] = field(
-        default_factory=dict, init=False
-    )
+    _failed_at: float = field(default=0.0, init=False)
+    """When Redis was last unavailable, until the end of the outage is logged."""
+    _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
+    _by_path: dict[str, dict[str, AnyRoute]] = field(default_factory=dict, init=False)
+    _by_length: dict[int, list[tuple[tuple[str, ...], AnyRoute]]] = field(default_factory=dict, init=False)
+    """Paths with parameters, by their number of parts."""
+    _no_query: dict[type, Any] = field(default_factory=dict, init=False)
+    """Model of a query → its value for an empty query, if that is valid."""
 
     def __post_init__(self) -> None:
         for route in self.routes:
+            if not any(one.is_required() for one in route.query.model_fields.values()):
+                self._no_query[route.query] = route.query()
             for path in filter(None, (route.path, route.alias)):
                 if "{" in path:
                     parts = tuple(path.split("/"))
-                    self._shaped.setdefault(len(parts), []).append((parts, route))
+                    self._by_length.setdefault(len(parts), []).append((parts, route))
                 else:
-                    self._exact.setdefault(path, {})[route.method] = route
+                    self._by_path.setdefault(path, {})[route.method] = route
 
-    async def answer(self, request: Request, who: Principal | None = None) -> Reply:
-        """Answer one request. Every error becomes a problem document; only a cancellation gets through.
+    async def answer(self, request: Request, principal: Principal | None = None) -> Response:
+        """Answer one request. Every error becomes a problem document; only CancelledError is raised.
 
-        `who` is somebody whom the platform has let in already, and who therefore needs no token.
+        `principal`: a client that the platform has authenticated, and that needs no token.
         """
         try:
-            reply = await self._answer(request, who)
+            response = await self._answer(request, principal)
         except Problem as problem:
-            reply = problem.reply()
+            response = problem.response()
         except JobsError as error:
             if isinstance(error, Busy):
                 self._outage.hindered("answer everything", error)
             elif isinstance(error, Unavailable):
                 self._outage.failed("answer", error)
-            reply = problem_of(error).reply()
-        except Exception as error:  # noqa: BLE001  others must not suffer
-            places = "".join(
-                traceback.format_tb(error.__traceback__)
-            )  # no words of the error: they may hold what was sent
-            log.error(
-                "%s %s: a defect, %s at\n%s", request.method, request.path[:200], type(error).__name__, places
-            )
-            reply = Problem("internal", "this is our fault, and the server's log says more").reply()
-        reply.headers = SECURITY | reply.headers
-        return reply
+                self._failed_at = time.monotonic()
+            response = problem_of(error).response()
+        except Exception as error:  # noqa: BLE001  one request must not end the server
+            # without the error's text, which may contain what the client sent
+            places = "".join(traceback.format_tb(error.__traceback__))
+            name = type(error).__name__
+            log.error("%s %s: unexpected %s at\n%s", request.method, request.path[:200], name, places)
+            response = internal_error().response()
+        response.headers = SECURITY_HEADERS | response.headers
+        return response
 
-    async def _answer(self, request: Request, who: Principal | None) -> Reply:
-        route, words = self.find(request)
-        if route.handler is trigger and passed_on(request):
-            who = PLATFORM
-        if who is None and route.signed and "webhook-signature" in request.headers:
-            request, who = await recognise(request, self.tokens, self.secrets)
-        who = self.admit(request, route, who)
-        check(words)
-        asked = query(request, route.query)
-        sent = await self._sent(request, route, who)
-        reply = await route.handler(
-            Call(self.store, who, request, sent, asked, words, self.workshop, self.tokens.is_name)
+    async def _answer(self, request: Request, principal: Principal | None) -> Response:
+        route, path = self.find(request)
+        if route.handler is trigger and is_passed_on(request):
+            principal = PLATFORM
+        if principal is None and route.signed and "webhook-signature" in request.headers:
+            request, principal = await verify_signature(request, self.tokens, self.secrets)
+        principal = self.authorize(request, route, principal)
+        if path:
+            check_path(path)
+        query = self._no_query.get(route.query) if not request.query else None
+        if query is None:
+            query = parse_query(request.query, route.query)
+        body = await self._body(request, route, principal)
+        call = Call(
+            self.store, principal, request, body, query, path, self.worker_host, self.tokens.is_token_name
         )
-        if route.roles:  # the others say nothing about Redis
+        response = await route.handler(call)
+        if self._failed_at and route.roles:  # public routes do not ask Redis
             self._outage.over()
+            if time.monotonic() - self._failed_at >= QUIET:
+                self._failed_at = 0.0
         if request.method == "HEAD":
-            reply.body = b""
-        return reply
+            response.body = b""
+        return response
 
-    async def _sent(self, request: Request, route: Route[Any, Any], who: Principal) -> Any:
-        """What the body says: an event, or the route's model. Raises Problem."""
+    async def _body(self, request: Request, route: AnyRoute, principal: Principal) -> Any:
+        """Return the parsed body: the route's model, or a CloudEvent. Raises Problem."""
         if not request.read:
-            return await _understood(request, route)
-        line = f"{who.name} beats" if route.handler in BEATS else who.name  # no name has a blank in it
-        with self._turns.of(line, request.read) as read:
-            return await _understood(replace(request, read=read), route)
+            return await _parse(request, route)
+        name = principal.name
+        if route.handler in HEARTBEATS:
+            name += " heartbeats"  # cannot be the name of a token: that contains no blank
+        with self._queues.enter(name, request.read) as read:
+            return await _parse(replace(request, read=read), route)
 
-    def admit(self, request: Request, route: Route[Any, Any], who: Principal | None = None) -> Principal:
-        """Who sends a request: whoever is known already, or has a token for it, or none where this is open. Raises Problem."""
+    def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
+        """Return the client's principal. Raises Problem if it may not call the route."""
+        untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
+        if untrusted:
+            raise Problem("forbidden", untrusted)
         roles = route.roles
-        stranger = self.tokens.stranger(request.headers) if who is None else ""
-        if stranger:
-            raise Problem("forbidden", stranger)
         if not roles:
-            return NOBODY
-        who = who or self.tokens.principal(request.headers.get("authorization"))
-        if who is None and route.events and "authorization" not in request.headers:
-            who = self.tokens.stray(roles)
-        if who is None:
-            sent = "authorization" in request.headers
-            why = (
-                "this token is none of this server's"
-                if sent
-                else "send the header `Authorization: Bearer TOKEN`"
-            )
-            raise Problem("unauthorized", why, headers={"WWW-Authenticate": "Bearer"})
-        if not who.roles & (roles | {Role.ADMIN}):
+            return PUBLIC
+        authorization = request.headers.get("authorization")
+        principal = principal or self.tokens.principal(authorization)
+        if principal is None and route.events and authorization is None:
+            principal = self.tokens.open_principal(roles)
+        if principal is None:
+            reason = "send the header `Authorization: Bearer TOKEN`"
+            if authorization is not None:
+                reason = "the token is not valid on this server"
+            raise Problem("unauthorized", reason, headers={"WWW-Authenticate": "Bearer"})
+        sufficient = roles | {Role.ADMIN}
+        if not principal.roles & sufficient:
             raise Problem(
                 "forbidden",
-                f"the token of {who.name} is not for this: it takes {' or '.join(sorted(roles | {Role.ADMIN}))}",
+                f"the token of {principal.name} does not allow this: use one with role {' or '.join(sorted(sufficient))}",
             )
-        return who
+        return principal
 
-    def find(self, request: Request) -> tuple[Route[Any, Any], dict[str, str]]:
-        """The line of the table that a request is about, and the words in its path. Raises Problem: there is none."""
-        found = dict(self._exact.get(request.path, {}))
-        at_once = found.get(request.method)
-        if at_once:
-            return at_once, {}
-        if found:  # a path that has a name of its own is none of a template's
-            return self._otherwise(request, found)
+    def find(self, request: Request) -> tuple[AnyRoute, dict[str, str]]:
+        """Return the route of a request and the parameters in its path. Raises Problem if there is none."""
+        by_method = self._by_path.get(request.path, {})
+        route = by_method.get(request.method)
+        if route:
+            return route, {}
+        if by_method:  # an exact path has precedence over one with parameters
+            return self._find_head(request, by_method)
         parts = request.path.split("/")
-        for shape, route in self._shaped.get(len(parts), ()):
+        found: dict[str, AnyRoute] = {}
+        for shape, route in self._by_length.get(len(parts), ()):
             if all(a == b or a[:1] == "{" for a, b in zip(shape, parts, strict=True)) and all(parts[1:]):
                 found.setdefault(route.method, route)
                 if route.method == request.method:
-                    return route, {
-                        a[1:-1]: _plain(b) for a, b in zip(shape, parts, strict=True) if a[:1] == "{"
-                    }
-        return self._otherwise(request, found)
+                    pairs = zip(shape, parts, strict=True)
+                    return route, {a[1:-1]: _decode(b) for a, b in pairs if a[:1] == "{"}
+        return self._find_head(request, found)
 
-    def _otherwise(
-        self, request: Request, found: dict[str, Route[Any, Any]]
-    ) -> tuple[Route[Any, Any], dict[str, str]]:
+    def _find_head(self, request: Request, found: dict[str, AnyRoute]) -> tuple[AnyRoute, dict[str, str]]:
+        """Return the GET route for a HEAD request. Raises Problem for other methods."""
         if not found:
             raise Problem(
-                "not-found", "no such path: GET / says where things are, GET /openapi.json all of it"
+                "not-found", "no such path: GET / lists the paths, GET /openapi.json describes the API"
             )
         readable = found.get("GET")
-        if request.method == "HEAD" and readable and readable.handler not in ACTS:
+        has_head = readable is not None and readable.handler not in UNSAFE_GETS
+        if request.method == "HEAD" and has_head:
             return self.find(Request("GET", request.path))
-        allowed = sorted({*found, *(["HEAD"] if readable and readable.handler not in ACTS else [])})
+        allowed = sorted({*found, *(["HEAD"] if has_head else [])})
         raise Problem(
-            "method-not-allowed", f"use {' or '.join(allowed)} here", headers={"Allow": ", ".join(allowed)}
+            "method-not-allowed",
+            f"{request.method[:20]} is not supported here: use {' or '.join(allowed)}",
+            headers={"Allow": ", ".join(allowed)},
         )
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self.store.aclose()
 
 
-async def _understood(request: Request, route: Route[Any, Any]) -> Any:
-    event = await event_of(request, route.most) if route.events else None
-    if event is None and route.body is not q.Nothing:
-        return await body(request, route.body, route.most)
-    return event or q.Nothing()
+async def _parse(request: Request, route: AnyRoute) -> Any:
+    if route.events and is_event(request.headers):
+        return await read_event(request, route.most)
+    if route.body is Empty:
+        return Empty()
+    return await parse_body(request, route.body, route.most)
 
 
-def _plain(part: str) -> str:
-    """A part of a path without its percent signs. Raises Problem for bytes that are no text."""
+def _decode(part: str) -> str:
+    """Decode the percent-encoding of a path's part. Raises Problem if the bytes are not UTF-8."""
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:

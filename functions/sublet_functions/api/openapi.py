@@ -1,109 +1,110 @@
-"""The API described by itself: an OpenAPI 3.1 document, made of the one table, the handlers' docstrings and the models."""
+"""The OpenAPI 3.1 document of the API, made of the table of routes, the handlers' docstrings and the models."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from sublet_functions.adapters import cloudevents
-from sublet_functions.api.auth import Role
 from sublet_functions.api.openapi_examples import EXAMPLES
-from sublet_functions.api.response import JSON, KINDS, PREFIX, PROBLEM_JSON
-from sublet_functions.schemas.query import Words
+from sublet_functions.api.route import Route
+from sublet_functions.http import cloudevents
+from sublet_functions.http.auth import Role
+from sublet_functions.http.problems import PREFIX, PROBLEM_JSON, PROBLEMS
+from sublet_functions.http.response import JSON
+from sublet_functions.schemas.query import PathParams
 from sublet_functions.schemas.responses import ProblemDocument
-
-if TYPE_CHECKING:
-    from sublet_functions.api.routes import Route
 
 Schema = dict[str, Any]
 
 VERSION = "1"
-"""Of the API, not of the package: another one when callers would have to change."""
+"""Version of the API, not of the package: it changes when clients must change."""
 
 ABOUT = """\
-Jobs, and all that workers, submitters and operators do with them. It keeps nothing between two requests: any process that \
-serves it may answer any of them, and each may safely be sent twice.
+Submit, run, read and manage jobs. The API keeps no state: any server may answer any request, and every request may be repeated.
 
-Times are RFC 3339 in UTC, durations are seconds. Errors are problem documents (RFC 9457): programs go by their `type`, which \
-is stable. A path answers a method that it does not know with 405 and `Allow`; GET has its HEAD, except where it takes a job or \
-does the upkeep. Unknown fields are refused."""
+Times are RFC 3339 in UTC, durations are seconds. Errors are problem documents (RFC 9457), whose `type` is stable and meant for \
+programs. A method that a path does not support is answered with 405 and `Allow`. GET routes support HEAD, except those that claim \
+a job or run a tick. Unknown fields are refused."""
 ROLES = """\
-A token is for one or more of these roles; `admin` is for everything. A server without tokens serves its own machine alone, \
-and asks for none.
+A token has one or more of these roles. A server without tokens serves only loopback addresses, and needs none.
 
-- `submit`: store jobs, and look at one
-- `work`: claim jobs, and all else that a worker needs
-- `read`: see everything but the leases' tokens
-- `tick`: the upkeep, from a cron
-- `admin`: everything, such as cancel, retry, promote, pause, limit, schedule and drain"""
+- `submit`: submit jobs, and read one
+- `work`: claim jobs, and everything else that a worker needs
+- `read`: read everything except the tokens of leases
+- `tick`: run ticks, from a cron
+- `admin`: everything, such as cancel, retry, promote, pause, limits, schedules and drain"""
 
 ALWAYS = ("bad-request", "forbidden", "uri-too-long", "invalid", "too-many-headers", "internal", "busy")
-"""Problems that any route may have."""
+"""Problems of all routes."""
 OF_BODIES = ("not-json", "timeout", "too-large", "unsupported-media-type")
+"""Problems of routes with a body."""
 OF_TOKENS = ("unauthorized",)
 OF_REDIS = ("no-namespace", "wrong-layout", "unavailable", "oom")
-"""Problems of routes that ask Redis: all but those that are for everybody."""
+"""Problems of routes that use Redis: all but the public ones."""
 
 
 class Header(NamedTuple):
-    """A header of its own that a request or an answer may have."""
+    """A special header of requests or responses."""
 
-    says: str
+    description: str
     schema: Schema
     always: bool = False
-    """Does every answer with these statuses have it?"""
+    """Every response with these statuses has it."""
     statuses: tuple[int, ...] = (200, 201, 202, 204)
 
 
-ASKED = {
+REQUEST_HEADERS = {
     "Idempotency-Key": Header(
-        "Characters of your own in double quotes (draft-ietf-httpapi-idempotency-key-header): the same request again, with the "
-        "same key, is the same job. Not beside an `id`.",
+        "A string of your own in double quotes (draft-ietf-httpapi-idempotency-key-header): repeating the request with the same "
+        "key returns the same job. Not together with an `id`.",
         {"type": "string", "pattern": r'^("[ !#-\[\]-~]{1,255}"|[!#-~]{1,255})$'},
     ),
     "Last-Event-ID": Header(
-        "The event after which to go on, instead of `after`: browsers send it by themselves.",
+        "Id of the last event received, instead of `after`: browsers send it by themselves.",
         {"type": "string", "maxLength": 4096},
     ),
 }
-"""Headers of requests, for the routes that name them."""
-SAID = {
+"""Headers of requests."""
+RESPONSE_HEADERS = {
     "Location": Header(
-        "Where the job is.", {"type": "string", "format": "uri-reference"}, True, (200, 201, 202)
+        "Path of the job.", {"type": "string", "format": "uri-reference"}, True, (200, 201, 202)
     ),
     "Idempotent-Replayed": Header(
-        "The first answer to this Idempotency-Key, again.", {"const": "true"}, False, (200,)
+        "Present if the response repeats the one to an earlier request with this Idempotency-Key.",
+        {"const": "true"},
+        False,
+        (200,),
     ),
     "Link": Header(
-        'The next page, as `<…>; rel="next"`; missing on the last one.', {"type": "string"}, False, (200,)
+        'The next page, as `<…>; rel="next"`; absent on the last one.', {"type": "string"}, False, (200,)
     ),
     "Sublet-Next-In": Header(
-        "Seconds after which to claim again, come what may.", {"type": "number", "minimum": 0}, True
+        "Seconds after which to claim again at the latest.", {"type": "number", "minimum": 0}, True
     ),
-    "Vary": Header("The answer depends on these headers of the request.", {"type": "string"}, True, (200,)),
+    "Vary": Header("Request headers on which the response depends.", {"type": "string"}, True, (200,)),
     "Retry-After": Header(
-        "Seconds after which trying again makes sense.",
+        "Seconds after which a retry makes sense.",
         {"type": "integer", "minimum": 1},
         True,
         (429, 503, 507),
     ),
-    "WWW-Authenticate": Header("Which kind of token is needed.", {"type": "string"}, True, (401,)),
+    "WWW-Authenticate": Header("The authentication scheme.", {"type": "string"}, True, (401,)),
 }
-"""Headers of answers; the last two, of problems."""
-OF_PROBLEMS = ("Retry-After", "WWW-Authenticate")
+"""Headers of responses; the last two are headers of problems."""
+PROBLEM_HEADERS = ("Retry-After", "WWW-Authenticate")
 
 TAGS = {
-    "jobs": "Store jobs, take them, end them, look at them, steer them.",
-    "queues": "What waits where, what may wait, and whether it is handed out.",
-    "schedules": "What is submitted by the clock, at every occurrence exactly once.",
-    "workers": "The register of those who run jobs.",
-    "tick": "The upkeep, for where no worker does it.",
-    "server": "What this server is, how it is, and what it has seen.",
+    "jobs": "Submit, claim, settle, read and control jobs.",
+    "queues": "Counts, limits and pauses of queues.",
+    "schedules": "Jobs at recurring times: each occurrence makes exactly one job.",
+    "workers": "Registered workers.",
+    "tick": "Maintenance, for deployments in which no worker runs all the time.",
+    "server": "Health, statistics and description of the server.",
 }
 
 
@@ -111,16 +112,16 @@ Mode = Literal["validation", "serialization"]
 
 
 class _Schemas(GenerateJsonSchema):
-    """JSON schemas without a title for each field, which would only say its name again."""
+    """JSON schemas without titles of fields, which would only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """No."""
+        """Return False."""
         return False
 
 
 def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
-    """The table as an OpenAPI 3.1 document."""
-    schemas = _Made(routes)
+    """Return the OpenAPI 3.1 document of a table of routes."""
+    schemas = _ModelSchemas(routes)
     paths: dict[str, Any] = {}
     responses: dict[str, Any] = {}
     named: set[str] = set()
@@ -140,23 +141,23 @@ def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "./"}],
-        "tags": [{"name": name, "description": says} for name, says in TAGS.items()],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": schemas.all,
             "responses": responses,
-            "headers": {name: _header(header) for name, header in SAID.items()},
+            "headers": {name: _header(header) for name, header in RESPONSE_HEADERS.items()},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": ROLES}},
         },
     }
 
 
-class _Made:
-    """The schemas of all models, and where each is."""
+class _ModelSchemas:
+    """The JSON schemas of all models."""
 
     def __init__(self, routes: Sequence[Route[Any, Any]]) -> None:
         wanted: dict[tuple[type[BaseModel], Mode], None] = {
-            (Words, "validation"): None,
+            (PathParams, "validation"): None,
             (ProblemDocument, "serialization"): None,
         }
         for route in routes:
@@ -166,7 +167,7 @@ class _Made:
             list(wanted), ref_template="#/components/schemas/{model}", schema_generator=_Schemas
         )
         self._all: Schema = made["$defs"]
-        queries: list[type[BaseModel]] = [Words, *(route.query for route in routes)]
+        queries: list[type[BaseModel]] = [PathParams, *(route.query for route in routes)]
         known = {self._name(model, "validation") for model in queries}
         self.all = {name: schema for name, schema in sorted(self._all.items()) if name not in known}
 
@@ -174,42 +175,46 @@ class _Made:
         return str(self._places[model, mode]["$ref"]).rpartition("/")[2]
 
     def body(self, model: type[BaseModel]) -> Schema:
-        """Where the schema of a body is."""
+        """Return a reference to the schema of a request body."""
         return dict(self._places[model, "validation"])
 
-    def answer(self, model: type[BaseModel]) -> Schema:
-        """Where the schema of an answer is."""
+    def response(self, model: type[BaseModel]) -> Schema:
+        """Return a reference to the schema of a response body."""
         return dict(self._places[model, "serialization"])
 
     def query(self, model: type[BaseModel]) -> Schema:
-        """The schema of a query itself: its fields become parameters."""
+        """Return the schema of a query, whose fields become parameters."""
         return dict(self._all[self._name(model, "validation")])
 
 
 def _models(route: Route[Any, Any]) -> Iterator[type[BaseModel]]:
-    for said in route.answers.values():
-        yield from (one for one in _each(said) if not isinstance(one, str))
+    for body in route.responses.values():
+        yield from (one for one in _each(body) if not isinstance(one, str))
 
 
-def _each(said: Any) -> tuple[Any, ...]:
-    """What an answer's body may be: one model or media type, several, or none."""
-    if said is None:
+def _each(body: Any) -> tuple[Any, ...]:
+    """Return the alternatives of a response's body: models or media types."""
+    if body is None:
         return ()
-    return said if isinstance(said, tuple) else (said,)
+    return body if isinstance(body, tuple) else (body,)
 
 
 def _operation(
-    route: Route[Any, Any], path: str, schemas: _Made, responses: dict[str, Any]
+    route: Route[Any, Any], path: str, schemas: _ModelSchemas, responses: dict[str, Any]
 ) -> dict[str, Any]:
-    says = inspect.getdoc(route.handler) or ""
-    summary = re.split(r"(?<=[.:])\s", says, maxsplit=1)[0].rstrip(".:")
+    text = inspect.getdoc(route.handler) or ""
+    summary = re.split(r"(?<=[.:])\s", text, maxsplit=1)[0].rstrip(".:")
     first = path.split("/")[1]
     made: dict[str, Any] = {
         "operationId": route.handler.__name__ if path == route.path else path.rpartition("/")[2],
         "summary": summary,
-        "description": says,
+        "description": text,
         "tags": [first if first in TAGS else "server"],
-        "parameters": [*_words(path, schemas), *_fields(schemas.query(route.query)), *_asked(route)],
+        "parameters": [
+            *_path_params(path, schemas),
+            *_fields(schemas.query(route.query)),
+            *_request_headers(route),
+        ],
         "security": [{"bearer": [role]} for role in [*sorted(route.roles - {Role.ADMIN}), Role.ADMIN]]
         if route.roles
         else [],
@@ -219,74 +224,82 @@ def _operation(
         required = any(field.is_required() for field in route.body.model_fields.values())
         made["requestBody"] = {"required": required, "content": content}
     made["responses"] = {
-        str(status): _answer(route, status, said, schemas) for status, said in sorted(route.answers.items())
+        str(status): _response(route, status, body, schemas)
+        for status, body in sorted(route.responses.items())
     }
     made["responses"] |= _problems(route, schemas, responses)
     return made
 
 
-def _content(route: Route[Any, Any], schemas: _Made) -> Iterator[tuple[str, Schema]]:
-    """What a body may be, by media type."""
+def _content(route: Route[Any, Any], schemas: _ModelSchemas) -> Iterator[tuple[str, Schema]]:
+    """Yield the alternatives of a request body, by media type."""
     if route.body.model_fields:
         yield JSON, {"schema": schemas.body(route.body), "example": EXAMPLES[route.body]}
     if route.events:
         yield cloudevents.STRUCTURED, {"schema": cloudevents.SCHEMA, "example": cloudevents.EXAMPLE}
 
 
-def _words(path: str, schemas: _Made) -> Iterator[Schema]:
-    """The words of a path as parameters."""
-    for field in _fields(schemas.query(Words)):
+def _path_params(path: str, schemas: _ModelSchemas) -> Iterator[Schema]:
+    """Yield the parameters of a path."""
+    for field in _fields(schemas.query(PathParams)):
         if f"{{{field['name']}}}" in path:
             yield field | {"in": "path", "required": True}
 
 
 def _fields(query: Schema) -> Iterator[Schema]:
-    """The fields of a query as parameters. What may be left out is not there, rather than null."""
+    """Yield the fields of a query as parameters. Optional ones are left out, and not null."""
     for name, field in query.get("properties", {}).items():
         others = {key: value for key, value in field.items() if key not in ("anyOf", "description")}
         kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
         if kinds:
             others = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-        says = field.get("description") or others.get("description")
+        text = field.get("description") or others.get("description")
         made = {"name": name, "in": "query", "required": name in query.get("required", ())}
         schema = {key: value for key, value in others.items() if key != "description"}
-        yield made | ({"description": says} if says else {}) | {"schema": schema}
+        yield made | ({"description": text} if text else {}) | {"schema": schema}
 
 
-def _asked(route: Route[Any, Any]) -> Iterator[Schema]:
+def _request_headers(route: Route[Any, Any]) -> Iterator[Schema]:
     for name in route.headers:
-        if name in ASKED:
-            header = ASKED[name]
+        if name in REQUEST_HEADERS:
+            header = REQUEST_HEADERS[name]
             yield {
                 "name": name,
                 "in": "header",
                 "required": False,
-                "description": header.says,
+                "description": header.description,
                 "schema": header.schema,
             }
 
 
-def _answer(route: Route[Any, Any], status: int, said: Any, schemas: _Made) -> dict[str, Any]:
-    says, content = "Nothing.", dict[str, Any]()
-    for one in _each(said):
+def _response(route: Route[Any, Any], status: int, body: Any, schemas: _ModelSchemas) -> dict[str, Any]:
+    text = "No body."
+    content: dict[str, Any] = {}
+    for one in _each(body):
         if isinstance(one, str):
-            says, content[one] = "What it says.", {"schema": {"type": "object" if one == JSON else "string"}}
+            text = "The document."
+            content[one] = {"schema": {"type": "object" if one == JSON else "string"}}
         elif JSON in content:
-            says, first = f"{says} Or: {inspect.getdoc(one)}", content[JSON]["schema"]
-            content[JSON] = {"schema": {"anyOf": [first, schemas.answer(one)]}}
+            text = f"{text} Or: {inspect.getdoc(one)}"
+            content[JSON] = {"schema": {"anyOf": [content[JSON]["schema"], schemas.response(one)]}}
         else:
-            says, content[JSON] = inspect.getdoc(one) or "", {"schema": schemas.answer(one)}
-    headers = _headers(name for name in route.headers if name in SAID and status in SAID[name].statuses)
-    return {"description": says, "headers": headers, "content": content}
+            text = inspect.getdoc(one) or ""
+            content[JSON] = {"schema": schemas.response(one)}
+    headers = _headers(
+        name
+        for name in route.headers
+        if name in RESPONSE_HEADERS and status in RESPONSE_HEADERS[name].statuses
+    )
+    return {"description": text, "headers": headers, "content": content}
 
 
-def _problems(route: Route[Any, Any], schemas: _Made, responses: dict[str, Any]) -> dict[str, Any]:
-    """What may go wrong, by status. Those that are alike for many routes are described once, in `responses`."""
+def _problems(route: Route[Any, Any], schemas: _ModelSchemas, responses: dict[str, Any]) -> dict[str, Any]:
+    """Return the problems of a route, by status. Equal ones are described once, in `responses`."""
     slugs = {*ALWAYS, *route.problems}
     slugs |= {*OF_TOKENS, *OF_REDIS} if route.roles else set()
     slugs |= set(OF_BODIES) if route.body.model_fields or route.events else set()
     by_status: dict[int, list[str]] = {}
-    for slug, kind in KINDS.items():
+    for slug, kind in PROBLEMS.items():
         if slug in slugs:
             by_status.setdefault(kind.status, []).append(slug)
     made = {}
@@ -297,15 +310,15 @@ def _problems(route: Route[Any, Any], schemas: _Made, responses: dict[str, Any])
     return made
 
 
-def _problem(status: int, slugs: Sequence[str], schemas: _Made) -> dict[str, Any]:
-    headers = _headers(name for name in OF_PROBLEMS if status in SAID[name].statuses)
+def _problem(status: int, slugs: Sequence[str], schemas: _ModelSchemas) -> dict[str, Any]:
+    headers = _headers(name for name in PROBLEM_HEADERS if status in RESPONSE_HEADERS[name].statuses)
     kinds = {
         "type": {"enum": [PREFIX + slug for slug in slugs]},
         "status": {"type": "integer", "enum": [status]},
     }
-    schema = {"allOf": [schemas.answer(ProblemDocument), {"type": "object", "properties": kinds}]}
-    says = "; or: ".join(KINDS[slug].title for slug in slugs) + "."
-    return {"description": says, "headers": headers, "content": {PROBLEM_JSON: {"schema": schema}}}
+    schema = {"allOf": [schemas.response(ProblemDocument), {"type": "object", "properties": kinds}]}
+    text = "; or: ".join(PROBLEMS[slug].title for slug in slugs) + "."
+    return {"description": text, "headers": headers, "content": {PROBLEM_JSON: {"schema": schema}}}
 
 
 def _headers(names: Iterable[str]) -> dict[str, Any]:
@@ -313,4 +326,4 @@ def _headers(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _header(header: Header) -> Mapping[str, Any]:
-    return {"description": header.says, "required": header.always, "schema": header.schema}
+    return {"description": header.description, "required": header.always, "schema": header.schema}

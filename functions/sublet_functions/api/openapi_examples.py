@@ -1,4 +1,4 @@
-"""A body for each model, such as a caller may send it: the OpenAPI document shows these, and a test reads them."""
+"""An example of each request body, for the OpenAPI document. A test sends them."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from pydantic import BaseModel
 
 from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import schedules as t
-from sublet_functions.schemas.pools import PoolWish
+from sublet_functions.schemas.pools import PoolSettings
 from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import Trigger
 
 _ID = "0-01KAHM7Z5V8K9XQ2T4R6W8Y0BC"
 _TOKEN = "7.k2v9x0m4q8s1"
-_HELD = {"id": _ID, "token": _TOKEN}
+_LEASE = {"id": _ID, "token": _TOKEN}
 _JOB = {"task": "resize", "payload": {"image": "cat.png", "width": 640}, "queue": "images", "max_attempts": 5}
 _BEAT = {"progress": {"fraction": 0.4, "message": "two of five"}}
-_FAILED = {"code": "TimeoutError", "message": "the camera did not answer"}
-_BACK = {"delay": 5, "reason": "shutting down"}
-_LEFT = {"checkpoint": {"page": 17}, "log": "1.204 page 17 is done"}
+_FAILURE = {"code": "TimeoutError", "message": "the camera did not answer"}
+_RELEASE = {"delay": 5, "reason": "shutting down"}
+_NOTE = {"checkpoint": {"page": 17}, "log": "1.204 page 17 is done"}
 
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.NewJob: _JOB,
-    b.NewJobs: {
+    b.NewJobBatch: {
         "jobs": [_JOB, {"task": "greet", "payload": {"name": "Ada"}, "delay": 60, "durability": "none"}]
     },
     b.Claim: {"queues": ["images", "default"], "n": 5, "worker": "mill-1", "lease": 30},
-    b.Beat: {"token": _TOKEN, "lease": 30, **_BEAT},
-    b.Beats: {"lease": 30, "jobs": [_HELD | _BEAT]},
+    b.Heartbeat: {"token": _TOKEN, "lease": 30, **_BEAT},
+    b.HeartbeatBatch: {"lease": 30, "jobs": [_LEASE | _BEAT]},
     b.Completion: {"token": _TOKEN, "result": {"bytes": 48213}},
-    b.Completions: {"jobs": [_HELD | {"result": {"bytes": 48213}}]},
-    b.Failure: {"token": _TOKEN, **_FAILED},
-    b.Failures: {"jobs": [_HELD | _FAILED]},
-    b.Release: {"token": _TOKEN, **_BACK},
-    b.Releases: {"jobs": [_HELD | _BACK]},
-    b.Note: {"token": _TOKEN, **_LEFT},
-    b.Notes: {"jobs": [_HELD | _LEFT]},
-    b.Order: {"revision": 3},
-    b.QueueChange: {"paused": False, "limits": {"jobs": 10_000, "bytes": None}},
-    b.Card: {"life": "9f2c", "about": {"host": "mill", "pid": 4711, "slots": 4}},
-    b.Gone: {"life": "9f2c"},
+    b.CompletionBatch: {"jobs": [_LEASE | {"result": {"bytes": 48213}}]},
+    b.Failure: {"token": _TOKEN, **_FAILURE},
+    b.FailureBatch: {"jobs": [_LEASE | _FAILURE]},
+    b.Release: {"token": _TOKEN, **_RELEASE},
+    b.ReleaseBatch: {"jobs": [_LEASE | _RELEASE]},
+    b.Note: {"token": _TOKEN, **_NOTE},
+    b.NoteBatch: {"jobs": [_LEASE | _NOTE]},
+    b.JobAction: {"revision": 3},
+    b.QueuePatch: {"paused": False, "limits": {"jobs": 10_000, "bytes": None}},
+    b.WorkerRegistration: {"life": "9f2c", "about": {"host": "mill", "pid": 4711, "slots": 4}},
+    b.ReconcileRequest: {"life": "9f2c"},
     Summons: {
         "pool": "images",
         "queues": ["images"],
@@ -49,8 +49,8 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
         "summons": "Zk3v0QmT1x8yLr5aWc2bNe.1",
     },
     Trigger: {"sublet": "tick", "for": 50, "every": 5},
-    b.Retiring: {"life": "9f2c", "pool": "images"},
-    PoolWish: {
+    b.RetireRequest: {"life": "9f2c", "pool": "images"},
+    PoolSettings: {
         "queues": ["images"],
         "invoker": "http",
         "target": "https://images.example.com/work",
@@ -58,5 +58,5 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
         "wait": 2,
     },
     t.NewSchedule: {"task": "report", "cron": "0 9 * * MON-FRI", "tz": "Europe/Berlin", "overlap": "skip"},
-    t.RunNow: {"id": "report-by-hand"},
+    t.ScheduleRun: {"id": "report-by-hand"},
 }

@@ -1,15 +1,15 @@
-"""`POST /jobs/{id}/cancel`: call a job off."""
+"""`POST /jobs/{id}/cancel`."""
 
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import json_reply
-from sublet_functions.schemas.query import Nothing
-from sublet_functions.schemas.requests import Order
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.requests import JobAction
 
 
-async def cancel(call: Call[Order, Nothing]) -> Reply:
-    """Call a job off: 200 and `cancelled`, or 202 when it runs: its worker hears of it at its next heartbeat."""
-    job_id = call.words["id"]
+async def cancel(call: Call[JobAction, Empty]) -> Response:
+    """Cancel a job. 200 and `cancelled`; or 202 if it runs: its worker gets the request with its next heartbeat."""
+    job_id = call.path["id"]
     answer = await call.store.follow(call.store.operations.cancel(job_id, call.body.revision))
     if answer == "requested":
-        return json_reply({"id": job_id, "state": "running"}, 202)
-    return json_reply({"id": job_id, "state": answer})
+        return json_response({"id": job_id, "state": "running"}, 202)
+    return json_response({"id": job_id, "state": answer})

@@ -1,79 +1,80 @@
-"""`POST /jobs/claim`, `GET /jobs/next`: take jobs, each under a lease. A caller that hangs up first has taken none."""
+"""`POST /jobs/claim`, `GET /jobs/next`: claim jobs. If the client disconnects before the response, the jobs are released."""
 
 from typing import Any
 
 from sublet.model import Claimed, Lease
 from sublet.protocol.reads import json_of
-from sublet_functions.api.auth import ANYONE
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import json_reply, moment
-from sublet_functions.schemas.query import NextQuery, Nothing
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.auth import LOCAL
+from sublet_functions.http.response import Response, json_response, timestamp
+from sublet_functions.schemas.query import ClaimNextQuery, Empty
 from sublet_functions.schemas.requests import Claim
 
 
-async def claim(call: Call[Claim, Nothing]) -> Reply:
-    """Take up to `n` jobs from the queues, in their order; with `wait`, stay for the first one. 204 when there is none."""
-    wish = call.body
+async def claim(call: Call[Claim, Empty]) -> Response:
+    """Claim up to `n` jobs from the queues, in their order; with `wait`, wait for the first one. 204 if there is none."""
+    asked = call.body
     claimed = await call.store.claim(
-        worker=_claimer(call, wish.worker),
-        queues=wish.queues,
-        n=wish.n,
-        lease=wish.lease,
-        wait=wish.wait,
-        claim_id=wish.claim_id,
+        worker=_worker(call, asked.worker),
+        queues=asked.queues,
+        n=asked.n,
+        lease=asked.lease,
+        wait=asked.wait,
+        claim_id=asked.claim_id,
     )
-    return _answer(call, claimed, {"jobs": [leased(lease) for lease in claimed.leases]})
+    return _response(call, claimed, {"jobs": [leased(lease) for lease in claimed.leases]})
 
 
-async def claim_next(call: Call[Nothing, NextQuery]) -> Reply:
-    """Take one job, for those who would rather write no body. 204 when there is none."""
-    wish = call.query
+async def claim_next(call: Call[Empty, ClaimNextQuery]) -> Response:
+    """Claim one job, with options in the query instead of a body. 204 if there is none."""
+    asked = call.query
     claimed = await call.store.claim(
-        worker=_claimer(call, wish.worker),
-        queues=wish.queue,
+        worker=_worker(call, asked.worker),
+        queues=asked.queue,
         n=1,
-        lease=wish.lease,
-        wait=wish.wait,
-        claim_id=wish.claim_id,
+        lease=asked.lease,
+        wait=asked.wait,
+        claim_id=asked.claim_id,
     )
-    return _answer(call, claimed, leased(claimed.leases[0]) if claimed.leases else None)
+    return _response(call, claimed, leased(claimed.leases[0]) if claimed.leases else None)
 
 
-def _claimer(call: Call[Any, Any], said: str | None) -> str:
-    """In whose name jobs are taken. One that all tokens shared could be registered by any of them, to end the others' leases."""
-    return said or ("http" if call.who is ANYONE else call.who.name)
+def _worker(call: Call[Any, Any], given: str | None) -> str:
+    """Return the worker's name. The default is the token's name: a shared default could be registered with any token, and that
+    token could then end the leases of all others."""
+    return given or ("http" if call.principal is LOCAL else call.principal.name)
 
 
-def _answer(call: Call[Any, Any], claimed: Claimed, said: Any) -> Reply:
+def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
     headers = {"Sublet-Next-In": f"{claimed.next_in:.3f}"}
     if not claimed.leases:
-        return Reply(204, headers=headers)
+        return Response(204, headers=headers)
 
     async def give_back() -> None:
-        await call.store.give_back(claimed.leases, "abandoned: the claimer hung up")
+        await call.store.give_back(claimed.leases, "abandoned: the client disconnected")
 
-    reply = json_reply(said, headers=headers)
-    reply.unsent = give_back
-    return reply
+    response = json_response(body, headers=headers)
+    response.on_unsent = give_back
+    return response
 
 
 def leased(lease: Lease) -> dict[str, Any]:
-    """A job under a lease, as it goes to the caller who claimed it, and to nobody else."""
-    said: dict[str, Any] = {
+    """Return a job under a lease, with its token: only for the client that claimed it."""
+    job: dict[str, Any] = {
         "id": lease.id,
         "task": lease.task,
         "queue": lease.queue,
         "payload": json_of(lease.payload),
         "attempt": lease.attempt,
         "token": lease.token,
-        "lease_expires_at": moment(lease.expires_ms),
+        "lease_expires_at": timestamp(lease.expires_ms),
         "timeout": None if lease.timeout_ms is None else lease.timeout_ms / 1000,
         "recovered": lease.recovered,
     }
     if lease.trace:
-        said["trace"] = lease.trace
+        job["trace"] = lease.trace
     if lease.occurrence_ms is not None:
-        said["occurrence"] = moment(lease.occurrence_ms)
+        job["occurrence"] = timestamp(lease.occurrence_ms)
     if lease.checkpoint:
-        said["checkpoint"] = json_of(lease.checkpoint)
-    return said
+        job["checkpoint"] = json_of(lease.checkpoint)
+    return job

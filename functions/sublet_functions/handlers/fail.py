@@ -1,21 +1,24 @@
-"""`POST /jobs/{id}/fail`, `POST /jobs/fail`: the attempt came to nothing."""
+"""`POST /jobs/{id}/fail`, `POST /jobs/fail`."""
 
 from sublet import model
-from sublet_functions.api.request import Call, Reply
+from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.leases import lease, settle_all, settle_one
-from sublet_functions.schemas.query import Nothing
-from sublet_functions.schemas.requests import Failure, Failures
+from sublet_functions.http.response import Response
+from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.requests import Failure, FailureBatch
 
 
-async def fail(call: Call[Failure, Nothing]) -> Reply:
-    """Record why. The job is tried again after its backoff while it has tries left, else it is dead."""
-    return await settle_one(call, _failure(call.words["id"], call.body))
+async def fail(call: Call[Failure, Empty]) -> Response:
+    """Report a failed attempt. The job is scheduled again after its backoff while attempts remain; else it is dead."""
+    return await settle_one(call, _failure(call.path["id"], call.body))
 
 
-async def fail_batch(call: Call[Failures, Nothing]) -> Reply:
-    """Record many failures, each on its own."""
-    return await settle_all(call, [_failure(one.id, one) for one in call.body.jobs])
+async def fail_batch(call: Call[FailureBatch, Empty]) -> Response:
+    """Report many failed attempts, each independently."""
+    return await settle_all(call, [_failure(item.id, item) for item in call.body.jobs])
 
 
-def _failure(job_id: str, said: Failure) -> model.Failure:
-    return model.Failure(lease(job_id, said.token), said.code, said.message, said.detail, said.again)
+def _failure(job_id: str, failure: Failure) -> model.Failure:
+    return model.Failure(
+        lease(job_id, failure.token), failure.code, failure.message, failure.detail, failure.again
+    )

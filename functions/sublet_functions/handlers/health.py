@@ -1,9 +1,9 @@
-"""`/`, `/healthz`, `/readyz`: is anybody there?"""
+"""`/`, `/healthz`, `/readyz`: paths of the API, liveness and readiness."""
 
 from sublet.protocol import server_info
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import json_reply
-from sublet_functions.schemas.query import Nothing
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty
 
 LINKS = {
     "jobs": "/jobs",
@@ -18,29 +18,28 @@ LINKS = {
 }
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Sublet</title></head>
-<body><h1>Sublet</h1><p>A job scheduler with no master. This is its HTTP face.</p>
+<body><h1>Sublet</h1><p>A job scheduler with no master. This is its HTTP API.</p>
 <ul>
 {}
 </ul></body></html>
 """
 
 
-async def index(call: Call[Nothing, Nothing]) -> Reply:
-    """Where things are: JSON, or a plain page for a browser."""
+async def index(call: Call[Empty, Empty]) -> Response:
+    """List the paths of the API: JSON, or an HTML page for browsers."""
     if "text/html" not in call.request.headers.get("accept", ""):
-        return json_reply({"name": "sublet", "links": LINKS}, headers={"Vary": "Accept"})
-    lines = "\n".join(f'<li><a href="{path.lstrip("/")}">{name}</a></li>' for name, path in LINKS.items())
-    return Reply(
-        200, _PAGE.format(lines).encode(), {"Content-Type": "text/html; charset=utf-8", "Vary": "Accept"}
-    )
+        return json_response({"name": "sublet", "links": LINKS}, headers={"Vary": "Accept"})
+    links = "\n".join(f'<li><a href="{path.lstrip("/")}">{name}</a></li>' for name, path in LINKS.items())
+    headers = {"Content-Type": "text/html; charset=utf-8", "Vary": "Accept"}
+    return Response(200, _PAGE.format(links).encode(), headers)
 
 
-async def healthz(call: Call[Nothing, Nothing]) -> Reply:
-    """This process is alive. Redis is not asked: a platform that restarts us for its sake would help nobody."""
-    return json_reply({"status": "ok"})
+async def healthz(call: Call[Empty, Empty]) -> Response:
+    """Liveness: this process runs. Redis is not asked, because restarting this process would not repair it."""
+    return json_response({"status": "ok"})
 
 
-async def readyz(call: Call[Nothing, Nothing]) -> Reply:
-    """This process can do its work: Redis answers, and the namespace is of this version. 503 if not."""
+async def readyz(call: Call[Empty, Empty]) -> Response:
+    """Readiness: Redis answers, and its data belongs to this version. 503 if not."""
     await call.store.run(server_info.clock())
-    return json_reply({"status": "ready"})
+    return json_response({"status": "ready"})

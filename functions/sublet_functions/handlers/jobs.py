@@ -1,33 +1,35 @@
-"""`GET /jobs/{id}`, `GET /jobs`: what is there."""
+"""`GET /jobs/{id}`, `GET /jobs`: read jobs."""
 
 from urllib.parse import urlencode
 
 from sublet.errors import NotFound
-from sublet_functions.api.cursor import opened, sealed
-from sublet_functions.api.parsing import telling
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import json_reply
-from sublet_functions.schemas.query import ListQuery, Nothing, WaitQuery
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.cursor import decode_cursor, encode_cursor
+from sublet_functions.http.problems import invalid_at
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty, ListQuery, WaitQuery
 
 
-async def get_job(call: Call[Nothing, WaitQuery]) -> Reply:
-    """All about one job: where it is, who owns it, what became of each attempt. With `wait`, as soon as it has ended."""
-    job_id, store = call.words["id"], call.store
+async def get_job(call: Call[Empty, WaitQuery]) -> Response:
+    """Return everything about one job: state, worker, all attempts. With `wait`, wait until the job has ended."""
+    job_id, store = call.path["id"], call.store
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
-        raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
-    return json_reply(await store.follow(store.operations.get(job_id)))
+        raise NotFound(f"job {job_id} does not exist, or its retention has passed")
+    return json_response(await store.follow(store.operations.get(job_id)))
 
 
-async def list_jobs(call: Call[Nothing, ListQuery]) -> Reply:
-    """Jobs by state, queue and task; finished ones newest first. Looks at 1,000 a page at most."""
+async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
+    """List jobs by state, queue and task; ended jobs newest first. Reads at most 1,000 jobs per page."""
     asked, operations = call.query, call.store.operations
-    with telling("query", "cursor"):
+    with invalid_at("query", "cursor"):
         page = await call.store.follow(
-            operations.list_jobs(asked.state, asked.queue, asked.task, asked.limit, opened(asked.cursor))
+            operations.list_jobs(
+                asked.state, asked.queue, asked.task, asked.limit, decode_cursor(asked.cursor)
+            )
         )
-    cursor = sealed(page.cursor)
+    cursor = encode_cursor(page.cursor)
     headers = {}
     if cursor:
-        again = asked.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | {"cursor": cursor}
-        headers["Link"] = f'</jobs?{urlencode(again)}>; rel="next"'
-    return json_reply({"jobs": page.jobs, "cursor": cursor}, headers=headers)
+        following = asked.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        headers["Link"] = f'</jobs?{urlencode(following | {"cursor": cursor})}>; rel="next"'
+    return json_response({"jobs": page.jobs, "cursor": cursor}, headers=headers)

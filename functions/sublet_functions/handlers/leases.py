@@ -1,35 +1,57 @@
-"""What the verbs of a lease's holder have in common: the lease that they name, and their answers, single or many."""
+"""Shared by the verbs of a lease's holder: the lease that a request names, and single and batch responses."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sublet.errors import REFUSALS
 from sublet.model import Ending, Lease
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import Problem, item, json_reply, moved
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.response import Response, json_response, timestamp
 
 
 def lease(job_id: str, token: str) -> Lease:
-    """What is known of a lease by its holder's word alone: which job, and the proof. It is all that the scripts ask for."""
+    """Return a lease of which only job and token are known: the scripts need no more."""
     return Lease(job_id, token, 0, 0, "", "", None, b"", "")
 
 
-async def settle_one(call: Call[Any, Any], ending: Ending) -> Reply:
-    """End one attempt. Raises Problem when the lease is lost, or the job unknown."""
+async def settle_one(call: Call[Any, Any], ending: Ending) -> Response:
+    """Report the outcome of one attempt. Raises Problem if the lease is lost or the job does not exist."""
     (word,) = await call.store.settle([ending])
-    return json_reply(moved(ending.lease.id, word))
+    return json_response(job_state(ending.lease.id, word))
 
 
-async def settle_all(call: Call[Any, Any], endings: Sequence[Ending]) -> Reply:
-    """End many attempts, each on its own."""
-    return lines([ending.lease.id for ending in endings], await call.store.settle(endings), moved)
+async def settle_all(call: Call[Any, Any], endings: Sequence[Ending]) -> Response:
+    """Report the outcomes of many attempts, each independently."""
+    words = await call.store.settle(endings)
+    return batch_response([ending.lease.id for ending in endings], words, job_state)
 
 
-def lines(ids: Sequence[str], words: Sequence[Any], say: Callable[[str, Any], dict[str, Any]]) -> Reply:
-    """A batch's answer: per item what the single route would have said."""
-    said = []
+def job_state(job_id: str, word: str) -> dict[str, Any]:
+    """Return a job's new state, from the reply of a script. Raises Problem for a refusal."""
+    state, _, due = word.partition(" ")
+    if state in REFUSALS:
+        raise lease_problem(job_id, state)
+    return {"id": job_id, "state": state} | ({"due_at": timestamp(float(due))} if due else {})
+
+
+def lease_problem(job_id: str, code: str) -> Problem:
+    """Return the problem for the code with which a script refused a lease's verb."""
+    if code == "NOT_FOUND":
+        return Problem("not-found", f"job {job_id} does not exist, or its retention has passed")
+    return Problem(
+        "lease-lost", f"job {job_id} has ended, or is held under another lease: stop working on it"
+    )
+
+
+def batch_response(
+    ids: Sequence[str], words: Sequence[Any], item: Callable[[str, Any], dict[str, Any]]
+) -> Response:
+    """Return a batch's response: for each job what the single route would have returned, with its status."""
+    items = []
     for job_id, word in zip(ids, words, strict=True):
         try:
-            said.append(item(job_id, say(job_id, word)))
+            items.append({"id": job_id, "status": 200} | item(job_id, word))
         except Problem as problem:
-            said.append(item(job_id, problem))
-    return json_reply({"jobs": said})
+            items.append(problem.as_item(job_id))
+    return json_response({"jobs": items})

@@ -1,21 +1,24 @@
-"""`GET /metrics`: the numbers for Prometheus, where its library is installed."""
+"""`GET /metrics`: statistics for Prometheus, if prometheus-client is installed."""
 
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import Problem
-from sublet_functions.schemas.query import Nothing
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.response import Response
+from sublet_functions.schemas.query import Empty
 
 
-async def metrics(call: Call[Nothing, Nothing]) -> Reply:
-    """What Prometheus scrapes: jobs by queue and state, what became of them, how long they waited and ran.
+async def metrics(call: Call[Empty, Empty]) -> Response:
+    """Metrics for Prometheus: jobs by queue and state, outcomes, waiting and running times.
 
-    All processes of a fleet tell the same: scrape one, or take `max by (…)`.
+    All servers of a namespace return the same metrics: scrape one of them, or use `max by (…)`.
     """
     try:
-        from sublet_functions.handlers.prometheus import (  # not everywhere where requests are answered is it installed
-            TEXT,
+        from sublet_functions.handlers.prometheus import (  # an optional dependency
+            MEDIA_TYPE,
             exposition,
         )
     except ModuleNotFoundError:
-        words = "this takes prometheus-client: pip install 'sublet[http]' (from a checkout: '.[http]')"
-        raise Problem("not-set-up", words) from None
-    return Reply(200, await exposition(call.store), {"Content-Type": TEXT})
+        raise Problem(
+            "not-set-up",
+            "metrics need prometheus-client: pip install 'sublet[http]' (from a checkout: '.[http]')",
+        ) from None
+    return Response(200, await exposition(call.store), {"Content-Type": MEDIA_TYPE})

@@ -1,35 +1,35 @@
-"""`POST /jobs/{id}/note`, `POST /jobs/note`: what a running attempt leaves with its job: a checkpoint, the last of its log."""
+"""`POST /jobs/{id}/note`, `POST /jobs/note`: checkpoint and log of a running attempt."""
 
 from sublet import model
-from sublet_functions.api.parsing import written
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import json_reply, moved
-from sublet_functions.handlers.leases import lease, lines
-from sublet_functions.schemas.query import Nothing
-from sublet_functions.schemas.requests import Note, Notes
+from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.leases import batch_response, job_state, lease
+from sublet_functions.http.body import stored_json
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.requests import Note, NoteBatch
 
 CHECKPOINT_MAX = 64 * 1024
 """Bytes of a checkpoint as JSON."""
 
 
-async def note(call: Call[Note, Nothing]) -> Reply:
-    """Keep a checkpoint, or log lines, with the job."""
-    job_id = call.words["id"]
+async def note(call: Call[Note, Empty]) -> Response:
+    """Store a checkpoint or log lines with the job."""
+    job_id = call.path["id"]
     (word,) = await call.store.note([_note(job_id, call.body, "body")])
-    return json_reply(_said(job_id, word))
+    return json_response(_state(job_id, word))
 
 
-async def note_batch(call: Call[Notes, Nothing]) -> Reply:
-    """Keep many notes, each on its own."""
-    notes = [_note(one.id, one, "body", "jobs", at) for at, one in enumerate(call.body.jobs)]
-    return lines([one.id for one in call.body.jobs], await call.store.note(notes), _said)
+async def note_batch(call: Call[NoteBatch, Empty]) -> Response:
+    """Store checkpoints or log lines of many jobs, each independently."""
+    notes = [_note(item.id, item, "body", "jobs", at) for at, item in enumerate(call.body.jobs)]
+    return batch_response([item.id for item in call.body.jobs], await call.store.note(notes), _state)
 
 
-def _note(job_id: str, said: Note, *where: str | int) -> model.Note:
-    given = "checkpoint" in said.model_fields_set  # null takes back what was left before
-    checkpoint = written(said.checkpoint, CHECKPOINT_MAX, *where, "checkpoint") if given else b""
-    return model.Note(lease(job_id, said.token), checkpoint, said.log.encode("utf-8", "replace"))
+def _note(job_id: str, note: Note, *where: str | int) -> model.Note:
+    given = "checkpoint" in note.model_fields_set  # null deletes the previous checkpoint
+    checkpoint = stored_json(note.checkpoint, CHECKPOINT_MAX, *where, "checkpoint") if given else b""
+    return model.Note(lease(job_id, note.token), checkpoint, note.log.encode("utf-8", "replace"))
 
 
-def _said(job_id: str, word: str) -> dict[str, object]:
-    return moved(job_id, "running" if word == "noted" else word)
+def _state(job_id: str, word: str) -> dict[str, object]:
+    return job_state(job_id, "running" if word == "noted" else word)

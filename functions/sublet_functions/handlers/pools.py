@@ -1,42 +1,44 @@
-"""`/pools`: for which queues workers are summoned, how many are wanted, and why."""
+"""`/pools`: for which queues workers are summoned, and how many are wanted."""
+
+from typing import Any
 
 from sublet.operations import pools
 from sublet.operations.pool import Pool
 from sublet.scaling.invokers import check_pool
-from sublet_functions.api.parsing import telling
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import json_reply
-from sublet_functions.schemas.pools import PoolWish
-from sublet_functions.schemas.query import Nothing
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.problems import invalid_at
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.pools import PoolSettings
+from sublet_functions.schemas.query import Empty
 
 
-async def list_pools(call: Call[Nothing, Nothing]) -> Reply:
-    """All pools, each with the sum behind its number of workers. Nothing is summoned by looking."""
+async def list_pools(call: Call[Empty, Empty]) -> Response:
+    """List all pools, each with the calculation of how many workers it needs. Reading a pool summons no worker."""
     found = await call.store.follow(pools.look_at_all(call.store.operations.bases))
-    return json_reply({"pools": [pool.shown for pool in found]})
+    return json_response({"pools": [pool.shown for pool in found]})
 
 
-async def get_pool(call: Call[Nothing, Nothing]) -> Reply:
-    """One pool, with its sum: autoscalers may read `sum.wanted`."""
-    return json_reply(await _found(call.store.operations.bases, call))
+async def get_pool(call: Call[Empty, Empty]) -> Response:
+    """Return one pool, with the calculation of how many workers it needs. Autoscalers can use `sum.wanted`."""
+    return json_response(await _pool(call))
 
 
-async def put_pool(call: Call[PoolWish, Nothing]) -> Reply:
-    """Have a pool be like this, whether it is there or not. The same again changes nothing."""
-    said, bases = call.body, call.store.operations.bases
-    wish = Pool(name=call.words["name"], **said.model_dump(exclude={"revision"}))
-    with telling("body"):
-        check_pool(wish)
-        answer = await call.store.follow(pools.put(bases, wish, said.revision))
-    return json_reply(await _found(bases, call), 201 if answer == "created" else 200)
+async def put_pool(call: Call[PoolSettings, Empty]) -> Response:
+    """Create or replace a pool. Repeating the request changes nothing."""
+    settings = call.body
+    pool = Pool(name=call.path["name"], **settings.model_dump(exclude={"revision"}))
+    with invalid_at("body"):
+        check_pool(pool)
+        answer = await call.store.follow(pools.put(call.store.operations.bases, pool, settings.revision))
+    return json_response(await _pool(call), 201 if answer == "created" else 200)
 
 
-async def delete_pool(call: Call[Nothing, Nothing]) -> Reply:
-    """Summon nobody for it any more; those that were summoned finish what they run, and go. Gone already: nothing happens."""
-    await call.store.follow(pools.remove(call.store.operations.bases, call.words["name"]))
-    return Reply(204)
+async def delete_pool(call: Call[Empty, Empty]) -> Response:
+    """Delete a pool, if it exists: no further worker is summoned. Workers that run finish their jobs and end."""
+    await call.store.follow(pools.remove(call.store.operations.bases, call.path["name"]))
+    return Response(204)
 
 
-async def _found(bases: list[str], call: Call[PoolWish, Nothing] | Call[Nothing, Nothing]) -> Pool:
-    (found,) = await call.store.follow(pools.look_at_all(bases, call.words["name"]))
+async def _pool(call: Call[Any, Any]) -> Pool:
+    (found,) = await call.store.follow(pools.look_at_all(call.store.operations.bases, call.path["name"]))
     return found.shown

@@ -1,6 +1,6 @@
-"""Redis's state in Prometheus's words, made anew for each scrape.
+"""Metrics in Prometheus's text format, read from Redis for each scrape.
 
-Every process of a fleet tells the same numbers: scrape one of them, or take `max by (…)`.
+Every server of a namespace returns the same metrics: scrape one of them, or use `max by (…)`.
 """
 
 import asyncio
@@ -13,53 +13,51 @@ from prometheus_client.registry import Collector
 
 from sublet.operations.statistics import BOUNDS, OTHERS, QueueNumbers, Times
 from sublet.store.store import Store
-from sublet_functions.handlers.statistics import Numbers, look
+from sublet_functions.handlers.statistics import NamespaceStatistics, read_statistics
 
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
-"""The media type of Prometheus's text format."""
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 
 async def exposition(store: Store) -> bytes:
-    """The numbers of a namespace as text. Raises Unavailable."""
-    return await asyncio.to_thread(
-        _text, await look(store)
-    )  # a thousand queues are a megabyte: others are served meanwhile
+    """Return the metrics of a namespace as text. Raises Unavailable."""
+    found = await read_statistics(store)
+    return await asyncio.to_thread(_text, found)  # a thousand queues make a megabyte of text
 
 
-def _text(numbers: Numbers) -> bytes:
+def _text(found: NamespaceStatistics) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Look(numbers))
+    registry.register(_NamespaceCollector(found))
     return generate_latest(registry)
 
 
-class _Look(Collector):
-    """One look at the namespace, as prometheus-client collects it."""
+class _NamespaceCollector(Collector):
+    """The statistics as prometheus-client collects them, once."""
 
-    def __init__(self, numbers: Numbers) -> None:
-        self._numbers = numbers
+    def __init__(self, found: NamespaceStatistics) -> None:
+        self._found = found
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: nobody else is in the registry whose names could be the same."""
+        """Return nothing: the registry has no other collector whose names could collide."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, once."""
-        yield from _jobs(self._numbers)
-        yield from _ended(self._numbers)
-        yield from _house(self._numbers)
+        """Yield all metrics."""
+        yield from _jobs(self._found)
+        yield from _outcomes(self._found)
+        yield from _namespace(self._found)
 
 
-def _jobs(numbers: Numbers) -> Iterator[Metric]:
+def _jobs(found: NamespaceStatistics) -> Iterator[Metric]:
     jobs = GaugeMetricFamily(
-        "sublet_jobs", "Jobs that wait or run, by queue and state.", labels=("queue", "state")
+        "sublet_jobs", "Scheduled, queued and running jobs, by queue and state.", labels=("queue", "state")
     )
     oldest = GaugeMetricFamily(
         "sublet_oldest_queued_seconds",
-        "For how long the next job of a queue has been due; 0 when none waits.",
+        "Seconds since the job at the head of the queue was due; 0 for an empty queue.",
         labels=("queue",),
     )
-    for queue in numbers.queues:
+    for queue in found.queues:
         if queue.name != OTHERS:
             for state, count in (
                 ("scheduled", queue.scheduled),
@@ -67,22 +65,22 @@ def _jobs(numbers: Numbers) -> Iterator[Metric]:
                 ("running", queue.running),
             ):
                 jobs.add_metric((queue.name, state), count)
-            oldest.add_metric((queue.name,), numbers.oldest.get(queue.name, 0.0))
+            oldest.add_metric((queue.name,), found.oldest.get(queue.name, 0.0))
     kept = GaugeMetricFamily(
-        "sublet_jobs_kept", "Finished jobs that are not forgotten yet, by state.", labels=("state",)
+        "sublet_jobs_kept", "Ended jobs that are still kept, by state.", labels=("state",)
     )
     for state in ("completed", "dead", "cancelled"):
-        kept.add_metric((state,), numbers.sizes[state])
+        kept.add_metric((state,), found.sizes[state])
     yield from (jobs, kept, oldest)
 
 
-def _ended(numbers: Numbers) -> Iterator[Metric]:
-    totals = numbers.totals
-    yield CounterMetricFamily("sublet_jobs_submitted", "Jobs that were taken in.", totals["submitted"])
+def _outcomes(found: NamespaceStatistics) -> Iterator[Metric]:
+    totals = found.totals
+    yield CounterMetricFamily("sublet_jobs_submitted", "Jobs submitted.", totals["submitted"])
     finished = CounterMetricFamily(
         "sublet_jobs_finished", "Jobs that ended, by queue and outcome.", labels=("queue", "outcome")
     )
-    for queue in numbers.queues:
+    for queue in found.queues:
         for outcome, count in (
             ("completed", queue.completed.count),
             ("dead", queue.dead),
@@ -92,25 +90,27 @@ def _ended(numbers: Numbers) -> Iterator[Metric]:
     yield finished
     yield _histogram(
         "sublet_job_wait_seconds",
-        "From when a job was to run for the first time to its first claim.",
-        ((queue, queue.wait) for queue in numbers.queues),
+        "Time from a job's due time to its first claim.",
+        ((queue, queue.wait) for queue in found.queues),
     )
     yield _histogram(
         "sublet_job_run_seconds",
-        "From a claim to the result, or the failure, that was accepted.",
-        ((queue, queue.completed + queue.failed) for queue in numbers.queues),
+        "Time from a claim to the accepted result or failure.",
+        ((queue, queue.completed + queue.failed) for queue in found.queues),
     )
     yield CounterMetricFamily(
-        "sublet_leases_expired", "Leases whose worker was not heard of in time, or gone.", totals["expired"]
+        "sublet_leases_expired",
+        "Leases that expired without a heartbeat, or whose worker had ended.",
+        totals["expired"],
     )
     yield CounterMetricFamily(
         "sublet_jobs_forgotten",
-        "Dead and cancelled jobs forgotten before their time: too many.",
+        "Dead and cancelled jobs deleted before the end of their retention, because of a limit.",
         totals["forgotten"],
     )
     refused = CounterMetricFamily(
         "sublet_refused",
-        "What was refused: endings under a lost lease, jobs for a full queue.",
+        "Refused calls: outcomes under a lost lease, jobs for a full queue.",
         labels=("reason",),
     )
     for reason in ("lease_lost", "queue_full"):
@@ -118,29 +118,30 @@ def _ended(numbers: Numbers) -> Iterator[Metric]:
     yield refused
 
 
-def _histogram(name: str, says: str, times: Iterable[tuple[QueueNumbers, Times]]) -> Metric:
-    """One of the scripts' histograms; a queue of which nothing was timed yet has none."""
-    found = HistogramMetricFamily(name, says, labels=("queue",))
+def _histogram(name: str, description: str, times: Iterable[tuple[QueueNumbers, Times]]) -> Metric:
+    """Return one of the scripts' histograms. A queue without observations is left out."""
+    histogram = HistogramMetricFamily(name, description, labels=("queue",))
     for queue, took in times:
         if took.count:
-            buckets, upto = [], 0
+            buckets = []
+            upto = 0
             for le, count in zip(_LE, took.classes, strict=True):
                 upto += count
                 buckets.append((le, float(upto)))
-            found.add_metric((queue.name,), buckets, took.total_ms / 1000)
-    return found
+            histogram.add_metric((queue.name,), buckets, took.total_ms / 1000)
+    return histogram
 
 
-def _house(numbers: Numbers) -> Iterator[Metric]:
-    yield GaugeMetricFamily(
-        "sublet_workers", "Workers that were heard of in the last minute.", numbers.workers
-    )
-    if numbers.upkeep_age is not None:
+def _namespace(found: NamespaceStatistics) -> Iterator[Metric]:
+    yield GaugeMetricFamily("sublet_workers", "Workers with a heartbeat in the last minute.", found.workers)
+    if found.upkeep_age is not None:
         yield GaugeMetricFamily(
             "sublet_upkeep_age_seconds",
-            "Since what was due was last moved, or a tick looked for some.",
-            numbers.upkeep_age,
+            "Seconds since the last maintenance by a worker or a tick.",
+            found.upkeep_age,
         )
     yield GaugeMetricFamily(
-        "sublet_queues_left_out", "Queues that are not told of, as there are too many.", numbers.left_out
+        "sublet_queues_left_out",
+        "Queues left out of these metrics: only the thousand busiest are read.",
+        found.left_out,
     )

@@ -1,13 +1,13 @@
-"""`POST /jobs/{id}/promote`: queue a scheduled job now."""
+"""`POST /jobs/{id}/promote`."""
 
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import json_reply
-from sublet_functions.schemas.query import Nothing
-from sublet_functions.schemas.requests import Order
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.requests import JobAction
 
 
-async def promote(call: Call[Order, Nothing]) -> Reply:
-    """Queue a scheduled job now, whatever it was waiting for."""
-    job_id = call.words["id"]
+async def promote(call: Call[JobAction, Empty]) -> Response:
+    """Queue a scheduled job now, whether it waits for its time or for a retry."""
+    job_id = call.path["id"]
     state = await call.store.follow(call.store.operations.promote(job_id, call.body.revision))
-    return json_reply({"id": job_id, "state": state})
+    return json_response({"id": job_id, "state": state})

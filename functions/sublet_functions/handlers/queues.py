@@ -1,43 +1,43 @@
-"""`GET /queues`, `GET|PATCH /queues/{queue}`: what is in the queues, what they may hold, and whether they are paused."""
+"""`GET /queues`, `GET|PATCH /queues/{queue}`: counts, limits, pause."""
 
-from sublet_functions.api.cursor import opened, sealed
-from sublet_functions.api.parsing import fault, telling
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import Problem, json_reply
-from sublet_functions.schemas.query import Nothing, PageQuery
-from sublet_functions.schemas.requests import QueueChange
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.cursor import decode_cursor, encode_cursor
+from sublet_functions.http.problems import Problem, invalid_at, invalid_value
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty, PageQuery
+from sublet_functions.schemas.requests import QueuePatch
 
 
-async def list_queues(call: Call[Nothing, PageQuery]) -> Reply:
-    """The queues that ever had a job or a setting, by name."""
+async def list_queues(call: Call[Empty, PageQuery]) -> Response:
+    """List the queues that ever had a job or a setting, by name."""
     asked, operations = call.query, call.store.operations
-    found = await call.store.follow(operations.queues(opened(asked.cursor) or "", asked.limit))
-    cursor = sealed(found[-1].name) if len(found) == asked.limit else None
+    found = await call.store.follow(operations.queues(decode_cursor(asked.cursor) or "", asked.limit))
+    cursor = encode_cursor(found[-1].name) if len(found) == asked.limit else None
     headers = {"Link": f'</queues?limit={asked.limit}&cursor={cursor}>; rel="next"'} if cursor else {}
-    return json_reply({"queues": found, "cursor": cursor}, headers=headers)
+    return json_response({"queues": found, "cursor": cursor}, headers=headers)
 
 
-async def get_queue(call: Call[Nothing, Nothing]) -> Reply:
-    """One queue, known or not; `*` has the settings of the whole namespace."""
-    return json_reply(await call.store.follow(call.store.operations.queue(call.words["queue"])))
+async def get_queue(call: Call[Empty, Empty]) -> Response:
+    """Return one queue, whether it exists or not; `*` has the settings of the whole namespace."""
+    return json_response(await call.store.follow(call.store.operations.queue(call.path["queue"])))
 
 
-async def change_queue(call: Call[QueueChange, Nothing]) -> Reply:
-    """Pause or resume a queue, and set its limits. What is not named stays; what is so already is not done again."""
-    store, name, change = call.store, call.words["queue"], call.body
-    if name == "*" and change.paused is not None:
+async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
+    """Pause or resume a queue, and set its limits. Settings that are left out, or have the given value, stay as they are."""
+    store, name, patch = call.store, call.path["queue"], call.body
+    if name == "*" and patch.paused is not None:
         raise Problem(
             "invalid",
-            "name the queue: they are paused one by one",
-            errors=[fault("not for *", "body", "paused")],
+            "queue *: the namespace cannot be paused: pause its queues one by one",
+            errors=[invalid_value("not for queue *", "body", "paused")],
         )
     seen = await store.follow(store.operations.queue(name))
     limits = {
-        kind: most for kind, most in change.limits.items() if name == "*" or seen.limits.get(kind) != most
+        kind: most for kind, most in patch.limits.items() if name == "*" or seen.limits.get(kind) != most
     }
     if limits:
-        with telling("body", "limits"):
+        with invalid_at("body", "limits"):
             await store.follow(store.operations.configure(name, **limits))
-    if change.paused not in (None, seen.paused_at is not None):
-        await store.follow(store.operations.pause(name) if change.paused else store.operations.resume(name))
-    return json_reply(await store.follow(store.operations.queue(name)))
+    if patch.paused not in (None, seen.paused_at is not None):
+        await store.follow(store.operations.pause(name) if patch.paused else store.operations.resume(name))
+    return json_response(await store.follow(store.operations.queue(name)))

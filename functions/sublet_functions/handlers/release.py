@@ -1,21 +1,22 @@
-"""`POST /jobs/{id}/release`, `POST /jobs/release`: give jobs back unfinished; the try is given back, too."""
+"""`POST /jobs/{id}/release`, `POST /jobs/release`."""
 
 from sublet import model
-from sublet_functions.api.request import Call, Reply
+from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.leases import lease, settle_all, settle_one
-from sublet_functions.schemas.query import Nothing
-from sublet_functions.schemas.requests import Release, Releases
+from sublet_functions.http.response import Response
+from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.requests import Release, ReleaseBatch
 
 
-async def release(call: Call[Release, Nothing]) -> Reply:
-    """Give a job back, to its old place or after a delay."""
-    return await settle_one(
-        call, model.Release(lease(call.words["id"], call.body.token), call.body.delay, call.body.reason)
-    )
+async def release(call: Call[Release, Empty]) -> Response:
+    """Give a job back to its old position in the queue, or after a delay. The attempt is not counted."""
+    return await settle_one(call, _release(call.path["id"], call.body))
 
 
-async def release_batch(call: Call[Releases, Nothing]) -> Reply:
-    """Give many jobs back, each on its own."""
-    return await settle_all(
-        call, [model.Release(lease(one.id, one.token), one.delay, one.reason) for one in call.body.jobs]
-    )
+async def release_batch(call: Call[ReleaseBatch, Empty]) -> Response:
+    """Give many jobs back, each independently. The attempts are not counted."""
+    return await settle_all(call, [_release(item.id, item) for item in call.body.jobs])
+
+
+def _release(job_id: str, release: Release) -> model.Release:
+    return model.Release(lease(job_id, release.token), release.delay, release.reason)

@@ -1,13 +1,13 @@
-"""`POST /jobs/{id}/retry`: revive a dead or cancelled job."""
+"""`POST /jobs/{id}/retry`."""
 
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import json_reply
-from sublet_functions.schemas.query import Nothing
-from sublet_functions.schemas.requests import Order
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty
+from sublet_functions.schemas.requests import JobAction
 
 
-async def retry(call: Call[Order, Nothing]) -> Reply:
-    """Revive a dead or cancelled job, with all its tries."""
-    job_id = call.words["id"]
+async def retry(call: Call[JobAction, Empty]) -> Response:
+    """Queue a dead or cancelled job again, with its full number of attempts."""
+    job_id = call.path["id"]
     state = await call.store.follow(call.store.operations.retry(job_id, call.body.revision))
-    return json_reply({"id": job_id, "state": state})
+    return json_response({"id": job_id, "state": state})

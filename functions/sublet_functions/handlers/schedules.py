@@ -1,111 +1,106 @@
-"""`/schedules`: what is submitted by the clock. Put, looked at, paused, run once beside its occurrences, removed."""
+"""`/schedules`: create, read, pause, resume, run once, delete."""
 
 import hashlib
 from typing import Any
 
-from sublet.options import PAYLOAD_MAX, Backoff, Options
+from sublet.options import PAYLOAD_MAX, Options
 from sublet.schedules import operations
 from sublet.schedules.definition import new_schedule
 from sublet.schedules.recurrence import Recurrence
-from sublet_functions.api.cursor import opened, sealed
-from sublet_functions.api.parsing import fault, telling, written
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import Problem, json_reply
-from sublet_functions.handlers.submit import idempotency_key, is_the_same, keyed_id
-from sublet_functions.schemas.query import Nothing, PageQuery
-from sublet_functions.schemas.requests import Growing
-from sublet_functions.schemas.schedules import NewSchedule, RunNow
+from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.submit import backoff_of, check_same_body, idempotency_key, keyed_id
+from sublet_functions.http.body import stored_json
+from sublet_functions.http.cursor import decode_cursor, encode_cursor
+from sublet_functions.http.problems import Problem, invalid_at, invalid_value
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty, PageQuery
+from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun
 
 
-async def list_schedules(call: Call[Nothing, PageQuery]) -> Reply:
-    """The schedules, by name, without their payloads."""
+async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
+    """List schedules by name, without their payloads."""
     asked = call.query
     found = await call.store.follow(
-        operations.page(call.store.operations, opened(asked.cursor) or "", asked.limit)
+        operations.page(call.store.operations, decode_cursor(asked.cursor) or "", asked.limit)
     )
-    cursor = sealed(found.cursor)
+    cursor = encode_cursor(found.cursor)
     headers = {"Link": f'</schedules?limit={asked.limit}&cursor={cursor}>; rel="next"'} if cursor else {}
-    return json_reply({"schedules": found.schedules, "cursor": cursor}, headers=headers)
+    return json_response({"schedules": found.schedules, "cursor": cursor}, headers=headers)
 
 
-async def get_schedule(call: Call[Nothing, Nothing]) -> Reply:
-    """One schedule: what it runs and when, its next runs, and what became of its occurrences."""
-    return await _as_it_stands(call)
+async def get_schedule(call: Call[Empty, Empty]) -> Response:
+    """Return one schedule: its settings, its next occurrences, and the jobs of past ones."""
+    return await _current(call)
 
 
-async def put_schedule(call: Call[NewSchedule, Nothing]) -> Reply:
-    """Have a schedule be so: 201 when it is new. One whose times change counts from now on; one that is paused stays so."""
-    said = call.body
-    payload = written(said.payload, PAYLOAD_MAX, "body", "payload")
-    when = Recurrence.model_construct(
-        **{field: getattr(said, field) for field in Recurrence.model_fields}
-    )  # looked at already
-    with telling("path", "name"):
-        wanted = new_schedule(call.words["name"], when, said.task, payload, _options(said))
-    with telling("body", "end"):  # all else was looked at above
+async def put_schedule(call: Call[NewSchedule, Empty]) -> Response:
+    """Create or replace a schedule; 201 if it is new. New times apply from now on; a paused schedule stays paused."""
+    body = call.body
+    payload = stored_json(body.payload, PAYLOAD_MAX, "body", "payload")
+    # model_construct: the fields were validated with the body
+    when = Recurrence.model_construct(**{name: getattr(body, name) for name in Recurrence.model_fields})
+    with invalid_at("path", "name"):
+        wanted = new_schedule(call.path["name"], when, body.task, payload, _options(body))
+    with invalid_at("body", "end"):  # all other fields were validated above
         answer = await call.store.follow(operations.put(call.store.operations, wanted))
-    return await _as_it_stands(call, 201 if answer == "created" else 200)
+    return await _current(call, 201 if answer == "created" else 200)
 
 
-async def remove_schedule(call: Call[Nothing, Nothing]) -> Reply:
-    """Have a schedule be no more. Jobs that it has made stay. The same again: nothing happens."""
-    with telling("path", "name"):
-        await call.store.follow(operations.remove(call.store.operations, call.words["name"]))
-    return Reply(204)
+async def remove_schedule(call: Call[Empty, Empty]) -> Response:
+    """Delete a schedule, if it exists. Its jobs stay."""
+    with invalid_at("path", "name"):
+        await call.store.follow(operations.remove(call.store.operations, call.path["name"]))
+    return Response(204)
 
 
-async def pause_schedule(call: Call[Nothing, Nothing]) -> Reply:
-    """Make no more jobs of a schedule until it is resumed."""
-    with telling("path", "name"):
-        await call.store.follow(operations.pause(call.store.operations, call.words["name"]))
-    return await _as_it_stands(call)
+async def pause_schedule(call: Call[Empty, Empty]) -> Response:
+    """Pause a schedule: it makes no jobs until it is resumed."""
+    with invalid_at("path", "name"):
+        await call.store.follow(operations.pause(call.store.operations, call.path["name"]))
+    return await _current(call)
 
 
-async def resume_schedule(call: Call[Nothing, Nothing]) -> Reply:
-    """Go on with a schedule, from now on: occurrences that came meanwhile are none."""
-    with telling("path", "name"):
-        await call.store.follow(operations.resume(call.store.operations, call.words["name"]))
-    return await _as_it_stands(call)
+async def resume_schedule(call: Call[Empty, Empty]) -> Response:
+    """Resume a schedule. Occurrences during the pause are skipped."""
+    with invalid_at("path", "name"):
+        await call.store.follow(operations.resume(call.store.operations, call.path["name"]))
+    return await _current(call)
 
 
-async def run_schedule(call: Call[RunNow, Nothing]) -> Reply:
-    """Submit one job of a schedule now, beside its occurrences. 200 with the job that is there, by its id or Idempotency-Key."""
-    name, own, key = call.words["name"], call.body.id, idempotency_key(call)
+async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
+    """Submit one extra job of a schedule now. 200 with the existing job of the same id or Idempotency-Key."""
+    name, own, key = call.path["name"], call.body.id, idempotency_key(call)
     if key is not None and own is not None:
         raise Problem(
             "invalid",
-            "give an id or an Idempotency-Key, not both",
-            errors=[fault("beside an Idempotency-Key", "body", "id")],
+            "id: not together with an Idempotency-Key: send one of them",
+            errors=[invalid_value("not together with an Idempotency-Key", "body", "id")],
         )
     digest = f"digest={hashlib.sha256(f'run {name}'.encode()).hexdigest()[:32]}" if key is not None else ""
-    with telling("path", "name"):
+    with invalid_at("path", "name"):
         found = await call.store.follow(operations.find(call.store.operations, name))
-    with telling("body", "id"):
-        job = operations.job_of(
-            call.store.operations, found, own if key is None else keyed_id(call, key), digest
-        )
+    with invalid_at("body", "id"):
+        job_id = own if key is None else keyed_id(call, key)
+        job = operations.job_of(call.store.operations, found, job_id, digest)
     (answer,) = await call.store.submit([job])
-    replayed = key is not None and not answer.created and await is_the_same(call, job)
+    replayed = key is not None and not answer.created and await check_same_body(call, job)
     headers = {"Location": f"/jobs/{answer.id}"} | ({"Idempotent-Replayed": "true"} if replayed else {})
-    return json_reply({"id": answer.id}, 201 if answer.created else 200, headers)
+    return json_response({"id": answer.id}, 201 if answer.created else 200, headers)
 
 
-async def _as_it_stands(call: Call[Any, Any], status: int = 200) -> Reply:
-    with telling("path", "name"):
-        return json_reply(
-            await call.store.follow(operations.get(call.store.operations, call.words["name"])), status
-        )
+async def _current(call: Call[Any, Any], status: int = 200) -> Response:
+    """Return the schedule as it is stored now."""
+    with invalid_at("path", "name"):
+        found = await call.store.follow(operations.get(call.store.operations, call.path["name"]))
+    return json_response(found, status)
 
 
-def _options(said: NewSchedule) -> Options:
-    growing = said.backoff
+def _options(schedule: NewSchedule) -> Options:
     return Options(
-        queue=said.queue,
-        priority=said.priority,
-        max_attempts=said.max_attempts,
-        timeout=None if said.timeout == "none" else said.timeout,
-        retention=said.retention,
-        backoff=Backoff(growing.first, growing.factor, growing.cap)
-        if isinstance(growing, Growing)
-        else growing,
+        queue=schedule.queue,
+        priority=schedule.priority,
+        max_attempts=schedule.max_attempts,
+        timeout=None if schedule.timeout == "none" else schedule.timeout,
+        retention=schedule.retention,
+        backoff=backoff_of(schedule.backoff),
     )

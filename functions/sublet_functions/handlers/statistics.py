@@ -1,4 +1,4 @@
-"""The namespace in numbers, read for `/metrics` and `/stats`: bounded, in few round trips, and the same from every process."""
+"""Statistics of the namespace for `/metrics` and `/stats`: bounded, read in few round trips, the same from every server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,54 +9,54 @@ from sublet.operations.statistics import QueueNumbers, Times
 from sublet.store.store import Store
 
 CHUNK = 250
-"""Queues that one round trip asks about."""
+"""Queues that one round trip reads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """All partitions as if they were one."""
+class NamespaceStatistics:
+    """Statistics of all partitions together."""
 
     sizes: dict[str, int]
     totals: dict[str, int]
     queues: tuple[QueueNumbers, ...]
-    """By name. The last one may be `*`: what was counted of those that have no numbers of their own."""
+    """By name. The last one may be `*`: the sum of the queues that are not counted one by one."""
     oldest: dict[str, float]
-    """Queue → for how many seconds the job at its head has been due."""
+    """Queue → seconds since the job at its head was due."""
     left_out: int
-    """Queues that are not among these."""
+    """Number of queues that were not read."""
     workers: int
     upkeep_age: float | None
-    """Seconds since somebody last saw to what was due; None if nobody ever had to."""
+    """Seconds since the last maintenance; None before the first."""
     upkeep_by: str | None
-    """Who that was."""
+    """The worker or tick that did it."""
 
 
-async def look(store: Store, names: Sequence[str] = ()) -> Numbers:
-    """Look at these queues, or at all of them (the busiest, if they are more than a thousand). Raises Unavailable."""
+async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceStatistics:
+    """Read these queues, or all (the thousand busiest, if there are more). Raises Unavailable."""
     bases = store.operations.bases
-    surveys = dict(
-        zip(bases, await asyncio.gather(*(store.run(statistics.survey(base)) for base in bases)), strict=True)
-    )
-    chosen = {
-        base: [name for name in names if store.operations.base_of_queue(name) == base] for base in bases
-    }
-    if not names:
+    found_surveys = await asyncio.gather(*(store.run(statistics.survey(base)) for base in bases))
+    surveys = dict(zip(bases, found_surveys, strict=True))
+    if names:
+        chosen = {
+            base: [name for name in names if store.operations.base_of_queue(name) == base] for base in bases
+        }
+    else:
         chosen = {base: [*own, statistics.OTHERS] for base, own in statistics.busiest(surveys).items()}
-    now = max(survey.now for survey in surveys.values())
     parts = await asyncio.gather(
-        *(_queues(store, base, own, surveys[base].now) for base, own in chosen.items())
+        *(_read_queues(store, base, own, surveys[base].now) for base, own in chosen.items())
     )
     found = [queue for part, _ in parts for queue in part]
     own = sorted((queue for queue in found if queue.name != statistics.OTHERS), key=lambda queue: queue.name)
     upkeeps = [
-        (survey.upkeep_at, survey.upkeep_by) for survey in surveys.values() if survey.upkeep_at is not None
+        (survey.upkeep_at, survey.upkeep_by) for survey in found_surveys if survey.upkeep_at is not None
     ]
-    return Numbers(
-        sizes=_sum([survey.sizes for survey in surveys.values()]),
-        totals=_sum([survey.totals for survey in surveys.values()]),
+    now = max(survey.now for survey in found_surveys)
+    return NamespaceStatistics(
+        sizes=_sum([survey.sizes for survey in found_surveys]),
+        totals=_sum([survey.totals for survey in found_surveys]),
         queues=(*own, *_others([queue for queue in found if queue.name == statistics.OTHERS])),
         oldest={name: age for _, ages in parts for name, age in ages.items()},
-        left_out=0 if names else max(0, sum(survey.known for survey in surveys.values()) - len(own)),
+        left_out=0 if names else max(0, sum(survey.known for survey in found_surveys) - len(own)),
         workers=await store.run(statistics.here(bases[0], surveys[bases[0]].now)),
         upkeep_age=max(0, now - max(upkeeps)[0]) / 1000 if upkeeps else None,
         upkeep_by=max(upkeeps)[1] if upkeeps else None,
@@ -68,34 +68,33 @@ def _sum(parts: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def _others(found: Sequence[QueueNumbers]) -> list[QueueNumbers]:
-    """What the partitions count of all other queues, in one; nothing if that is nothing."""
-    one = QueueNumbers(statistics.OTHERS, 0, 0, 0, False, None, Times(), Times(), Times(), 0, 0)
+    """Add up what the partitions count of all other queues; empty if that is nothing."""
+    total = QueueNumbers(statistics.OTHERS, 0, 0, 0, False, None, Times(), Times(), Times(), 0, 0)
     for queue in found:
-        one = replace(
-            one,
-            wait=one.wait + queue.wait,
-            completed=one.completed + queue.completed,
-            failed=one.failed + queue.failed,
-            dead=one.dead + queue.dead,
-            cancelled=one.cancelled + queue.cancelled,
+        total = replace(
+            total,
+            wait=total.wait + queue.wait,
+            completed=total.completed + queue.completed,
+            failed=total.failed + queue.failed,
+            dead=total.dead + queue.dead,
+            cancelled=total.cancelled + queue.cancelled,
         )
-    return [one] if one.wait.count + one.completed.count + one.failed.count + one.dead + one.cancelled else []
+    counted = total.wait.count + total.completed.count + total.failed.count + total.dead + total.cancelled
+    return [total] if counted else []
 
 
-async def _queues(
+async def _read_queues(
     store: Store, base: str, names: Sequence[str], now: int
 ) -> tuple[list[QueueNumbers], dict[str, float]]:
-    """Some queues of one partition, and how long the jobs at their heads have been due."""
+    """Read some queues of one partition, and for how many seconds the jobs at their heads have been due."""
     found: list[QueueNumbers] = []
     ages: dict[str, float] = {}
-    for i in range(0, len(names), CHUNK):
-        part = await store.run(statistics.queues(base, names[i : i + CHUNK]))
+    for start in range(0, len(names), CHUNK):
+        part = await store.run(statistics.queues(base, names[start : start + CHUNK]))
         found += part
         heads = [(queue.name, queue.head) for queue in part if queue.head]
-        moments = await store.run(statistics.due(base, [head for _, head in heads])) if heads else []
-        ages |= {
-            name: max(0, now - at) / 1000
-            for (name, _), at in zip(heads, moments, strict=True)
-            if at is not None
-        }
+        due = await store.run(statistics.due(base, [head for _, head in heads])) if heads else []
+        for (name, _), due_at in zip(heads, due, strict=True):
+            if due_at is not None:
+                ages[name] = max(0, now - due_at) / 1000
     return found, ages

@@ -1,4 +1,4 @@
-"""`POST /jobs`, `POST /jobs/batch`: store jobs. The same id, key, Idempotency-Key or event answers with the job that is there."""
+"""`POST /jobs`, `POST /jobs/batch`. Repeating an id, key, Idempotency-Key or CloudEvent returns the existing job."""
 
 import hashlib
 import json
@@ -8,114 +8,113 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sublet.errors import Busy, JobsError, NotDurable, Unavailable, Unconfirmed
+from sublet.errors import Busy, Invalid, JobsError, NotDurable, Unavailable, Unconfirmed
 from sublet.model import Submission, Submitted
 from sublet.options import PAYLOAD_MAX, Backoff, Options
 from sublet.protocol import reads
-from sublet_functions.adapters.cloudevents import TAKEN, Event
-from sublet_functions.api.parsing import fault, telling, written
-from sublet_functions.api.request import Call, Reply
-from sublet_functions.api.response import Problem, Unnamed, faults, item, json_reply, problem_of
-from sublet_functions.schemas.query import EventQuery, Nothing
-from sublet_functions.schemas.requests import Growing, NewJob, NewJobs
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.body import stored_json
+from sublet_functions.http.cloudevents import ACCEPTED, Event
+from sublet_functions.http.problems import (
+    MayBeStored,
+    Problem,
+    invalid_problem,
+    invalid_value,
+    problem_of,
+    validation_problem,
+)
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty, EventQuery
+from sublet_functions.schemas.requests import ExponentialBackoff, NewJob, NewJobBatch
 
 _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
-"""An Idempotency-Key: a string in quotes (draft-ietf-httpapi-idempotency-key-header), or the bare word that many send."""
-
-
+"""An Idempotency-Key: a quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
 PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
-"""What a job may say without asking for anything unusual: most say no more, and have no rules."""
+"""Fields that need no options: most jobs have no others."""
 
 
-async def submit(call: Call[NewJob | Event, EventQuery]) -> Reply:
-    """Store a job. 201 when it is new; 200 with the job that was there already, by its id, key or Idempotency-Key.
+async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
+    """Store a job. 201 if it is new; 200 with the existing job of the same id, key or Idempotency-Key.
 
-    The data of a CloudEvent is the job, too; with `task`, it is a job of that task, and its payload `{"event": …}` has the whole
-    event in structured form. An event that comes twice is one job. It is answered with 202.
+    A CloudEvent is accepted, too: its data is the job. With `task`, it becomes a job of that task, whose payload `{"event": …}`
+    is the whole event in structured form. An event that is delivered twice is one job. It is answered with 202.
     """
-    sent, given = call.body, idempotency_key(call)
-    if isinstance(sent, Event):
-        told = told_by(sent, call.query)
-        made = None if told.id or given else f"e.{sent.key(call.who.name, told.task, told.queue)}"
-        job = submission(call, told, given, made=made)
+    body, key = call.body, idempotency_key(call)
+    if isinstance(body, Event):
+        new = job_of_event(body, call.query)
+        event_id = None if new.id or key else f"e.{body.key(call.principal.name, new.task, new.queue)}"
+        job = submission(call, new, key, event_id=event_id)
     elif call.query.task is None:
-        job = submission(call, sent, given)
+        job = submission(call, body, key)
     else:
-        why = "stands for what becomes of a CloudEvent, and this is none: name the task in the body"
-        raise Problem("invalid", f"query.task: {why}", errors=[fault(why, "query", "task")])
-    (answer,) = await _store(call, [job], given is not None or isinstance(sent, Event) or sent.id is not None)
+        reason = "only for CloudEvents: name the task in the body"
+        raise Problem("invalid", f"query.task: {reason}", errors=[invalid_value(reason, "query", "task")])
+    named = key is not None or isinstance(body, Event) or body.id is not None
+    (answer,) = await _store(call, [job], named)
     if isinstance(answer, JobsError):
         raise answer
-    replayed = (
-        given is not None and not answer.created and answer.id == job.id and await is_the_same(call, job)
-    )
-    headers = {"Location": f"/jobs/{answer.id}"} | ({"Idempotent-Replayed": "true"} if replayed else {})
-    if isinstance(sent, Event):
-        return Reply(TAKEN, b"", headers)
-    return json_reply({"id": answer.id}, 201 if answer.created else 200, headers)
+    headers = {"Location": f"/jobs/{answer.id}"}
+    if key is not None and not answer.created and answer.id == job.id and await check_same_body(call, job):
+        headers["Idempotent-Replayed"] = "true"
+    if isinstance(body, Event):
+        return Response(ACCEPTED, b"", headers)
+    return json_response({"id": answer.id}, 201 if answer.created else 200, headers)
 
 
 async def _store(
-    call: Call[Any, Any], jobs: Sequence[Submission], is_named: bool
+    call: Call[Any, Any], jobs: Sequence[Submission], named: bool
 ) -> list[Submitted | JobsError]:
-    """Store jobs. `is_named`: the same request again means the same jobs. Raises Unnamed, where it does not, for Unavailable."""
+    """Store jobs. `named`: repeating the request cannot make other jobs. If it can, raises MayBeStored for Unavailable."""
     try:
         return await call.store.submit_each(jobs)
     except (Unconfirmed, NotDurable, Busy):
         raise
     except Unavailable as error:
-        if is_named:
+        if named:
             raise
-        how = (
-            f"with the id {jobs[0].id}"
-            if len(jobs) == 1
-            else "with an id for each job, or with an Idempotency-Key,"
-        )
-        raise Unnamed(
-            str(error), f"as it is, it may make other jobs when it is sent again: {how} it is safe"
-        ) from error
+        if len(jobs) == 1:
+            how = f"send it with the id {jobs[0].id}"
+        else:
+            how = "give each job an id, or send an Idempotency-Key"
+        raise MayBeStored(str(error), f"sent again unchanged, it could make other jobs; {how}") from error
 
 
-def told_by(event: Event, asked: EventQuery) -> NewJob:
-    """The job that an event stands for. Unless it has an id, that is made of who sent it, the event, its task and its queue."""
+def job_of_event(event: Event, asked: EventQuery) -> NewJob:
+    """Return the job that an event stands for. Raises Problem if its data is not a job."""
     if asked.task is not None:
         named = {"task": asked.task} | ({"queue": asked.queue} if asked.queue else {})
         return NewJob.model_validate({**named, "payload": {"event": event.form}})
     try:
         return NewJob.model_validate_json(event.json_data())
     except ValidationError as error:
-        raise faults(error, "event", "data") from None
+        raise validation_problem(error, "event", "data") from None
 
 
-async def submit_batch(call: Call[NewJobs, Nothing]) -> Reply:
-    """Store up to 1,000 jobs. Each is taken in, known already, or refused on its own; the answers are in their order."""
-    given = idempotency_key(call)
-    jobs = [submission(call, job, given, at) for at, job in enumerate(call.body.jobs)]
-    answers = await _store(call, jobs, given is not None or all(job.id for job in call.body.jobs))
-    lines = []
+async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
+    """Store up to 1,000 jobs. Each is stored, found or refused independently; the outcomes are in the order of the request."""
+    key = idempotency_key(call)
+    jobs = [submission(call, job, key, at) for at, job in enumerate(call.body.jobs)]
+    answers = await _store(call, jobs, key is not None or all(job.id for job in call.body.jobs))
+    items = []
     for job, answer in zip(jobs, answers, strict=True):
         try:
-            if (
-                given is not None
-                and isinstance(answer, Submitted)
-                and not answer.created
-                and answer.id == job.id
-            ):
-                await is_the_same(call, job)
-            lines.append(_line(job, answer))
+            is_repeat = isinstance(answer, Submitted) and not answer.created and answer.id == job.id
+            if key is not None and is_repeat:
+                await check_same_body(call, job)
+            items.append(_item(job, answer))
         except Problem as mismatch:
-            lines.append(item(job.id, mismatch))
-    return json_reply({"jobs": lines})
+            items.append(mismatch.as_item(job.id))
+    return json_response({"jobs": items})
 
 
-def _line(job: Submission, answer: Submitted | JobsError) -> dict[str, Any]:
+def _item(job: Submission, answer: Submitted | JobsError) -> dict[str, Any]:
     if isinstance(answer, JobsError):
-        return item(job.id, problem_of(answer))
+        return problem_of(answer).as_item(job.id)
     return {"id": answer.id, "status": 201 if answer.created else 200}
 
 
 def idempotency_key(call: Call[Any, Any]) -> str | None:
-    """The caller's Idempotency-Key, if it sent one. Raises Problem for what cannot be one."""
+    """Return the request's Idempotency-Key, or None. Raises Problem for a malformed one."""
     header = call.request.headers.get("idempotency-key")
     if header is None:
         return None
@@ -129,35 +128,34 @@ def idempotency_key(call: Call[Any, Any]) -> str | None:
 
 
 def submission(
-    call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None, made: str | None = None
+    call: Call[Any, Any], job: NewJob, key: str | None, at: int | None = None, event_id: str | None = None
 ) -> Submission:
-    """A job to be, from what was sent; with an Idempotency-Key, its id is made of that and of who sent it. `made`: by us."""
+    """Return what to store for a job. An Idempotency-Key or `event_id` determines its id. `at`: its position in a batch."""
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:
         raise Problem(
             "invalid",
-            "give an id or an Idempotency-Key, not both",
-            errors=[fault("beside an Idempotency-Key", *where, "id")],
+            "id: not together with an Idempotency-Key: send one of them",
+            errors=[invalid_value("not together with an Idempotency-Key", *where, "id")],
         )
-    payload = written(job.payload, PAYLOAD_MAX, *where, "payload")
-    with telling(*where):
-        rules = _rules(job)
-        own = job.id or made
+    payload = stored_json(job.payload, PAYLOAD_MAX, *where, "payload")
+    job_id = job.id or event_id
+    try:
+        rules = "" if job.model_fields_set <= PLAIN else _rules(job)
         if key is not None:
-            own = keyed_id(call, key, at)
+            job_id = keyed_id(call, key, at)
             rules = f"{rules} digest={_digest(job)}".strip()
-        return call.store.operations.submission(job.task, payload, job.queue, rules, own, job.durability)
+        return call.store.operations.submission(job.task, payload, job.queue, rules, job_id, job.durability)
+    except Invalid as error:
+        raise invalid_problem(error, *where) from None
 
 
 def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
-    """The id of the job that an Idempotency-Key stands for: made of that, of who sent it, and of its place in a batch."""
-    return "i." + hashlib.sha256(json.dumps([call.who.name, key, at]).encode()).hexdigest()[:40]
+    """Return the id of an Idempotency-Key's job: a hash of key, token name, and position in the batch."""
+    return "i." + hashlib.sha256(json.dumps([call.principal.name, key, at]).encode()).hexdigest()[:40]
 
 
 def _rules(job: NewJob) -> str:
-    if job.model_fields_set <= PLAIN:
-        return ""
-    growing = job.backoff
     options = Options(
         queue=job.queue,
         priority=job.priority,
@@ -168,27 +166,32 @@ def _rules(job: NewJob) -> str:
         max_attempts=job.max_attempts,
         timeout=None if job.timeout == "none" else job.timeout,
         retention=job.retention,
-        backoff=Backoff(growing.first, growing.factor, growing.cap)
-        if isinstance(growing, Growing)
-        else growing,
+        backoff=backoff_of(job.backoff),
     )
     return f"{options.rules()} trace={job.trace}".strip() if job.trace else options.rules()
 
 
+def backoff_of(backoff: float | ExponentialBackoff) -> float | Backoff:
+    """Return a request's backoff as an option."""
+    if isinstance(backoff, ExponentialBackoff):
+        return Backoff(backoff.first, backoff.factor, backoff.cap)
+    return backoff
+
+
 def _digest(job: NewJob) -> str:
-    """What tells one body from another, however its fields are ordered, and however sure its sender wants to be."""
-    said = json.dumps(job.model_dump(mode="json", exclude={"durability"}), sort_keys=True)
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    """Return a hash of the body, independent of the order of its fields, and of the durability that this call asks for."""
+    text = json.dumps(job.model_dump(mode="json", exclude={"durability"}), sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-async def is_the_same(call: Call[Any, Any], job: Submission) -> bool:
-    """Did the job that is there come from the same body? Raises Problem if not."""
+async def check_same_body(call: Call[Any, Any], job: Submission) -> bool:
+    """Return True if the existing job was made from the same body. Raises Problem if not."""
     digest = await call.store.run(reads.digest(call.store.operations.base_of_job(job.id), job.id))
     if digest is None:
-        raise Problem("not-found", f"job {job.id} was forgotten a moment ago: send it again")
+        raise Problem("not-found", f"job {job.id} was deleted a moment ago: send the request again")
     if f"digest={digest}" not in job.rules.split(" "):
         raise Problem(
             "idempotency-mismatch",
-            "the first request with this key said something else: use a new key for a new job",
+            "the first request with this key had another body: use a new key for a new job",
         )
     return True

@@ -1,7 +1,7 @@
-"""`POST /events`: what a platform calls a function with that is no HTTP request. It stands for a tick, or for a worker.
+"""`POST /events`: events with which a platform invokes a function without an HTTP request. Each is a tick, or starts a worker.
 
-Adapters for platforms that call with such events (AWS Lambda) bring them here as JSON, in the name of `PLATFORM`: who may
-invoke a function is decided by the platform. Everybody else needs a token.
+Adapters for such platforms (AWS Lambda) pass the events on as JSON, with the principal PLATFORM: the platform decides who may
+invoke a function. All other clients need a token.
 """
 
 from __future__ import annotations
@@ -13,105 +13,98 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from sublet_functions.api.auth import Principal, Role
-from sublet_functions.api.request import Call, Reply, Request
-from sublet_functions.api.response import Problem, faults
-from sublet_functions.handlers.work import WorkQuery, work
-from sublet_functions.schemas.query import Nothing, TickQuery
+from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.tick import tick
+from sublet_functions.handlers.work import work
+from sublet_functions.http.auth import Principal, Role
+from sublet_functions.http.problems import Problem, validation_problem
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import Response
+from sublet_functions.schemas.query import Empty, TickQuery, WorkQuery
 from sublet_functions.schemas.summons import Summons
 from sublet_functions.schemas.triggers import CLOCKS, Clock, PoolCall, TickEvent, Trigger, WorkEvent
-from sublet_functions.tick import tick
 
 PLATFORM = Principal("platform", frozenset({Role.TICK, Role.WORK}))
-"""Whom a platform has let in: it invokes this function by its own rights."""
+"""The principal of events from a platform, which has checked that the caller may invoke this function."""
 PASS_THROUGH = "AWS_LWA_PASS_THROUGH_PATH"
-"""The variable that tells the Lambda Web Adapter where such events go; that it is set tells us that the adapter is there."""
+"""Variable with the path to which the Lambda Web Adapter sends such events. If it is set, the adapter is present."""
 FUNCTION = "AWS_LAMBDA_FUNCTION_NAME"
-"""The variable that Lambda sets, and nobody else may: anywhere else the adapter is not there, whatever somebody has set."""
-UNDERSTOOD = (
-    'understood are {"sublet": "tick"} and {"sublet": "work"} with their options, the call of a pool\'s invoker (pool, queues, '
+"""Variable that Lambda sets. Without it this is not a Lambda function, and the adapter is not trusted."""
+SUPPORTED = (
+    'supported are {"sublet": "tick"} and {"sublet": "work"} with their options, the call of a pool\'s invoker (pool, queues, '
     "slots, linger, summons), and the scheduled events of EventBridge"
 )
 KEYS_SHOWN = 12
-"""Keys of an event that nobody understands, of those that are told."""
+"""Keys of an unsupported event that the problem names."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def passed_on(request: Request) -> bool:
-    """Does the Lambda Web Adapter pass on an invocation that was no HTTP request?
+def is_passed_on(request: Request) -> bool:
+    """Return whether the Lambda Web Adapter sent this request for an invocation without an HTTP request.
 
-    It puts a header of its own in the place of any that a caller may have sent: `null` where there was no HTTP request. In a
-    Lambda function nothing comes but by the adapter.
+    The adapter overwrites the header `x-amzn-request-context` of each request; it is `null` if there was no HTTP request. All
+    requests to a Lambda function come through the adapter.
     """
-    if FUNCTION not in os.environ:
+    if FUNCTION not in os.environ or request.path != os.environ.get(PASS_THROUGH):
         return False
-    return (
-        request.path == os.environ.get(PASS_THROUGH)
-        and request.headers.get("x-amzn-request-context") == "null"
-    )
+    return request.headers.get("x-amzn-request-context") == "null"
 
 
-async def trigger(call: Call[Trigger, Nothing]) -> Reply:
-    """Do what an event of a platform stands for: a tick, or a worker. The answer is that of `/tick` or `/work`."""
+async def trigger(call: Call[Trigger, Empty]) -> Response:
+    """Run the tick or the worker that a platform's event stands for. The response is that of `/tick` or `/work`."""
     event = call.body.root
     if event.get("sublet") == "tick":
-        asked = _read(TickEvent, event)
-        return await _tick(
-            call, TickQuery.model_validate(asked.model_dump(exclude={"sublet"}, by_alias=True))
-        )
+        options = _parse(TickEvent, event).model_dump(exclude={"sublet"}, by_alias=True)
+        return await _tick(call, TickQuery.model_validate(options))
     if event.get("source") in CLOCKS and "detail-type" in event:
-        _read(Clock, event)
+        _parse(Clock, event)
         return await _tick(call, TickQuery.model_validate({}))
     if event.get("sublet") == "work":
-        wish = _read(WorkEvent, event)
-        told = Summons.model_validate(wish.model_dump(exclude={"sublet", "seconds"}))
-        return await _work(call, told, WorkQuery.model_validate({"for": wish.seconds}))
+        work_event = _parse(WorkEvent, event)
+        summons = Summons.model_validate(work_event.model_dump(exclude={"sublet", "seconds"}))
+        return await _work(call, summons, WorkQuery.model_validate({"for": work_event.seconds}))
     if "sublet" not in event and event.keys() >= {"pool", "summons"}:
-        return await _work(call, _read(PoolCall, event), WorkQuery.model_validate({}))
-    raise Problem("invalid", f"{_seen(event)}; {UNDERSTOOD}")
+        return await _work(call, _parse(PoolCall, event), WorkQuery.model_validate({}))
+    raise Problem("invalid", f"{_describe(event)}; {SUPPORTED}")
 
 
-async def _tick(call: Call[Any, Any], query: TickQuery) -> Reply:
-    _permit(call, Role.TICK)
-    return await tick(replace(call, body=Nothing(), query=query))
+async def _tick(call: Call[Any, Any], query: TickQuery) -> Response:
+    _require(call, Role.TICK)
+    return await tick(replace(call, body=Empty(), query=query))
 
 
-async def _work(call: Call[Any, Any], wish: Summons, query: WorkQuery) -> Reply:
-    _permit(call, Role.WORK)
-    return await work(replace(call, body=wish, query=query))
+async def _work(call: Call[Any, Any], summons: Summons, query: WorkQuery) -> Response:
+    _require(call, Role.WORK)
+    return await work(replace(call, body=summons, query=query))
 
 
-def _permit(call: Call[Any, Any], role: Role) -> None:
-    """Raises Problem for who may send one kind of event, but not this one."""
-    if not call.who.roles & {role, Role.ADMIN}:
+def _require(call: Call[Any, Any], role: Role) -> None:
+    """Raise Problem for a token that may send one kind of event, but not this one."""
+    if not call.principal.roles & {role, Role.ADMIN}:
         raise Problem(
             "forbidden",
-            f"the token of {call.who.name} is not for this event: it takes {role} or {Role.ADMIN}",
+            f"the token of {call.principal.name} does not allow this event: use one with role {role} or {Role.ADMIN}",
         )
 
 
-def _read(model: type[M], event: Mapping[str, Any]) -> M:
+def _parse(model: type[M], event: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(event)
     except ValidationError as error:
-        raise faults(error, "body") from None
+        raise validation_problem(error, "body") from None
 
 
-def _seen(event: Mapping[str, Any]) -> str:
-    """What an event is that nobody understands: its keys, and of AWS's own what it calls itself. No other value is told."""
+def _describe(event: Mapping[str, Any]) -> str:
+    """Describe an unsupported event by its keys, and by the values that name its type. Other values are not shown."""
     keys = ", ".join(repr(key[:40]) for key in list(event)[:KEYS_SHOWN]) or "none"
     more = f" and {len(event) - KEYS_SHOWN} more" if len(event) > KEYS_SHOWN else ""
-    named = [
-        f"{key}={event[key][:60]!r}"
+    named = "".join(
+        f", {key}={event[key][:60]!r}"
         for key in ("sublet", "source", "detail-type")
         if isinstance(event.get(key), str)
-    ]
-    hint = (
-        ": a REST API's (payload 1.0) or a load balancer's; use an HTTP API or a function URL"
-        if "httpMethod" in event
-        else ""
     )
-    return f"nobody knows what this event stands for{hint}: its keys are {keys}{more}" + "".join(
-        f", {name}" for name in named
-    )
+    hint = ""
+    if "httpMethod" in event:
+        hint = " (of a REST API with payload 1.0, or of a load balancer: use an HTTP API or a function URL)"
+    return f"the event is not supported{hint}: its keys are {keys}{more}{named}"

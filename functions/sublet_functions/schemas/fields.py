@@ -1,4 +1,4 @@
-"""What a field of a body or a query may be: names, ids, moments, durations, each with its limits."""
+"""Types of fields in bodies and queries: names, ids, times, durations, each with its limits."""
 
 import re
 from typing import Annotated, Any
@@ -6,20 +6,20 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 WAIT_MAX = 20
-"""Seconds that one request may wait: gateways cut at about 30."""
+"""Seconds that one request may wait: gateways cut requests at about 30 s."""
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def _is_rfc3339(value: Any) -> Any:
-    """Let pass what RFC 3339 calls a moment; numbers in quotes, which pydantic takes for seconds, it does not."""
+    """Accept RFC 3339 only: pydantic would also accept numbers in quotes, as Unix times."""
     if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):
-        raise ValueError("use a moment as RFC 3339 has it, with a time zone, e.g. 2026-01-31T12:00:00Z")
+        raise ValueError("use an RFC 3339 time with a time zone, e.g. 2026-01-31T12:00:00Z")
     return value
 
 
 def _whole(value: Any) -> Any:
-    """A number as JSON has it: 3.0 is 3, and some languages know no other way to write it."""
+    """Accept 3.0 as 3: JSON has one kind of number, and some languages always write the fraction."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -29,19 +29,17 @@ Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
 QueueName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9_.:-]{1,128})$")]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
 _MADE = r"^(\d+-)?[ei]\.[0-9a-f]{40}$"
-"""An id that the server makes, of an event or an Idempotency-Key: who could take it would take the place of another's job."""
+"""Ids that the server makes of CloudEvents and Idempotency-Keys. A client must not be able to occupy another client's id."""
 _OCCURRENCE = r":\d{13,14}$"
-"""How the id of a schedule's occurrence ends, its moment in ms: an occurrence whose ids are taken is never fired, nor any after it."""
+"""End of the id of a schedule's job: the time of the occurrence in ms. An occurrence whose id exists would never be fired."""
 
 
 def _is_own(value: str) -> str:
     if re.search(_MADE, value):
-        raise ValueError(
-            "an id of this form is made by the server, of an event or an Idempotency-Key: choose another"
-        )
+        raise ValueError("ids of this form are reserved for CloudEvents and Idempotency-Keys: choose another")
     if re.search(_OCCURRENCE, value):
         raise ValueError(
-            "an id that ends in a colon and 13 or 14 digits is of a schedule's occurrence: choose another"
+            "ids that end in a colon and 13 or 14 digits are reserved for the jobs of schedules: choose another"
         )
     return value
 
@@ -57,19 +55,18 @@ ClaimId = Annotated[
     str,
     Field(
         pattern=r"^[A-Za-z0-9_.:-]{22,64}$",
-        description="Random characters of your own: the same again within 10 s gives what a claim took whose answer was lost.",
+        description="Idempotency key of the claim, 22 to 64 random characters. Repeating it within 10 s returns the leases of "
+        "the first claim that are still held.",
     ),
 ]
 Claimer = Annotated[
     str,
     Field(
         pattern=r"^[A-Za-z0-9_.:-]{1,128}$",
-        description="Who you are: unless said, your token's name; `http` where no token is needed.",
+        description="Name of the worker. Default: the token's name, or `http` on a server without tokens.",
     ),
 ]
-Token = Annotated[
-    str, Field(min_length=1, max_length=128, description="The proof of the lease, from the claim.")
-]
+Token = Annotated[str, Field(min_length=1, max_length=128, description="The lease's token, from the claim.")]
 Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_is_rfc3339)]
 Delay = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 LeaseTime = Annotated[
@@ -78,10 +75,10 @@ LeaseTime = Annotated[
         ge=0.1,
         le=86_400,
         allow_inf_nan=False,
-        description="Seconds that you may be silent before the job is given on.",
+        description="Seconds without a heartbeat after which the lease expires and the job is given to another worker.",
     ),
 ]
 Wait = Annotated[float, Field(ge=0, le=WAIT_MAX, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=1024)]
-Limit = Annotated[int, Field(ge=1, le=200, description="How many at most.")]
-Cursor = Annotated[str, Field(max_length=1024, description="Where the page before ended.")]
+Limit = Annotated[int, Field(ge=1, le=200, description="Page size.")]
+Cursor = Annotated[str, Field(max_length=1024, description="Cursor of the previous page.")]

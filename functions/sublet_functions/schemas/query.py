@@ -1,10 +1,11 @@
-"""What stands behind the `?` of an address, each with its limits: text, read as what it means."""
+"""Queries and path parameters: text in the URL, parsed into typed values within limits."""
 
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sublet.model import State
+from sublet.store.events import PAGE
 from sublet_functions.schemas.fields import (
     Claimer,
     ClaimId,
@@ -19,47 +20,50 @@ from sublet_functions.schemas.fields import (
 
 
 class Query(BaseModel):
-    """What stands behind the `?`: text, read as what it means."""
+    """Fields of a query; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Nothing(Query):
+class Empty(Query):
     """No body, or no query."""
 
 
-class Words(Query):
-    """What stands in a path where its template has a name in braces."""
+class PathParams(Query):
+    """Parameters of a path, by the name in the route's braces."""
 
     id: Id | None = Field(None, description="The job's id.")
-    queue: QueueName | None = Field(None, description="The queue's name; `*` stands for the whole namespace.")
+    queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")
     name: Name | None = Field(
-        None, description="The name of the worker, the pool, or the schedule (40 characters at most)."
+        None, description="The name of the worker, the pool, or the schedule (at most 40 characters)."
     )
 
 
 class EventQuery(Query):
-    """What becomes of a CloudEvent."""
+    """What to do with a CloudEvent."""
 
     model_config = ConfigDict(json_schema_extra={"dependentRequired": {"queue": ["task"]}})
 
     task: Name | None = Field(
-        None, description="For a CloudEvent: the task that is to have it, as its argument `event`."
+        None, description="For a CloudEvent: the task that receives it as its argument `event`."
     )
     queue: Name | None = Field(None, description="The queue of that job, instead of `default`.")
 
     @model_validator(mode="after")
-    def _queue_comes_with_task(self) -> Self:
+    def _queue_requires_task(self) -> Self:
         if self.queue is not None and self.task is None:
-            raise ValueError("queue comes with task: say which task is to have the event")
+            raise ValueError("queue requires task: add the task that receives the event")
         return self
 
 
-class NextQuery(Query):
-    """A wish for one job."""
+class ClaimNextQuery(Query):
+    """A claim of one job."""
 
     queue: list[Name] = Field(
-        ["default"], min_length=1, max_length=32, description="Once for each queue, the first one first."
+        ["default"],
+        min_length=1,
+        max_length=32,
+        description="Repeat for several queues; the first one is tried first.",
     )
     lease: LeaseTime = 30.0
     worker: Claimer | None = None
@@ -70,14 +74,14 @@ class NextQuery(Query):
 class LifeQuery(Query):
     """Which life of a worker."""
 
-    life: Name = Field(description="The word that the worker chose when it started.")
+    life: Name = Field(description="The `life` with which the worker registered.")
 
 
 class WorkersQuery(Query):
-    """How much of the workers."""
+    """How much to return of each worker."""
 
     jobs: bool = Field(
-        True, description="false leaves out what they hold, which takes a look at every running job."
+        True, description="false omits the jobs that each worker holds, which reads every running job."
     )
 
 
@@ -88,28 +92,59 @@ class WaitQuery(Query):
 
 
 class ListQuery(Query):
-    """Which jobs."""
+    """Filters of a list of jobs."""
 
-    state: State | None = Field(None, description="Only those in this state.")
-    queue: Name | None = Field(None, description="Only those of this queue.")
-    task: Name | None = Field(None, description="Only those of this task.")
+    state: State | None = Field(None, description="Only jobs in this state.")
+    queue: Name | None = Field(None, description="Only jobs of this queue.")
+    task: Name | None = Field(None, description="Only jobs of this task.")
     limit: Limit = 50
     cursor: Cursor | None = None
 
 
 class PageQuery(Query):
-    """Which page."""
+    """One page of a list."""
 
     limit: Limit = 50
     cursor: Cursor | None = None
 
 
+class EventsQuery(Query):
+    """Filters of events. `limit` and `wait` apply to pages, not to a stream."""
+
+    after: Annotated[str, Field(max_length=4096)] | None = Field(
+        None,
+        description="An event's id, or the cursor of the previous page; 0 for the oldest event kept. Default: from now on.",
+    )
+    limit: Annotated[int, Field(ge=1, le=PAGE)] = Field(100, description="Page size.")
+    wait: Wait = Field(0.0, description="Seconds to wait for the first event.")
+    job: Id | None = Field(None, description="Only events of this job.")
+    state: State | None = Field(None, description="Only changes to this state.")
+
+
+class StatsQuery(Query):
+    """Queues to count."""
+
+    queue: list[Name] = Field(
+        [], max_length=32, description="Only this queue; repeat for the sum of several. Default: all queues."
+    )
+
+
 class TickQuery(Query):
-    """For how long."""
+    """How long a tick runs."""
 
     seconds: Annotated[float, Field(ge=0, le=55, allow_inf_nan=False)] = Field(
-        0.0, alias="for", description="Go on for so long."
+        0.0, alias="for", description="Seconds for which rounds are repeated; 0 for one round."
     )
     every: Annotated[float, Field(ge=0.1, le=60, allow_inf_nan=False)] = Field(
         5.0, description="Seconds between two rounds."
+    )
+
+
+class WorkQuery(Query):
+    """How long a worker runs."""
+
+    seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] | None = Field(
+        None,
+        alias="for",
+        description="Seconds after which the worker has ended. Default and maximum: the server's own limit.",
     )

@@ -1,7 +1,7 @@
-"""What is sent over HTTP, each with its limits. With queries and answers, the OpenAPI document is made of these.
+"""Request bodies, with their limits. The OpenAPI document is made of these models.
 
-Durations are seconds, moments are RFC 3339. Bodies are read strictly: a number in quotes is no number, and a field that
-nobody knows is a fault, for it was meant to do something.
+Durations are seconds, times are RFC 3339. Bodies are parsed strictly: a number in quotes is not a number, and unknown fields are
+refused, because the client expects an effect of them.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -26,94 +26,104 @@ from sublet_functions.schemas.fields import (
 )
 
 BATCH_MAX = 1000
-"""Items that one request carries."""
+"""Items of one request."""
 
 _GIVEN: dict[str, Any] = {"not": {"type": "null"}}
-_SAID: dict[str, Any] = {"minLength": 1}
+_NOT_EMPTY: dict[str, Any] = {"minLength": 1}
 _WITH_KEY: dict[str, Any] = {"required": ["key"], "properties": {"key": _GIVEN}}
+_DELAY_AND_RUN_AT: dict[str, Any] = {
+    "required": ["delay", "run_at"],
+    "properties": {"delay": {"exclusiveMinimum": 0}, "run_at": _GIVEN},
+}
+_WINDOW: dict[str, Any] = {"required": ["window"], "properties": {"window": _GIVEN}}
+_SUMMONS: dict[str, Any] = {"required": ["summons"], "properties": {"summons": _NOT_EMPTY}}
+_WITH_POOL: dict[str, Any] = {"required": ["pool"], "properties": {"pool": _NOT_EMPTY}}
 
 
-class Body(BaseModel):
-    """What is sent: strict, and complete."""
+class RequestModel(BaseModel):
+    """Base of request bodies: strict types, no unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Growing(Body):
-    """How long to wait before the next try: `first` seconds, times `factor` for each further one, at most `cap`."""
+class ExponentialBackoff(RequestModel):
+    """Wait `first` seconds before the next attempt, times `factor` for each further one, at most `cap`."""
 
     first: Delay = 1.0
     factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 2.0
     cap: Delay = 300.0
 
 
-class NewJob(Body):
-    """A job to be."""
+class NewJob(RequestModel):
+    """A job to be stored."""
 
+    # in JSON schema, two checks of `sublet.options`
     model_config = ConfigDict(
-        json_schema_extra={
-            "allOf": [  # what `sublet.options` refuses
-                {
-                    "not": {
-                        "required": ["delay", "run_at"],
-                        "properties": {"delay": {"exclusiveMinimum": 0}, "run_at": _GIVEN},
-                    }
-                },
-                {"if": {"required": ["window"], "properties": {"window": _GIVEN}}, "then": _WITH_KEY},
-            ]
-        }
+        json_schema_extra={"allOf": [{"not": _DELAY_AND_RUN_AT}, {"if": _WINDOW, "then": _WITH_KEY}]}
     )
 
     task: Name
-    payload: dict[str, Any] = Field({}, description="The task's arguments by name; at most 256 KiB.")
+    payload: dict[str, Any] = Field({}, description="The task's arguments, by name; at most 256 KiB.")
     queue: Name = "default"
-    delay: Delay = Field(0.0, description="How long to wait before the first try.")
-    run_at: Moment | None = Field(None, description="The moment of the first try, instead of a delay.")
-    priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = Field(0, description="Higher goes first.")
+    delay: Delay = Field(0.0, description="Seconds before the first attempt.")
+    run_at: Moment | None = Field(None, description="Time of the first attempt, instead of a delay.")
+    priority: Annotated[int, Field(ge=-100, le=100), WHOLE] = Field(
+        0, description="Jobs with a higher priority run first."
+    )
     key: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = Field(
-        None, description="While a job with this key is unfinished in its queue, that job is the answer."
+        None,
+        description="Deduplication key: while a job of the queue with this key is unfinished, a submit returns that job.",
     )
     window: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | None = Field(
-        None, description="Let the key stand this long, instead of until the job ends."
+        None, description="Seconds for which the key is held, instead of until the job ends."
     )
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
-        3, description="Tries before the job is dead."
+        3, description="Attempts after which the job is dead."
     )
     timeout: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | Literal["none"] = Field(
-        300.0, description="How long one attempt may take."
+        300.0, description="Time limit of one attempt in seconds, or none."
     )
     retention: float = Field(
-        86_400.0, ge=60, le=1e9, allow_inf_nan=False, description="How long the completed job is kept."
+        86_400.0,
+        ge=60,
+        le=1e9,
+        allow_inf_nan=False,
+        description="Seconds for which the completed job is kept.",
     )
-    backoff: Delay | Growing = Field(
-        default_factory=Growing,
-        description="Seconds before the next try, or how they grow: 1 s, doubling, 300 s at most.",
+    backoff: Delay | ExponentialBackoff = Field(
+        default_factory=ExponentialBackoff,
+        description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s.",
     )
     trace: Annotated[str, Field(pattern=r"^[0-9a-f][0-9a-f-]{1,127}$")] | None = Field(
         None, description="A W3C traceparent."
     )
     durability: Durability | None = Field(
         None,
-        description="What the answer waits for: nothing but Redis, replicas, or its disk; null: as the server is set.",
+        description="What the response waits for: Redis alone, its replicas, or its disk; null: the server's setting.",
     )
     id: OwnId | None = Field(
         None,
-        description="An id of your own: the same again answers with the same job. It gets the partition's number in front.",
+        description="Your own id: repeating it returns the same job. The server puts the partition's number in front.",
     )
 
 
-class NewJobs(Body):
-    """Many jobs to be; each is taken in or refused on its own."""
+class NewJobBatch(RequestModel):
+    """Jobs to be stored; each is stored or refused independently."""
 
     jobs: Annotated[list[NewJob], Field(min_length=1, max_length=BATCH_MAX)]
 
 
-class Claim(Body):
-    """A wish for jobs."""
+class Claim(RequestModel):
+    """A claim of jobs."""
 
-    queues: list[Name] = Field(["default"], min_length=1, max_length=32, description="The first one first.")
+    queues: list[Name] = Field(
+        ["default"],
+        min_length=1,
+        max_length=32,
+        description="Queues to claim from; the first has precedence.",
+    )
     n: Annotated[int, Field(ge=0, le=100), WHOLE] = Field(
-        1, description="Jobs wanted; 0 does the upkeep alone."
+        1, description="Most jobs to claim; 0 does maintenance only."
     )
     lease: LeaseTime = 30.0
     worker: Claimer | None = None
@@ -121,171 +131,172 @@ class Claim(Body):
     wait: Wait = Field(0.0, description="Seconds to wait for the first job.")
 
 
-class Beat(Body):
-    """A sign of life."""
+class Heartbeat(RequestModel):
+    """A heartbeat of a lease."""
 
     token: Token
     lease: LeaseTime = 30.0
-    progress: Any = Field(None, description="How far the work is: any JSON, at most 1 KiB.")
+    progress: Any = Field(None, description="Progress of the attempt: any JSON, at most 1 KiB.")
 
 
-class OneBeat(Body):
-    """A sign of life for one of several leases."""
+class HeartbeatItem(RequestModel):
+    """A heartbeat of one of several leases."""
 
     id: Id
     token: Token
     progress: Any = None
 
 
-class Beats(Body):
-    """Signs of life."""
+class HeartbeatBatch(RequestModel):
+    """Heartbeats of several leases."""
 
     lease: LeaseTime = 30.0
-    jobs: Annotated[list[OneBeat], Field(min_length=1, max_length=BATCH_MAX)]
+    jobs: Annotated[list[HeartbeatItem], Field(min_length=1, max_length=BATCH_MAX)]
 
 
-class Completion(Body):
-    """The job is done."""
+class Completion(RequestModel):
+    """The job's result."""
 
     token: Token
     result: Any = Field(None, description="Any JSON, at most 256 KiB.")
 
 
-class OneCompletion(Completion):
-    """One of several jobs is done."""
+class CompletionItem(Completion):
+    """The result of one of several jobs."""
 
     id: Id
 
 
-class Completions(Body):
-    """Jobs are done."""
+class CompletionBatch(RequestModel):
+    """Results of several jobs."""
 
-    jobs: Annotated[list[OneCompletion], Field(min_length=1, max_length=BATCH_MAX)]
+    jobs: Annotated[list[CompletionItem], Field(min_length=1, max_length=BATCH_MAX)]
 
 
-class Failure(Body):
-    """The attempt came to nothing."""
+class Failure(RequestModel):
+    """The failure of an attempt."""
 
     token: Token
-    code: Name = Field("failed", description="One word for what went wrong.")
+    code: Name = Field("failed", description="Machine-readable cause.")
     message: Text = ""
-    detail: Annotated[str, Field(max_length=4096)] = Field("", description="A stack trace, say.")
-    again: bool = Field(True, description="false buries the job at once, whatever tries are left.")
+    detail: Annotated[str, Field(max_length=4096)] = Field("", description="For example a stack trace.")
+    again: bool = Field(True, description="false: no further attempt, the job is dead.")
 
 
-class OneFailure(Failure):
-    """One of several attempts came to nothing."""
+class FailureItem(Failure):
+    """The failure of one of several attempts."""
 
     id: Id
 
 
-class Failures(Body):
-    """Attempts came to nothing."""
+class FailureBatch(RequestModel):
+    """Failures of several attempts."""
 
-    jobs: Annotated[list[OneFailure], Field(min_length=1, max_length=BATCH_MAX)]
+    jobs: Annotated[list[FailureItem], Field(min_length=1, max_length=BATCH_MAX)]
 
 
-class Release(Body):
-    """The job is given back unfinished, and its try with it."""
+class Release(RequestModel):
+    """Gives a job back unfinished; the attempt is not counted."""
 
     token: Token
     delay: Delay = 0.0
     reason: Text = ""
 
 
-class OneRelease(Release):
-    """One of several jobs is given back."""
+class ReleaseItem(Release):
+    """Gives one of several jobs back."""
 
     id: Id
 
 
-class Releases(Body):
-    """Jobs are given back."""
+class ReleaseBatch(RequestModel):
+    """Gives several jobs back."""
 
-    jobs: Annotated[list[OneRelease], Field(min_length=1, max_length=BATCH_MAX)]
+    jobs: Annotated[list[ReleaseItem], Field(min_length=1, max_length=BATCH_MAX)]
 
 
-class Note(Body):
-    """What the attempt leaves with its job."""
+class Note(RequestModel):
+    """Checkpoint and log of a running attempt."""
 
     token: Token
-    checkpoint: Any = Field(None, description="Any JSON, for the attempts to come; at most 64 KiB.")
-    log: Annotated[str, Field(max_length=8192)] = Field("", description="The last lines of its log.")
-
-
-class OneNote(Note):
-    """A note for one of several jobs."""
-
-    id: Id
-
-
-class Notes(Body):
-    """Notes for several jobs."""
-
-    jobs: Annotated[list[OneNote], Field(min_length=1, max_length=BATCH_MAX)]
-
-
-class Order(Body):
-    """An operator's order."""
-
-    revision: Annotated[int, Field(ge=0, le=10**13), WHOLE] | None = Field(
-        None, description="Refuse, if the job is no longer at this revision."
+    checkpoint: Any = Field(None, description="Any JSON, for later attempts; at most 64 KiB.")
+    log: Annotated[str, Field(max_length=8192)] = Field(
+        "", description="The last lines of the attempt's log."
     )
 
 
-class QueueChange(Body):
-    """What is to change about a queue; what is not named stays (RFC 7396)."""
+class NoteItem(Note):
+    """Checkpoint and log of one of several attempts."""
 
-    paused: bool | None = Field(None, description="true hands out no more of its jobs.")
+    id: Id
+
+
+class NoteBatch(RequestModel):
+    """Checkpoints and logs of several attempts."""
+
+    jobs: Annotated[list[NoteItem], Field(min_length=1, max_length=BATCH_MAX)]
+
+
+class JobAction(RequestModel):
+    """Precondition of an operator's action."""
+
+    revision: Annotated[int, Field(ge=0, le=10**13), WHOLE] | None = Field(
+        None, description="Fail if the job is at another revision."
+    )
+
+
+class QueuePatch(RequestModel):
+    """Changes to a queue (RFC 7396): fields that are left out stay as they are."""
+
+    paused: bool | None = Field(None, description="true: no job of the queue can be claimed.")
     limits: dict[
         Literal["jobs", "bytes", "completed", "dead", "cancelled"],
         Annotated[int, Field(ge=0, lt=10**14), WHOLE] | None,
     ] = Field(
         {},
-        description="The most it may hold; null lifts one. `completed`, `dead` and `cancelled` are for `*`, the namespace.",
+        description="Maximum of each kind; null removes a limit. `completed`, `dead` and `cancelled` are limits of the namespace, "
+        "queue `*`.",
     )
 
 
-class Called(Body):
-    """Who comes to work, perhaps as it was summoned."""
+class PoolMember(RequestModel):
+    """A worker that may belong to a pool, and may have been summoned."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"if": {"required": ["summons"], "properties": {"summons": _SAID}},
-                           "then": {"required": ["pool"], "properties": {"pool": _SAID}}}
-    )  # fmt: skip
+    model_config = ConfigDict(json_schema_extra={"if": _SUMMONS, "then": _WITH_POOL})
 
-    pool: Place = Field("", description="The pool whose work it does.")
+    pool: Place = Field("", description="The pool that the worker belongs to.")
     summons: Place = Field(
         "",
-        description="What it was summoned by: comes with a pool. Where nobody waits for it any more, it is to go at once.",
+        description="Id of the summons that started the worker; requires a pool. If the summons is no longer open, the worker "
+        "must end at once.",
     )
 
     @model_validator(mode="after")
-    def _comes_with_a_pool(self) -> Self:
+    def _summons_requires_pool(self) -> Self:
         if self.summons and not self.pool:
-            raise ValueError("a summons comes with a pool: say which")
+            raise ValueError("summons requires pool: add the pool's name")
         return self
 
 
-class Card(Called):
-    """What a worker says of itself."""
+class WorkerRegistration(PoolMember):
+    """Registration of a worker."""
 
-    life: Name = Field(description="A word of its own choice, another one each time it starts.")
+    life: Name = Field(description="Id of this start of the worker: a new one each time it starts.")
     worker_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")] = Field(
         "",
-        description="Exclusive identity of the worker (`SUBLET_WORKER_ID`): the next worker with it takes over its leases.",
+        description="Worker identity (`SUBLET_WORKER_ID`): an exclusive name. The next worker with it takes over the leases.",
     )
-    about: dict[str, Any] = Field({}, description="Host, pid, platform, what it has done …; at most 4 KiB.")
+    about: dict[str, Any] = Field({}, description="Host, pid, platform, totals …; at most 4 KiB.")
 
 
-class Gone(Body):
-    """A worker that is gone for good."""
+class ReconcileRequest(RequestModel):
+    """A worker that has ended for certain."""
 
     life: Name
 
 
-class Retiring(Body):
-    """An idle worker that asks to go."""
+class RetireRequest(RequestModel):
+    """An idle worker that asks whether it may end."""
 
     life: Name
     pool: Name

@@ -1,28 +1,28 @@
-"""What comes back over HTTP. Handlers on the hot path make plain dictionaries of these shapes, and a test holds them to it."""
+"""Response bodies. On the hot path handlers build plain dictionaries of these shapes; a test compares them with the models."""
 
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sublet.model import Job, Queue, WorkerInfo
+from sublet.model import Job, Queue, State, WorkerInfo
 from sublet.operations.pool import Pool
 
 
-class Answer(BaseModel):
-    """What comes back."""
+class ResponseModel(BaseModel):
+    """Base of response bodies."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Made(Answer):
-    """The job."""
+class SubmittedJob(ResponseModel):
+    """The job's id."""
 
     id: str
 
 
-class MadeItem(Answer):
-    """What became of one job of a batch: 201 new, 200 there already, or why not."""
+class SubmittedItem(ResponseModel):
+    """Outcome of one job of a batch: 201 stored, 200 existing, or a problem."""
 
     id: str
     status: int
@@ -30,13 +30,13 @@ class MadeItem(Answer):
     detail: str | None = None
 
 
-class MadeBatch(Answer):
-    """What became of each, in their order."""
+class SubmittedBatch(ResponseModel):
+    """Outcome of each job, in the order of the request."""
 
-    jobs: list[MadeItem]
+    jobs: list[SubmittedItem]
 
 
-class Leased(Answer):
+class Leased(ResponseModel):
     """A job under a lease."""
 
     id: str
@@ -44,43 +44,45 @@ class Leased(Answer):
     queue: str
     payload: Any
     attempt: int
-    token: str = Field(description="The proof of the lease. Whoever knows it may end the attempt.")
+    token: str = Field(
+        description="Proves that the caller holds the lease. Keep it secret: it can end the attempt."
+    )
     lease_expires_at: datetime
-    timeout: float | None = Field(description="Seconds that the attempt may take; null for no limit.")
+    timeout: float | None = Field(description="Time limit of the attempt in seconds; null for none.")
     recovered: str = Field(
-        description="How the attempt before this one ended, as a code; empty on the first."
+        description="Code with which the previous attempt ended; empty on the first attempt."
     )
     trace: str | None = None
-    occurrence: datetime | None = Field(None, description="The occurrence that a schedule made the job for.")
-    checkpoint: Any = Field(None, description="What an earlier attempt has left.")
+    occurrence: datetime | None = Field(None, description="The occurrence of the schedule that made the job.")
+    checkpoint: Any = Field(None, description="The checkpoint that an earlier attempt left.")
 
 
-class LeasedBatch(Answer):
-    """The jobs that were taken."""
+class LeasedBatch(ResponseModel):
+    """The claimed jobs."""
 
     jobs: list[Leased]
 
 
-class Extended(Answer):
-    """The lease goes on."""
+class LeaseExtension(ResponseModel):
+    """The extended lease."""
 
     id: str
     lease_expires_at: datetime | None = Field(
-        description="null when a cancel was asked for: stop, and fail with code cancelled."
+        description="null when a cancel was requested: stop the attempt, and fail with code cancelled."
     )
     cancel_requested: bool
 
 
-class Moved(Answer):
-    """What became of the job."""
+class JobState(ResponseModel):
+    """The job's state after the call."""
 
     id: str
     state: str
     due_at: datetime | None = None
 
 
-class Item(Answer):
-    """One line of a batch's answer: what the single route would have said, with its status."""
+class BatchItem(ResponseModel):
+    """Outcome of one item: the response of the single route, with its status."""
 
     id: str
     status: int
@@ -92,58 +94,78 @@ class Item(Answer):
     detail: str | None = None
 
 
-class Items(Answer):
-    """What became of each, in their order."""
+class BatchResult(ResponseModel):
+    """Outcome of each item, in the order of the request."""
 
-    jobs: list[Item]
+    jobs: list[BatchItem]
 
 
-class JobsPage(Answer):
-    """Some jobs; a page may be short, even empty, and still have a cursor."""
+class JobsPage(ResponseModel):
+    """One page of jobs. A page with a cursor may be short or empty, and is not the last one."""
 
     jobs: list[Job]
     cursor: str | None
 
 
-class QueuesPage(Answer):
-    """Some queues."""
+class QueuesPage(ResponseModel):
+    """One page of queues."""
 
     queues: list[Queue]
     cursor: str | None
 
 
-class Workers(Answer):
-    """The workers on the register, the latest heard of first."""
+class Event(ResponseModel):
+    """One change of state of up to ten jobs."""
+
+    id: str = Field(description="Position in the event stream, to be sent as `after` or Last-Event-ID.")
+    at: datetime
+    jobs: list[str]
+    state: State
+    code: str = Field(description="Cause: `submitted`, the worker's name, a failure's code, …")
+
+
+class EventsPage(ResponseModel):
+    """One page of events in order; it may be empty."""
+
+    events: list[Event]
+    cursor: str = Field(description="Position after this page, to be sent as `after`.")
+    missed: bool = Field(
+        description="Events after the requested position were already pruned: read the jobs instead."
+    )
+
+
+class WorkerList(ResponseModel):
+    """Registered workers; the latest heartbeat first."""
 
     workers: list[WorkerInfo]
 
 
-class Enlisted(Answer):
-    """Whether the worker is to finish and go."""
+class EnlistResult(ResponseModel):
+    """Whether the worker was asked to finish its jobs and end."""
 
     drain: bool
 
 
-class Retired(Answer):
-    """Whether the worker may go: it counts no more from this moment, and must take nothing more."""
+class RetireResult(ResponseModel):
+    """Whether the worker may end. If so, it no longer counts for its pool and must not claim."""
 
     leave: bool
 
 
-class Reconciled(Answer):
-    """How many leases were ended."""
+class ReconcileResult(ResponseModel):
+    """Number of leases that were ended."""
 
     ended: int
 
 
-class Pools(Answer):
-    """All pools, by name, and the sum behind each one's number of workers."""
+class PoolList(ResponseModel):
+    """All pools by name, with the calculation of how many workers each needs."""
 
     pools: list[Pool]
 
 
-class Ticked(Answer):
-    """What the rounds of a tick did."""
+class TickResult(ResponseModel):
+    """Totals of all rounds of a tick."""
 
     reaped: int
     promoted: int
@@ -154,32 +176,87 @@ class Ticked(Answer):
     rounds: int
 
 
-class Health(Answer):
-    """How it is."""
+class WorkSummary(ResponseModel):
+    """Totals of the worker's run."""
+
+    completed: int
+    failed: int
+    released: int = Field(description="Jobs given back unfinished.")
+    refused: int = Field(description="Outcomes that were refused because the lease was lost.")
+    seconds: float
+    stalled: bool
+
+
+class Stats(ResponseModel):
+    """Statistics of the namespace or of some queues. Fields that are not counted per queue are null for queues."""
+
+    scheduled: int = Field(description="Jobs that wait for a time: a delay, or the backoff after a failure.")
+    ready: int = Field(description="Queued jobs of queues that are not paused: workers can claim them now.")
+    queued: int = Field(description="Jobs that wait for a worker, including those of paused queues.")
+    running: int = Field(description="Jobs under a lease.")
+    backlog: int = Field(description="Sum of scheduled, queued and running.")
+    completed: int | None = Field(description="Completed jobs that are still kept. Null for queues.")
+    dead: int | None = Field(description="Dead jobs that are still kept. Null for queues.")
+    cancelled: int | None = Field(description="Cancelled jobs that are still kept. Null for queues.")
+    oldest_queued_seconds: float = Field(
+        description="Seconds since the job at the head of a queue was due; the longest of all queues."
+    )
+    submitted_total: int | None = Field(description="Jobs submitted. Null for queues.")
+    completed_total: int = Field(description="Results accepted.")
+    failed_total: int = Field(description="Failures accepted, including those that were retried.")
+    dead_total: int = Field(description="Jobs that became dead.")
+    cancelled_total: int = Field(description="Jobs that became cancelled.")
+    released_total: int | None = Field(description="Jobs released. Null for queues.")
+    expired_total: int | None = Field(description="Leases that expired. Null for queues.")
+    lease_lost_total: int | None = Field(
+        description="Outcomes refused because the lease was lost. Null for queues."
+    )
+    queue_full_total: int | None = Field(
+        description="Jobs refused because the queue was full. Null for queues."
+    )
+    forgotten_total: int | None = Field(
+        description="Dead and cancelled jobs deleted before the end of their retention, because of a limit. Null for queues."
+    )
+    workers: int = Field(
+        description="Workers with a heartbeat in the last minute, whatever queues they serve."
+    )
+    upkeep_age_seconds: float | None = Field(
+        description="Seconds since the last maintenance; null before the first."
+    )
+    upkeep_by: str | None = Field(
+        description="Which worker or tick did the last maintenance; null before the first."
+    )
+    queues_left_out: int = Field(
+        description="Queues not included in these sums: only the thousand busiest are read."
+    )
+
+
+class Health(ResponseModel):
+    """Health of the process."""
 
     status: str
 
 
-class Links(Answer):
-    """Where things are."""
+class Links(ResponseModel):
+    """Paths of the API."""
 
     name: str
     links: dict[str, str]
 
 
-class Fault(Answer):
-    """One thing that is wrong with a request, and where."""
+class InvalidValue(ResponseModel):
+    """One invalid value of a request, and its location."""
 
     loc: list[str | int]
     msg: str
     type: str
 
 
-class ProblemDocument(Answer):
-    """Why not (RFC 9457)."""
+class ProblemDocument(ResponseModel):
+    """Problem document (RFC 9457)."""
 
     type: str
     title: str
     status: int
     detail: str
-    errors: list[Fault] | None = None
+    errors: list[InvalidValue] | None = None

@@ -1,4 +1,4 @@
-"""What platforms say that call a function with no HTTP request: the body of `POST /events`."""
+"""The body of `POST /events`: events with which platforms invoke a function without an HTTP request."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from sublet_functions.schemas.query import TickQuery
 from sublet_functions.schemas.summons import Summons
 
 CLOCKS = ("aws.events", "aws.scheduler")
-"""Sources of AWS's events that stand for the passing of time."""
+"""Sources of AWS's scheduled events: each stands for a tick."""
 
 
 class TickEvent(TickQuery):
-    """Upkeep, please."""
+    """Run a tick."""
 
-    model_config = ConfigDict(strict=True)  # a query is text, and this is JSON
+    model_config = ConfigDict(strict=True)  # unlike a query, JSON has types
 
     sublet: Literal["tick"]
 
 
 class WorkEvent(Summons):
-    """A worker, please: what it is told, and for how long."""
+    """Run a worker, with the options of `POST /work`."""
 
     sublet: Literal["work"]
     seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] | None = Field(None, alias="for")
 
 
 class PoolCall(Summons):
-    """The same, as a pool's invoker says it."""
+    """Run a worker, as a pool's invoker calls for it."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["pool", "summons"]})
 
 
 class Clock(BaseModel):
-    """A scheduled event of EventBridge, whatever else it says."""
+    """A scheduled event of EventBridge; its other fields are ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -44,16 +44,13 @@ class Clock(BaseModel):
 
 
 class _Shapes:
-    """Describes what is read one by one, so that what fits none of them can be told in better words than a union's."""
+    """The JSON schema of all events. They are parsed one by one, for better messages than those of a pydantic union."""
 
     @staticmethod
     def __get_pydantic_json_schema__(schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {
-            "anyOf": [
-                handler(one.__pydantic_core_schema__) for one in (TickEvent, WorkEvent, PoolCall, Clock)
-            ]
-        }
+        models = (TickEvent, WorkEvent, PoolCall, Clock)
+        return {"anyOf": [handler(model.__pydantic_core_schema__) for model in models]}
 
 
 class Trigger(RootModel[Annotated[dict[str, Any], _Shapes]]):
-    """What a platform says that calls with no HTTP request: one JSON object."""
+    """One event: a JSON object."""

@@ -1,84 +1,146 @@
-"""One caller's connection: what aiohttp's server does with it, with our limits and in our words."""
+"""One client's connection: a request handler of aiohttp's low-level server, with our limits and problem documents.
+
+`web.Application` was measured and not used: with one catch-all route it adds 7 to 20 µs of CPU to a request, and with aiohttp's
+`Response` about 50 µs, where `POST /jobs` takes about 330 µs in total. It also has none of the defences below. Each override and
+its attack (tests in tests/http/test_http_bad_input.py and test_serve_callers.py):
+
+- `connection_made`: more connections than the limit → each further one is answered 503
+  (test_beyond_the_most_connections_each_further_one_is_told_to_come_back);
+- `data_received`, `head_at`: headers that arrive byte by byte, which aiohttp does not time out
+  (test_a_slow_head_is_given_up_however_it_drips);
+- `has_begun`: a second request that starts and stops (test_a_head_that_begins_behind_a_request_and_goes_no_further_is_given_up);
+- `handle_error`, `leave`: malformed requests get a problem document, and the client can read it while it still sends
+  (test_who_says_too_much_before_it_listens_is_heard_out);
+- `ResponseWriter`: a client that does not read its response (test_a_caller_who_does_not_read_is_given_up), and one that
+  disconnects before it has received its leases (test_an_answer_of_which_the_caller_took_only_a_part_is_undone).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
-from sublet_functions.api.request import Reply
-from sublet_functions.api.response import Problem
-from sublet_functions.api.routes import SECURITY
-from sublet_functions.server.limits import Limits
-from sublet_functions.server.writer import whole
+from sublet_functions.http.body import BodyReader
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.problems import Problem, internal_error
+from sublet_functions.http.request import Request, fold_headers
+from sublet_functions.http.response import Response, StreamShutdown
+from sublet_functions.server.writer import CONTINUE, ResponseWriter, encode_head, encode_response
 
 log = logging.getLogger(__name__)
 
+REFUSING_MAX = 64
+"""Connections beyond the limit that are answered 503 at a time; further ones are dropped."""
 
-class Doorkeeper(Protocol):
-    """Who decides which connections there may be, and knows those that are."""
 
+class Application(Protocol):
+    """Answers requests: `Api`, or a stand-in in tests."""
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one request; raises nothing but CancelledError."""
+        ...
+
+
+@dataclass
+class ServerState:
+    """What all connections of a server share."""
+
+    application: Application
     limits: Limits
-    open: set[Connection]
+    bodies: BodyReader = field(init=False)
+    streams: StreamShutdown = field(default_factory=StreamShutdown)
+    open: set[Connection] = field(default_factory=set)
+    refusing: int = 0
+    """Connections beyond the limit that are being answered 503."""
+    running: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Tasks that answer a request."""
+    discarding: set[asyncio.Task[None]] = field(default_factory=set)
+    """Tasks that clean up after undelivered responses."""
+    stopping: bool = False
 
-    def has_room(self) -> bool:
-        """May another caller come in?"""
-        ...
-
-    def turn_away(self, transport: asyncio.Transport) -> None:
-        """Tell a caller that there is no room."""
-        ...
+    def __post_init__(self) -> None:
+        self.bodies = BodyReader(self.limits)
 
 
 class Connection(web.RequestHandler):
-    """One caller's connection: what aiohttp does, with our limits and our words."""
+    """One client's connection."""
 
-    __slots__ = ("busy", "front", "head_at", "idle_at", "left", "turned_away")
+    __slots__ = ("busy", "head_at", "idle_at", "left", "refused", "state")
 
     def __init__(
-        self, server: web.Server, front: Doorkeeper, loop: asyncio.AbstractEventLoop, options: dict[str, Any]
+        self,
+        server: web.Server,
+        state: ServerState,
+        loop: asyncio.AbstractEventLoop,
+        options: dict[str, Any],
     ) -> None:
         super().__init__(server, loop=loop, **options)
-        self.front = front
+        self.state = state
         self.busy = False
-        """Is a request being answered?"""
+        """Whether a request is being answered."""
         self.head_at = 0.0
-        """Since when the head of a request is coming in; 0 while none is."""
+        """When the first byte of a request arrived whose headers are incomplete; 0 if there is none."""
         self.idle_at = time.monotonic()
-        """Since when there is no request, if there is none."""
-        self.turned_away = self.left = False
-        """Was there no room? Has the last word been said?"""
+        """When the last request was answered."""
+        self.refused = False
+        """Whether the connection is beyond the limit."""
+        self.left = False
+        """Whether the last response was sent."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a caller in, if there is room."""
-        if self.front.has_room():
-            self.front.open.add(self)
+        """Accept the connection if the limit allows it."""
+        state = self.state
+        if not state.stopping and len(state.open) < state.limits.connections:
+            state.open.add(self)
             super().connection_made(transport)
             return
-        self.turned_away = True
-        self.front.turn_away(cast(asyncio.Transport, transport))
+        self.refused = True
+        self._refuse(cast(asyncio.Transport, transport))
+
+    def _refuse(self, transport: asyncio.Transport) -> None:
+        """Answer 503, and close."""
+        state = self.state
+        if state.refusing >= REFUSING_MAX:
+            transport.abort()
+            return
+
+        def end() -> None:
+            state.refusing -= 1
+            transport.abort()
+
+        state.refusing += 1
+        transport.write(encode_last(refusal("busy", "all connections of the server are in use: retry")))
+        transport.write_eof()
+        asyncio.get_running_loop().call_later(state.limits.linger_seconds, end)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget a caller who has gone; whoever works on an answer is cancelled."""
-        if not self.turned_away:
-            self.front.open.discard(self)
+        """Forget the connection; aiohttp cancels the task that answers its request."""
+        if not self.refused:
+            self.state.open.discard(self)
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read what comes in, and note when a request begins."""
-        if self.turned_away:
+        """Parse what arrives, and note when a request begins."""
+        if self.refused:
             return
         if not self.busy and not self.head_at:
             self.head_at = time.monotonic()
         try:
             super().data_received(data)
-        except Exception as error:  # noqa: BLE001  aiohttp's parser lets some errors through that only say: this is no HTTP
-            log.debug("what came is no HTTP: %s", type(error).__name__)
-            self.leave(_no_http(error, self.front.limits))
+        except Exception as error:  # noqa: BLE001  aiohttp's parser lets some errors of malformed input through
+            log.debug("malformed HTTP: %s", type(error).__name__)
+            self.leave(_malformed(error, self.state.limits))
 
     def handle_error(
         self,
@@ -87,64 +149,159 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What to say to what is no HTTP: not what aiohttp would."""
+        """Answer malformed HTTP with a problem document instead of aiohttp's page."""
         self.head_at = 0.0
         if status != 400:
-            log.error("a defect: %s, found by aiohttp", type(exc).__name__)
-            return _Refused(refusal("internal", "this is our fault, and the server's log says more"))
-        log.debug("what came is no HTTP: %s", type(exc).__name__)
-        return _Refused(_no_http(exc, self.front.limits))
-
-    def begin(self) -> None:
-        """A request has come in, and is being answered."""
-        self.busy, self.head_at = True, 0.0
-
-    def finish(self) -> None:
-        """It has been answered."""
-        self.busy, self.idle_at = False, time.monotonic()
+            log.error("unexpected %s in aiohttp", type(exc).__name__)
+            return LastResponse(close(internal_error()))
+        log.debug("malformed HTTP: %s", type(exc).__name__)
+        return LastResponse(_malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
-        """Has the head of a request begun that came in behind the one before? If so, nothing more can be read here."""
+        """Return whether an incomplete request follows the answered one. If so, the connection cannot be used further."""
         try:
-            return (
-                self._parser is not None and self._parser.feed_eof() is not None
-            )  # the parser alone knows where it is
-        except Exception as error:  # noqa: BLE001  whatever it says of half a head: there is one
-            log.debug("a head broke off: %s", type(error).__name__)
+            return self._parser is not None and self._parser.feed_eof() is not None
+        except Exception as error:  # noqa: BLE001  the parser's complaint about incomplete headers
+            log.debug("incomplete headers: %s", type(error).__name__)
             return True
 
-    def leave(self, reply: Reply) -> None:
-        """Say a last word, and let go half of the connection: what still comes in is thrown away until the caller has read it.
-
-        Once: whoever has heard it is not told again.
-        """
+    def leave(self, response: Response) -> None:
+        """Send a last response, once, and close this end. Further data is discarded until the client has read the response."""
         self.head_at = 0.0
         if self.left:
             return
         self.left = True
-        self.close()  # no request is read any more
+        self.close()  # no further request is read
         transport = self.transport
         if transport is not None:
-            transport.write(last(reply))
+            transport.write(encode_last(response))
             if transport.can_write_eof():
                 transport.write_eof()
-            asyncio.get_running_loop().call_later(self.front.limits.linger_seconds, self.force_close)
+            asyncio.get_running_loop().call_later(self.state.limits.linger_seconds, self.force_close)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        self.busy = True
+        self.head_at = 0.0
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self.state.running.add(task)
+        began = time.perf_counter()
+        try:
+            response = await self._answer(request)
+            sent = await self._send(request, response)
+            if log.isEnabledFor(logging.DEBUG):
+                _log_request(request, response.status, time.perf_counter() - began)
+            return sent
+        finally:
+            self.busy = False
+            self.idle_at = time.monotonic()
+            self.state.running.discard(task)
+
+    async def _answer(self, request: web.BaseRequest) -> Response:
+        try:
+            target = request.raw_path
+            if target.startswith("/"):
+                path, _, query = target.partition("#")[0].partition("?")
+            else:
+                path, query = _absolute_target(target)
+            if not path or request.version < (1, 0):
+                return refusal(
+                    "bad-request", "use a request line with a method, a path or URL, and HTTP/1.1 or 1.0"
+                )
+            headers: Mapping[str, str] = request.headers
+            if len({*map(str.lower, headers)}) < len(headers):
+                headers = fold_headers(headers.items())
+            read = partial(self._read, request) if request.body_exists else None
+            return await self.state.application.answer(
+                Request(request.method, path, query, headers, read=read)
+            )
+        except Exception as error:  # noqa: BLE001  the application raises none; if it does, the server goes on
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            file = os.path.basename(place.filename)
+            log.error("unexpected %s at %s:%d", type(error).__name__, file, place.lineno or 0)
+            return close(internal_error())
+
+    async def _read(self, request: web.BaseRequest, most: int) -> bytes:
+        def send_continue() -> None:
+            if request.transport:
+                request.transport.write(CONTINUE)
+
+        return await self.state.bodies.read(request.content, request.headers, send_continue, most)
+
+    async def _send(self, request: web.BaseRequest, response: Response) -> web.StreamResponse:
+        """Send a response. If it cannot be delivered, it is discarded."""
+        writer = ResponseWriter(request.transport, request.writer.drain, self.state.limits.send_seconds)
+        try:
+            if isinstance(response.body, bytes):
+                return await self._send_whole(request, response, response.body, writer)
+            return await self._send_stream(request, response, writer)
+        except OSError as error:
+            log.debug("a response could not be sent: %s", type(error).__name__)
+            self._discard(response)
+        except asyncio.CancelledError:
+            self._discard(response)
+            raise
+        except Exception as error:  # noqa: BLE001  of a stream's iterator: the client sees the connection break
+            log.error("a response was cut off: unexpected %s", type(error).__name__)
+            self._discard(response)
+        writer.abort()
+        return CLOSE
+
+    async def _send_whole(
+        self, request: web.BaseRequest, response: Response, body: bytes, writer: ResponseWriter
+    ) -> web.StreamResponse:
+        keep = (
+            request.keep_alive
+            and request.content.is_eof()
+            and not self.state.stopping
+            and "Connection" not in response.headers
+        )
+        data = encode_response(response, body, keep=keep, is_head=request.method == "HEAD")
+        await writer.write(data, confirm=response.on_unsent is not None)
+        return KEEP if keep else CLOSE
+
+    async def _send_stream(
+        self, request: web.BaseRequest, response: Response, writer: ResponseWriter
+    ) -> web.StreamResponse:
+        chunked = request.version >= (1, 1)
+        keep = chunked and request.keep_alive and request.content.is_eof()
+        await writer.write(encode_head(response, keep=keep, chunked=chunked))
+        shutdown = StreamShutdown() if response.finite else self.state.streams
+        await writer.stream(response, shutdown, chunked=chunked)
+        return KEEP if keep and not self.state.stopping else CLOSE
+
+    def _discard(self, response: Response) -> None:
+        if response.on_unsent:
+            task = asyncio.get_running_loop().create_task(response.discard())
+            self.state.discarding.add(task)
+            task.add_done_callback(self.state.discarding.discard)
 
 
-def _no_http(error: BaseException | None, limits: Limits) -> Reply:
-    """The answer to what cannot be read as a request."""
+def _absolute_target(target: str) -> tuple[str, str]:
+    """Return path and query of an absolute URL, as a proxy's request has it; two empty strings if it is none."""
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return "", ""
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        return "", ""
+    return parts.path or "/", parts.query
+
+
+def _malformed(error: BaseException | None, limits: Limits) -> Response:
+    """Return the response to what cannot be parsed as a request."""
     args: tuple[Any, ...] = error.args if error else ()
     if isinstance(error, LineTooLong):
         if args[1:2] == (limits.line,):
-            return refusal("uri-too-long", f"the address has more than {limits.line:,} bytes")
+            return refusal("uri-too-long", f"the URL has more than {limits.line:,} bytes")
         return refusal("too-many-headers", f"a header has more than {limits.field:,} bytes")
     if args and "Too many headers" in str(args[0]):
         return refusal("too-many-headers", f"there are more than {limits.headers} headers")
-    return refusal("bad-request", "this is no request of HTTP/1.1 (RFC 9112)")
+    return refusal("bad-request", "not a valid HTTP/1.1 request (RFC 9112)")
 
 
-class Sent(web.StreamResponse):
-    """What aiohttp is told of an answer that is out already: may the connection stay?"""
+class SentResponse(web.StreamResponse):
+    """Tells aiohttp that the response was sent already, and whether the connection stays open."""
 
     def __init__(self, keep: bool) -> None:
         super().__init__()
@@ -152,41 +309,52 @@ class Sent(web.StreamResponse):
 
     @property
     def keep_alive(self) -> bool:
-        """May the connection stay?"""
+        """Whether the connection stays open."""
         return self._keep
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
-KEEP, CLOSE = Sent(True), Sent(False)
+KEEP = SentResponse(True)
+CLOSE = SentResponse(False)
 
 
-class _Refused(Sent):
-    """The last answer on a connection whose caller may still be sending."""
+class LastResponse(SentResponse):
+    """The last response on a connection whose client may still be sending."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, response: Response) -> None:
         super().__init__(False)
-        self._reply = reply
+        self._response = response
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Send it. The connection is closed when the caller has read it, which cancels this, or a moment later."""
+        """Send it. The connection closes when the client has read it, which cancels this task, or after `linger_seconds`."""
         connection = cast(Connection, request.protocol)
-        connection.leave(self._reply)
-        await asyncio.sleep(connection.front.limits.linger_seconds)
+        connection.leave(self._response)
+        await asyncio.sleep(connection.state.limits.linger_seconds)
 
 
-def last(reply: Reply) -> bytes:
-    """A small answer after which the connection is closed."""
-    assert isinstance(reply.body, bytes)
-    return whole(reply, reply.body, keep=False)
+def encode_last(response: Response) -> bytes:
+    """Encode a response after which the connection is closed."""
+    assert isinstance(response.body, bytes)
+    return encode_response(response, response.body, keep=False)
 
 
-def refusal(slug: str, detail: str) -> Reply:
-    """A problem that is found before the API is asked; the connection ends with it."""
-    reply = Problem(slug, detail, headers={"Connection": "close"}).reply()
-    reply.headers = SECURITY | reply.headers
-    return reply
+def close(problem: Problem) -> Response:
+    """Return a problem as the last response of its connection."""
+    response = problem.response()
+    response.headers["Connection"] = "close"
+    return response
+
+
+def refusal(slug: str, detail: str) -> Response:
+    """Return the response to a request that does not reach the application; it ends the connection."""
+    return close(Problem(slug, detail))
+
+
+def _log_request(request: web.BaseRequest, status: int, seconds: float) -> None:
+    path = request.raw_path.partition("?")[0][:200].encode("ascii", "backslashreplace").decode()
+    log.debug("%s %s %d %.1f ms", request.method, path, status, seconds * 1000)

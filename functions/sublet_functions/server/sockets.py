@@ -1,4 +1,4 @@
-"""The sockets of the server: on which addresses, and what is said when they cannot be had."""
+"""Listening sockets, and clear errors when they cannot be bound."""
 
 import contextlib
 import errno
@@ -6,38 +6,37 @@ import resource
 import socket
 
 from sublet.errors import Invalid, JobsError
-from sublet_functions.api.auth import HINT, is_loopback
+from sublet_functions.http.auth import HINT, is_loopback
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 CONNECTIONS = 4096
-"""Connections at a time; each further one is told to come back later."""
+"""Connections at a time; each further one is answered 503."""
 SPARE_FILES = 128
-"""File descriptors that are kept for Redis, and for telling callers that there is no room."""
+"""File descriptors kept for Redis, and for answering 503 to connections beyond the limit."""
 FREE_PORT_TRIES = 16
 NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
-    """Sockets that listen on all addresses of a host, on one port; port 0 finds a free one.
+    """Listen on all addresses of a host, on one port; port 0 finds a free one.
 
-    Raises Invalid for a host that is none of this machine, for a port that needs a privilege, and, where only loopback
-    addresses may be served, for any other; JobsError for a port that is taken.
+    Raises Invalid for a host that is not this machine, for a port that needs a privilege, and with `loopback_only` for any other
+    address; JobsError for a port that is in use.
     """
     found = _addresses(host, port)
     others = [address for _, address in found if not is_loopback(address)]
     if loopback_only and others:
         raise Invalid(
-            f"without tokens only this machine is served, and others can reach {_named(host, others[0])}: set SUBLET_TOKENS "
-            f"to NAME:ROLES:SECRET (roles: submit work read admin tick; `{HINT}` makes a secret), or use --host 127.0.0.1"
+            f"host {_named(host, others[0])}: without tokens only loopback addresses are served: set SUBLET_TOKENS to "
+            f"NAME:ROLES:SECRET (roles: submit work read admin tick; `{HINT}` makes a secret), or use --host 127.0.0.1"
         )
     for tries_left in reversed(range(FREE_PORT_TRIES)):
         try:
             return _bind_all(found, host, port)
         except JobsError:
-            if (
-                port or not tries_left
-            ):  # the port that was free on one address is taken on another: take another
+            # a port that was free on one address may be in use on another: try the next one
+            if port or not tries_left:
                 raise
     raise AssertionError("unreachable")
 
@@ -54,7 +53,7 @@ def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
             host or "127.0.0.1", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError):
-        raise Invalid(f"host {host[:80]!r}: there is no such name or address") from None
+        raise Invalid(f"host {host[:80]!r}: the name or address does not exist") from None
     both = {(family, str(address[0])): None for family, _, _, _, address in infos}
     return [one for one in both if one[0] != socket.AF_INET6 or socket.has_ipv6]
 
@@ -70,7 +69,7 @@ def _bind_all(found: list[tuple[socket.AddressFamily, str]], host: str, port: in
             except OSError as error:
                 if error.errno not in NO_SUCH_ADDRESS:
                     raise _why(error, host, own) from None
-                lacking = lacking or error  # `localhost` is often also ::1, where there is no IPv6
+                lacking = lacking or error  # `localhost` is often also ::1 on machines without IPv6
         if not sockets and lacking:
             raise _why(lacking, host, port) from None
         undo.pop_all()
@@ -78,7 +77,7 @@ def _bind_all(found: list[tuple[socket.AddressFamily, str]], host: str, port: in
 
 
 def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    both = address == "::" and socket.has_dualstack_ipv6()  # what listens everywhere does so for IPv4, too
+    both = address == "::" and socket.has_dualstack_ipv6()  # all addresses include those of IPv4
     one = socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     one.setblocking(False)
     return one
@@ -87,26 +86,26 @@ def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socke
 def _why(error: OSError, host: str, port: int) -> JobsError:
     if error.errno == errno.EADDRINUSE:
         return JobsError(
-            f"port {port} is taken: end what listens there, or name another by --port or PORT (0 finds a free one)"
+            f"port {port} is in use: stop the process that listens there, or set another by --port or PORT (0 finds a free one)"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return Invalid(
-            f"port {port} needs a privilege that this process has not: use one from 1024, e.g. --port 8377"
+            f"port {port} needs a privilege that this process does not have: use one from 1024, e.g. --port 8377"
         )
     if error.errno in NO_SUCH_ADDRESS:
         return Invalid(
-            f"host {host}: this machine has no such address; 127.0.0.1 is this machine, 0.0.0.0 all its addresses"
+            f"host {host}: this machine does not have the address: use 127.0.0.1 for this machine, 0.0.0.0 for all its addresses"
         )
     return JobsError(f"cannot listen on {host} port {port}: {error.strerror or error}")
 
 
 def url_of(host: str, one: socket.socket) -> str:
-    """Where a socket is reached, by the name that was asked for."""
+    """Return the URL of a socket, with the host as it was given."""
     return f"http://{f'[{host}]' if ':' in host else host or '127.0.0.1'}:{one.getsockname()[1]}"
 
 
 def make_room(connections: int = CONNECTIONS) -> int:
-    """Have as many file descriptors as this many connections need, as far as this process may; how many it can have."""
+    """Raise the limit of file descriptors for so many connections; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

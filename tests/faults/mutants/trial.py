@@ -41,7 +41,7 @@ VERDICTS = {
     NOT_RUN: "the tests did not run: they were not found, could not be loaded, or were skipped",
     TIMED_OUT: "the tests did not end in time",
 }
-TREE = "jobs functions lua tests examples bench docs pyproject.toml README.md CONTRIBUTING.md SECURITY.md .luacheckrc".split()  # noqa: SIM905  # one line of short words
+TREE = "jobs functions lua tests examples bench docs pyproject.toml README.md CONTRIBUTING.md SECURITY_HEADERS.md .luacheckrc".split()  # noqa: SIM905  # one line of short words
 """What is copied; what is not there is left out."""
 WARM = (
     "asyncio",
@@ -134,10 +134,10 @@ class Recorder:
     def __init__(self, job: Job) -> None:
         self.ran, self.job = Ran(), job
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, items: list[pytest.BatchItem]) -> None:
         items[:] = [item for item in items if self._is_wanted(item)]
 
-    def _is_wanted(self, item: pytest.Item) -> bool:
+    def _is_wanted(self, item: pytest.BatchItem) -> bool:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         named = any(test in (item.nodeid, item.nodeid.partition("::")[0]) for test in self.job.tests)
         return named and (self.job.backends is None or params.get("backend", "") in self.job.backends)

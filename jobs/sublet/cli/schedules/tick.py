@@ -9,7 +9,7 @@ from sublet.cli.output import clean, document, write
 from sublet.cli.session import client_of, process_name, settings_of
 from sublet.client.client import SyncClient
 from sublet.errors import Invalid, JobsError
-from sublet_functions.tick import Ticked, run_tick
+from sublet_functions.tick import TickSummary, run_tick
 
 ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unreached")
 """Counts that a tick prints; the second ones only if they are not 0."""
@@ -21,9 +21,9 @@ def tick(args: Namespace) -> int:
         raise Invalid(
             "--every is for the rounds of --for: say how long they go on, e.g. --for 55s --every 5s"
         )
-    before, told = Ticked(), set[str]()
+    before, told = TickSummary(), set[str]()
 
-    def report(done: Ticked, pools: bool) -> None:
+    def report(done: TickSummary, pools: bool) -> None:
         nonlocal before
         if _words(done) != _words(before) and not args.json and args.seconds:
             write(f"{strftime('%H:%M:%S')}  {_words(done, before)}")
@@ -63,7 +63,7 @@ def _tell_uncalled(client: SyncClient, told: set[str]) -> None:
             told.add(pool.pool)
 
 
-def _words(done: Ticked, before: Ticked | None = None) -> str:
-    since = before or Ticked()
+def _words(done: TickSummary, before: TickSummary | None = None) -> str:
+    since = before or TickSummary()
     counts = [(name, getattr(done, name) - getattr(since, name)) for name in ALWAYS + SOMETIMES]
     return " · ".join(f"{name} {count}" for name, count in counts if count or name in ALWAYS)

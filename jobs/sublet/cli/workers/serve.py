@@ -16,7 +16,7 @@ from sublet.devtools.bootstrap import missing
 from sublet.errors import Invalid
 from sublet.execution.app_loader import load_app
 from sublet.scaling.signing import Secrets
-from sublet_functions.api.auth import Tokens
+from sublet_functions.http.auth import Tokens
 
 if TYPE_CHECKING:
     from sublet.app import App
@@ -44,12 +44,12 @@ def serve(args: Namespace) -> int:
     log_to_stderr(args.json)
     logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
     from sublet.cli.workers.work import leave_what_runs_on
-    from sublet_functions.handlers.work import Workshop
+    from sublet_functions.handlers.worker_host import WorkerHost
 
     # imported late: aiohttp may be missing
     from sublet_functions.serve import serve as run
 
-    workshop = Workshop(app, seconds=Workshop.seconds_of()) if app else None
+    worker_host = WorkerHost(app, seconds=WorkerHost.seconds_of()) if app else None
     threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
 
     def report(url: str) -> None:
@@ -61,15 +61,24 @@ def serve(args: Namespace) -> int:
 
     calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        if workshop:
+        if worker_host:
             runner.get_loop().set_default_executor(threads)
-        prompt = os.environ.get("SUBLET_PROMPT", "") not in ("", "0")
+        summon_first = os.environ.get("SUBLET_SUMMON_FIRST", "") not in ("", "0")
         runner.run(
-            run(settings, host, port, tokens, report, workshop=workshop, secrets=secrets, prompt=prompt)
+            run(
+                settings,
+                host,
+                port,
+                tokens,
+                report,
+                worker_host=worker_host,
+                secrets=secrets,
+                summon_first=summon_first,
+            )
         )
-        if workshop:
+        if worker_host:
             threads.shutdown(wait=False, cancel_futures=True)
-            leave_what_runs_on(workshop.stuck, 0)
+            leave_what_runs_on(worker_host.stuck, 0)
     return 0
 
 
@@ -101,4 +110,6 @@ def _whom(tokens: Tokens) -> str:
     if not tokens.needed:
         return "this machine alone, no token needed"
     known = "one token" if len(tokens) == 1 else f"{len(tokens)} tokens"
-    return f"{known} · open to all for {' and '.join(sorted(tokens.opened))}" if tokens.opened else known
+    return (
+        f"{known} · open to all for {' and '.join(sorted(tokens.open_roles))}" if tokens.open_roles else known
+    )

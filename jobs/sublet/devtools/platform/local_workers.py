@@ -17,7 +17,7 @@ from sublet.operations.pool import Pool
 from sublet.scaling.invokers.process import Hear, ProcessInvoker
 from sublet.scaling.summoner import Summoner
 from sublet.store.store import Store
-from sublet_functions.tick import Ticked, one_round
+from sublet_functions.tick import TickSummary, one_round
 
 TICK = 2.0
 """Seconds between two ticks."""
@@ -73,7 +73,7 @@ class LocalWorkers:
         """Do what time has decided, every two seconds."""
         trouble = ""
         while True:
-            began, done = time.monotonic(), Ticked()
+            began, done = time.monotonic(), TickSummary()
             try:
                 await self._round(done)
             except JobsError as error:  # the next tick is the retry
@@ -90,9 +90,9 @@ class LocalWorkers:
                     self._report("tick", what, f"{what} {count:,}", count=count)
             await asyncio.sleep(max(0.0, began + TICK - time.monotonic()))
 
-    async def _round(self, done: Ticked) -> None:
+    async def _round(self, done: TickSummary) -> None:
         try:
-            trouble = (await self.store.follow(one_round(self.store.operations, "dev", done))).trouble
+            trouble = (await self.store.follow(one_round(self.store.operations, "dev", done))).error
         except NoNamespace:  # somebody has emptied the server
             trouble = await self.store.follow(self.store.operations.prepare())
         await self.pool.restore()

@@ -1,7 +1,7 @@
-"""CloudEvents 1.0 as HTTP carries them: read by hand, from both of their modes, into the one form that JSON has for them.
+"""CloudEvents 1.0 over HTTP: both modes, binary and structured, are parsed into the JSON format.
 
-In binary mode the attributes are headers, and the body is the data; in structured mode the body is all of it. What is a fault
-names the attribute, and never its value.
+In binary mode the attributes are headers and the body is the data; in structured mode the body is the whole event. Problems name
+the invalid attribute, and never its value.
 """
 
 import base64
@@ -16,30 +16,30 @@ from urllib.parse import unquote
 
 from pydantic_core import from_json
 
-from sublet_functions.api.parsing import fault, raw_body
-from sublet_functions.api.request import Request
-from sublet_functions.api.response import JSON, Problem
+from sublet_functions.http.body import EVENT_ATTRIBUTES, EVENT_MEDIA_TYPE, media_type, read_body
+from sublet_functions.http.problems import Problem, invalid_value
+from sublet_functions.http.request import Request
+from sublet_functions.http.response import JSON
 
 STRUCTURED = "application/cloudevents+json"
-"""The media type of an event in structured mode."""
-TAKEN = 202
-"""How an event is answered that was taken in, with no body: Knative's contract keeps other statuses, and bodies, for replies."""
-REQUIRED = ("specversion", "id", "source", "type")
+"""Media type of an event in structured mode."""
+ACCEPTED = 202
+"""Status for an accepted event, with no body: Knative's contract reserves other statuses, and bodies, for replies."""
 VERSION = "1.0"
 VALUE_MAX = 2048
-"""Characters that one attribute may have."""
+"""Characters of one attribute."""
 ATTRIBUTES_MAX = 64
 MEDIA_TYPE = r"^([A-Za-z0-9!#$%&'*+.^_`|~-]+/[A-Za-z0-9!#$%&'*+.^_`|~-]+)( *;[ -~]*)?$"
 
 SCHEMA: dict[str, Any] = {
-    "description": "A CloudEvent 1.0 in structured mode; in binary mode its attributes are headers, `ce-id` and so on.",
+    "description": "A CloudEvent 1.0 in structured mode. In binary mode its attributes are headers: `ce-id` and so on.",
     "type": "object",
-    "required": list(REQUIRED),
+    "required": list(EVENT_ATTRIBUTES),
     "properties": {
         "specversion": {"const": VERSION},
         **{
             name: {"type": "string", "pattern": rf"^[^\x00-\x1f\x7f-\x9f]{{1,{VALUE_MAX}}}$"}
-            for name in REQUIRED[1:]
+            for name in EVENT_ATTRIBUTES[1:]
         },
         "datacontenttype": {"type": ["string", "null"], "pattern": MEDIA_TYPE, "maxLength": VALUE_MAX},
         "data": {"description": "Any JSON; text, if `datacontenttype` says so."},
@@ -54,7 +54,7 @@ SCHEMA: dict[str, Any] = {
         "maximum": 2**31 - 1,
     },
 }
-"""What the OpenAPI document says of one."""
+"""JSON schema of an event, for the OpenAPI document."""
 EXAMPLE = {
     "specversion": VERSION,
     "id": "A234-1234-1234",
@@ -64,7 +64,6 @@ EXAMPLE = {
     "data": {"task": "bill", "payload": {"order": 1234}},
 }
 
-_FAMILY = "application/cloudevents"
 _NAME = re.compile(r"[a-z0-9]{1,64}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -76,64 +75,55 @@ Attribute = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One CloudEvent."""
+    """A CloudEvent."""
 
     form: Mapping[str, Any] = field(repr=False)
-    """All of it, as the JSON format has it: the attributes, and `data` or `data_base64`."""
+    """The event in JSON format: its attributes, and `data` or `data_base64`."""
 
     def key(self, *more: str) -> str:
-        """What is the same for the same event, and for no other: by the standard, its source and its id say which it is."""
-        said = json.dumps([self.form["source"], self.form["id"], *more])
-        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        """Return a hash of the event's identity (by the standard, source and id) and of `more`."""
+        identity = json.dumps([self.form["source"], self.form["id"], *more])
+        return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def json_data(self) -> bytes:
-        """Its data, if that is JSON. Raises Problem if it has none, or other data."""
-        said = self.form.get("datacontenttype", JSON)
-        if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(said):
+        """Return its data as JSON. Raises Problem if it has no data, or data of another type."""
+        kind = self.form.get("datacontenttype", JSON)
+        if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
             raise Problem(
                 "invalid",
-                "the event's data must be JSON, one job as POST /jobs takes it",
-                errors=[_fault("data")],
+                "the event's data is not a job: send JSON, as for POST /jobs",
+                errors=[_error("data")],
             )
         if "data_base64" in self.form:
             return base64.b64decode(self.form["data_base64"])
         return json.dumps(self.form["data"]).encode()
 
 
-def is_event(headers: Mapping[str, str]) -> bool:
-    """Does a request with these headers carry an event, or is it meant to?"""
-    return _kind(headers).startswith(_FAMILY) or any(f"ce-{name}" in headers for name in REQUIRED)
-
-
-async def event_of(request: Request, most: int) -> Event | None:
-    """The event that a request carries, of at most so many bytes; None for a request that carries none.
-
-    Raises Problem for one that is no CloudEvent 1.0, or one of several in a batch.
-    """
-    if not is_event(request.headers):
-        return None
-    kind = _kind(request.headers)
-    if kind.startswith(_FAMILY) and kind != STRUCTURED:
+async def read_event(request: Request, most: int) -> Event:
+    """Read the event of a request, of at most so many bytes. Raises Problem for an invalid event, or a batch of events."""
+    kind = media_type(request.headers)
+    if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(
             "unsupported-media-type",
-            f"send one event as {STRUCTURED}, or its attributes as ce- headers; no batches",
+            f"send one event as {STRUCTURED}, or its attributes as ce- headers; batches are not supported",
         )
-    raw = await raw_body(request, most)
+    raw = await read_body(request, most)
     return _structured(raw) if kind == STRUCTURED else _binary(request.headers, raw)
 
 
 def _structured(raw: bytes) -> Event:
-    said = _parsed(raw, "the event")
-    if not isinstance(said, dict):
-        raise Problem("invalid", "an event in structured mode is one JSON object")
-    form = {
-        name: value for name, value in said.items() if value is not None or name == "data"
-    }  # null is as good as left out
+    parsed = _parsed(raw, "the event")
+    if not isinstance(parsed, dict):
+        raise Problem("invalid", "the event is not a JSON object, as structured mode requires")
+    # null is equivalent to a missing attribute
+    form = {name: value for name, value in parsed.items() if value is not None or name == "data"}
     data = {name: form.pop(name) for name in ("data", "data_base64") if name in form}
-    if {"data", "data_base64"} <= said.keys():
-        raise Problem("invalid", "an event has data or data_base64, not both", errors=[_fault("data_base64")])
+    if {"data", "data_base64"} <= parsed.keys():
+        raise Problem(
+            "invalid", "the event has both data and data_base64: send one", errors=[_error("data_base64")]
+        )
     if "data_base64" in data and not _is_base64(data["data_base64"]):
-        raise Problem("invalid", "data_base64 is no base64", errors=[_fault("data_base64")])
+        raise Problem("invalid", "data_base64 is not valid base64", errors=[_error("data_base64")])
     _check(form)
     return Event(form | data)
 
@@ -150,67 +140,69 @@ def _binary(headers: Mapping[str, str], raw: bytes) -> Event:
 
 
 def _data(kind: str | None, raw: bytes) -> dict[str, Any]:
-    """The data of an event in binary mode, as the JSON format has it: JSON, else text, else base64."""
+    """Return the data of an event in binary mode in the JSON format: as JSON, else as text, else in base64."""
     if kind is None or _is_json(kind):
         return {"data": _parsed(raw, "the event's data")}
     if kind.lower().startswith("text/"):
         try:
             return {"data": raw.decode()}
-        except UnicodeDecodeError:  # in an encoding of its own
+        except UnicodeDecodeError:  # in another encoding
             pass
     return {"data_base64": base64.b64encode(raw).decode()}
 
 
 def _check(attributes: Mapping[str, Any]) -> None:
-    """Raises Problem for attributes that no CloudEvent 1.0 has, and for those that it lacks."""
-    faults = [*_faults(attributes)]
-    if faults:
-        name, msg = faults[0]
-        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    """Raise Problem for attributes that CloudEvents 1.0 does not allow, and for missing ones."""
+    errors = [*_errors(attributes)]
+    if errors:
+        name, msg = errors[0]
+        more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
         raise Problem(
             "invalid",
-            f"this is no CloudEvent: {name}: {msg}{more}",
-            errors=[_fault(n, m) for n, m in faults[:20]],
+            f"not a valid CloudEvent: {name}: {msg}{more}",
+            errors=[_error(name, msg) for name, msg in errors[:20]],
         )
 
 
-def _faults(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name in REQUIRED:
+def _errors(attributes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in EVENT_ATTRIBUTES:
         if name not in attributes:
             yield name, "is required"
         elif not isinstance(attributes[name], str) or not attributes[name]:
-            yield name, "must be text, and not empty"
+            yield name, "must be a string, and not empty"
         elif name == "specversion" and attributes[name] != VERSION:
             yield name, f'must be "{VERSION}"'
     if len(attributes) > ATTRIBUTES_MAX:
-        yield "attributes", f"there may be {ATTRIBUTES_MAX} at most"
+        yield "attributes", f"use at most {ATTRIBUTES_MAX}"
     for name, value in attributes.items():
         if not _NAME.fullmatch(name) or name == "data":
-            yield name[:64], "the name of an attribute is 1 to 64 of a-z 0-9, and not data"
+            yield name[:64], "attribute name: use 1 to 64 of a-z 0-9, and not data"
         elif not isinstance(value, Attribute) or (isinstance(value, int) and value not in _INTEGERS):
-            yield name, "must be text, true or false, or a whole number of 32 bits"
+            yield name, "must be a string, a boolean, or an integer of 32 bits"
         elif isinstance(value, str) and (len(value) > VALUE_MAX or _CONTROL.search(value)):
-            yield name, f"may have {VALUE_MAX:,} characters, and none that controls a terminal"
+            yield name, f"use at most {VALUE_MAX:,} characters, and no control characters"
         elif name == "datacontenttype" and not (isinstance(value, str) and _MEDIA_TYPE.fullmatch(value)):
             yield name, "must be a media type"
 
 
-def _fault(name: str, msg: str = "cannot be") -> dict[str, Any]:
-    return fault(msg, "event", name)
+def _error(name: str, msg: str = "is invalid") -> dict[str, Any]:
+    return invalid_value(msg, "event", name)
 
 
 def _decoded(value: str) -> str:
-    """A header's value as it was meant: out of its quotes, then without its percent signs."""
+    """Decode a header's value: remove quotes, then percent-encoding."""
     try:
         value.encode()
-    except UnicodeEncodeError:  # bytes that are no UTF-8, as aiohttp keeps them: as other servers read them
+    except (
+        UnicodeEncodeError
+    ):  # aiohttp keeps bytes that are not UTF-8 as surrogates; other servers decode Latin-1
         value = value.encode("utf-8", "surrogateescape").decode("latin-1")
     value = value.strip()
     quoted = _QUOTED.fullmatch(value)
     try:
         return unquote(re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else value, errors="strict")
     except UnicodeDecodeError:
-        raise Problem("invalid", "an attribute's percent signs stand for bytes that are no UTF-8") from None
+        raise Problem("invalid", "an attribute's percent-encoded bytes are not valid UTF-8") from None
 
 
 def _parsed(raw: bytes, what: str) -> Any:
@@ -218,10 +210,6 @@ def _parsed(raw: bytes, what: str) -> Any:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise Problem("not-json", f"{what} is not JSON: {error}") from None
-
-
-def _kind(headers: Mapping[str, str]) -> str:
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _is_json(kind: Any) -> bool:

@@ -1,0 +1,32 @@
+"""What every handler is given: an authenticated, parsed request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from sublet.store.store import Store
+from sublet_functions.handlers.worker_host import WorkerHost
+from sublet_functions.http.auth import Principal
+from sublet_functions.http.request import Request
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[B, Q]):
+    """An authenticated request with its parsed body and query."""
+
+    store: Store
+    principal: Principal
+    request: Request
+    body: B = field(repr=False)
+    query: Q
+    path: Mapping[str, str]
+    """The path's parameters, by their names in the route."""
+    worker_host: WorkerHost | None = None
+    """Runs workers, if this server has an app."""
+    is_token_name: Callable[[str], bool] = field(default=lambda name: False, repr=False)
+    """Tells whether a token has this name. A worker with such a name belongs to that token alone."""

@@ -1,0 +1,33 @@
+"""`POST /tick`, `GET /tick`: maintenance, for deployments in which no worker runs all the time."""
+
+import asyncio
+import contextlib
+import time
+from dataclasses import asdict
+
+from sublet_functions.handlers.call import Call
+from sublet_functions.http.cloudevents import ACCEPTED, Event
+from sublet_functions.http.response import Response, json_response
+from sublet_functions.schemas.query import Empty, TickQuery
+from sublet_functions.tick import TickSummary, one_round, pause_until_next_round
+
+
+async def tick(call: Call[Empty | Event, TickQuery]) -> Response:
+    """Run one round of maintenance, and further ones `every` so many seconds until `for` is over. Ticks may run concurrently.
+
+    Any CloudEvent is accepted as a tick, and answered with 202.
+    """
+    asked, store, summary, start = call.query, call.store, TickSummary(), time.monotonic()
+    by = f"http:{call.principal.name}".rstrip(":")
+    while True:
+        done = await store.tend(one_round(store.operations, by, summary))
+        if done.pools and store.summoner:
+            summary.add_summoned(await store.summoner.summon())
+        if done.error:
+            raise done.error
+        pause = pause_until_next_round(start, asked.every, asked.seconds)
+        if pause is None or store.hurried.is_set():
+            return Response(ACCEPTED) if isinstance(call.body, Event) else json_response(asdict(summary))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await store.hurried.wait()

@@ -1,0 +1,204 @@
+"""Workers inside a server process: started by `POST /work` for a limited time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sublet.errors import Invalid, JobsError
+from sublet_functions.http.problems import Problem
+from sublet_functions.http.response import encode
+from sublet_functions.schemas.responses import WorkSummary
+from sublet_functions.schemas.summons import Summons
+
+if TYPE_CHECKING:
+    from sublet.app import App
+    from sublet.model import Lease
+    from sublet.worker.summary import Summary
+    from sublet.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+SECONDS = 55.0
+"""Time limit of a worker unless SUBLET_WORK_SECONDS says otherwise: gateways cut requests at 60 s."""
+GRACE = 5.0
+"""Seconds that running jobs may go on when the server stops. The rest of its own grace period is for releasing them."""
+KEEP_ALIVE = 15.0
+"""Seconds of silence after which a line break is sent to the client."""
+ABORT_SECONDS = 4.0
+"""Seconds that workers have to release everything once they must end at once."""
+LOG_INTERVAL = 60.0
+"""Least seconds between two log lines about refused calls."""
+
+_logged_at: dict[int, float] = {}
+"""When a refusal of each status was last logged by this process."""
+
+
+def log_refusal(status: int, reason: str) -> None:
+    """Log a refused `POST /work`, at most once per LOG_INTERVAL and status: clients may repeat it often."""
+    now = time.monotonic()
+    if now - _logged_at.get(status, float("-inf")) >= LOG_INTERVAL:
+        _logged_at[status] = now
+        log.warning("POST /work refused with %d (logged at most once a minute): %s", status, reason)
+
+
+class WorkerRun:
+    """One worker, from its start to its summary."""
+
+    def __init__(self) -> None:
+        self.ready = asyncio.Event()
+        self.task: asyncio.Task[Summary]
+        self._worker: Worker | None = None
+        self._stopping = False
+
+    def attach(self, worker: Worker) -> None:
+        """Set the worker; stop it if `stop` was called before it existed."""
+        self._worker = worker
+        if self._stopping:
+            worker.stop()
+
+    def on_event(self, event: str, lease: Lease | None, words: str) -> None:
+        """Receive the worker's reports."""
+        if event == "ready":
+            self.ready.set()
+
+    def stop(self) -> None:
+        """Claim no more jobs; the second call releases those that run."""
+        self._stopping = True
+        if self._worker:
+            self._worker.stop()
+
+    async def started(self) -> None:
+        """Wait until the worker is ready. Raises the error with which it failed to start."""
+        ready = asyncio.create_task(self.ready.wait())
+        try:
+            await asyncio.wait([self.task, ready], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+        if not self.ready.is_set():
+            self.task.result()
+
+    async def response_body(self) -> AsyncIterator[bytes]:
+        """Yield line breaks while the worker runs, so that no gateway drops the connection; then its summary."""
+        while not self.task.done():
+            await asyncio.wait([self.task], timeout=KEEP_ALIVE)
+            if not self.task.done():
+                yield b"\n"
+        summary = self.task.result()
+        yield encode({name: getattr(summary, name) for name in WorkSummary.model_fields}) + b"\n"
+
+
+class WorkerHost:
+    """Runs workers of an app in this process: `most` at a time, each for at most `seconds`.
+
+    The default is one: each worker starts one child process per core for plain functions, and a task that blocks the event loop
+    blocks all workers of the process, and the server.
+    """
+
+    def __init__(self, app: App, *, most: int = 1, seconds: float = SECONDS) -> None:
+        self._app = app
+        self._most = most
+        self.seconds = seconds
+        self._runs: set[WorkerRun] = set()
+        self._stopped = False
+        self.stuck = 0
+        """Tasks that did not end when cancelled. An orderly exit of the process would wait for them for ever."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a worker runs."""
+        return bool(self._runs)
+
+    @staticmethod
+    def seconds_of(environment: dict[str, str] | None = None) -> float:
+        """Return SUBLET_WORK_SECONDS. Raises Invalid."""
+        text = (os.environ if environment is None else environment).get("SUBLET_WORK_SECONDS", "")
+        try:
+            seconds = float(text or SECONDS)
+        except ValueError:
+            seconds = 0.0
+        if not 1 <= seconds <= 86_400:
+            raise Invalid(f"SUBLET_WORK_SECONDS={text[:40]!r}: use seconds, 1 to 86400")
+        return seconds
+
+    async def start(self, summons: Summons, seconds: float | None) -> WorkerRun:
+        """Start a worker, and return it when it is ready. Raises Problem if `most` run, and the error of a failed start."""
+        if self._stopped:
+            raise Problem("busy", "this server is stopping: send the request to another server")
+        if len(self._runs) >= self._most:
+            log_refusal(429, f"{self._most} workers run here, which is the limit")
+            raise Problem(
+                "at-work", f"{self._most} workers run here, which is the limit: call another server"
+            )
+        run = WorkerRun()
+        run.task = asyncio.create_task(self._run(run, summons, min(seconds or self.seconds, self.seconds)))
+        self._runs.add(run)
+        run.task.add_done_callback(partial(self._ended, run, summons.pool))
+        await run.started()
+        return run
+
+    async def _run(self, run: WorkerRun, summons: Summons, seconds: float) -> Summary:
+        from sublet_functions.work import work  # a server without an app does not load the worker
+
+        return await work(
+            self._app,
+            queues=summons.queues or None,
+            slots=summons.slots,
+            grace=GRACE,
+            drain=True,
+            linger=summons.linger,
+            pool=summons.pool,
+            summons=summons.summons,
+            seconds=seconds,
+            worker_id="",
+            report=run.on_event,
+            obey=run.attach,
+        )
+
+    def _ended(self, run: WorkerRun, pool: str, task: asyncio.Task[Summary]) -> None:
+        self._runs.discard(run)
+        whose = f" of pool {pool}" if pool else ""
+        if task.cancelled():
+            log.warning("a worker%s was cancelled: its jobs run again when their leases expire", whose)
+        elif (error := task.exception()) is None:
+            done = task.result()
+            self.stuck += done.stuck
+            counts = f"{done.completed:,} completed, {done.failed:,} failed, {done.released:,} released"
+            log.info("a worker%s ended after %.1f s: %s", whose, done.seconds, counts)
+        elif run.ready.is_set():  # if it failed to start, the client gets the error
+            words = f": {error}" if isinstance(error, JobsError) else ""
+            log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
+
+    async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
+        """Start no more workers; let those that run finish or release their jobs, until `seconds` are over or `hurried` is set."""
+        self._stopped = True
+        self._stop()
+        hurry = asyncio.create_task(hurried.wait())
+        try:
+            tasks = [run.task for run in self._runs]
+            if tasks:
+                all_of_them = asyncio.create_task(asyncio.wait(tasks))
+                await asyncio.wait([all_of_them, hurry], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                all_of_them.cancel()
+        finally:
+            hurry.cancel()
+
+    async def aclose(self) -> None:
+        """End all workers: first they release their jobs, then they are cancelled."""
+        self._stopped = True
+        if self._runs:
+            self._stop()
+            await asyncio.wait([run.task for run in self._runs], timeout=ABORT_SECONDS)
+        for run in tuple(self._runs):
+            run.task.cancel()
+        if self._runs:
+            await asyncio.wait([run.task for run in self._runs], timeout=ABORT_SECONDS)
+
+    def _stop(self) -> None:
+        for run in tuple(self._runs):
+            run.stop()

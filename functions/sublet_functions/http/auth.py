@@ -1,0 +1,247 @@
+"""Authentication and roles: bearer tokens, each with a name and roles. Only digests of the secrets are kept in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from sublet.errors import Invalid
+from sublet.scaling.secrets_file import SecretsFile
+
+log = logging.getLogger(__name__)
+
+HINT = "openssl rand -hex 24"
+"""Command that makes a secret."""
+FILE_MAX = 1024 * 1024
+"""Bytes of the token file."""
+
+_SHAPE = "NAME:ROLES:SECRET, e.g. ci:submit,read:<secret>"
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
+_BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(\S+) *")
+
+
+class Role(StrEnum):
+    """Roles of a token."""
+
+    SUBMIT = "submit"
+    """Submit jobs, and read one."""
+    WORK = "work"
+    """Everything that a worker needs."""
+    READ = "read"
+    """Read everything except the tokens of leases."""
+    ADMIN = "admin"
+    """Everything."""
+    TICK = "tick"
+    """Run ticks, from a cron."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated client: the name of its token, which several tokens may share, and its roles."""
+
+    name: str
+    roles: frozenset[Role]
+
+
+LOCAL = Principal("anyone", frozenset({Role.ADMIN}))
+"""Every client of a server without tokens, which answers on loopback only."""
+OPENABLE = (Role.TICK, Role.SUBMIT)
+"""Roles that SUBLET_OPEN may name. Without a token they apply only where a CloudEvent is accepted: such a call returns no data,
+and may be delivered twice."""
+
+_PROXY_HEADERS = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+)
+"""Headers that show that a request came through a proxy."""
+_Known = tuple[tuple[bytes, Principal], ...]
+
+
+class Tokens:
+    """The valid tokens. `Tokens.read()` takes them from the environment. Without tokens, every local client has all roles.
+
+    `open_for`: roles that need no token where a CloudEvent is accepted. This is for servers that only the network of a platform
+    can reach, and for clients that cannot send a token.
+
+    A token file is read again when it has changed. If it is missing or invalid then, the tokens read before stay valid.
+    """
+
+    def __init__(self, words: str = "", file: str | Path | None = None, open_for: str = "") -> None:
+        self._given = tuple(_parse("SUBLET_TOKENS: word", enumerate(words.split(), 1)))
+        self._file = SecretsFile(file, "tokens", FILE_MAX) if file else None
+        self._known = _joined(self._given, _of_file(self._file) if self._file else ())
+        self.open_roles = _open_roles(open_for)
+        """Roles that need no token where a CloudEvent is accepted."""
+
+    @classmethod
+    def read(cls, file: str | None = None) -> Tokens:
+        """Read SUBLET_TOKENS, the file given here or in SUBLET_TOKENS_FILE, and SUBLET_OPEN.
+
+        Raises Invalid, which names the location of the error but contains no secret.
+        """
+        return cls(
+            os.environ.get("SUBLET_TOKENS", ""),
+            file or os.environ.get("SUBLET_TOKENS_FILE") or None,
+            os.environ.get("SUBLET_OPEN", ""),
+        )
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __bool__(self) -> bool:
+        return self.needed
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} tokens>"
+
+    @property
+    def needed(self) -> bool:
+        """Whether clients need a token. Decided at start: a changed file cannot turn authentication off."""
+        return bool(self._known or self.open_roles)
+
+    def principal(self, authorization: str | None) -> Principal | None:
+        """Return the principal of an Authorization header; None for a missing or unknown token.
+
+        The token is compared with all known ones, each in constant time, so that the time reveals nothing about them.
+        """
+        if not self.needed:
+            return LOCAL
+        self._reload()
+        bearer = _BEARER.fullmatch(authorization or "")
+        digest = _digest(bearer[1] if bearer else "")
+        found = None
+        for own, principal in self._known:
+            if hmac.compare_digest(own, digest):
+                found = principal
+        return found if bearer else None
+
+    def is_token_name(self, name: str) -> bool:
+        """Return whether a valid token has this name."""
+        return any(principal.name == name for _, principal in self._known)
+
+    def open_principal(self, roles: frozenset[Role]) -> Principal | None:
+        """Return the principal of clients without a token if the server is open for one of these roles; else None."""
+        return Principal("open", self.open_roles) if self.open_roles & roles else None
+
+    def untrusted_reason(self, headers: Mapping[str, str]) -> str:
+        """Return why a request to a server without tokens must be refused; empty if it may be answered.
+
+        Any web page in a browser on this machine can send requests here. Browsers mark them with headers that pages cannot
+        forge. A host name that an attacker resolved to 127.0.0.1 (DNS rebinding) is visible in `Host`.
+        """
+        if self.needed:
+            return ""
+        host = headers.get("host", "")
+        if not _is_local_host(host):
+            return "Host: a server without tokens answers only for localhost, 127.0.0.1 and [::1]"
+        if any(name in headers for name in _PROXY_HEADERS):
+            return "a server without tokens accepts no request through a proxy: set SUBLET_TOKENS"
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return "a server without tokens accepts no request from a page of another site"
+        origin = headers.get("origin")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            return "a server without tokens accepts no request from a page of another origin"
+        return ""
+
+    def _reload(self) -> None:
+        """Read the file again if it has changed."""
+        if self._file is None or not self._file.has_changed():
+            return
+        try:
+            self._known = _joined(self._given, _of_file(self._file))
+        except Invalid as error:
+            log.error("%s; the %d tokens read before stay valid", error, len(self._known))
+        else:
+            log.warning("%s has changed: %d tokens are valid now", self._file.path, len(self._known))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or address is of this machine and not reachable from others."""
+    try:
+        address = ipaddress.ip_address(host.split("%")[0])
+    except ValueError:
+        return host.lower() == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+@lru_cache(maxsize=64)
+def _is_local_host(header: str) -> bool:
+    """Return whether a Host header names a loopback address. Zones (`%eth0`) and user names are not accepted."""
+    try:
+        parts = urlsplit(f"//{header}")
+        _ = parts.port  # raises ValueError for an invalid port
+    except ValueError:
+        return False
+    if "@" in header or "%" in header:
+        return False
+    return parts.netloc == header and is_loopback(parts.hostname or "")
+
+
+def _open_roles(roles: str) -> frozenset[Role]:
+    """Parse SUBLET_OPEN. Raises Invalid for a role that needs a token."""
+    words = {word.strip() for word in roles.split(",")} - {""}
+    if not words <= set(OPENABLE):
+        raise Invalid(
+            f"SUBLET_OPEN: use {' or '.join(OPENABLE)}, or both with a comma between: all other roles need a token"
+        )
+    return frozenset(map(Role, words))
+
+
+def _parse(
+    where: str, words: Iterator[tuple[int, str]] | enumerate[str]
+) -> Iterator[tuple[bytes, Principal]]:
+    """Yield the digests and principals of tokens. Raises Invalid, whose text contains nothing of a token."""
+    for at, word in words:
+        name, _, rest = word.partition(":")
+        roles, colon, secret = rest.partition(":")
+        if not colon:
+            raise Invalid(f"{where} {at} is not {_SHAPE}")
+        if not _NAME.fullmatch(name):
+            raise Invalid(f"{where} {at}: name: use 1 to 64 of A-Z a-z 0-9 _ . - in {_SHAPE}")
+        if not set(roles.split(",")) <= set(Role):
+            raise Invalid(f"{where} {at}: roles: use one or more of {', '.join(Role)}, with commas between")
+        if not _SECRET.fullmatch(secret):
+            raise Invalid(
+                f"{where} {at}: secret: use 16 to 512 of A-Z a-z 0-9 . _ ~ + / = -; `{HINT}` makes one"
+            )
+        yield _digest(secret), Principal(name, frozenset(map(Role, roles.split(","))))
+
+
+def _joined(*groups: _Known) -> _Known:
+    """Join groups of tokens. Raises Invalid if tokens with the same secret differ in name or roles."""
+    found: dict[bytes, Principal] = {}
+    for digest, principal in (one for group in groups for one in group):
+        if found.setdefault(digest, principal) != principal:
+            names = " and ".join(sorted({found[digest].name, principal.name}))
+            raise Invalid(
+                f"two tokens have the same secret but different names or roles (those of {names}): change one secret"
+            )
+    return tuple(found.items())
+
+
+def _of_file(file: SecretsFile) -> _Known:
+    lines = ((at, line.partition("#")[0].strip()) for at, line in enumerate(file.text().splitlines(), 1))
+    found = tuple(_parse(f"{file.path}: line", ((at, line) for at, line in lines if line)))
+    if not found:
+        raise Invalid(f"the token file {file.path} has no tokens: write one per line, as {_SHAPE}")
+    return found
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

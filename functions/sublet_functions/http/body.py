@@ -1,0 +1,293 @@
+"""Request bodies: read from the connection within limits, large ones in turn, and parsed into their models.
+
+A body passes through `BodyReader` (size, time, memory), `BodyQueues` (fairness between tokens) and `parse_body`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from pydantic import BaseModel, ValidationError
+
+from sublet_functions.http.limits import Limits
+from sublet_functions.http.problems import Problem, invalid_value, validation_problem
+from sublet_functions.http.request import Read, Request
+
+log = logging.getLogger(__name__)
+
+BODY_MAX = 1024 * 1024
+"""Bytes of an ordinary body."""
+BATCH_BODY_MAX = 8 * 1024 * 1024
+"""Bytes of a body that carries many items."""
+LARGE = 8 * 1024
+"""Bytes from which a body is queued. Smaller ones are parsed within a millisecond."""
+QUEUE_BYTES = 64 * 1024 * 1024
+"""Bytes of bodies that may wait in one queue."""
+ALL_QUEUES_BYTES = 256 * 1024 * 1024
+"""Bytes of bodies that may wait in all queues together."""
+QUEUE_SECONDS = 10.0
+"""Longest time that a body waits in its queue."""
+SHORT = 0.001
+"""CPU seconds of parsing below which the next body of the queue starts at once."""
+LONG = 0.01
+"""CPU seconds of parsing from which other requests get the CPU for as long; below, one round of the event loop is enough."""
+CHECK_SECONDS = 0.002
+"""Time between two checks of whether other requests still use the CPU."""
+
+EVENT_MEDIA_TYPE = "application/cloudevents"
+EVENT_ATTRIBUTES = ("specversion", "id", "source", "type")
+"""Required attributes of a CloudEvent."""
+_EVENT_HEADERS = tuple(f"ce-{name}" for name in EVENT_ATTRIBUTES)
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class BodyStream(Protocol):
+    """A body on its way in: the part of aiohttp's StreamReader that is used."""
+
+    def is_eof(self) -> bool:
+        """Return whether the last byte has arrived."""
+        ...
+
+    def read_nowait(self, n: int = -1) -> bytes:
+        """Return the bytes that have arrived."""
+        ...
+
+    async def readany(self) -> bytes:
+        """Wait for the next bytes; empty at the end."""
+        ...
+
+
+class BodyReader:
+    """Reads the bodies of all requests of a process, within its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held = 0
+
+    async def read(
+        self, stream: BodyStream, headers: Mapping[str, str], send_continue: Callable[[], None], most: int
+    ) -> bytes:
+        """Read the whole body. `send_continue` is called if the client sent `Expect: 100-continue`.
+
+        Raises Problem for a body that is too large, too slow or cut off, and if all unfinished bodies exceed `Limits.held`.
+        """
+        if stream.is_eof():
+            whole = stream.read_nowait()
+            if len(whole) > most:
+                raise _too_large(most)
+            return whole
+        announced = headers.get("content-length", "")
+        if announced.isdecimal() and int(announced[:20]) > most:
+            raise Problem("too-large", f"the body has {announced[:20]} bytes: at most {most:,}")
+        if headers.get("expect", "").lower() == "100-continue":
+            send_continue()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                return await self._read(stream, most)
+        except TimeoutError:
+            raise Problem(
+                "timeout", f"the body did not arrive within {self._limits.body_seconds:g} s"
+            ) from None
+
+    async def _read(self, stream: BodyStream, most: int) -> bytes:
+        body = bytearray()
+        try:
+            while chunk := await _next_chunk(stream):
+                self._held += len(chunk)
+                body += chunk
+                if len(body) > most:
+                    raise _too_large(most)
+                if self._held > self._limits.held:
+                    raise Problem("busy", "too many large bodies are arriving: send the request again")
+            return bytes(body)
+        finally:
+            self._held -= len(body)
+
+
+async def _next_chunk(stream: BodyStream) -> bytes:
+    try:
+        return await stream.readany()
+    except Exception as error:  # noqa: BLE001  aiohttp's own: a malformed chunk, or a broken connection
+        log.debug("a body was cut off: %s", type(error).__name__)
+        raise Problem("bad-request", "the body was cut off, or its chunked encoding is malformed") from None
+
+
+def _too_large(most: int) -> Problem:
+    return Problem("too-large", f"the body has more than {most:,} bytes")
+
+
+class BodyQueues:
+    """Queues of large bodies, so that one token cannot block the event loop for all others.
+
+    Parsing a large body blocks the event loop for up to 0.5 s. So the large bodies of one queue are parsed one after the other.
+    A queue belongs to a token's name, or to one kind of request of that token; requests without a token share one queue.
+    After a body that took long to parse, other requests get the CPU for as long as they use it, at most for the time that the
+    body took. A flood from one token then delays each request of another token by the time of one body, or of two if Redis
+    answers slowly. A token that has no competition loses next to nothing.
+    """
+
+    def __init__(self) -> None:
+        self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
+        self._waiting = 0
+
+    def enter(self, name: str, read: Read) -> QueuedBody:
+        """Return the body that `read` reads as one that waits in the queue of this name."""
+        return QueuedBody(self, name, read)
+
+    async def wait(self, name: str, size: int) -> _Queue:
+        """Wait for the turn of a body of `size` bytes; return its queue, to be left afterwards.
+
+        Raises Problem if too many bytes wait already, or after QUEUE_SECONDS.
+        """
+        queue = self._queues.get(name) or self._queues.setdefault(name, _Queue())
+        if queue.waiting and queue.waiting + size > QUEUE_BYTES:
+            raise Problem("busy", "too many large bodies of this token are waiting: send fewer at a time")
+        if self._waiting + size > ALL_QUEUES_BYTES:
+            raise Problem("busy", "too many large bodies are waiting: send the request again")
+        queue.waiting += size
+        self._waiting += size
+        try:
+            async with asyncio.timeout(QUEUE_SECONDS):
+                await queue.turn.acquire()
+        except TimeoutError:
+            raise Problem(
+                "busy", f"the body waited {QUEUE_SECONDS:g} s behind other large bodies of this token"
+            ) from None
+        finally:
+            queue.waiting -= size
+            self._waiting -= size
+        return queue
+
+
+class QueuedBody:
+    """Context in which a body is read and parsed. At its end the next body of the queue may be parsed."""
+
+    __slots__ = ("_began", "_name", "_queue", "_queues", "_read")
+
+    def __init__(self, queues: BodyQueues, name: str, read: Read) -> None:
+        self._queues = queues
+        self._name = name
+        self._read = read
+        self._queue: _Queue | None = None
+        self._began = 0.0
+
+    def __enter__(self) -> Read:
+        return self.read
+
+    async def read(self, most: int) -> bytes:
+        """Read the whole body, then wait for its turn. Raises Problem: see `Read` and `BodyQueues.wait`."""
+        raw = await self._read(most)
+        if len(raw) >= LARGE and self._queue is None:
+            self._queue = await self._queues.wait(self._name, len(raw))
+            self._began = time.thread_time()
+        return raw
+
+    def __exit__(self, *_: object) -> None:
+        if self._queue:
+            # CPU time: what other processes on this CPU use says nothing about the client
+            self._queue.leave(time.thread_time() - self._began)
+
+
+class _Queue:
+    """Bodies that wait in order of arrival. It is garbage when no body waits."""
+
+    __slots__ = ("__weakref__", "turn", "waiting")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waiting = 0
+
+    def leave(self, took: float) -> None:
+        """Start the next body: at once, in the next round of the loop, or after other requests had as much CPU time."""
+        if took < SHORT:
+            self.turn.release()
+        else:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._pause, loop, took)  # by then this body's own handler waits for Redis
+
+    def _pause(self, loop: asyncio.AbstractEventLoop, left: float) -> None:
+        if left < LONG:
+            self.turn.release()
+        else:
+            loop.call_later(CHECK_SECONDS, self._check, loop, time.thread_time(), left)
+
+    def _check(self, loop: asyncio.AbstractEventLoop, since: float, left: float) -> None:
+        """Start the next body if other requests used up their share of CPU time, or were idle since the last check."""
+        used = time.thread_time() - since
+        if used >= left or used < CHECK_SECONDS / 2:
+            self.turn.release()
+        else:
+            loop.call_later(CHECK_SECONDS, self._check, loop, since + used, left - used)
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """Return the media type of a body, in lower case and without parameters."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_event(headers: Mapping[str, str]) -> bool:
+    """Return whether a request carries a CloudEvent, valid or not."""
+    return media_type(headers).startswith(EVENT_MEDIA_TYPE) or any(map(headers.__contains__, _EVENT_HEADERS))
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Read the bytes of a body. Raises Problem for one that is too large or compressed."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem("unsupported-media-type", "Content-Encoding: send the body uncompressed")
+    raw = await request.read(most) if request.read else request.body
+    if len(raw) > most:
+        raise Problem("too-large", f"the body has {len(raw):,} bytes: at most {most:,}")
+    return raw
+
+
+async def parse_body(request: Request, model: type[M], most: int) -> M:
+    """Read a body and parse it. An empty one is `{}` if the model requires no field.
+
+    Raises Problem for a body that is too large, of another media type, not JSON, or invalid.
+    """
+    raw = await read_body(request, most)
+    if not raw and not any(field.is_required() for field in model.model_fields.values()):
+        raw = b"{}"
+    else:
+        _check_media_type(request.headers.get("content-type", "").lower())
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        raise validation_problem(error, "body") from None
+
+
+def _check_media_type(header: str) -> None:
+    kind, _, parameters = header.partition(";")
+    charset = parameters.strip().removeprefix("charset=").strip('"')
+    is_json = kind.strip() in ("application/json", "application/merge-patch+json")
+    if not is_json or charset not in ("", "utf-8"):
+        raise Problem(
+            "unsupported-media-type", "send the body as JSON in UTF-8, with Content-Type: application/json"
+        )
+
+
+def stored_json(value: Any, most: int, *where: str | int) -> bytes:
+    """Encode a value as the JSON to be stored. Raises Problem for one that is too large, and for NaN and infinity."""
+    try:
+        text = _JSON.encode(value).encode()
+    except (ValueError, RecursionError) as error:
+        raise Problem(
+            "invalid",
+            f"{where[-1]} cannot be encoded as JSON: {error}",
+            errors=[invalid_value(str(error), *where)],
+        ) from None
+    if len(text) > most:
+        raise Problem(
+            "invalid",
+            f"{where[-1]} has {len(text):,} bytes as JSON: at most {most:,}; store the data elsewhere and send a reference",
+            errors=[invalid_value(f"{len(text):,} bytes as JSON, at most {most:,}", *where)],
+        )
+    return text

@@ -1,0 +1,23 @@
+"""Pagination cursors, encoded so that clients treat them as opaque."""
+
+import base64
+
+from sublet_functions.http.problems import Problem
+
+
+def encode_cursor(cursor: str | None) -> str | None:
+    """Encode a cursor in URL-safe base64; None stays None."""
+    return base64.urlsafe_b64encode(cursor.encode()).decode().rstrip("=") if cursor else None
+
+
+def decode_cursor(cursor: str | None) -> str | None:
+    """Decode a cursor of `encode_cursor`. Raises Problem for anything else."""
+    if cursor is None:
+        return None
+    try:
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+    except ValueError:
+        error = {"loc": ["query", "cursor"], "msg": "not a cursor of this API", "type": "value_error"}
+        raise Problem(
+            "invalid", "cursor: use the one of the previous page, with the same filters", errors=[error]
+        ) from None

@@ -1,0 +1,197 @@
+"""Problem documents (RFC 9457): every error of the API, its status, and how errors of the library become problems.
+
+The `type` of a problem is stable and meant for programs; `title` and `detail` are for people. Only this module maps errors to
+HTTP statuses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from sublet.errors import (
+    REFUSALS,
+    Busy,
+    Invalid,
+    JobsError,
+    Moved,
+    NotDurable,
+    Refused,
+    Unavailable,
+    Unconfirmed,
+    Unfit,
+)
+from sublet_functions.http.response import SECURITY_HEADERS, Response, encode
+
+PREFIX = "urn:sublet:problem:"
+"""Start of every problem's type."""
+PROBLEM_JSON = "application/problem+json"
+ERRORS_SHOWN = 20
+"""Validation errors of one body that a problem lists."""
+ERRORS_MAX = 1000
+"""Validation errors beyond which only their number is reported: formatting them all would block other requests."""
+
+
+class ProblemType(NamedTuple):
+    """Status and title of a problem, and after how many seconds a retry makes sense."""
+
+    status: int
+    title: str
+    retry_after: int | None = None
+
+
+PROBLEMS: dict[str, ProblemType] = {
+    "bad-request": ProblemType(400, "The request is malformed"),
+    "not-json": ProblemType(400, "The body is not JSON"),
+    "unauthorized": ProblemType(401, "A valid token is required"),
+    "forbidden": ProblemType(403, "Not allowed"),
+    "not-found": ProblemType(404, "Not found"),
+    "no-namespace": ProblemType(404, "The namespace does not exist"),
+    "method-not-allowed": ProblemType(405, "The path does not support this method"),
+    "timeout": ProblemType(408, "The request did not arrive in time"),
+    "lease-lost": ProblemType(409, "The lease is lost"),
+    "wrong-state": ProblemType(409, "The job is in another state"),
+    "changed": ProblemType(409, "The revision has changed"),
+    "key-taken": ProblemType(409, "Another job holds the key"),
+    "too-large": ProblemType(413, "The body is too large"),
+    "uri-too-long": ProblemType(414, "The URL is too long"),
+    "unsupported-media-type": ProblemType(415, "The media type is not supported"),
+    "invalid": ProblemType(422, "The request is invalid"),
+    "too-many": ProblemType(422, "Too many items in one call"),
+    "idempotency-mismatch": ProblemType(422, "The Idempotency-Key was used with another body"),
+    "queue-full": ProblemType(429, "The queue is full", 5),
+    "at-work": ProblemType(429, "All workers of this process are running", 5),
+    "too-many-headers": ProblemType(431, "The headers are too large"),
+    "internal": ProblemType(500, "Internal server error"),
+    "wrong-layout": ProblemType(503, "The data belongs to another version", 60),
+    "unavailable": ProblemType(503, "Redis is not available", 1),
+    "unconfirmed": ProblemType(503, "Stored, but not confirmed as durable", 1),
+    "busy": ProblemType(503, "The server is overloaded", 1),
+    "not-set-up": ProblemType(503, "The server is not configured", 60),
+    "out-of-time": ProblemType(503, "The time for this request is over", 1),
+    "oom": ProblemType(507, "Redis is out of memory", 30),
+}
+"""All problems, by the last part of their type. A refusal of a script has its own code here, in lower case."""
+
+
+class Problem(Exception):
+    """Raised to answer a request with a problem document."""
+
+    def __init__(
+        self, slug: str, detail: str, *, headers: Mapping[str, str] | None = None, errors: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(f"{slug}: {detail}")
+        self.slug = slug
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.errors = errors
+
+    def response(self) -> Response:
+        """Return the problem as a response."""
+        kind = PROBLEMS[self.slug]
+        headers = SECURITY_HEADERS | {"Content-Type": PROBLEM_JSON, **self.headers}
+        if kind.retry_after is not None:
+            headers.setdefault("Retry-After", str(kind.retry_after))
+        return Response(kind.status, encode(self.document()) + b"\n", headers)
+
+    def document(self) -> dict[str, Any]:
+        """Return the problem document of RFC 9457."""
+        kind = PROBLEMS[self.slug]
+        document: dict[str, Any] = {
+            "type": PREFIX + self.slug,
+            "title": kind.title,
+            "status": kind.status,
+            "detail": self.detail,
+        }
+        if self.errors:
+            document["errors"] = list(self.errors)
+        return document
+
+    def as_item(self, job_id: str) -> dict[str, Any]:
+        """Return the problem as one item of a batch response."""
+        document = self.document()
+        return {"id": job_id} | {name: document[name] for name in ("status", "type", "detail")}
+
+
+class MayBeStored(Unavailable):
+    """It is unknown whether jobs without ids or keys were stored. `resend` says how to send them again safely."""
+
+    def __init__(self, message: str, resend: str) -> None:
+        super().__init__(message)
+        self.resend = resend
+
+
+def internal_error() -> Problem:
+    """Return the problem of an unexpected exception, whose text may contain user data and is not shown."""
+    return Problem("internal", "unexpected error in the server: its log names the place")
+
+
+def slug_of(error: JobsError) -> str:
+    """Return the problem that stands for an error of the library."""
+    if isinstance(error, Busy):
+        return "busy"
+    if isinstance(error, Unconfirmed):
+        return "unconfirmed"
+    if isinstance(error, NotDurable):
+        return "not-set-up"
+    if isinstance(error, Unavailable):
+        return "unavailable"
+    if isinstance(error, Refused) and error.code in REFUSALS:
+        return error.code.lower().replace("_", "-")
+    return "invalid" if isinstance(error, Invalid) else "internal"
+
+
+def problem_of(error: JobsError) -> Problem:
+    """Turn an error of the library into a problem. The address and messages of Redis are logged, and not sent to clients."""
+    if isinstance(error, Busy):
+        return Problem("busy", "this process has too many calls to Redis in flight: send the request again")
+    if isinstance(error, Unfit) and not isinstance(error, Moved | NotDurable):
+        return Problem(
+            "unavailable",
+            "this server cannot use its Redis, or the data in it: the server's log has the reason",
+        )
+    if isinstance(error, Unavailable) and not isinstance(error, Unconfirmed | NotDurable):
+        resend = error.resend if isinstance(error, MayBeStored) else "it is safe to send the request again"
+        return Problem(
+            "unavailable", f"Redis does not answer, so the outcome of this request is unknown: {resend}"
+        )
+    return Problem(slug_of(error), str(error))
+
+
+def validation_problem(error: ValidationError, *where: str) -> Problem:
+    """Describe what pydantic found invalid, each with its location. Values are left out: they may be secrets."""
+    if error.error_count() > ERRORS_MAX:
+        return Problem("invalid", f"the {where[0]} has {error.error_count():,} validation errors")
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    # pydantic's own order differs from release to release
+    found.sort(key=lambda one: [str(part) for part in one["loc"]])
+    if found[0]["type"] == "json_invalid":
+        return Problem("not-json", f"{found[0]['msg']}: send one JSON object")
+    shown = [
+        {"loc": [*where, *one["loc"]], "msg": one["msg"], "type": one["type"]} for one in found[:ERRORS_SHOWN]
+    ]
+    first = ".".join(map(str, shown[0]["loc"]))
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return Problem("invalid", f"{first}: {shown[0]['msg']}{more}", errors=shown)
+
+
+def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
+    """Return one entry of a problem's `errors`."""
+    return {"loc": list(where), "msg": message, "type": "value_error"}
+
+
+def invalid_problem(error: Invalid, *where: str | int) -> Problem:
+    """Turn Invalid into a problem that names the location in the request."""
+    return Problem("invalid", str(error), errors=[invalid_value(str(error), *where)])
+
+
+@contextlib.contextmanager
+def invalid_at(*where: str | int) -> Iterator[None]:
+    """Raise each Invalid of the block as a problem that names the location in the request."""
+    try:
+        yield
+    except Invalid as error:
+        raise invalid_problem(error, *where) from None

@@ -1,0 +1,42 @@
+"""Queries and path parameters, parsed into their models."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import BaseModel, ValidationError
+
+from sublet_functions.http.problems import Problem, validation_problem
+from sublet_functions.schemas.query import PathParams
+
+FIELDS_MAX = 64
+"""Fields that a query may have."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def parse_query(query: str, model: type[M]) -> M:
+    """Parse a query string. Raises Problem for unknown names and invalid values."""
+    try:
+        given = parse_qs(query, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
+        return model.model_validate({name: _value(model, name, values) for name, values in given.items()})
+    except ValidationError as error:
+        raise validation_problem(error, "query") from None
+    except ValueError:  # too many fields, or bytes that are not UTF-8
+        raise Problem(
+            "invalid", f"the query cannot be parsed: use at most {FIELDS_MAX} fields, percent-encoded UTF-8"
+        ) from None
+
+
+def _value(model: type[BaseModel], name: str, values: list[str]) -> Any:
+    field = model.model_fields.get(name)
+    is_list = field is not None and getattr(field.annotation, "__origin__", None) is list
+    return values[0] if len(values) == 1 and not is_list else values
+
+
+def check_path(params: Mapping[str, str]) -> None:
+    """Check the parameters of a path. Raises Problem for an invalid name or id."""
+    try:
+        PathParams.model_validate(params)
+    except ValidationError as error:
+        raise validation_problem(error, "path") from None

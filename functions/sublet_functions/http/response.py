@@ -1,0 +1,110 @@
+"""HTTP responses as handlers build them, and values encoded as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+log = logging.getLogger(__name__)
+
+JSON = "application/json"
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+"""Headers of every response."""
+DISCARD_SECONDS = 2.0
+"""Time limit for cleaning up after a response that could not be delivered."""
+DEPTH_MAX = 200
+"""Nested arrays or objects beyond which a response shows three dots."""
+
+
+@dataclass(slots=True)
+class Response:
+    """One HTTP response. The body is complete, or an iterator of pieces."""
+
+    status: int
+    body: bytes | AsyncIterator[bytes] = field(default=b"", repr=False)
+    headers: dict[str, str] = field(default_factory=dict)
+    on_unsent: Callable[[], Awaitable[None]] | None = None
+    """Called if the client disconnected before the response was sent: a claim then releases its leases."""
+    finite: bool = False
+    """The iterator ends by itself soon after the server begins to stop. Other streams are ended at once."""
+
+    async def close(self) -> None:
+        """Let the iterator of a streamed body clean up."""
+        if isinstance(self.body, AsyncGenerator):
+            await self.body.aclose()
+
+    async def discard(self) -> None:
+        """Clean up after a response that was not delivered: close the stream, call `on_unsent`. Raises nothing.
+
+        Takes at most DISCARD_SECONDS. If it fails, the leases of an undelivered claim expire by themselves.
+        """
+        try:
+            async with asyncio.timeout(DISCARD_SECONDS):
+                await self.close()
+                if self.on_unsent:
+                    await self.on_unsent()
+        except Exception as error:  # noqa: BLE001  see above: there is nothing else to do about it
+            log.warning("the leases of an undelivered response were not released: %s", type(error).__name__)
+
+
+class StreamShutdown:
+    """Ends all open streams when the server stops."""
+
+    def __init__(self) -> None:
+        self.open: set[asyncio.Timeout] = set()
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End all streams now, and each later one at its start."""
+        self.stopped = True
+        for timeout in self.open:
+            timeout.reschedule(asyncio.get_running_loop().time())
+
+
+def encode(value: Any) -> bytes:
+    """Encode a value as JSON. Values from other Redis clients may be invalid Unicode or deeply nested: these are mended."""
+    try:
+        return to_json(value, inf_nan_mode="null")
+    except (PydanticSerializationError, ValueError):
+        return json.dumps(_mended(value)).encode()
+
+
+def _mended(value: Any, depth: int = 0) -> Any:
+    """Reduce a value to plain JSON types, at most DEPTH_MAX deep."""
+    if depth > DEPTH_MAX:
+        return "…"
+    if isinstance(value, BaseModel):
+        value = dict(value)
+    if isinstance(value, Mapping):
+        return {str(name): _mended(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mended(item, depth + 1) for item in value]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    return to_jsonable_python(value)
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Make a JSON response."""
+    return Response(status, encode(value) + b"\n", {"Content-Type": JSON, **(headers or {})})
+
+
+def timestamp(milliseconds: float) -> str:
+    """Format a time of Redis's clock by RFC 3339, in milliseconds and UTC."""
+    text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
