@@ -154,7 +154,7 @@ class App:
     @contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
         """Use other settings until the block ends (see `sublet.testing`). Raises Invalid inside of a sandbox."""
-        if self._settings is not None and self._settings.door is not None:
+        if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
                 "this app is in a sandbox already: leave that one first (was it entered and never left?)"
             )

@@ -127,7 +127,7 @@ async def leave_in_a_hurry(settings):
     """Let go of a connection on which an answer is owed."""
     transport = Transport(settings)
     asked = asyncio.create_task(transport.run(verbs.init(keys.base(settings.namespace))))
-    while not transport._line._owed:
+    while not transport._pipeline._pending:
         await asyncio.sleep(0)
     await transport.aclose()
     assert await asked == "1"

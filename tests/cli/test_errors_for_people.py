@@ -115,7 +115,7 @@ pytest_plugins = ["tests.support.command_line"]
         ),
         (
             "stats --redis-url redis://h:1/abc",
-            "SUBLET_REDIS_URL 'redis://h:1/abc': database 'abc' is no number; use redis://",
+            "SUBLET_REDIS_URL 'redis://h:1/abc': database 'abc' is not a number; use redis://",
         ),
     ],
 )

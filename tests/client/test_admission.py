@@ -195,7 +195,7 @@ async def test_who_comes_while_another_asks_does_not_ask_too(store, says, clock)
 
 
 async def test_what_is_on_its_way_counts_against_the_room(store, says, clock):
-    """Many large ones at once all hear of the same room: it is not there for each of them."""
+    """MultiServerUrl large ones at once all hear of the same room: it is not there for each of them."""
     await store.submit([job()])
     clock(1.5)
     says.share = 0.89
@@ -404,7 +404,7 @@ async def test_fakeredis_that_says_nothing_takes_all(place):
     with (
         SyncClient(place.settings)
         if not place.fake
-        else SyncClient(replace(place.settings, door=place)) as client
+        else SyncClient(replace(place.settings, client_factory=place)) as client
     ):
         assert client.submit("t").created
 

@@ -193,8 +193,8 @@ async def test_calls_of_one_turn_share_a_round_trip(desk, proxy):
 async def test_the_first_call_of_a_turn_goes_at_once_where_nothing_is_under_way(place, base, monkeypatch):
     transport, sent = Transport(place.settings), []
     await transport.run(verbs.init(base))
-    send = transport._line.send
-    monkeypatch.setattr(transport._line, "send", lambda asks: (sent.append(len(asks)), send(asks)))
+    send = transport._pipeline.send
+    monkeypatch.setattr(transport._pipeline, "send", lambda asks: (sent.append(len(asks)), send(asks)))
     await asyncio.gather(*(transport.run(verbs.init(base)) for _ in range(5)))
     assert sent == [1, 4]
     await transport.aclose()
@@ -204,10 +204,10 @@ async def test_no_call_overtakes_those_that_wait_for_the_turn_to_end(place, monk
     transport, sent = Transport(place.settings), []
     line = SimpleNamespace(idle=False, send=lambda asks: sent.append([command for command, _ in asks]))
     with monkeypatch.context() as patch:
-        patch.setattr(transport, "_line", line)
-        transport._ask(("FIRST",))
+        patch.setattr(transport, "_pipeline", line)
+        transport._execute(("FIRST",))
         line.idle = True  # all replies have come, in the same turn
-        transport._ask(("SECOND",))
+        transport._execute(("SECOND",))
         await asyncio.sleep(0)
     assert sent == [[("FIRST",), ("SECOND",)]]
     await transport.aclose()

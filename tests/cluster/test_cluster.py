@@ -14,11 +14,11 @@ import redis
 
 from sublet.cli.operations.node_checks import reach
 from sublet.client.client import Client, SyncClient
-from sublet.connection.blocking import Ear
-from sublet.connection.routing import Routes, SyncRoutes
+from sublet.connection.blocking import PartitionPipeline
+from sublet.connection.routing import RoutingTransport, SyncRoutingTransport
 from sublet.connection.settings import Settings
-from sublet.connection.topology import Found, Map, look, slot_of
-from sublet.connection.url import Many
+from sublet.connection.topology import Topology, TopologyMap, discover, slot_of
+from sublet.connection.url import MultiServerUrl
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.errors import (
     Busy,
@@ -232,8 +232,8 @@ async def test_readers_that_block_follow_a_slot_that_moves(cluster, client):
 
 async def test_a_line_that_was_told_an_error_goes_where_its_partition_is(cluster, settings):
     """Though nobody else in this process has asked who serves what."""
-    routes, base = Routes(settings, Many.read(settings.redis_url)), BASES[1]
-    ear, replies = Ear(routes, base), asyncio.Queue()
+    routes, base = RoutingTransport(settings, MultiServerUrl.read(settings.redis_url)), BASES[1]
+    ear, replies = PartitionPipeline(routes, base), asyncio.Queue()
     ear.send([(("BLPOP", f"{base}:wake:x", 10), replies.put_nowait)])
     source, to = cluster.primary_of(base), elsewhere(cluster, base)
     await so(lambda: blocked(source, "blpop"), "it waits")
@@ -538,12 +538,12 @@ AT_ONCE = [Forbidden("NOPERM"), Busy("no connection"), Unconfirmed("0 of 1 repli
 async def ask(kind, server, call, url="redis+cluster://a:1", **how):
     """Send a call to it over routes."""
     settings = Settings(redis_url=url, **how)
-    many = Many.read(settings.redis_url)
+    many = MultiServerUrl.read(settings.redis_url)
     if kind == "async":
-        routes = Routes(settings, many)
+        routes = RoutingTransport(settings, many)
         routes._at = lambda url: server
         return await routes.run(call)
-    routes = SyncRoutes(settings, many)
+    routes = SyncRoutingTransport(settings, many)
     routes._at = lambda url: SimpleNamespace(run=server.run_sync)
     return routes.run(call)
 
@@ -552,7 +552,7 @@ async def ask(kind, server, call, url="redis+cluster://a:1", **how):
 async def test_the_very_same_is_sent_again_until_somebody_serves_it_or_patience_is_over(kind):
     call, server = reads.layout("{x:0}"), Scripted(*AGAIN, "1")
     assert (await ask(kind, server, call), server.sent) == ("1", [call] * 4)
-    with pytest.raises(Unavailable, match="send us from one to the other") as caught:
+    with pytest.raises(Unavailable, match="redirect each call to another node") as caught:
         await ask(kind, Scripted(*[Moved("MOVED 1 a:1")] * 99), call, patience=0.1)
     assert type(caught.value) is Unavailable
     for error in AT_ONCE:
@@ -597,14 +597,14 @@ async def test_nothing_is_sent_again_when_a_look_took_so_long_that_redis_may_hav
 async def test_a_look_ends_when_patience_does(kind):
     server = Mute()
     url = "redis+cluster://" + ",".join(f"n{i}" for i in range(60))
-    with pytest.raises(Unavailable, match="says in time who serves what"):
+    with pytest.raises(Unavailable, match="reports the topology in time"):
         await ask(kind, server, reads.layout("{x:0}"), url=url, patience=0.1, timeout=0.1)
     assert server.asked < 20
 
 
 async def test_who_closes_waits_for_no_look_and_leaves_none_behind():
     settings = Settings(redis_url="redis+cluster://a:1")
-    routes = Routes(settings, Many.read(settings.redis_url))
+    routes = RoutingTransport(settings, MultiServerUrl.read(settings.redis_url))
     looking = asyncio.Event()
 
     async def run(call):
@@ -624,8 +624,8 @@ async def test_who_closes_waits_for_no_look_and_leaves_none_behind():
 
 def test_threads_share_what_is_known_and_what_leads_to_nobody_is_closed():
     settings = Settings(redis_url="redis+cluster://a:1")
-    known = Map(settings, Many.read(settings.redis_url))
-    known.take(Found(((0, 9, "redis://a"), (10, 16383, "redis://b"))))
+    known = TopologyMap(settings, MultiServerUrl.read(settings.redis_url))
+    known.take(Topology(((0, 9, "redis://a"), (10, 16383, "redis://b"))))
     seen = known._known
     known.doubt("redis://a", Unavailable("away"))
     assert (seen, known._known) == (["redis://a", "redis://b"], ["redis://b", "redis://a"]), (
@@ -633,24 +633,26 @@ def test_threads_share_what_is_known_and_what_leads_to_nobody_is_closed():
     )
     known.doubt("redis://a", Moved("MOVED"))
     assert known._known == ["redis://a", "redis://b"]
-    routes, closed = SyncRoutes(settings, Many.read(settings.redis_url)), []
+    routes, closed = SyncRoutingTransport(settings, MultiServerUrl.read(settings.redis_url)), []
     routes._transports = {
         url: SimpleNamespace(close=lambda url=url: closed.append(url)) for url in ("redis://a", "redis://b")
     }
-    routes._take(Found(((0, 16383, "redis://b"),)))
+    routes._take(Topology(((0, 16383, "redis://b"),)))
     assert (closed, list(routes._transports)) == (["redis://a"], ["redis://b"])
-    routes._take(Found(((0, 16383, "rediss://u:p%40w@[::1]:7/?x=1"),)))
-    assert routes.place("{x:0}") == "[::1]:7", "never with the password"
+    routes._take(Topology(((0, 16383, "rediss://u:p%40w@[::1]:7/?x=1"),)))
+    assert routes.address("{x:0}") == "[::1]:7", "never with the password"
 
 
 def test_who_serves_what_is_read_from_the_first_node_that_knows():
-    many = Many.read("redis+cluster://me:pw@a:7000,b/?ssl_ca_certs=x")
+    many = MultiServerUrl.read("redis+cluster://me:pw@a:7000,b/?ssl_ca_certs=x")
     ranges = [
         [0, 99, [b"", 7001, b"id"], [b"replica", 1, b"id"]],
         [100, 199, [b"?", 7002]],
         [200, 16383, [b"::1", 7003]],
     ]
-    asked, found = answers(look(many, "{sublet:0}", ["redis://me:pw@z:1/"]), Unavailable("away"), [], ranges)
+    asked, found = answers(
+        discover(many, "{sublet:0}", ["redis://me:pw@z:1/"]), Unavailable("away"), [], ranges
+    )
     assert asked == [
         "redis://me:pw@z:1/",
         "redis://me:pw@a:7000/?ssl_ca_certs=x",
@@ -658,7 +660,7 @@ def test_who_serves_what_is_read_from_the_first_node_that_knows():
     ]
     assert found.urls == ["redis://me:pw@b:7001/?ssl_ca_certs=x", "redis://me:pw@[::1]:7003/?ssl_ca_certs=x"]
     with pytest.raises(Demoted, match="no node of the cluster serves slot 5 now"):
-        Found(((6, 7, "url"),)).of(next(f"{{x:{i}}}" for i in range(10**6) if slot_of(f"{{x:{i}}}") == 5))
+        Topology(((6, 7, "url"),)).of(next(f"{{x:{i}}}" for i in range(10**6) if slot_of(f"{{x:{i}}}") == 5))
 
 
 @pytest.mark.parametrize(

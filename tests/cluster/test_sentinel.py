@@ -7,9 +7,9 @@ import pytest
 
 from sublet.client.client import Client, SyncClient
 from sublet.connection.settings import Settings
-from sublet.connection.topology import look
+from sublet.connection.topology import discover
 from sublet.connection.transport import SyncTransport
-from sublet.connection.url import Many
+from sublet.connection.url import MultiServerUrl
 from sublet.errors import Demoted, Unavailable, Unfit
 from sublet.model import Completion
 from sublet.protocol import verbs
@@ -140,10 +140,10 @@ def test_a_service_that_nobody_knows_and_a_server_that_is_no_sentinel_are_told_i
 
 def test_a_server_that_sentinels_name_must_say_that_it_is_the_primary():
     """A sentinel that was cut off names the old one for a while."""
-    many = Many.read("rediss+sentinel://me:pw@a,b:7/main/3?sentinel_password=p%40ss")
+    many = MultiServerUrl.read("rediss+sentinel://me:pw@a,b:7/main/3?sentinel_password=p%40ss")
     with pytest.raises(Demoted, match=r"names a server that is no primary \(yet\): old:1"):
-        answers(look(many, "{x:0}", []), Unavailable("away"), [b"old", b"1"], "slave")
-    asked, found = answers(look(many, "{x:0}", []), [b"old", b"1"], "slave", [b"new", b"2"], "master")
+        answers(discover(many, "{x:0}", []), Unavailable("away"), [b"old", b"1"], "slave")
+    asked, found = answers(discover(many, "{x:0}", []), [b"old", b"1"], "slave", [b"new", b"2"], "master")
     assert asked == [
         "rediss://:p%40ss@a:26379",
         "rediss://me:pw@old:1/3",

@@ -1,7 +1,7 @@
-"""Reads that block on several servers: lines that go where a partition is by now, and many of them that look like one.
+"""Blocking reads across several servers: pipelines that follow their partition, and one reader for the wake-ups of all.
 
 A blocking read is tied to the connection that it was sent on. When its partition has moved, or its server is gone, it ends with
-an error, as on any line that broke, and whoever asked asks again: over a line to where the partition is then.
+an error, as with any broken connection. The caller repeats it, over a connection to the partition's new server.
 """
 
 import asyncio
@@ -12,223 +12,225 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from sublet.connection.pipeline import Ask, Lent, Line
-from sublet.connection.routing import Routes
+from sublet.connection.pipeline import ClientPipeline, OnReply, Pipeline, Request
+from sublet.connection.routing import RoutingTransport
 from sublet.connection.settings import BLOCK_SECONDS, Settings
-from sublet.connection.topology import Found
+from sublet.connection.topology import Topology
 from sublet.errors import JobsError
 from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 
-REST = 0.5
-"""Seconds to rest after a blocking read failed; the work's own calls tell the world about it."""
-HELD = 0.05
-"""Seconds for which a marker is kept that was heard between two reads; then it goes back, for another process."""
+RETRY_SECONDS = 0.5
+"""Seconds before a failed blocking read is repeated. It does not report the error: other calls of the process do."""
+HOLD_SECONDS = 0.05
+"""Seconds for which a wake-up received between two reads is kept; then it is pushed back, for another process."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
-Tell = Callable[[Any], None]
 
 
-def blocking_line(settings: Settings, client: Any, given: Any) -> Lent | Line:
-    """A line to one server, through a client for blocking reads that was made of the settings, or that somebody has `given`."""
-    return Lent(client) if given or settings.door else Line(client.connection_pool)
+def blocking_pipeline(settings: Settings, client: Any, given: Any) -> ClientPipeline | Pipeline:
+    """Return a pipeline to one server over a client for blocking reads, which was made of the settings, or is `given`."""
+    return ClientPipeline(client) if given or settings.client_factory else Pipeline(client.connection_pool)
 
 
-class Ear:
-    """A line to the server of one partition, found when somebody sends; after an error it is another line."""
+class PartitionPipeline:
+    """A pipeline to the server that has a partition. It looks that server up when it sends, and again after each error."""
 
-    def __init__(self, routes: Routes, tag: str) -> None:
+    def __init__(self, routes: RoutingTransport, tag: str) -> None:
         self._routes, self._tag = routes, tag
-        self._line: Line | None = None
-        self._found: Found | None = None
+        self._pipeline: Pipeline | None = None
+        self._topology: Topology | None = None
         self._url = ""
-        self._unsent: list[Ask] = []
-        self._opening: asyncio.Task[None] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._unsent: list[Request] = []
+        self._connecting: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
         routes.listeners.add(self)
 
-    def send(self, asks: Sequence[Ask]) -> None:
-        """Send commands in one go."""
-        if self._line is None:
-            self._unsent += asks
-            self._opening = self._opening or asyncio.get_running_loop().create_task(self._open())
+    def send(self, requests: Sequence[Request]) -> None:
+        """Send commands in one write."""
+        if self._pipeline is None:
+            self._unsent += requests
+            self._connecting = self._connecting or asyncio.get_running_loop().create_task(self._connect())
         else:
-            self._line.send([(command, partial(self._told, self._line, tell)) for command, tell in asks])
+            self._pipeline.send(
+                [
+                    (command, partial(self._replied, self._pipeline, on_reply))
+                    for command, on_reply in requests
+                ]
+            )
 
-    async def _open(self) -> None:
+    async def _connect(self) -> None:
         failure: JobsError | None = None
         try:
-            self._found, self._url = await self._routes.find(self._tag, self._found)
-            self._line = Line(self._routes.reader(self._url).connection_pool)
+            self._topology, self._url = await self._routes.find(self._tag, self._topology)
+            self._pipeline = Pipeline(self._routes.blocking_client(self._url).connection_pool)
         except JobsError as error:
-            self._found, failure = None, error
-        self._opening = None
+            self._topology, failure = None, error
+        self._connecting = None
         unsent, self._unsent = self._unsent, []
         if failure is None:
             self.send(unsent)
-        for _, tell in unsent if failure else ():
-            tell(failure)
+        for _, on_reply in unsent if failure else ():
+            on_reply(failure)
 
-    def _told(self, line: Line, tell: Tell, reply: Any) -> None:
+    def _replied(self, pipeline: Pipeline, on_reply: OnReply, reply: Any) -> None:
         if isinstance(reply, Exception):
-            self._leave(line)
-        tell(reply)
+            self._drop(pipeline)
+        on_reply(reply)
 
     def moved(self) -> None:
-        """Break off what is under way, if the partition is elsewhere by now: its server may stand still, and never say so."""
-        if self._line and self._routes.now(self._tag) not in ("", self._url):
-            self._leave(self._line)
+        """End the reads in flight if another server has the partition now: the old one may hang, and never close them."""
+        if self._pipeline and self._routes.known_url(self._tag) not in ("", self._url):
+            self._drop(self._pipeline)
 
-    def _leave(self, line: Line) -> None:
-        if line is self._line:
-            self._line = None
-            task = asyncio.get_running_loop().create_task(line.aclose(at_once=True))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+    def _drop(self, pipeline: Pipeline) -> None:
+        if pipeline is self._pipeline:
+            self._pipeline = None
+            task = asyncio.get_running_loop().create_task(pipeline.aclose(at_once=True))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     async def aclose(self, *, at_once: bool = True) -> None:
-        """Let go of the connection at once; whoever waits for an answer gets an error."""
-        if self._opening:
-            await asyncio.wait([self._opening])
-        if self._line:
-            self._leave(self._line)
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        """Close the connection at once; commands without a reply get an error."""
+        if self._connecting:
+            await asyncio.wait([self._connecting])
+        if self._pipeline:
+            self._drop(self._pipeline)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
 
-class Ears:
-    """Reads the markers of many partitions, each on its own server, as one `Line` reads them all on one (see `sublet.store.wakeups`).
+class WakeupReader:
+    """Reads the wake-ups of many partitions, each from its own server, with the interface of one `Pipeline`.
 
-    Its one BLPOP under way is one a partition. The first that ends answers it; the others go on, for the next.
+    Its one BLPOP is one BLPOP per partition. The first reply is its reply; the others stay in flight for the next read.
     """
 
-    def __init__(self, routes: Routes, run: Run) -> None:
+    def __init__(self, routes: RoutingTransport, run: Run) -> None:
         self._routes, self.run = routes, run
-        self._tell: Tell | None = None
-        self._parts: dict[str, _Part] = {}
+        self._on_reply: OnReply | None = None
+        self._reads: dict[str, _PartitionRead] = {}
         self._held: deque[str] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def send(self, asks: Sequence[Ask]) -> None:
-        """Read markers (BLPOP), one read at a time; or put one down (LPUSH)."""
-        for command, tell in asks:
+    def send(self, requests: Sequence[Request]) -> None:
+        """Read wake-ups (BLPOP), one read at a time; or push one back (LPUSH)."""
+        for command, on_reply in requests:
             if command[0] == "BLPOP":
-                self._read(command[1:-1], tell)
+                self._read(command[1:-1], on_reply)
             else:
-                self.begin(self._put_back(command[1]))
+                self.start(self._push_back(command[1]))
 
-    def _read(self, names: Sequence[str], tell: Tell) -> None:
-        self._tell = tell
+    def _read(self, names: Sequence[str], on_reply: OnReply) -> None:
+        self._on_reply = on_reply
         if self._held:
-            asyncio.get_running_loop().call_soon(self._answer_held)
+            asyncio.get_running_loop().call_soon(self._reply_with_held)
         by_tag: dict[str, list[str]] = {}
         for name in names:
             by_tag.setdefault(name[: name.find("}") + 1], []).append(name)
         for tag, own in by_tag.items():
-            if tag not in self._parts:
-                self._parts[tag] = _Part(self, Ear(self._routes, tag), tag)
-            self._parts[tag].want(own)
+            if tag not in self._reads:
+                self._reads[tag] = _PartitionRead(self, PartitionPipeline(self._routes, tag), tag)
+            self._reads[tag].want(own)
 
-    def answer(self, found: Any) -> bool:
-        """Answer the read under way, if there is one."""
-        tell, self._tell = self._tell, None
-        if tell is None:
+    def reply(self, found: Any) -> bool:
+        """Reply to the read; return whether there was one."""
+        on_reply, self._on_reply = self._on_reply, None
+        if on_reply is None:
             return False
-        for part in self._parts.values():
-            part.wanted = []
-        tell(found)
+        for read in self._reads.values():
+            read.wanted = []
+        on_reply(found)
         return True
 
-    def heard(self, key: str) -> None:
-        """Somebody has left a marker."""
-        if not self.answer([key, b"1"]):
+    def received(self, key: str) -> None:
+        """Reply with a wake-up, or hold it for the next read."""
+        if not self.reply([key, b"1"]):
             self._held.append(key)
-            asyncio.get_running_loop().call_later(HELD, self._let_go)
+            asyncio.get_running_loop().call_later(HOLD_SECONDS, self._push_held_back)
 
-    def _answer_held(self) -> None:
-        if self._held and self._tell:
-            self.answer([self._held.popleft(), b"1"])
+    def _reply_with_held(self) -> None:
+        if self._held and self._on_reply:
+            self.reply([self._held.popleft(), b"1"])
 
-    def _let_go(self) -> None:
+    def _push_held_back(self) -> None:
         if self._held:
-            self.begin(self._put_back(self._held.popleft()))
+            self.start(self._push_back(self._held.popleft()))
 
-    async def _put_back(self, key: str) -> None:
-        with contextlib.suppress(
-            JobsError
-        ):  # a marker is a hint: whether it could be put back decides nothing
+    async def _push_back(self, key: str) -> None:
+        with contextlib.suppress(JobsError):  # a lost wake-up delays a job, and loses none
             await self.run(Call((("LPUSH", key, 1),), bool))
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside."""
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task that `aclose` waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self, *, at_once: bool = True) -> None:
-        """Stop listening."""
-        for part in self._parts.values():
-            await part.aclose()
+        """End the reads and close their connections."""
+        for read in self._reads.values():
+            await read.aclose()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=REST)
+            _, late = await asyncio.wait(self._tasks, timeout=RETRY_SECONDS)
             for task in late:
                 task.cancel()
 
 
-class _Part:
-    """The blocking read of one partition: never cut short, but interrupted by a key of its own when it should name others."""
+class _PartitionRead:
+    """The blocking read of one partition. To change its keys, it is ended through a key of its own; it is never cancelled."""
 
-    def __init__(self, ears: Ears, ear: Ear, tag: str) -> None:
-        self._ears, self._ear = ears, ear
+    def __init__(self, reader: WakeupReader, pipeline: PartitionPipeline, tag: str) -> None:
+        self._reader, self._pipeline = reader, pipeline
         self._own = keys.wake(tag, "|" + secrets.token_urlsafe(16))
         self.wanted: list[str] = []
-        """What the next read names; nothing: there is none."""
+        """The keys of the next read; empty: there is none."""
         self._named: frozenset[str] = frozenset()
         self._reading = self._interrupted = False
-        self._rest: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     def want(self, names: list[str]) -> None:
-        """Read these markers, from now on."""
+        """Read these keys from now on."""
         self.wanted = names
         if not self._reading:
             self._read()
-        elif not self._interrupted and not self._rest and not self._named.issuperset(names):
+        elif not self._interrupted and not self._retry and not self._named.issuperset(names):
             self._interrupted = True
-            self._ears.begin(self._interrupt())
+            self._reader.start(self._interrupt())
 
     def _read(self) -> None:
         if self.wanted:
             self._reading, self._named = True, frozenset(self.wanted)
-            self._ear.send([(("BLPOP", *self.wanted, self._own, BLOCK_SECONDS), self._hear)])
+            self._pipeline.send([(("BLPOP", *self.wanted, self._own, BLOCK_SECONDS), self._received)])
 
-    def _hear(self, found: Any) -> None:
+    def _received(self, found: Any) -> None:
         self._interrupted = False
         if isinstance(found, Exception):
-            self._rest = asyncio.get_running_loop().call_later(REST, self._read_again)
+            self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._read_again)
             return
         self._reading = False
         key = found[0].decode() if found else ""
         if key and key != self._own:
-            self._ears.heard(key)
-        elif key or not self._ears.answer(None):
+            self._reader.received(key)
+        elif key or not self._reader.reply(None):
             self._read()
 
     def _read_again(self) -> None:
-        self._rest, self._reading = None, False
+        self._retry, self._reading = None, False
         self._read()
 
     async def _interrupt(self) -> None:
-        life = BLOCK_SECONDS * 1000  # if the read has just ended: then nobody may ever take what is put there
+        expires = BLOCK_SECONDS * 1000  # if the read has just ended, nothing will pop what is pushed here
         try:
-            await self._ears.run(Call((("LPUSH", self._own, 1), ("PEXPIRE", self._own, life)), bool))
+            await self._reader.run(Call((("LPUSH", self._own, 1), ("PEXPIRE", self._own, expires)), bool))
         except JobsError:
-            self._interrupted = False  # the read ends by itself, in some seconds
+            self._interrupted = False  # the read ends by itself, within BLOCK_SECONDS
 
     async def aclose(self) -> None:
-        """Stop reading."""
-        if self._rest:
-            self._rest.cancel()
-        self._rest = None
-        await self._ear.aclose()
-        if self._rest:  # the end of the line was an error
-            self._rest.cancel()
+        """End the read."""
+        if self._retry:
+            self._retry.cancel()
+        self._retry = None
+        await self._pipeline.aclose()
+        if self._retry:  # closing the pipeline gave the read an error
+            self._retry.cancel()

@@ -1,8 +1,8 @@
-"""One connection to Redis without a client's layers above it: commands go out in turn, and so do their replies come back.
+"""Raw pipelined connections to Redis: commands are sent in order, and the replies come back in the same order.
 
-redis-py makes the connection (TLS, unix sockets, user and password are its business) and is not asked again. A call through its
-asyncio client passes a pool, a pipeline and a stream, some ten turns of the event loop: half of the time between a submit and
-the start of its task, where nothing else is to do.
+redis-py opens each connection (TLS, unix sockets, user and password) and is not used afterwards. A call through its asyncio
+client passes a pool, a pipeline and a stream, some ten turns of the event loop: half of the time between a submit and the start
+of its task when nothing else is to do.
 """
 
 import asyncio
@@ -16,58 +16,61 @@ import hiredis
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
 Commands = Sequence[tuple[Any, ...]]
-Ask = tuple[tuple[Any, ...], Callable[[Any], None]]
-"""A command, and who is told its reply: at once, or it is told the error that came instead of one."""
+OnReply = Callable[[Any], None]
+"""Called once: with the reply to a command, or with the exception that came instead."""
+Request = tuple[tuple[Any, ...], OnReply]
+"""A command, and what to call with its reply."""
 
-PIPELINE = 64
-"""Commands that share one round trip through a client."""
+COMMANDS_MAX = 64
+"""Commands that share one round trip through a redis-py client."""
 POOL_EMPTY = "No connection available"
-"""What redis-py says, and so do we, when all connections were in use for too long: Redis has not been asked."""
+"""The message, redis-py's and ours, when all connections were in use for too long: nothing was sent to Redis."""
 
 
-class Line(asyncio.Protocol):
-    """Connects when it is first asked, and again after it broke. What had no answer then is told so; nothing is sent again.
+class Pipeline(asyncio.Protocol):
+    """One connection on an event loop. It connects at the first command, and again after a failure.
 
-    As long as the pool's `socket_timeout`, and `more` seconds, it may be silent while an answer is owed.
+    When the connection fails, every command without a reply gets the error; nothing is sent again. It fails, too, when replies
+    are pending and nothing was received for the pool's `socket_timeout` plus `extra` seconds.
     """
 
-    def __init__(self, pool: Any, more: float = 0.0) -> None:
+    def __init__(self, pool: Any, extra: float = 0.0) -> None:
         self._pool = pool
-        self._silence: float = pool.connection_kwargs["socket_timeout"] + more
+        self._timeout: float = pool.connection_kwargs["socket_timeout"] + extra
         self._connection: Any = None
         self._transport: Any = None
         self._reader: Any = None
-        self._unsent: list[Ask] = []
-        self._owed: deque[Callable[[Any], None]] = deque()
-        self._opening: asyncio.Task[None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._heard_at = 0.0
+        self._unsent: list[Request] = []
+        self._pending: deque[OnReply] = deque()
+        self._connecting: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._received_at = 0.0
 
     @property
     def idle(self) -> bool:
-        """Is it open, with nothing under way?"""
-        return self._transport is not None and not self._owed
+        """Whether it is connected, and no reply is pending."""
+        return self._transport is not None and not self._pending
 
-    def send(self, asks: Sequence[Ask]) -> None:
-        """Send commands in one go."""
+    def send(self, requests: Sequence[Request]) -> None:
+        """Send commands in one write. One that cannot be encoded gets its error at once, and the others are sent."""
         loop = asyncio.get_running_loop()
         if self._transport is None:
-            self._unsent += asks
-            self._opening = self._opening or loop.create_task(self._open())
+            self._unsent += requests
+            self._connecting = self._connecting or loop.create_task(self._connect())
             return
-        if not self._owed:
-            self._heard_at = loop.time()
+        if not self._pending:
+            self._received_at = loop.time()
         packed = []
-        for command, tell in asks:
+        for command, on_reply in requests:
             try:
                 packed.append(hiredis.pack_command(command))
-                self._owed.append(tell)
-            except Exception as error:  # noqa: BLE001  # a word that is none is this command's trouble, and no other's
-                tell(error)
-        self._alarm = self._alarm or loop.call_later(self._silence, self._look)
+                self._pending.append(on_reply)
+            except Exception as error:  # noqa: BLE001  # a command with an argument that cannot be encoded
+                on_reply(error)
+        self._timer = self._timer or loop.call_later(self._timeout, self._check_timeout)
         self._transport.write(b"".join(packed))
 
-    async def _open(self) -> None:
+    async def _connect(self) -> None:
         try:
             connection = self._pool.make_connection()
             await connection.connect()
@@ -76,103 +79,101 @@ class Line(asyncio.Protocol):
             )
             self._connection, self._transport = connection, connection._writer.transport
             self._transport.set_protocol(self)
-        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
-            self._break(error)
-        self._opening = None
+        except Exception as error:  # noqa: BLE001  # any error must reach the callers that wait
+            self._disconnect(error)
+        self._connecting = None
         unsent, self._unsent = self._unsent, []
         if unsent:
             self.send(unsent)
 
     def data_received(self, data: bytes) -> None:
-        """Pass replies on."""
-        self._heard_at = asyncio.get_running_loop().time()
+        """Give each complete reply to the oldest command without one."""
+        self._received_at = asyncio.get_running_loop().time()
         self._reader.feed(data)
         try:
             while (reply := self._reader.gets()) is not False:
-                if not self._owed:
-                    raise InvalidResponse("a reply that nobody has asked for")
-                self._owed.popleft()(reply)
+                if not self._pending:
+                    raise InvalidResponse("a reply to no command")
+                self._pending.popleft()(reply)
         except InvalidResponse as error:
-            self._break(error)
+            self._disconnect(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell those who wait that nothing will come."""
-        self._break(ConnectionError(f"the connection was lost ({exc or 'closed by the server'})"))
+        """Give every command without a reply an error."""
+        self._disconnect(ConnectionError(f"the connection was lost ({exc or 'closed by the server'})"))
 
-    def _look(self) -> None:
-        """Has it been silent for too long?"""
+    def _check_timeout(self) -> None:
         loop = asyncio.get_running_loop()
-        self._alarm = None
-        left = self._heard_at + self._silence - loop.time()
-        if self._owed and left <= 0:
-            self._break(TimeoutError(f"not a word for {self._silence:g} s"))
-        elif self._owed:
-            self._alarm = loop.call_later(left, self._look)
+        self._timer = None
+        left = self._received_at + self._timeout - loop.time()
+        if self._pending and left <= 0:
+            self._disconnect(TimeoutError(f"nothing received for {self._timeout:g} s"))
+        elif self._pending:
+            self._timer = loop.call_later(left, self._check_timeout)
 
-    def _break(self, error: Exception) -> None:
+    def _disconnect(self, error: Exception) -> None:
         transport, self._transport = self._transport, None
         if transport:
-            transport.set_protocol(
-                asyncio.Protocol()
-            )  # its last words come later, when there may be another connection
+            # what the old transport still calls must not reach a new connection
+            transport.set_protocol(asyncio.Protocol())
             transport.abort()
-            self._connection._reader = self._connection._writer = (
-                None  # it is closed: redis-py must not complain
-            )
-        owed, self._owed = self._owed, deque()
+            # it is closed: redis-py must not warn about it
+            self._connection._reader = self._connection._writer = None
+        pending, self._pending = self._pending, deque()
         unsent, self._unsent = self._unsent, []
-        for tell in (*owed, *(tell for _, tell in unsent)):
-            tell(error)
+        for on_reply in (*pending, *(on_reply for _, on_reply in unsent)):
+            on_reply(error)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Let go of the connection, when all that is owed has come or, if so asked, at once."""
-        if self._opening:
-            await asyncio.wait([self._opening])
-        if self._owed and not at_once:
+        """Close the connection after all pending replies, or at once."""
+        if self._connecting:
+            await asyncio.wait([self._connecting])
+        if self._pending and not at_once:
             last = asyncio.get_running_loop().create_future()
             self.send([(("PING",), last.set_result)])
             await last
-        if self._alarm:
-            self._alarm.cancel()
-        self._break(ConnectionError("closed"))
+        if self._timer:
+            self._timer.cancel()
+        self._disconnect(ConnectionError("closed"))
 
 
-class Lent:
-    """The same through a client that somebody has given: a batch is a pipeline, and they go out in turn."""
+class ClientPipeline:
+    """The interface of `Pipeline` over a redis-py client that was given: each batch is one of its pipelines, one at a time."""
 
     idle = False
-    """What comes first may always wait for what comes with it."""
+    """A command always waits for those of the same turn of the event loop."""
 
-    def __init__(self, client: Any, most: int = PIPELINE) -> None:
-        self._client, self._most = client, most
-        self._turn = asyncio.Lock()
-        self._under_way: set[asyncio.Task[None]] = set()
+    def __init__(self, client: Any, commands_max: int = COMMANDS_MAX) -> None:
+        self._client, self._commands_max = client, commands_max
+        self._lock = asyncio.Lock()
+        self._in_flight: set[asyncio.Task[None]] = set()
 
-    def send(self, asks: Sequence[Ask]) -> None:
-        """Send commands in one go."""
-        for i in range(0, len(asks), self._most):
-            task = asyncio.get_running_loop().create_task(self._deliver(asks[i : i + self._most]))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+    def send(self, requests: Sequence[Request]) -> None:
+        """Send commands in as few round trips as `commands_max` allows."""
+        for i in range(0, len(requests), self._commands_max):
+            batch = requests[i : i + self._commands_max]
+            task = asyncio.get_running_loop().create_task(self._execute(batch))
+            self._in_flight.add(task)
+            task.add_done_callback(self._in_flight.discard)
 
-    async def _deliver(self, asks: Sequence[Ask]) -> None:
+    async def _execute(self, requests: Sequence[Request]) -> None:
         replies: Iterable[Any]
         try:
-            async with self._turn, self._client.pipeline(transaction=False) as pipe:
-                for command, _ in asks:
+            async with self._lock, self._client.pipeline(transaction=False) as pipe:
+                for command, _ in requests:
                     pipe.execute_command(*command)
                 replies = await pipe.execute(raise_on_error=False)
-        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
-            replies = [error] * len(asks)
-        for (_, tell), reply in zip(asks, replies, strict=True):
-            tell(reply)
+        except Exception as error:  # noqa: BLE001  # any error must reach the callers that wait
+            replies = [error] * len(requests)
+        for (_, on_reply), reply in zip(requests, replies, strict=True):
+            on_reply(reply)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Wait for what is under way or, if so asked, cancel it."""
-        for task in tuple(self._under_way) if at_once else ():
+        """Wait for the commands in flight, or cancel them."""
+        for task in tuple(self._in_flight) if at_once else ():
             task.cancel()
-        if self._under_way:
-            await asyncio.wait(tuple(self._under_way))
+        if self._in_flight:
+            await asyncio.wait(tuple(self._in_flight))
 
 
 def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
@@ -185,30 +186,30 @@ def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
         future.set_result(reply)
 
 
-class SyncLines:
-    """For code without an event loop: a connection for each thread that asks, kept for the next; as many as the pool may have.
+class SyncPipeline:
+    """Connections for code without an event loop: one per thread that is waiting, at most `max_connections` of the pool.
 
-    They are redis-py's, and the pool's own `disconnect` closes them. What a pool does with each beside that, before and after
-    every command, takes a third of a submit's time.
+    They are redis-py's, and the pool's own `disconnect` closes them. The checks of a redis-py pool before and after each command
+    are a third of a submit's time; they are left out here.
     """
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
-        self._room = threading.Semaphore(self._pool.max_connections)
+    def _reset(self) -> None:
+        self._permits = threading.Semaphore(self._pool.max_connections)
         self._idle: list[Any] = []
-        self._process = os.getpid()  # last: until then, other threads of a forked process see that it is one
+        self._process = os.getpid()  # set last: until then, other threads of a forked process reset it, too
 
-    def ask(self, command: tuple[Any, ...]) -> Any:
-        """Send a command and read its reply. Raises whatever redis-py raises."""
+    def execute(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and return its reply. Raises what redis-py raises."""
         packed = hiredis.pack_command(command)
-        room, idle = self._enter()
+        permits, idle = self._acquire()
         connection, answered = None, False
         try:
             connection = self._take(idle)
-            _mend(connection)
+            _drop_if_stale(connection)
             connection.send_packed_command([packed], check_health=False)
             reply = connection.read_response()
             answered = True
@@ -217,31 +218,31 @@ class SyncLines:
             answered = True
             raise
         finally:
-            _give(connection, answered, room, idle)
+            _release(connection, answered, permits, idle)
 
-    def ask_all(self, commands: Commands, more: float = 0.0) -> list[Any]:
-        """Send commands in one go over one connection, and read their replies, errors among them; `more` seconds for each."""
+    def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
+        """Send commands in one write; return their replies and errors. Each may take `extra` seconds beyond the timeout."""
         packed = [hiredis.pack_command(command) for command in commands]
-        room, idle = self._enter()
+        permits, idle = self._acquire()
         connection, answered = None, False
         try:
             connection = self._take(idle)
-            _mend(connection)
+            _drop_if_stale(connection)
             connection.send_packed_command(packed, check_health=False)
-            replies = [_reply(connection, more) for _ in packed]
+            replies = [_reply(connection, extra) for _ in packed]
             answered = True
             return replies
         finally:
-            _give(connection, answered, room, idle)
+            _release(connection, answered, permits, idle)
 
-    def _enter(self) -> tuple[threading.Semaphore, list[Any]]:
-        if self._process != os.getpid():  # a fork: what is here is the parent's
+    def _acquire(self) -> tuple[threading.Semaphore, list[Any]]:
+        if self._process != os.getpid():  # after a fork, these connections are the parent's
             self._pool.reset()
-            self._begin()
-        room, idle = self._room, self._idle
-        if not room.acquire(timeout=self._pool.timeout):
+            self._reset()
+        permits, idle = self._permits, self._idle
+        if not permits.acquire(timeout=self._pool.timeout):
             raise ConnectionError(POOL_EMPTY)
-        return room, idle
+        return permits, idle
 
     def _take(self, idle: list[Any]) -> Any:
         try:
@@ -250,53 +251,53 @@ class SyncLines:
             return self._pool.make_connection()
 
 
-def _give(connection: Any, answered: bool, room: threading.Semaphore, idle: list[Any]) -> None:
+def _release(connection: Any, answered: bool, permits: threading.Semaphore, idle: list[Any]) -> None:
     if connection:
-        if not answered:  # e.g. a Ctrl-C: the next command must not read this one's reply
+        if not answered:  # interrupted, e.g. by Ctrl-C: the next command must not read this one's reply
             connection.disconnect()
         idle.append(connection)
-    room.release()
+    permits.release()
 
 
-def _reply(connection: Any, more: float) -> Any:
+def _reply(connection: Any, extra: float) -> Any:
     try:
-        if more and connection.socket_timeout:
-            return connection.read_response(timeout=connection.socket_timeout + more)
+        if extra and connection.socket_timeout:
+            return connection.read_response(timeout=connection.socket_timeout + extra)
         return connection.read_response()
     except ResponseError as error:
         return error
 
 
-def _mend(connection: Any) -> None:
-    """Close a connection that is not fit to be used: the server has closed it, or somebody left before the reply."""
+def _drop_if_stale(connection: Any) -> None:
+    """Disconnect if the server has closed the connection, or a reply is left in it."""
     try:
-        spoilt = connection._sock and connection.can_read()
+        stale = connection._sock and connection.can_read()
     except (ConnectionError, TimeoutError, OSError):
-        spoilt = True
-    if spoilt:
+        stale = True
+    if stale:
         connection.disconnect()
 
 
-class SyncLent:
-    """The same through a client that somebody has given."""
+class SyncClientPipeline:
+    """The interface of `SyncPipeline` over a redis-py client that was given."""
 
     def __init__(self, client: Any) -> None:
         self._pool = client.connection_pool
 
-    def ask(self, command: tuple[Any, ...]) -> Any:
-        """Send a command and read its reply. Raises whatever redis-py raises."""
-        (reply,) = self.ask_all((command,))
+    def execute(self, command: tuple[Any, ...]) -> Any:
+        """Send a command and return its reply. Raises what redis-py raises."""
+        (reply,) = self.execute_all((command,))
         if isinstance(reply, ResponseError):
             raise reply
         return reply
 
-    def ask_all(self, commands: Commands, more: float = 0.0) -> list[Any]:
-        """Send commands in one go over one connection, and read their replies, errors among them; `more` seconds for each."""
+    def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
+        """Send commands in one write; return their replies and errors. Each may take `extra` seconds beyond the timeout."""
         connection, answered = self._pool.get_connection(), False
         try:
             for command in commands:
                 connection.send_command(*command)
-            replies = [_reply(connection, more) for _ in commands]
+            replies = [_reply(connection, extra) for _ in commands]
             answered = True
             return replies
         finally:

@@ -1,8 +1,8 @@
-"""Transports over several servers: a call goes where its partition is, and goes there again when that has changed.
+"""Transports over several servers (a cluster, or sentinels): each call goes to the server that has its partition.
 
-A cluster's slot may move, a primary may die and a replica take its place. What one server then says of another (MOVED, ASK,
-READONLY, CLUSTERDOWN …), or that it says nothing at all, has us ask who serves what, and send the very same bytes again, as
-long as `Settings.patience` lasts. Each server has a transport of its own, made when it is first needed.
+A slot of a cluster may move; a replica may replace a primary. On an error that says so (MOVED, ASK, READONLY, CLUSTERDOWN …),
+or without a reply, the topology is read again and the call is sent again, byte for byte, for `Settings.patience` seconds. Each
+server has a transport of its own, made when it is first used.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from sublet.connection.settings import Settings, connect, connect_sync
-from sublet.connection.topology import Found, Map
+from sublet.connection.topology import Topology, TopologyMap
 from sublet.connection.transport import SyncTransport, Transport, denied
-from sublet.connection.url import Many
+from sublet.connection.url import MultiServerUrl
 from sublet.errors import Demoted, JobsError, Moved, Unavailable
 from sublet.protocol.scripts import Call
 
@@ -27,55 +27,55 @@ PAUSES = (0.02, 0.05, 0.1, 0.2)
 
 
 def transport_for(settings: Settings, client: Any = None) -> Transport:
-    """The transport that a URL asks for, for an event loop; `client` is used instead, if it is given."""
-    many = None if client or settings.door else Many.read(settings.redis_url)
-    return Routes(settings, many) if many else Transport(settings, client)
+    """Make the transport for the settings' URL on an event loop; a `client` that is given is used instead."""
+    many = None if client or settings.client_factory else MultiServerUrl.read(settings.redis_url)
+    return RoutingTransport(settings, many) if many else Transport(settings, client)
 
 
 def sync_transport_for(settings: Settings) -> SyncTransport:
-    """The same for code without an event loop."""
-    many = None if settings.door else Many.read(settings.redis_url)
-    return SyncRoutes(settings, many) if many else SyncTransport(settings)
+    """Make the transport for the settings' URL without an event loop."""
+    many = None if settings.client_factory else MultiServerUrl.read(settings.redis_url)
+    return SyncRoutingTransport(settings, many) if many else SyncTransport(settings)
 
 
-class _Patience:
-    """For how long a call is sent again. Nothing is sent when that is over: Redis may have forgotten what it did for the call."""
+class _RetryWindow:
+    """The time in which a call may be sent again. Later, Redis may have forgotten that it has run the call."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._turn = settings, 0
+        self._settings, self._retries = settings, 0
         self._until = time.monotonic() + settings.patience
         self._last: Unavailable | None = None
 
     @property
     def left(self) -> float:
-        """Seconds that a look may take: what is left, and enough for one question."""
+        """Seconds that reading the topology may take: the time that is left, but at least one call's timeout."""
         return max(self._until - time.monotonic(), self._settings.timeout)
 
     def check(self) -> None:
-        """Raise what was wrong before, if a look took too long to send the same again."""
+        """Raise the last error if the time is over."""
         if self._last and time.monotonic() > self._until:
             raise self._last
 
     def pause(self, error: Unavailable) -> float | None:
-        """Seconds to wait before the same is sent again; None where it is not."""
-        self._last, self._turn = error, self._turn + 1
-        if time.monotonic() > self._until or not _passing(error):
+        """Return the seconds to wait before the call is sent again; None if it is not sent again."""
+        self._last, self._retries = error, self._retries + 1
+        if time.monotonic() > self._until or not _is_transient(error):
             return None
-        return PAUSES[min(self._turn, len(PAUSES)) - 1]
+        return PAUSES[min(self._retries, len(PAUSES)) - 1]
 
 
-def _passing(error: Unavailable) -> bool:
-    """May it be otherwise in a moment, or on another server?"""
+def _is_transient(error: Unavailable) -> bool:
+    """Return whether a retry, or another server, may succeed."""
     cause = error.__cause__
     gone = type(error) is Unavailable and not (isinstance(cause, Exception) and denied(cause))
     return gone or isinstance(error, Demoted | Moved)
 
 
 def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
-    """The error to raise when patience is over: in words about what the user named, not about one node alone."""
+    """Return the error to raise when the time for retries is over: it names the user's URL, not only one node."""
     if isinstance(error, Moved):
         return Unavailable(
-            f"the nodes of {settings.shown_url} send us from one to the other: is a slot being moved key by key?"
+            f"the nodes of {settings.shown_url} redirect each call to another node: is a slot being moved key by key?"
         )
     words = re.sub(
         r": (another server|is it up).*", "", re.sub(r"\bRedis at \w+://([^/\s]+)\S*", r"\1", str(error))
@@ -86,34 +86,34 @@ def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
     return type(error)(f"no {who} of {settings.shown_url} serves {tag} now: {words}")
 
 
-def _slow(settings: Settings) -> Unavailable:
+def _no_topology(settings: Settings) -> Unavailable:
     return Unavailable(
-        f"nobody at {settings.shown_url} says in time who serves what: is it up, and is SUBLET_REDIS_URL right?"
+        f"no server of {settings.shown_url} reports the topology in time: is it up, and is SUBLET_REDIS_URL right?"
     )
 
 
-class Routes(Transport):
-    """Runs calls on an event loop, each on the server of its partition; one about none goes where the first partition is."""
+class RoutingTransport(Transport):
+    """Runs calls on an event loop, each on the server of its partition. A call about no partition goes to the first one's."""
 
-    def __init__(self, settings: Settings, many: Many) -> None:
+    def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings = settings
         self.client = None
-        self._map = Map(settings, many)
+        self._map = TopologyMap(settings, many)
         self._transports: dict[str, Transport] = {}
-        self._readers: dict[str, Any] = {}
-        self._looking: asyncio.Task[Found] | None = None
+        self._blocking_clients: dict[str, Any] = {}
+        self._reading: asyncio.Task[Topology] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.listeners: WeakSet[Any] = WeakSet()
-        """Whose `moved` is called when somebody has looked who serves what."""
+        """Objects whose `moved` is called after the topology was read."""
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nobody served it in time."""
-        patience, found, url = _Patience(self.settings), self._map.found, ""
+        """Send a call and return its result. Raises Refused if Redis refused it, Unavailable if no server replied in time."""
+        patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
             try:
-                found = found or await self._look(tag, patience.left)
+                found = found or await self._read_topology(tag, patience.left)
                 patience.check()
                 url = found.of(tag)
                 return await self._at(url).run(call)
@@ -126,31 +126,31 @@ class Routes(Transport):
             await asyncio.sleep(pause)
             found = self._newer(found)
 
-    async def find(self, tag: str, seen: Found | None = None) -> tuple[Found, str]:
-        """Who serves what, and the URL of the server that has a partition; looked for anew if `seen` is all that is known.
+    async def find(self, tag: str, seen: Topology | None = None) -> tuple[Topology, str]:
+        """Return the topology, and the URL of the server that has a partition. Read anew if `seen` is the latest known.
 
         Raises Unavailable.
         """
-        found = self._newer(seen) or await self._look(tag, _Patience(self.settings).left)
+        found = self._newer(seen) or await self._read_topology(tag, _RetryWindow(self.settings).left)
         return found, found.of(tag)
 
-    def reader(self, url: str) -> Any:
-        """A Redis client for reads that block, of one server."""
-        if url not in self._readers:
-            self._readers[url] = connect(self._map.node(url), blocking=True)
-        return self._readers[url]
+    def blocking_client(self, url: str) -> Any:
+        """Return the Redis client for blocking reads of one server."""
+        if url not in self._blocking_clients:
+            self._blocking_clients[url] = connect(self._map.node(url), blocking=True)
+        return self._blocking_clients[url]
 
-    def now(self, tag: str) -> str:
-        """The URL of the server that has a partition, as far as is known; else empty."""
+    def known_url(self, tag: str) -> str:
+        """Return the URL of the server that has a partition, by the last known topology; else an empty string."""
         try:
             return self._map.found.of(tag) if self._map.found else ""
         except Demoted:
             return ""
 
-    def _newer(self, seen: Found | None) -> Found | None:
+    def _newer(self, seen: Topology | None) -> Topology | None:
         return self._map.found if self._map.found is not seen else None
 
-    def _forget(self, seen: Found | None) -> None:
+    def _forget(self, seen: Topology | None) -> None:
         self._map.found = self._newer(seen)
 
     def _at(self, url: str) -> Transport:
@@ -160,76 +160,76 @@ class Routes(Transport):
             self._transports[url] = Transport(self._map.node(url))
         return self._transports[url]
 
-    async def _look(self, tag: str, seconds: float) -> Found:
-        """Find out who serves what: one for all who ask meanwhile, whoever of them leaves. Raises Unavailable."""
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._find(tag))
-            self._looking.add_done_callback(self._looked)
-        looking = self._looking
-        await asyncio.wait([looking], timeout=seconds)
-        if not looking.done() or looking.cancelled():
-            raise _slow(self.settings)
-        return looking.result()
+    async def _read_topology(self, tag: str, seconds: float) -> Topology:
+        """Read the topology. Callers share one read, which goes on if one of them is cancelled. Raises Unavailable."""
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._find(tag))
+            self._reading.add_done_callback(self._topology_read)
+        reading = self._reading
+        await asyncio.wait([reading], timeout=seconds)
+        if not reading.done() or reading.cancelled():
+            raise _no_topology(self.settings)
+        return reading.result()
 
-    async def _find(self, tag: str) -> Found:
+    async def _find(self, tag: str) -> Topology:
         plan, answer, failure = self._map.plan(tag), None, None
         while True:
             try:
                 ask = plan.throw(failure) if failure else plan.send(answer)
             except StopIteration as end:
-                found: Found = end.value
+                found: Topology = end.value
                 return found
             try:
                 answer, failure = await self._at(ask.url).run(ask.call), None
             except JobsError as error:
                 failure = error
 
-    def _looked(self, looking: "asyncio.Task[Found]") -> None:
-        self._looking = None
-        if looking.cancelled() or looking.exception():  # those who wait for it have it
+    def _topology_read(self, reading: "asyncio.Task[Topology]") -> None:
+        self._reading = None
+        if reading.cancelled() or reading.exception():  # its callers get the error
             return
-        self._map.take(looking.result())
-        kept = self._map.kept(looking.result())
+        self._map.take(reading.result())
+        kept = self._map.kept(reading.result())
         for url in self._transports.keys() - kept:
-            self._begin(self._transports.pop(url).aclose())
-        for url in self._readers.keys() - kept:
-            self._begin(self._readers.pop(url).aclose())
+            self._start(self._transports.pop(url).aclose())
+        for url in self._blocking_clients.keys() - kept:
+            self._start(self._blocking_clients.pop(url).aclose())
         for listener in list(self.listeners):
             listener.moved()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Finish what is under way, but stop looking, and close the connections."""
+        """Wait for the calls in flight, cancel reading the topology, and close the connections."""
         self._closed = True
-        if self._looking:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
-        for each in (*self._transports.values(), *self._readers.values()):
+        if self._reading:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+        for each in (*self._transports.values(), *self._blocking_clients.values()):
             await each.aclose()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
 
-class SyncRoutes(SyncTransport):
-    """The same without an event loop. Threads may share it; each looks for itself."""
+class SyncRoutingTransport(SyncTransport):
+    """Runs calls without an event loop, each on the server of its partition. Threads may share it."""
 
-    def __init__(self, settings: Settings, many: Many) -> None:
+    def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings = settings
         self.client = None
-        self._map = Map(settings, many)
+        self._map = TopologyMap(settings, many)
         self._transports: dict[str, SyncTransport] = {}
 
     def run(self, call: Call[T]) -> T:
-        """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nobody served it in time."""
-        patience, found, url = _Patience(self.settings), self._map.found, ""
+        """Send a call and return its result. Raises Refused if Redis refused it, Unavailable if no server replied in time."""
+        patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
             try:
-                found = found or self._look(tag, patience.left)
+                found = found or self._read_topology(tag, patience.left)
                 patience.check()
                 url = found.of(tag)
                 return self._at(url).run(call)
@@ -242,40 +242,40 @@ class SyncRoutes(SyncTransport):
             time.sleep(pause)
             found = self._map.found if self._map.found is not found else None
 
-    def reader(self, tag: str) -> Any:
-        """A Redis client of the server that has a partition, for reads that block. Raises Unavailable."""
-        return connect_sync(self._map.node(self._where(tag)))
+    def new_client(self, tag: str) -> Any:
+        """Make a Redis client of the server that has a partition. Raises Unavailable."""
+        return connect_sync(self._map.node(self._url_of(tag)))
 
-    def place(self, tag: str) -> str:
-        """host:port of the server that has a partition, as far as is known. Raises Unavailable."""
-        return urlsplit(self._where(tag)).netloc.rpartition("@")[2]
+    def address(self, tag: str) -> str:
+        """Return host:port of the server that has a partition, by the last known topology. Raises Unavailable."""
+        return urlsplit(self._url_of(tag)).netloc.rpartition("@")[2]
 
-    def _where(self, tag: str) -> str:
-        return (self._map.found or self._look(tag, _Patience(self.settings).left)).of(tag)
+    def _url_of(self, tag: str) -> str:
+        return (self._map.found or self._read_topology(tag, _RetryWindow(self.settings).left)).of(tag)
 
     def _at(self, url: str) -> SyncTransport:
         there = self._transports.get(url)
         return there or self._transports.setdefault(url, SyncTransport(self._map.node(url)))
 
-    def _look(self, tag: str, seconds: float) -> Found:
+    def _read_topology(self, tag: str, seconds: float) -> Topology:
         plan, answer, failure = self._map.plan(tag), None, None
         until = time.monotonic() + seconds
         while True:
             try:
                 ask = plan.throw(failure) if failure else plan.send(answer)
             except StopIteration as end:
-                found: Found = end.value
+                found: Topology = end.value
                 self._take(found)
                 return found
             if time.monotonic() > until:
-                raise _slow(self.settings) from failure
+                raise _no_topology(self.settings) from failure
             try:
                 answer, failure = self._at(ask.url).run(ask.call), None
             except JobsError as error:
                 failure = error
 
-    def _take(self, found: Found) -> None:
-        """Go by this, and close what leads to servers that are gone; who is on the way there is sent elsewhere."""
+    def _take(self, found: Topology) -> None:
+        """Use a new topology, and close the connections to servers that are gone: calls in flight there are sent again."""
         self._map.take(found)
         for url in set(self._transports) - self._map.kept(found):
             if gone := self._transports.pop(url, None):

@@ -35,7 +35,7 @@ DURABILITIES = ("none", "replicated", "fsync")
 """What a submit waits for, the weakest first: for nothing but Redis itself, for replicas, or for Redis's disk."""
 
 
-class Door(Protocol):
+class ClientFactory(Protocol):
     """Makes Redis clients of its own, where no URL leads (see `sublet.testing`)."""
 
     def client(self) -> "redis.asyncio.Redis":
@@ -70,7 +70,7 @@ class Settings:
     """The share of Redis's maxmemory from which on no jobs are taken in; the rest goes on. 1: no guard (`docs/guides/memory.md`)."""
     summon: bool = False
     """Whoever submits jobs also has workers summoned for them, where pools say so (`docs/guides/scaling.md`)."""
-    door: Door | None = field(default=None, repr=False)
+    client_factory: ClientFactory | None = field(default=None, repr=False)
     """Makes the clients, instead of the URL."""
 
     @classmethod
@@ -148,8 +148,8 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
 
 def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
     """An asyncio client that never re-sends by itself; `blocking` for reads that wait on the server."""
-    if settings.door:
-        return settings.door.client()
+    if settings.client_factory:
+        return settings.client_factory.client()
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         settings.redis_url, **_options(settings, blocking), retry=AsyncRetry(NoBackoff(), 0)
     )
@@ -158,8 +158,8 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 def connect_sync(settings: Settings) -> "redis.Redis":
     """The same for code without an event loop."""
-    if settings.door:
-        return settings.door.sync_client()
+    if settings.client_factory:
+        return settings.client_factory.sync_client()
     options = _options(settings, False)
     if settings.redis_url.startswith("rediss:"):
         options["redis_connect_func"] = _greet

@@ -1,4 +1,4 @@
-"""Which server a partition is on, without I/O: what the nodes of a cluster, or sentinels, are asked and how that is read."""
+"""Which server has which partition, without I/O: the queries to a cluster's nodes or to sentinels, and how replies are read."""
 
 from binascii import crc_hqx
 from collections.abc import Generator, Sequence
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from sublet.connection.settings import Settings
-from sublet.connection.url import Many, address
+from sublet.connection.url import MultiServerUrl, address
 from sublet.errors import Demoted, Forbidden, JobsError, Moved, Unavailable, Unfit
 from sublet.protocol.keys import base
 from sublet.protocol.scripts import Call
@@ -15,22 +15,22 @@ from sublet.protocol.scripts import Call
 SLOTS = 16384
 
 
-class Ask(NamedTuple):
-    """A question for one server, by its URL."""
+class Query(NamedTuple):
+    """A call for one server, by its URL."""
 
     url: str
     call: Call[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """Who serves what: ranges of hash slots, each with the URL of the server that has it."""
+class Topology:
+    """Ranges of hash slots (first, last), each with the URL of the server that has it."""
 
     ranges: tuple[tuple[int, int, str], ...]
     _known: dict[str, str] = field(default_factory=dict)
 
     def of(self, tag: str) -> str:
-        """The URL of the server that a hash tag's keys are on. Raises Demoted if there is none now."""
+        """Return the URL of the server that has the keys of a hash tag. Raises Demoted if none has them now."""
         if tag not in self._known:
             slot = slot_of(tag)
             url = next((url for first, last, url in self.ranges if first <= slot <= last), None)
@@ -41,62 +41,62 @@ class Found:
 
     @property
     def urls(self) -> list[str]:
-        """All servers, each once."""
+        """The URLs of all servers, each once."""
         return list(dict.fromkeys(url for _, _, url in self.ranges))
 
 
-Look = Generator[Ask, Any, Found]
-"""Yields questions, is sent their answers or the errors that came instead, and returns who serves what."""
+TopologyPlan = Generator[Query, Any, Topology]
+"""Yields queries, is sent the result of each or the error that was raised, and returns the topology."""
 
 
 def slot_of(tag: str) -> int:
-    """The hash slot of a tag, `{sublet:0}`, and so of every key that begins with it."""
+    """Return the hash slot of a tag, `{sublet:0}`: that of every key that begins with it."""
     return crc_hqx(tag[1:-1].encode(), 0) % SLOTS
 
 
-def look(many: Many, tag: str, known: Sequence[str]) -> Look:
-    """Ask who serves what, by a cluster's nodes (those that are known first) or by sentinels, until one knows it of this tag.
+def discover(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPlan:
+    """Query a cluster's nodes (the known ones first) or the sentinels, one by one, until one knows the server of this tag.
 
     Raises Unavailable.
     """
-    return _look_at_sentinels(many) if many.kind == "sentinel" else _look_at_cluster(many, tag, known)
+    return _query_sentinels(many) if many.kind == "sentinel" else _query_nodes(many, tag, known)
 
 
-class Map:
-    """What is known of who serves what, and whom to ask first."""
+class TopologyMap:
+    """The last known topology of a URL's servers, and the servers to query first."""
 
-    def __init__(self, settings: Settings, many: Many) -> None:
+    def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings, self.many = settings, many
         self.home = base(settings.namespace)
-        self.found: Found | None = None
+        self.found: Topology | None = None
         self._known: list[str] = []
 
-    def plan(self, tag: str) -> Look:
-        """The questions that tell who serves what."""
-        return look(self.many, tag, self._known)
+    def plan(self, tag: str) -> TopologyPlan:
+        """Return the queries that read the topology."""
+        return discover(self.many, tag, self._known)
 
-    def take(self, found: Found) -> None:
-        """Go by this from now on."""
+    def take(self, found: Topology) -> None:
+        """Use this topology from now on."""
         self.found, self._known = found, found.urls
 
     def doubt(self, url: str, error: Exception) -> None:
-        """A server did not serve: one that sends us elsewhere is asked first for where that is, another one last."""
-        known = self._known  # another thread may put another list there meanwhile, and none changes one
+        """Query a server that redirected a call first, because it knows the topology; one that failed last."""
+        known = self._known  # threads replace this list, and never change it
         if url in known:
             others = [each for each in known if each != url]
             self._known = [url, *others] if isinstance(error, Moved) else [*others, url]
 
-    def kept(self, found: Found) -> set[str]:
-        """The URLs of the servers that are still of use."""
+    def kept(self, found: Topology) -> set[str]:
+        """Return the URLs of the servers whose connections are kept: those of the topology, and the sentinels."""
         return {*found.urls, *map(self.many.sentinel, self.many.hosts)}
 
     def node(self, url: str) -> Settings:
-        """The settings for one server: it is asked once, and whether again is decided here."""
+        """Return the settings for one server, without retries: the routing transport decides about those."""
         return replace(self.settings, redis_url=url, patience=0.0)
 
 
-def node_of(many: Many, tag: str) -> Call[str]:
-    """host:port of the node of a cluster that has a partition, for words; empty if nobody has it."""
+def node_of(many: MultiServerUrl, tag: str) -> Call[str]:
+    """Read host:port of the cluster node that has a partition, for messages; an empty string if none has it."""
 
     def read(slots: Sequence[Any]) -> str:
         ranges = _ranges(many, many.node(many.hosts[0]), slots)
@@ -106,12 +106,12 @@ def node_of(many: Many, tag: str) -> Call[str]:
     return Call((("CLUSTER", "SLOTS"),), read)
 
 
-def _look_at_cluster(many: Many, tag: str, known: Sequence[str]) -> Look:
+def _query_nodes(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPlan:
     error: JobsError = Unavailable("no node of the cluster was asked")
     for url in dict.fromkeys((*known, *map(many.node, many.hosts))):
         try:
-            slots = yield Ask(url, Call((("CLUSTER", "SLOTS"),), list))
-            found = Found(tuple(_ranges(many, url, slots)))
+            slots = yield Query(url, Call((("CLUSTER", "SLOTS"),), list))
+            found = Topology(tuple(_ranges(many, url, slots)))
             found.of(tag)
         except Unavailable as another:
             error = another
@@ -120,28 +120,30 @@ def _look_at_cluster(many: Many, tag: str, known: Sequence[str]) -> Look:
     raise error
 
 
-def _ranges(many: Many, asked: str, slots: Sequence[Any]) -> list[tuple[int, int, str]]:
-    """What CLUSTER SLOTS answered: of each range the first node, which is the primary. Its host is empty if it has no other
-    name than that by which it was asked."""
+def _ranges(many: MultiServerUrl, asked: str, slots: Sequence[Any]) -> list[tuple[int, int, str]]:
+    """Return the ranges of a CLUSTER SLOTS reply, each with the URL of its primary, which is the first node.
+
+    An empty host means the host that was queried.
+    """
     ranges = []
     for first, last, (host, port, *_), *_replicas in slots:
         name = _text(host)
-        if name == "?":  # it has a name, and does not know it
+        if name == "?":  # the node has a name, and does not know it
             continue
         here = many.node(address(name, port)) if name else _at_port(asked, many, port)
         ranges.append((int(first), int(last), here))
     return ranges
 
 
-def _at_port(asked: str, many: Many, port: int) -> str:
+def _at_port(asked: str, many: MultiServerUrl, port: int) -> str:
     return many.node(address(urlsplit(asked).hostname or "", port))
 
 
-def _look_at_sentinels(many: Many) -> Look:
+def _query_sentinels(many: MultiServerUrl) -> TopologyPlan:
     error: JobsError = Unavailable("no sentinel was asked")
     for host in many.hosts:
         try:
-            said = yield Ask(
+            said = yield Query(
                 many.sentinel(host), Call((("SENTINEL", "GET-MASTER-ADDR-BY-NAME", many.service),), _same)
             )
         except Unfit:
@@ -157,13 +159,13 @@ def _look_at_sentinels(many: Many) -> Look:
             continue
         url = many.node(address(_text(said[0]), _text(said[1])))
         try:
-            if (yield Ask(url, Call((("ROLE",),), _role))) == "master":
-                return Found(((0, SLOTS - 1, url),))
+            if (yield Query(url, Call((("ROLE",),), _role))) == "master":
+                return Topology(((0, SLOTS - 1, url),))
             error = Demoted(
                 f"the sentinel at {host} names a server that is no primary (yet): {_text(said[0])}:{_text(said[1])}"
             )
         except Forbidden:  # this user may not ask for a server's role
-            return Found(((0, SLOTS - 1, url),))
+            return Topology(((0, SLOTS - 1, url),))
         except Unavailable as another:
             error = another
     raise error

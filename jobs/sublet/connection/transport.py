@@ -1,7 +1,7 @@
-"""Sends calls to Redis, and nothing else: two thin transports, async and sync, over the same requests.
+"""Transports: send calls to Redis, retry them, and turn failures into the errors of `sublet.errors`. One async, one sync.
 
-A call that got no answer is sent again, the very same bytes, a few times: every script gives a repeated request its first
-answer. The async transport packs the calls of one turn of the event loop into one round trip.
+A call without a reply is sent again a few times, byte for byte: every script gives a repeated request its first answer. The
+async transport sends the calls of one turn of the event loop in one round trip.
 """
 
 import asyncio
@@ -29,9 +29,18 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from sublet.connection.pipeline import POOL_EMPTY, Ask, Commands, Lent, Line, SyncLent, SyncLines, resolve
+from sublet.connection.pipeline import (
+    POOL_EMPTY,
+    ClientPipeline,
+    Commands,
+    Pipeline,
+    Request,
+    SyncClientPipeline,
+    SyncPipeline,
+    resolve,
+)
 from sublet.connection.settings import Settings, connect, connect_sync
-from sublet.connection.wait_barrier import Together, barriers, sorted_out
+from sublet.connection.wait_barrier import WaitBatcher, barriers, outcome
 from sublet.errors import Busy, Invalid, JobsError, Unavailable, Unfit
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, refusal
@@ -39,51 +48,56 @@ from sublet.protocol.scripts import Call, refusal
 T = TypeVar("T")
 
 PAUSES = (0.05, 0.2)
-"""Seconds before a call without an answer is sent again."""
+"""Seconds before a call without a reply is sent again."""
 
 SHARED = (("INFO", "memory"), ("CONFIG", "GET", "append[of]*"), ("COMMAND INFO", "waitaof"))
-"""Reads of what a server says of itself: whoever asks while one is under way gets its answer, as a thousand may at once."""
+"""Reads of a server's state. Callers share the reply of one that is in flight: a thousand may ask at once."""
 
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {
     OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM ", MovedError: "MOVED ", AskError: "ASK ",
     TryAgainError: "TRYAGAIN ", ClusterDownError: "CLUSTERDOWN ", MasterDownError: "MASTERDOWN ",
 }  # fmt: skip
-"""The codes that redis-py takes off a message when it has a class for them."""
+"""The codes that redis-py strips from an error's message when it has a class for them."""
 
 
 class Transport:
-    """Runs calls on an event loop. Calls made in one turn of the loop share a round trip, and none waits for a second turn.
+    """Runs calls on an event loop. The calls of one turn of the loop share a round trip.
 
-    The first one does not even wait for the next, where nothing else is under way.
-
-    Scripts go over a `Line` of their own, those that are waited for over another (see `sublet.connection.wait_barrier`); reads, whose replies
-    redis-py puts in order, and all calls where somebody has given a client, go through that client.
+    If no reply is pending, the first call of a turn is sent at once. Scripts use a `Pipeline`, and durable submits another one
+    (see `sublet.connection.wait_barrier`). Reads go through redis-py's client, which parses their replies; so do all calls if a
+    `client` is given.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
         self.settings = settings
         self.client: Any = client or connect(settings)
-        self._line = Lent(self.client) if client or settings.door else Line(self.client.connection_pool)
-        self._together: dict[Commands, Together] = {}
-        self._outbox: list[Ask] = []
-        self._reading: set[asyncio.Future[Any]] = set()
-        self._looks: dict[Commands, asyncio.Future[Any]] = {}
+        self._pipeline = (
+            ClientPipeline(self.client)
+            if client or settings.client_factory
+            else Pipeline(self.client.connection_pool)
+        )
+        self._wait_batchers: dict[Commands, WaitBatcher] = {}
+        self._unsent: list[Request] = []
+        self._reads: set[asyncio.Future[Any]] = set()
+        self._shared_reads: dict[Commands, asyncio.Future[Any]] = {}
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
+        """Send a call and return its result. Raises Refused if Redis refused it, Unavailable if no reply came in time."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
                 return call.read(await self._reply(call))
             except _NO_ANSWER as error:
                 if pause is None or time.monotonic() > until or denied(error):
-                    raise away(self.settings, error) from error
+                    raise unavailable(self.settings, error) from error
                 await asyncio.sleep(pause)
             except ResponseError as error:
                 raise refused(error) from error
             except UnicodeEncodeError as error:
-                raise Invalid(f"{error.object[:80]!r} is no text: it has half of a character in it") from None
+                raise Invalid(
+                    f"{error.object[:80]!r} is not valid Unicode: it contains an unpaired surrogate"
+                ) from None
         raise AssertionError("unreachable")
 
     async def follow(self, plan: Plan[T]) -> T:
@@ -105,52 +119,57 @@ class Transport:
         if call.waits:
             return await self._wait(call)
         try:
-            return await self._ask(call.commands[0])
+            return await self._execute(call.commands[0])
         except NoScriptError:
-            return await self._ask(call.with_text())
+            return await self._execute(call.with_text())
 
     async def _wait(self, call: Call[Any]) -> Any:
-        together = self._together.get(call.waits)
-        if together is None:
-            lent, most = isinstance(self._line, Lent), 1 << 30  # they must not be told apart
-            line = Lent(self.client, most) if lent else Line(self.client.connection_pool, waiting(call))
-            together = self._together[call.waits] = Together(line, call.waits)
+        batcher = self._wait_batchers.get(call.waits)
+        if batcher is None:
+            pipeline: Pipeline | ClientPipeline
+            if isinstance(self._pipeline, ClientPipeline):
+                pipeline = ClientPipeline(
+                    self.client, commands_max=1 << 30
+                )  # scripts and waits stay together
+            else:
+                pipeline = Pipeline(self.client.connection_pool, waiting(call))
+            batcher = self._wait_batchers[call.waits] = WaitBatcher(pipeline, call.waits)
         try:
-            return await together.ask(call.commands)
+            return await batcher.send(call.commands)
         except NoScriptError:
-            return await together.ask(with_texts(call))
+            return await batcher.send(with_texts(call))
 
-    def _ask(self, command: tuple[Any, ...]) -> "asyncio.Future[Any]":
+    def _execute(self, command: tuple[Any, ...]) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        ask = command, partial(resolve, future)
-        if not self._outbox and self._line.idle:
-            self._line.send([ask])
+        request = command, partial(resolve, future)
+        if not self._unsent and self._pipeline.idle:
+            self._pipeline.send([request])
             return future
-        self._outbox.append(ask)
-        if len(self._outbox) == 1:
+        self._unsent.append(request)
+        if len(self._unsent) == 1:
             loop.call_soon(self._flush)
         return future
 
     def _flush(self) -> None:
-        outbox, self._outbox = self._outbox, []
-        self._line.send(outbox)
+        unsent, self._unsent = self._unsent, []
+        self._pipeline.send(unsent)
 
     async def _read(self, call: Call[Any]) -> Any:
         # A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12.
-        reading = self._looks.get(call.commands)
+        reading = self._shared_reads.get(call.commands)
         if reading is None or reading.done():
             reading = asyncio.ensure_future(self._pipe(call.commands))
-            self._reading.add(reading)
+            self._reads.add(reading)
             reading.add_done_callback(self._read_done)
             if call.commands[-1] in SHARED:
-                self._looks[call.commands] = reading
+                self._shared_reads[call.commands] = reading
         return await asyncio.shield(reading)
 
     def _read_done(self, reading: "asyncio.Future[Any]") -> None:
-        self._reading.discard(reading)
+        self._reads.discard(reading)
         if not reading.cancelled():
-            reading.exception()  # whoever asked may have left: then nobody else looks at it
+            reading.exception()  # mark it as retrieved: its caller may have been cancelled
 
     async def _pipe(self, commands: Sequence[tuple[Any, ...]]) -> Any:
         async with self.client.pipeline(transaction=False) as pipe:
@@ -160,22 +179,22 @@ class Transport:
             return replies if len(commands) > 1 else replies[0]
 
     async def aclose(self) -> None:
-        """Finish what is under way and close the connections."""
-        if self._reading:
-            await asyncio.wait(self._reading)
-        for together in self._together.values():
-            await together.aclose()
-        await self._line.aclose()
+        """Wait for the calls in flight, and close the connections."""
+        if self._reads:
+            await asyncio.wait(self._reads)
+        for batcher in self._wait_batchers.values():
+            await batcher.aclose()
+        await self._pipeline.aclose()
         await self.client.aclose()
 
 
 def waiting(call: Call[Any]) -> float:
-    """Seconds that the server may wait for a call."""
+    """Return the seconds that a call's WAIT and WAITAOF may take."""
     return sum(wait[-1] / 1000 for wait in call.waits if isinstance(wait[-1], int))
 
 
 def with_texts(call: Call[Any]) -> Commands:
-    """A call's scripts again, for a server that answered NOSCRIPT."""
+    """Return a call's scripts as EVAL with their text, for a server that answered NOSCRIPT."""
     return [("EVAL", call.text, *rest) for _, _, *rest in call.commands]
 
 
@@ -185,24 +204,28 @@ class SyncTransport:
     def __init__(self, settings: Settings, client: "redis.Redis | None" = None) -> None:
         self.settings = settings
         self.client: Any = client or connect_sync(settings)
-        self._line = (
-            SyncLent(self.client) if client or settings.door else SyncLines(self.client.connection_pool)
+        self._pipeline = (
+            SyncClientPipeline(self.client)
+            if client or settings.client_factory
+            else SyncPipeline(self.client.connection_pool)
         )
 
     def run(self, call: Call[T]) -> T:
-        """Send a call and read its reply. Raises Refused when Redis said no, Unavailable when nothing answered in time."""
+        """Send a call and return its result. Raises Refused if Redis refused it, Unavailable if no reply came in time."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
                 return call.read(self._reply(call))
             except _NO_ANSWER as error:
                 if pause is None or time.monotonic() > until or denied(error):
-                    raise away(self.settings, error) from error
+                    raise unavailable(self.settings, error) from error
                 time.sleep(pause)
             except ResponseError as error:
                 raise refused(error) from error
             except UnicodeEncodeError as error:
-                raise Invalid(f"{error.object[:80]!r} is no text: it has half of a character in it") from None
+                raise Invalid(
+                    f"{error.object[:80]!r} is not valid Unicode: it contains an unpaired surrogate"
+                ) from None
         raise AssertionError("unreachable")
 
     def follow(self, plan: Plan[T]) -> T:
@@ -228,14 +251,14 @@ class SyncTransport:
         if call.waits:
             return self._wait(call)
         try:
-            return self._line.ask(call.commands[0])
+            return self._pipeline.execute(call.commands[0])
         except NoScriptError:
-            return self._line.ask(call.with_text())
+            return self._pipeline.execute(call.with_text())
 
     def _wait(self, call: Call[Any]) -> Any:
         for scripts in (call.commands, with_texts(call)):
-            replies = self._line.ask_all([*scripts, *barriers(scripts), *call.waits], waiting(call))
-            found = sorted_out(replies[: len(scripts)], replies[len(scripts) :], len(call.waits))
+            replies = self._pipeline.execute_all([*scripts, *barriers(scripts), *call.waits], waiting(call))
+            found = outcome(replies[: len(scripts)], replies[len(scripts) :], len(call.waits))
             if not isinstance(found, NoScriptError):
                 break
         if isinstance(found, BaseException):
@@ -248,17 +271,17 @@ class SyncTransport:
 
 
 def refused(error: ResponseError) -> Exception:
-    """The error of ours for a reply of Redis's that begins with a known code; else the reply itself, which is our bug."""
+    """Return our error for an error reply with a known code. An unknown one is returned as it is: a defect of Sublet."""
     return refusal(_STRIPPED.get(type(error), "") + str(error)) or error
 
 
 def denied(error: Exception) -> bool:
-    """Did the server refuse the password? redis-py's asyncio client wraps that in a plain ConnectionError."""
+    """Return whether the server refused the password, which redis-py's asyncio client wraps in a plain ConnectionError."""
     return isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError)
 
 
-def away(settings: Settings, error: Exception) -> Unavailable:
-    """The error for a server that did not answer, in words that say what to do."""
+def unavailable(settings: Settings, error: Exception) -> Unavailable:
+    """Return our error for a server that did not reply: it says what to check."""
     if isinstance(error, InvalidResponse):
         return Unfit(
             f"what answers at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"
@@ -270,16 +293,12 @@ def away(settings: Settings, error: Exception) -> Unavailable:
     why = str(error) or type(error).__name__
     if why.startswith(POOL_EMPTY):
         return Busy(
-            "all connections to Redis are in use: there is more to do at once than this process has room for"
+            "all connections to Redis are in use: this process makes more calls at once than they can carry"
         )
     secured = settings.redis_url.startswith("rediss") and (
         isinstance(error, TimeoutError) or "WRONG_VERSION_NUMBER" in why
     )
-    tls = (
-        ", does that port speak TLS (one that does not takes redis:// in place of rediss://)"
-        if secured
-        else ""
-    )
+    tls = ", does that port speak TLS (if not, use redis:// instead of rediss://)" if secured else ""
     return Unavailable(
         f"no answer from Redis at {settings.shown_url} ({why}): is it up{tls}, and is SUBLET_REDIS_URL right?"
     )

@@ -1,4 +1,4 @@
-"""What a Redis URL names: one server, the nodes of a cluster, or the sentinels that know which server is the primary."""
+"""Parse and check Redis URLs, which name one server, the nodes of a cluster, or sentinels that know the primary."""
 
 import re
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ _YES = ("1", "true", "yes", "on", "t", "y")
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
-    """A URL that names several servers, taken apart: `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
+class MultiServerUrl:
+    """The parts of a URL that names several servers: `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
 
     kind: str
     scheme: str
@@ -33,8 +33,8 @@ class Many:
     options: tuple[tuple[str, str], ...]
 
     @classmethod
-    def read(cls, url: str) -> "Many | None":
-        """Take a URL apart; None where it names one server. Raises ValueError for one that cannot be."""
+    def read(cls, url: str) -> "MultiServerUrl | None":
+        """Parse a URL; return None if it names one server. Raises ValueError for an invalid one."""
         if not re.match(r"rediss?\+", url):
             return None
         found = _MANY.fullmatch(url)
@@ -53,11 +53,11 @@ class Many:
         return cls(kind, scheme, f"{user}@" if user else "", addresses, place[1], place[2] or "", options)
 
     def node(self, address: str) -> str:
-        """The URL of the server at an address, host:port."""
+        """Return the URL of the server at an address, host:port."""
         return f"{self.scheme}://{self.user}{address}/{self.database}{self._query()}"
 
     def sentinel(self, address: str) -> str:
-        """The URL of a sentinel: its user and password are those of the URL's query, if they are there."""
+        """Return the URL of a sentinel, with `sentinel_username` and `sentinel_password` of the URL's query, if present."""
         said = dict(self.options)
         user, password = (
             quote(said.get(f"sentinel_{name}", ""), safe="") for name in ("username", "password")
@@ -72,24 +72,24 @@ class Many:
 def _address(text: str, port: int) -> str:
     found = _HOST.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:80]!r} is no host:port")
+        raise ValueError(f"{text[:80]!r} is not host:port")
     return f"{found[1]}:{found[2] or port}"
 
 
 def address(host: str, port: int | str) -> str:
-    """host:port, with an IPv6 host in brackets."""
+    """Return host:port, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def plain(url: str) -> str:
-    """The URL with its scheme in small letters, as everybody reads it."""
+    """Return the URL with its scheme in lower case."""
     scheme, there, rest = url.partition("://")
     return f"{scheme.lower()}{there}{rest}" if there else url
 
 
 def servers(url: str) -> Iterator[str]:
-    """The URLs of the single servers that a URL names. Raises ValueError for one that cannot be."""
-    many = Many.read(url)
+    """Return the URLs of the single servers that a URL names. Raises ValueError for an invalid one."""
+    many = MultiServerUrl.read(url)
     if many is None:
         yield url
     else:
@@ -97,16 +97,16 @@ def servers(url: str) -> Iterator[str]:
 
 
 def flaw(text: str) -> str:
-    """Why this cannot be the URL of a Redis, in words that hold no secret; empty where it may be."""
+    """Return why a text is not a valid Redis URL, without secrets in it; an empty string if it is valid."""
     try:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
-    except ValueError:  # a port or a host name that cannot be
+    except ValueError:  # an invalid port or host name
         return FORMS
     return wrong[0] if wrong else ""
 
 
 def _flaw(text: str) -> str:
-    """The same of one server. redis-py would take digits from a path as they come, and database 0 where there are none."""
+    """Check the URL of one server, stricter than redis-py, which takes any digits of a path, or none, for a database."""
     parts = urlsplit(text)
     if _is_past_the_ports(parts):
         return "its port is out of range: use 1 to 65535"
@@ -118,12 +118,12 @@ def _flaw(text: str) -> str:
     }
     strange = next((name for name in sorted(named) if not _DATABASE.fullmatch(name)), None)
     if strange is not None:  # what has an @ may be of a password
-        return FORMS if "@" in strange else f"database {strange[:40]!r} is no number; {FORMS}"
+        return FORMS if "@" in strange else f"database {strange[:40]!r} is not a number; {FORMS}"
     return f"it names several databases; {FORMS}" if len(named) > 1 else ""
 
 
 def unknown(error: TypeError, url: str) -> str:
-    """What redis-py says of a parameter that it does not know, in words for people that hold no secret."""
+    """Explain redis-py's error for an unknown parameter, without secrets in it."""
     if "@" in urlsplit(url).query:
         return FORMS
     found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
@@ -148,15 +148,14 @@ def _is_past_the_ports(parts: SplitResult) -> bool:
 def _is_server(text: str) -> bool:
     parts = urlsplit(text)
     (parts.hostname or "").encode("idna")
-    split = (
-        parts.scheme != "unix" and "@" in parts.path
-    )  # a / in a password ends the host, unless it is written %2F
+    # a / in a password ends the host, unless it is written %2F
+    split = parts.scheme != "unix" and "@" in parts.path
     small = text.startswith(f"{parts.scheme}:")  # redis-py takes no others
     return small and parts.scheme in SCHEMES and parts.port != 0 and not parts.fragment and not split
 
 
 def unverified(url: str) -> str:
-    """The option by which a URL would have TLS without the server's certificate, or its name, being looked at; else empty."""
+    """Return the option by which a URL switches off TLS verification of certificate or host name; else an empty string."""
     for name, value in parse_qsl(urlsplit(url).query):
         lax = value.lower() not in _YES if name == "ssl_check_hostname" else value.lower() != "required"
         if name in ("ssl_cert_reqs", "ssl_check_hostname") and lax:

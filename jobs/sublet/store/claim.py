@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sublet.connection.blocking import Ears
-from sublet.connection.routing import Routes
+from sublet.connection.blocking import WakeupReader
+from sublet.connection.routing import RoutingTransport
 from sublet.connection.settings import Settings
 from sublet.errors import JobsError, NoNamespace
 from sublet.model import Claimed, Ending, Lease, Release
@@ -63,7 +63,7 @@ class Claims:
         settle: Callable[[Sequence[Ending]], Awaitable[list[str]]],
         hurried: asyncio.Event,
         blocking: Any = None,
-        routes: Routes | None = None,
+        routes: RoutingTransport | None = None,
     ) -> None:
         self._settings = settings
         self._operations = operations
@@ -101,8 +101,8 @@ class Claims:
             return Claimed([], wakeups.next_in)
 
     def _wake_ups(self) -> WakeUps:
-        ears = Ears(self._routes, self._run) if self._routes else None
-        return WakeUps(self._settings, self._run, self._operations.bases[0], self._blocking, ears)
+        reader = WakeupReader(self._routes, self._run) if self._routes else None
+        return WakeUps(self._settings, self._run, self._operations.bases[0], self._blocking, reader)
 
     async def _claim_and_fire(self, request: ClaimRequest) -> Claimed:
         """Claim, and fire the occurrences that are due: before the answer if there is no job, else in the background."""

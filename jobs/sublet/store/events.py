@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
-from sublet.connection.blocking import Ear, Run, blocking_line
-from sublet.connection.routing import Routes
+from sublet.connection.blocking import PartitionPipeline, Run, blocking_pipeline
+from sublet.connection.routing import RoutingTransport
 from sublet.connection.settings import BLOCK_SECONDS, Settings, connect
 from sublet.errors import Invalid
 from sublet.model import State
@@ -88,15 +88,15 @@ class EventStream:
     """Reads the event stream. Belongs to one event loop; connects at the first `wait`, and reads while a subscriber waits."""
 
     def __init__(
-        self, settings: Settings, run: Run, client: Any = None, routes: Routes | None = None
+        self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
     ) -> None:
         self._client = None if routes else client or connect(settings, blocking=True)
         self._run = run
         self._bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
         self._lines = (
-            [Ear(routes, base) for base in self._bases]
+            [PartitionPipeline(routes, base) for base in self._bases]
             if routes
-            else [blocking_line(settings, self._client, client)]
+            else [blocking_pipeline(settings, self._client, client)]
         )
         self._following: list[asyncio.Task[None] | None] = [None] * len(self._lines)
         self._newest: dict[str, bytes] = {}

@@ -13,10 +13,10 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from sublet.connection.routing import Routes, SyncRoutes
+from sublet.connection.routing import RoutingTransport, SyncRoutingTransport
 from sublet.connection.settings import BLOCK_SECONDS, Settings, connect
-from sublet.connection.topology import Found
-from sublet.connection.transport import SyncTransport, away
+from sublet.connection.topology import Topology
+from sublet.connection.transport import SyncTransport, unavailable
 from sublet.errors import Unavailable
 from sublet.model import FINISHED, Standing
 from sublet.protocol import keys, verbs
@@ -38,14 +38,14 @@ class ResultWatcher:
     """Waits for watched jobs to end. One subscription serves all waiters of this process; `run` sends a call."""
 
     def __init__(
-        self, settings: Settings, run: Run, client: Any = None, routes: Routes | None = None
+        self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
     ) -> None:
         self._settings = settings
         self._run, self._routes = run, routes
         self._client: Any = None if routes else client or connect(settings, blocking=True)
         self._pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True) if self._client else None
         self._home = ""
-        self._seen: Found | None = None
+        self._seen: Topology | None = None
         self._channels: set[str] = set()
         self._subscribing = asyncio.Lock()
         self._under_way: set[asyncio.Future[None]] = set()
@@ -105,7 +105,7 @@ class ResultWatcher:
             async with asyncio.timeout(self._settings.timeout):
                 await asyncio.shield(subscribing)
         except TimeoutError as error:
-            raise away(self._settings, error) from error
+            raise unavailable(self._settings, error) from error
 
     async def _subscribe(self, base: str) -> None:
         async with self._subscribing:
@@ -134,14 +134,17 @@ class ResultWatcher:
             for watch in self._expected.get(message["data"].decode(), ()) if message else ():
                 watch.woken.set()
 
-    async def _subscribe_at(self, routes: Routes, home: str) -> None:
+    async def _subscribe_at(self, routes: RoutingTransport, home: str) -> None:
         """Subscribe at the server that has this partition now. A cluster passes each message on to all its servers. Raises.
 
         When a server leaves the cluster, the connections to it are closed, so a subscription there ends as well.
         """
         self._home = home
         self._seen, url = await routes.find(home, self._seen)
-        before, self._pubsub = self._pubsub, routes.reader(url).pubsub(ignore_subscribe_messages=True)
+        before, self._pubsub = (
+            self._pubsub,
+            routes.blocking_client(url).pubsub(ignore_subscribe_messages=True),
+        )
         if before:
             await before.aclose()
         if self._channels:
@@ -224,8 +227,8 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
 @contextlib.contextmanager
 def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
     """A client for the channel of a partition. If its server dies it gets no messages any more; the polling still works."""
-    if isinstance(transport, SyncRoutes):
-        with transport.reader(base) as client:
+    if isinstance(transport, SyncRoutingTransport):
+        with transport.new_client(base) as client:
             yield client
     else:
         yield transport.client

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sublet.connection.routing import Routes, transport_for
+from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings
 from sublet.errors import JobsError, NoNamespace
 from sublet.model import (
@@ -51,7 +51,7 @@ class Store:
         self.settings = settings
         self.operations = operations or Operations(settings)
         self._transport = transport_for(settings, client)
-        self._routes = self._transport if isinstance(self._transport, Routes) else None
+        self._routes = self._transport if isinstance(self._transport, RoutingTransport) else None
         self._blocking = blocking
         self._results: ResultWatcher | None = None
         self._event_stream: EventStream | None = None

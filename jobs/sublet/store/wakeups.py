@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from sublet.connection.blocking import blocking_line
+from sublet.connection.blocking import blocking_pipeline
 from sublet.connection.settings import BLOCK_SECONDS, Settings, connect
 from sublet.errors import JobsError
 from sublet.protocol import keys
@@ -85,7 +85,7 @@ class WakeUps:
 
     def __init__(self, settings: Settings, run: Run, base: str, client: Any = None, line: Any = None) -> None:
         self._client = None if line else client or connect(settings, blocking=True)
-        self._line = line or blocking_line(settings, self._client, client)
+        self._line = line or blocking_pipeline(settings, self._client, client)
         self._run = run
         self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))  # the name of a queue contains no bar
         self._waiters: dict[Waiter, None] = {}

@@ -36,7 +36,7 @@ SCRIPTS_MAX = 32
 
 def waits(settings: Settings, asked: set[str]) -> Waits:
     """Return the commands that wait for every `Durability` in `asked`. Raises Invalid."""
-    if asked <= NONE or settings.door:  # a sandbox has neither replicas nor a disk
+    if asked <= NONE or settings.client_factory:  # a sandbox has neither replicas nor a disk
         return ()
     for word in asked:
         check_durability(word)

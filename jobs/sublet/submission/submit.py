@@ -9,7 +9,7 @@ from typing import cast
 
 from sublet.connection.settings import Settings
 from sublet.connection.topology import node_of
-from sublet.connection.url import Many
+from sublet.connection.url import MultiServerUrl
 from sublet.errors import Invalid, JobsError, NoNamespace, NotDurable, OutOfMemory, Unavailable, Unfit
 from sublet.model import Submission, Submitted
 from sublet.options import PAYLOAD_MAX
@@ -83,14 +83,14 @@ class SubmitOperations:
         self._exists = False  # it may have been deleted, and made anew by others, since this was known
         yield from self.exists()  # first: if Redis does not answer, nothing else is tried
         many = None
-        if not self.settings.door and "+cluster:" in self.settings.redis_url:
-            many = Many.read(self.settings.redis_url)
+        if not self.settings.client_factory and "+cluster:" in self.settings.redis_url:
+            many = MultiServerUrl.read(self.settings.redis_url)
         for base in self.bases if many else self.bases[:1]:
             yield from self._check_eviction(base, many)
         for base in self.bases:
             yield verbs.init(base, len(self.bases))
 
-    def _check_eviction(self, base: str, cluster: Many | None) -> Plan[None]:
+    def _check_eviction(self, base: str, cluster: MultiServerUrl | None) -> Plan[None]:
         seen = yield from read_memory(base)
         if seen and seen.policy.startswith("allkeys") and not self.settings.allow_eviction:
             where = f"{(yield node_of(cluster, base))}, a node of " if cluster else ""

@@ -52,7 +52,9 @@ class Sandbox:
         if self._server is not None:
             raise Invalid("this sandbox is entered already: make another one")
         server = Server(self._now or datetime.now(UTC))
-        self._exits.enter_context(self.app.using(Settings(redis_url="redis://sandbox", door=server)))
+        self._exits.enter_context(
+            self.app.using(Settings(redis_url="redis://sandbox", client_factory=server))
+        )
         self._server = server
         return self
 

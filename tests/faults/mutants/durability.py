@@ -54,8 +54,8 @@ MUTANTS = (
     Mutant(
         "a wait goes over the line of all other calls",
         "jobs/sublet/connection/transport.py",
-        "Line(self.client.connection_pool, waiting(call))",
-        "self._line",
+        "                pipeline = Pipeline(self.client.connection_pool, waiting(call))",
+        "                pipeline = self._pipeline",
         "a replica that lags stops every submit and claim of the process",
         "client/test_durability.py::test_an_ordinary_submit_does_not_stand_behind_a_wait[valkey]",
     ),

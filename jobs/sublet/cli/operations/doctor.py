@@ -14,7 +14,7 @@ from sublet.cli.output import document, paint, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, settings_of
 from sublet.client.client import SyncClient
-from sublet.connection.routing import SyncRoutes
+from sublet.connection.routing import SyncRoutingTransport
 from sublet.errors import Forbidden, Unavailable
 from sublet.model import Stats
 from sublet.operations import pools, repair
@@ -170,9 +170,9 @@ class _Asked:
 def _places(client: SyncClient) -> dict[str, str]:
     """Return the servers of the namespace by address, each with one of its partitions. Raises Unavailable."""
     transport, bases = client.transport, client.operations.bases
-    if not isinstance(transport, SyncRoutes):
+    if not isinstance(transport, SyncRoutingTransport):
         return {"": bases[0]}
-    return dict(sorted((transport.place(base), base) for base in bases))
+    return dict(sorted((transport.address(base), base) for base in bases))
 
 
 def _node(asked: _Asked, place: str, base: str) -> Node:

@@ -4,11 +4,11 @@ from contextlib import closing, suppress
 
 from sublet.cli.operations.findings import Finding
 from sublet.client.client import SyncClient
-from sublet.connection.routing import SyncRoutes
+from sublet.connection.routing import SyncRoutingTransport
 from sublet.connection.settings import Settings
-from sublet.connection.topology import Map
+from sublet.connection.topology import TopologyMap
 from sublet.connection.transport import SyncTransport
-from sublet.connection.url import Many
+from sublet.connection.url import MultiServerUrl
 from sublet.errors import Forbidden, Unavailable
 from sublet.protocol import reads, server_info
 
@@ -16,23 +16,23 @@ from sublet.protocol import reads, server_info
 def reach(client: SyncClient) -> list[Finding]:
     """Return a finding per node that has a partition or that the URL names; [] if no node answers or it is not a cluster."""
     settings = client.operations.settings
-    many = Many.read(settings.redis_url)
-    if not isinstance(client.transport, SyncRoutes) or many is None or many.kind != "cluster":
+    many = MultiServerUrl.read(settings.redis_url)
+    if not isinstance(client.transport, SyncRoutingTransport) or many is None or many.kind != "cluster":
         return []
     on = _places(client, client.transport, many)
-    known = Map(settings, many)
+    known = TopologyMap(settings, many)
     found = [_look(place, known.node(many.node(place)), on[place]) for place in sorted(on) if place]
     answers = any(answers for answers, _ in found)
     return [finding for _, finding in found] + _nowhere(on.get("", [])) if answers else []
 
 
-def _places(client: SyncClient, routes: SyncRoutes, many: Many) -> dict[str, list[str]]:
+def _places(client: SyncClient, routes: SyncRoutingTransport, many: MultiServerUrl) -> dict[str, list[str]]:
     """Return the partitions by the address of their node; those without a node are under ""."""
     on: dict[str, list[str]] = {}
     for base in client.operations.bases:
         place = ""
         with suppress(Unavailable):
-            place = routes.place(base)
+            place = routes.address(base)
         on.setdefault(place, []).append(base)
     return {host: list[str]() for host in many.hosts} | on
 

@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
 from sublet.client.client import Client
-from sublet.connection.pipeline import POOL_EMPTY, Lent, Line, SyncLines
+from sublet.connection.pipeline import POOL_EMPTY, ClientPipeline, Pipeline, SyncPipeline
 from sublet.connection.settings import Settings, connect, connect_sync
 from sublet.protocol import keys
 from sublet.store.store import Store
@@ -28,12 +28,12 @@ def proxy(place):
 
 @pytest.fixture
 async def make():
-    """Makes lines; they are closed with the test."""
+    """Makes pipelines; they are closed after the test."""
     made = []
 
-    def line(settings, kind=Line):
+    def line(settings, kind=Pipeline):
         client = connect(settings)
-        made.append((kind(client.connection_pool if kind is Line else client), client))
+        made.append((kind(client.connection_pool if kind is Pipeline else client), client))
         return made[-1][0]
 
     yield line
@@ -58,7 +58,7 @@ def is_echo(request):
     return request.words[0] == b"ECHO"
 
 
-@pytest.mark.parametrize("kind", [Line, Lent])
+@pytest.mark.parametrize("kind", [Pipeline, ClientPipeline])
 async def test_each_reply_finds_the_one_who_asked(place, make, kind):
     """A thousand, in batches of all sizes, before and after there is a connection; an error among them is one's own."""
     line, futures, wanted = make(place.settings, kind), [], []
@@ -141,7 +141,7 @@ async def test_a_line_is_closed_when_all_that_is_owed_has_come(proxy, make):
     assert await answers(reply, closing) == [b"a", None]
 
 
-@pytest.mark.parametrize("kind", [Line, Lent])
+@pytest.mark.parametrize("kind", [Pipeline, ClientPipeline])
 async def test_a_line_is_closed_at_once_if_so_asked(place, make, kind):
     line = make(place.settings, kind)
     (reply,) = ask(line, ("BLPOP", f"{{{place.settings.namespace}:0}}:none", 10))
@@ -175,75 +175,77 @@ async def test_a_claim_that_is_left_at_any_moment_gives_its_jobs_back(place, raw
 
 
 @pytest.fixture
-def lines(place):
+def connections(place):
     client = connect_sync(place.settings)
-    yield SyncLines(client.connection_pool)
+    yield SyncPipeline(client.connection_pool)
     client.close()
 
 
-def test_a_connection_that_the_server_has_closed_is_made_anew_before_it_is_used(lines, raw):
-    assert lines.ask(("ECHO", "a")) == b"a"
-    (first,) = lines._idle
-    peer = int(lines.ask(("CLIENT", "ID")))
+def test_a_connection_that_the_server_has_closed_is_made_anew_before_it_is_used(connections, raw):
+    assert connections.execute(("ECHO", "a")) == b"a"
+    (first,) = connections._idle
+    peer = int(connections.execute(("CLIENT", "ID")))
     raw.client_kill_filter(_id=peer)
     assert select.select([first._sock], [], [], 10)[0], "its end has come"
-    assert lines.ask(("ECHO", "b")) == b"b"
-    assert lines._idle == [first]
+    assert connections.execute(("ECHO", "b")) == b"b"
+    assert connections._idle == [first]
 
 
-def test_a_reply_that_was_not_waited_for_is_not_given_to_the_next_who_asks(lines, monkeypatch):
+def test_a_reply_that_was_not_waited_for_is_not_given_to_the_next_who_asks(connections, monkeypatch):
     """An interrupt may come between a command and its reply."""
-    assert lines.ask(("ECHO", "a")) == b"a"
-    (connection,) = lines._idle
+    assert connections.execute(("ECHO", "a")) == b"a"
+    (connection,) = connections._idle
     with monkeypatch.context() as patch:
         patch.setattr(connection, "read_response", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            lines.ask(("BLPOP", "nobody-pushes", 1))  # its reply is still to come when the next one asks
-    assert lines.ask(("ECHO", "b")) == b"b"
-    assert lines.ask(("ECHO", "c")) == b"c"
+            connections.execute(
+                ("BLPOP", "nobody-pushes", 1)
+            )  # its reply is still to come when the next one asks
+    assert connections.execute(("ECHO", "b")) == b"b"
+    assert connections.execute(("ECHO", "c")) == b"c"
 
 
-def test_who_is_interrupted_while_a_connection_is_looked_at_leaves_none_behind(lines, monkeypatch):
-    assert lines.ask(("ECHO", "a")) == b"a"
-    (connection,) = lines._idle
+def test_who_is_interrupted_while_a_connection_is_looked_at_leaves_none_behind(connections, monkeypatch):
+    assert connections.execute(("ECHO", "a")) == b"a"
+    (connection,) = connections._idle
     with monkeypatch.context() as patch:
         patch.setattr(connection, "can_read", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            lines.ask(("ECHO", "b"))
-    assert lines._idle == [connection]
-    assert lines.ask(("ECHO", "c")) == b"c"
-    assert lines._room._value == lines._pool.max_connections
+            connections.execute(("ECHO", "b"))
+    assert connections._idle == [connection]
+    assert connections.execute(("ECHO", "c")) == b"c"
+    assert connections._permits._value == connections._pool.max_connections
 
 
-def test_other_threads_see_a_fork_until_all_is_made_anew(lines, monkeypatch):
+def test_other_threads_see_a_fork_until_all_is_made_anew(connections, monkeypatch):
     seen = []
     make = threading.Semaphore
-    lines._process = -1
+    connections._process = -1
     monkeypatch.setattr(
         "sublet.connection.pipeline.threading.Semaphore",
-        lambda n: seen.append((lines._process, lines._idle)) or make(n),
+        lambda n: seen.append((connections._process, connections._idle)) or make(n),
     )
-    assert lines.ask(("ECHO", "a")) == b"a"
+    assert connections.execute(("ECHO", "a")) == b"a"
     assert [process for process, _ in seen] == [-1]
-    assert lines._process == os.getpid()
+    assert connections._process == os.getpid()
 
 
-def test_a_process_that_was_forked_leaves_its_parents_connections_alone(lines):
-    assert lines.ask(("ECHO", "a")) == b"a"
-    (parents,), lines._process = lines._idle, -1
-    assert lines.ask(("ECHO", "b")) == b"b"
-    assert len(lines._idle) == 1
-    assert lines._idle[0] is not parents
+def test_a_process_that_was_forked_leaves_its_parents_connections_alone(connections):
+    assert connections.execute(("ECHO", "a")) == b"a"
+    (parents,), connections._process = connections._idle, -1
+    assert connections.execute(("ECHO", "b")) == b"b"
+    assert len(connections._idle) == 1
+    assert connections._idle[0] is not parents
 
 
-def test_each_thread_has_its_own_answers_and_there_are_no_more_connections_than_room(lines, raw):
+def test_each_thread_has_its_own_answers_and_there_are_no_more_connections_than_room(connections, raw):
     """Twice as many threads as there may be connections."""
-    most = lines._pool.max_connections
+    most = connections._pool.max_connections
     start, found = threading.Barrier(2 * most), {}
 
     def work(number):
         start.wait(10)
-        found[number] = [lines.ask(("ECHO", f"{number}-{i}")).decode() for i in range(20)]
+        found[number] = [connections.execute(("ECHO", f"{number}-{i}")).decode() for i in range(20)]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2 * most)]
     for thread in threads:
@@ -251,10 +253,10 @@ def test_each_thread_has_its_own_answers_and_there_are_no_more_connections_than_
     for thread in threads:
         thread.join(20)
     assert found == {number: [f"{number}-{i}" for i in range(20)] for number in range(2 * most)}
-    assert 0 < len(lines._idle) <= most
+    assert 0 < len(connections._idle) <= most
 
 
-def test_who_finds_no_connection_free_for_too_long_is_told_so(lines):
-    lines._room, lines._pool.timeout = threading.Semaphore(0), 0.01
+def test_who_finds_no_connection_free_for_too_long_is_told_so(connections):
+    connections._permits, connections._pool.timeout = threading.Semaphore(0), 0.01
     with pytest.raises(ConnectionError, match=POOL_EMPTY):
-        lines.ask(("ECHO", "a"))
+        connections.execute(("ECHO", "a"))
