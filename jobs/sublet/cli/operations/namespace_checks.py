@@ -29,7 +29,7 @@ CALLERS = {
 
 def layout(facts: Facts) -> Iterator[Finding]:
     """Is the namespace's layout one that this version reads?"""
-    ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib"), re.MULTILINE)[0]
+    ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib/base"), re.MULTILINE)[0]
     name, there = facts.settings.namespace, {found for found in facts.layouts if found}
     if facts.others:
         has, looked = " or ".join(map(str, sorted(facts.others))), len(facts.layouts)
