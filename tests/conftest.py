@@ -43,7 +43,7 @@ from sublet.operations import pools
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
-from sublet.schedules.firing import Pick, Picked, Shot
+from sublet.schedules.firing import FireRequest, Pick, Picked
 from sublet.store.store import Store
 from tests.support.draws import one_for
 from tests.support.leftovers import Leftovers
@@ -332,8 +332,8 @@ class Desk:
         by: str = "tick",
     ) -> str:
         """Fire occurrences of a picked schedule; `then` is the occurrence after them."""
-        shot = Shot(pick, occurrences, missed, then, then if due is None else due)
-        return (await self.run(firing.fire(self.base, by, [shot])))[0]
+        request = FireRequest(pick, occurrences, missed, then, then if due is None else due)
+        return (await self.run(firing.fire(self.base, by, [request])))[0]
 
     def schedule(self, name: str = "s") -> dict[str, str]:
         """The fields of a schedule's hash."""
@@ -469,7 +469,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "schedule": firing.schedule(base, "new", 0, **SCHEDULE, occurrence=1, due=1),
             "pick": firing.pick(base),
             "fire": firing.fire(
-                base, "tick", [Shot(Pick("s", "1", 1000, b"{}", "allow"), [1000], 0, None, None)]
+                base, "tick", [FireRequest(Pick("s", "1", 1000, b"{}", "allow"), [1000], 0, None, None)]
             ),
             "pool": pools.pool(base, "new", 0, "queues=q invoker=none", ""),
             "summon": pools.summon(base, "p", summons="s" * 22, n=1),

@@ -32,7 +32,7 @@ from sublet.operations.pools import Summoning
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
-from sublet.schedules.firing import Picked, Shot
+from sublet.schedules.firing import FireRequest, Picked
 from tests.support.paths import ROOT
 
 MINUTE = 60
@@ -275,7 +275,7 @@ async def pick(desk: Any) -> Stage:
 async def fire(desk: Any) -> Stage:
     occurrence = await overdue(desk)
     later = occurrence + 600 * MINUTE * 1000
-    shot = Shot((await desk.pick()).picks[0], [occurrence], 3, later, later)
+    shot = FireRequest((await desk.pick()).picks[0], [occurrence], 3, later, later)
     return Stage(
         firing.fire(desk.base, "tick", [shot]), None, lambda _: desk.put("sched", 1, occurrence=later, task="other"), ["CHANGED"]
     )  # fmt: skip
