@@ -81,7 +81,7 @@ def test_what_may_be_a_secret_in_a_target_is_not_shown(shell):
     done = shell.run(*SET, *HTTP)
     assert (done.returncode, "secret" in done.stdout + done.stderr) == (0, False)
     assert "invoker http https://example.com/work?…, 0 to 10 workers" in done.stdout
-    assert "whoever submits or ticks must have SUBLET_SIGNING_SECRETS" in done.stderr
+    assert "SUBLET_SIGNING_SECRETS must be set where jobs are submitted" in done.stderr
     for words in (("pools",), ("pools", "--json"), ("scale",), ("scale", "--json")):
         assert "secret" not in shell.ok(*words)
     assert shell.ok("pools", "set", "images", "--max", "3").count("?…") == 1, "and stays what it is"

@@ -21,7 +21,7 @@ _FORMATTER = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_po
 
 def program() -> str:
     """Return the command that started this program, for messages that a user can paste."""
-    return "sublet" if os.path.basename(sys.argv[0]) == "sublet" else "python3 -m jobs"
+    return "python3 -m jobs" if sys.argv[0].endswith(os.path.join("jobs", "__main__.py")) else "sublet"
 
 
 def with_help_hint(message: str, command: str = "") -> str:

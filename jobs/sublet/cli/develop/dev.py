@@ -29,7 +29,7 @@ COLOURS = {"died": "red", "failed": "red", "broken": "red", "frozen": "yellow", 
 HIDDEN = ("started",)
 """Events that are printed only with --json."""
 WIDE = 8
-"""Columns for who report something."""
+"""Columns for the origin of a line."""
 
 
 def dev(args: Namespace) -> int:
@@ -89,7 +89,7 @@ def _check(args: Namespace) -> int:
 
 
 class Lines:
-    """Prints what the platform report: a line for a person, or one of JSON for a program."""
+    """Prints the platform's events: a line of text, or of JSON."""
 
     def __init__(self, as_json: bool) -> None:
         self._json, self._unread = as_json, False

@@ -34,7 +34,7 @@ UNKNOWN = Job("YOUR_TASK", "default", {"YOUR": "ARGUMENTS"})
 
 
 def commands(readme: str) -> list[str]:
-    """What a template report to type: the commands of its blocks of shell; one that goes on over several lines stays so."""
+    """Return the commands in a template's shell blocks; a command over several lines stays one."""
     blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     return [line.removeprefix("$ ") for line in re.split(r"(?<!\\)\n", "".join(blocks)) if line.strip()]
 

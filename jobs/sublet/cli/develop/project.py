@@ -19,7 +19,7 @@ NEEDED = ("rich>=13", "aiohttp>=3.14.1", "prometheus-client>=0.22")
 KEPT = "SUBLET_TEST_"
 """Prefix of the environment variables that tests read."""
 SPREAD = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
-"""How pytest-xdist is to run them; tests/support/parallel_runs.py report the rest. What the caller adds has the last word: `-n 0`."""
+"""Options for pytest-xdist; see tests/support/parallel_runs.py. The caller's options win: `-n 0`."""
 
 
 def demo(args: Namespace) -> int:

@@ -144,10 +144,8 @@ def _given(args: Namespace) -> dict[str, Any]:
 def _app(place: str | None) -> "App | None":
     if not place:
         return None
-    from sublet.execution.app_loader import (
-        # imports asyncio and more, which other commands need not wait for
-        load_app,
-    )
+    # imported late: it imports asyncio and more, which a submit without an app need not wait for
+    from sublet.execution.app_loader import load_app
 
     return load_app(place)
 

@@ -154,7 +154,7 @@ def run(args: Namespace) -> int:
 
     def call(client: SyncClient, name: str) -> dict[str, Any]:
         submitted = client.schedules.run(name, args.id)
-        return {"answer": "submitted" if submitted.created else "already submitted", "id": submitted.id}
+        return {"answer": "submitted" if submitted.created else "there already", "id": submitted.id}
 
     return _for_each(args, call)
 
