@@ -703,7 +703,7 @@ def test_one_user_of_some_roles_is_one_line(shell):
         ("# a\n\ntick 0123456789abcdef", "line 3 of p is none"),
         ("tick:0123456789abcdeé", "line 1 of p is none"),
         ("tick:0123456789abcdef\ntick:0123456789abcdef", "line 2 of p is none"),
-        ("boss:0123456789abcdef", "has a password for 'boss', which is no user of this file"),
+        ("boss:0123456789abcdef", "has a password for 'boss', which is not a user of this file"),
     ],
 )
 def test_a_password_that_cannot_be_is_refused_and_not_shown(shell, text, words):

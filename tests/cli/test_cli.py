@@ -182,7 +182,7 @@ def test_queues_and_stats_count(shell):
 
 
 def test_looking_makes_no_namespace(shell):
-    assert shell.ok("queues", said=shell.none_yet) == "no queues: nothing was ever submitted here"
+    assert shell.ok("queues", said=shell.none_yet) == "no queues: no job was ever submitted here"
     assert shell.ok("list", said=shell.none_yet) == "no jobs"
     shell.ok("stats", said=shell.none_yet)
     assert shell.json("list") == {"jobs": [], "cursor": None}
@@ -206,7 +206,7 @@ def test_an_operator_cancels_revives_and_promotes_jobs(shell):
 def test_an_operator_pauses_a_queue_and_resumes_it(shell):
     shell.ok("submit", "add", "--queue", "mail")
     assert shell.ok("pause", "mail", "mial") == "QUEUE  ANSWER\nmail   paused\nmial   " + (
-        "paused; no job was ever in this queue, did you mean mail?"
+        "paused; this queue never had a job, did you mean mail?"
     )
     assert shell.json("pause", "mali") == [{"queue": "mali", "answer": "paused", "new": True}]
     assert re.search(r"^mail +1 +1 +2 +for \d+ ms$|^mail .* for [\d.]+ s$", shell.ok("queues"), re.MULTILINE)
@@ -266,7 +266,7 @@ def test_a_tick_says_what_it_did(shell):
         "rounds": 1,
     }
     assert shell.ok("tick", "--for", "500ms", "--every", "10ms").endswith(" rounds")
-    assert re.search(r"^last upkeep .+ ago, by tick-", shell.ok("stats"), re.MULTILINE)
+    assert re.search(r"^last maintenance .+ ago, by tick-", shell.ok("stats"), re.MULTILINE)
 
 
 def test_scripts_are_named_by_their_sha_and_can_be_loaded(shell):
@@ -370,7 +370,7 @@ def test_ctrl_c_before_the_answer_names_the_id_under_which_the_same_is_safe(shel
             assert process.wait(20) == 130
     said = process.stderr.read()
     assert re.search(
-        rf"interrupted; if in doubt whether the job was stored: the same with --id {ID} is safe\n$", said
+        rf"interrupted; if in doubt whether the job was stored: repeating it with --id {ID} is safe\n$", said
     ), said
 
 
@@ -394,7 +394,7 @@ def test_ctrl_c_is_quiet(shell, words):
         (job,) = shell.json("list")["jobs"]
         assert (
             said
-            == f"sublet: interrupted; {job['id']} is submitted, and goes on; see sublet get {job['id']}\n"
+            == f"sublet: interrupted; {job['id']} is submitted and continues; see sublet get {job['id']}\n"
         )
 
 

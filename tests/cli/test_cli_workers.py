@@ -62,7 +62,7 @@ def events_until(worker, event):
 def test_a_worker_is_shown_while_it_is_there(shell):
     assert (
         shell.ok("workers", said=shell.none_yet)
-        == "no workers: none is on the register; sublet work MODULE:APP starts one"
+        == "no workers: none is registered; sublet work MODULE:APP starts one"
     )
     assert shell.json("workers") == []
     job_id = shell.ok("submit", "forever")
@@ -146,7 +146,7 @@ def test_a_worker_that_is_drained_finishes_and_goes(shell):
     events_until(worker, "ready")
     until(lambda: shell.json("workers"))
     assert re.search(
-        r"web-a3f9c1 +asked: it holds nothing, takes nothing more, and goes",
+        r"web-a3f9c1 +asked: it holds nothing, claims nothing more and stops",
         shell.ok("workers", "drain", "a3f9c1"),
     )
     out, err = worker.communicate(timeout=30)
@@ -165,7 +165,7 @@ def test_a_drained_worker_is_marked_and_a_silent_one_may_be_gone(shell, register
     assert shell.ok("workers").splitlines()[1].endswith("  draining")
     assert (
         shell.ok("workers", "drain", "w2").splitlines()[1]
-        == "w2      asked, but it may be gone: silent for 2 min"
+        == "w2      asked, but it may have crashed: silent for 2 min"
     )
 
 
@@ -176,7 +176,7 @@ def test_a_name_may_be_a_part_that_only_one_worker_has(shell, register):
     assert answer["worker"] == "web", "a whole name comes before parts of names"
     answers = shell.json("workers", "drain", "web-", "mail-1", "bb", "mail-2-bb")
     assert [answer["worker"] for answer in answers] == ["web-1-aa", "mail-1-ab", "mail-2-bb"]
-    assert shell.no(2, "workers", "drain", "mail").startswith("mail may be any of 2 workers: mail-")
+    assert shell.no(2, "workers", "drain", "mail").startswith("mail matches 2 workers: mail-")
 
 
 def test_who_is_not_there_is_said_and_the_others_are_asked(shell, register):
@@ -215,6 +215,6 @@ def test_asking_makes_no_namespace(shell):
     done = shell.run("workers", "drain", "nobody")
     assert (done.returncode, done.stdout.splitlines()[1]) == (
         1,
-        "nobody  refused: no worker nobody: none is on the register",
+        "nobody  refused: no worker nobody: none is registered",
     )
     assert "is not there yet" in shell.run("doctor").stdout

@@ -203,7 +203,7 @@ def test_what_is_unknown_though_nobody_forbade_it_is_told_otherwise():
     lost = forbidden._replace(
         audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")]), foreign=[]
     )
-    assert next(each.do for each in diagnose(lost) if each.what == "keys") == "repair, then look again"
+    assert next(each.do for each in diagnose(lost) if each.what == "keys") == "repair, then check again"
 
 
 def test_what_does_not_agree_is_told_in_the_words_of_the_repair():
@@ -274,7 +274,7 @@ def test_the_doctor_sees_that_nobody_looks(own, shell):
     own.zadd(keys.structure(base, "scheduled"), {job_id: own.time()[0] * 1000 - 90_000})
     (upkeep,) = [check for check in shell_checks(shell) if check["what"] == "upkeep"]
     assert upkeep["level"] == "warn"
-    assert upkeep["seen"].startswith("1 overdue, by up to 2 min; nobody ever had to see to it")
+    assert upkeep["seen"].startswith("1 overdue, by up to 2 min; maintenance was never needed")
     shell.ok("tick")
     (upkeep,) = [check for check in shell_checks(shell) if check["what"] == "upkeep"]
     assert upkeep["seen"].startswith("nothing is overdue; last seen to ")
@@ -291,7 +291,7 @@ def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
             0, "pool images: 1 worker owed, not called from here: no SUBLET_SIGNING_SECRETS\n"
         )  # fmt: skip
     (found,) = [check for check in shell_checks(shell) if check["what"] == "pools"]
-    assert (found["level"], found["seen"]) == ("warn", "images (http): 1 worker owed that nobody has called")
+    assert (found["level"], found["seen"]) == ("warn", "images (http): 1 worker owed and not invoked")
     assert "SUBLET_SIGNING_SECRETS" in found["do"]
 
 
@@ -326,15 +326,15 @@ def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
     assert (structures["level"], "all agree" in structures["seen"]) == ("ok", True)
-    assert shell.ok("doctor", "--repair").endswith("things looked at; all agreed, and nothing was changed")
+    assert shell.ok("doctor", "--repair").endswith("items checked; all are consistent, nothing was changed")
     own.delete(keys.queue(base, "default"))
     own.hset(keys.backlog(base), "default jobs", 70)
     (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
     assert structures["level"] == "bad"
-    assert "3 do not agree with the others: " in structures["seen"]
+    assert "3 do not consistent: " in structures["seen"]
     assert structures["seen"].endswith(f" ({MENDED['placed'][0]})"), "as the table of --repair has it"
     assert all(job_id in structures["seen"] for job_id in ids)
-    assert structures["do"].endswith("doctor --repair mends it, while workers go on")
+    assert structures["do"].endswith("doctor --repair repairs it, while workers continue")
     said = shell.json("doctor", "--repair")
     assert (said["ok"], said["left"]) == (True, [])
     assert [(each["kind"], each["number"]) for each in said["mended"]] == [("placed", 3), ("recounted", 1)]
@@ -348,7 +348,7 @@ def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
 def test_there_is_nothing_to_repair_in_a_namespace_that_is_not_there(own, shell):
     there = shell.env["SUBLET_NAMESPACE"]
     shell.ok("submit", "add", SUBLET_NAMESPACE=f"{there}:0")
-    assert shell.no(1, "doctor", "--repair") == f"there is no namespace {there}: nothing was looked at"
+    assert shell.no(1, "doctor", "--repair") == f"there is no namespace {there}: nothing was checked"
     assert not own.exists(keys.base(there))
 
 
@@ -400,13 +400,13 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
     namespace = shell.env["SUBLET_NAMESPACE"]
     for told in ("1", "4"):
         level, seen = layout(told)
-        assert (level, f"has 2 partitions, and we look at {told}" in seen) == ("bad", True)
+        assert (level, f"has 2 partitions, and we are configured for {told}" in seen) == ("bad", True)
         assert f"has 2 partitions, and SUBLET_PARTITIONS says {told}" in shell.no(
             3, "submit", "add", SUBLET_PARTITIONS=told
         )
     assert not own.exists(keys.base(namespace, 3))
     said = shell.run("doctor", SUBLET_PARTITIONS="1").stdout
-    assert (said.count("not looked at, for the number of partitions is another one"), "EVALSHA" in said) == (
+    assert (said.count("not checked, because the partition count differs"), "EVALSHA" in said) == (
         2,
         False,
     )
@@ -418,7 +418,9 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
     own.hset(keys.queues(keys.base(namespace)), stray, "0 submit")
     (check,) = [check for check in shell_checks(shell, SUBLET_PARTITIONS="2") if check["what"] == "layout"]
     assert (check["level"], stray in check["seen"]) == ("bad", True)
-    assert check["do"].startswith("if 2 is right, somebody was told another number: submit their jobs again")
+    assert check["do"].startswith(
+        "if 2 is right, a process has another SUBLET_PARTITIONS: submit their jobs again"
+    )
 
 
 def test_a_server_that_takes_no_new_jobs_is_not_fit(own, shell):
@@ -439,7 +441,7 @@ def test_who_may_see_little_is_told_as_whom_to_look(own, shell):
     )
     url = shell.env["SUBLET_REDIS_URL"].replace("://", "://guest:secret@", 1)
     done = shell.run("doctor", "--redis-url", url)
-    name, last = shell.env["SUBLET_NAMESPACE"], "this user may not see what is unknown: run it as "
+    name, last = shell.env["SUBLET_NAMESPACE"], "this user may not read the unknown facts: run it as "
     assert done.stdout.splitlines()[-1].startswith(f"{last}{name}-read, or as {name}-admin for all (")
     assert "run it as" not in shell.run("doctor").stdout
     unknown = [check for check in json.loads(shell.run("doctor", "--json", "--redis-url", url).stdout)["checks"]
@@ -460,7 +462,7 @@ def test_nobody_is_told_to_delete_what_waits_for_another_key(own, shell):
     own.delete(queue)
     own.set(queue, "somebody's")
     found = {check["what"]: check["seen"] for check in shell_checks(shell)}
-    assert found["keys"].endswith(f": {queue}; and 2 jobs wait for it, to be left alone")
+    assert found["keys"].endswith(f": {queue}; and 2 jobs wait for it; leave them as they are")
     left = {
         each["kind"]: each for each in json.loads(shell.run("doctor", "--repair", "--json").stdout)["left"]
     }
@@ -474,14 +476,14 @@ def test_a_job_that_is_gone_is_counted_as_lost(own, shell):
     jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     own.delete(keys.job(base, jobs[0]))
-    assert "1 does not agree with the others: " in next(
+    assert "1 does not consistent: " in next(
         c["seen"] for c in shell_checks(shell) if c["what"] == "structures"
     )
     said = shell.json("doctor", "--repair")
     assert (said["lost"], said["mended"][0]["kind"], said["mended"][0]["examples"]) == (1, "gone", [jobs[0]])
     own.delete(keys.job(base, jobs[1]))
     said = shell.run("doctor", "--repair").stdout
-    assert "a job that is gone: its hash is not there (deleted or evicted)" in said
+    assert "a job without its hash (deleted or evicted)" in said
     assert "\n1 job is lost\n" in said
 
 
@@ -572,7 +574,7 @@ def test_what_cannot_be_repaired_is_said_and_the_exit_code_is_1(own, shell):
     assert "removed there" in done.stdout
     assert "find who wrote it" in done.stdout
     assert job_id in done.stdout
-    assert done.stdout.splitlines()[-1].endswith("things looked at; not all could be mended")
+    assert done.stdout.splitlines()[-1].endswith("items checked; not all could be repaired")
     assert shell.run("doctor", "--repair", "--json").returncode == 1
     own.hset(base, "layout", "0")
     assert "layout 0" in shell.no(1, "doctor", "--repair")

@@ -90,7 +90,7 @@ pytest_plugins = ["tests.support.command_line"]
         ("work tasks:app --jobs-per-child many", "--jobs-per-child: 'many' is not a whole number; see"),
         (
             "tick --every 5s",
-            "--every is for the rounds of --for: say how long they go on, e.g. --for 55s --every 5s",
+            "--every needs --for: say how long to repeat, e.g. --for 55s --every 5s",
         ),
         ("list --state deed", "--state: there is no state 'deed', did you mean dead? See sublet list --help"),
         ("list --cursor x", "cursor 'x': use the one of the page before, with the same filters"),
@@ -261,7 +261,7 @@ def test_a_server_that_is_away_is_exit_3(shell, words):
     assert "is it up, and is SUBLET_REDIS_URL right?" in line
     assert (
         not words.startswith("submit")
-        or "right? If in doubt whether the job was stored: the same with --id 0-" in line
+        or "right? If in doubt whether the job was stored: repeating it with --id 0-" in line
     )
 
 
@@ -375,7 +375,7 @@ def test_who_waits_for_a_job_and_loses_the_server_is_told_the_id(shell, tmp_path
         os.kill(server.pid, signal.SIGKILL)
         said = json.loads(waiting.communicate(timeout=30)[1])
         assert (waiting.returncode, said["error"], said["id"]) == (3, "UNAVAILABLE", job["id"])
-        assert said["message"].endswith(f"{job['id']} is submitted, and goes on; see sublet get {job['id']}")
+        assert said["message"].endswith(f"{job['id']} is submitted and continues; see sublet get {job['id']}")
 
 
 def test_ctrl_c_before_the_answer_says_which_job_may_be_there(monkeypatch, capsys):
@@ -387,7 +387,7 @@ def test_ctrl_c_before_the_answer_says_which_job_may_be_there(monkeypatch, capsy
 
     monkeypatch.setattr("sublet.client.client.SyncClient.submit_all", stop)
     assert main.run(["submit", "add"]) == 130
-    words = f"if in doubt whether the job was stored: the same with --id {sent[0].id} is safe"
+    words = f"if in doubt whether the job was stored: repeating it with --id {sent[0].id} is safe"
     assert capsys.readouterr().err == f"sublet: interrupted; {words}\n"
 
 

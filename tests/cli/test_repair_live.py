@@ -91,8 +91,8 @@ def test_a_base_that_was_lost_is_said_to_be_made_anew(own, transport, base, shel
     said = shell.json("doctor", "--repair")
     mended = {each["kind"]: (each["number"], each["found"], each["done"]) for each in said["mended"]}
     assert said["ok"]
-    assert mended["baseless"] == (1, "a partition had no base", "made anew")
-    assert mended["listed"][:2] == (1, "a job's queue was not on the list")
+    assert mended["baseless"] == (1, "a partition had no metadata", "made anew")
+    assert mended["listed"][:2] == (1, "a job's queue was not in the list of queues")
     assert "lost" not in mended
 
 

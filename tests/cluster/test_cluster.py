@@ -467,7 +467,7 @@ def test_a_node_that_is_gone_without_a_replica_is_told_in_words_that_are_true(tm
         assert told.keys() == {f"127.0.0.1:{node.port}" for node in alone.nodes}
         assert told[f"127.0.0.1:{victim.port}"].startswith("it does not answer (")
         assert told[f"127.0.0.1:{victim.port}"].endswith(f"; out of reach: {lost}")
-        assert told[f"127.0.0.1:{other.port}"].startswith("it answers, and does not serve ")
+        assert told[f"127.0.0.1:{other.port}"].startswith("it answers, but does not serve ")
         assert (done.returncode, f"no node of {alone.url} serves " in done.stderr) == (3, True)
     with SyncClient(settings) as client:
         assert reach(client) == [], "where nobody answers there is nothing to tell of each"

@@ -202,10 +202,14 @@ def test_a_dockerfile_of_ones_own_is_left_alone_and_told_about(target, ask, proj
     code, said, _ = ask(target)
     assert code == 0
     assert own.items() <= tree(project).items()
-    (line,) = re.findall(r"^  Dockerfile: yours is left as it is; ours has: (.*)$", said, re.MULTILINE)
+    (line,) = re.findall(
+        r"^  Dockerfile: your file stays as it is; the template has: (.*)$", said, re.MULTILINE
+    )
     assert 'CMD ["sublet", "serve"]' in line
     assert "EXPOSE 8377" not in line
-    (line,) = re.findall(r"^  .dockerignore: yours is left as it is; ours has: (.*)$", said, re.MULTILINE)
+    (line,) = re.findall(
+        r"^  .dockerignore: your file stays as it is; the template has: (.*)$", said, re.MULTILINE
+    )
     assert "**/__pycache__" in line.split()
     assert not {".env", ".git", "#"} & {*line.split()}
 
@@ -298,7 +302,7 @@ def test_a_target_is_a_name_and_no_path(name, ask, project):
 def test_what_names_no_app(app, ask, project):
     code, _, error = ask(TARGETS[0], "--app", app)
     assert (code, error.count("\n")) == (2, 1)
-    assert "names no app; write MODULE:APP, e.g. tasks:app" in error
+    assert "is not an app; write MODULE:APP, e.g. tasks:app" in error
     assert not tree(project)
 
 

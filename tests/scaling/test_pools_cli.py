@@ -167,10 +167,10 @@ def test_the_sum_is_told_as_a_person_reads_it(shell, client, run):
         ("pools set a --queues q --invoker ftp", "invoker 'ftp': there are process, http, lambda, none"),
         ("pools set a --queues q --wait 0s", "argument --wait: use a duration above 0"),
         ("pools --max 3", "--max is an option of sublet pools set"),
-        ("work tasks:app --summons x", "--summons: a worker is summoned for a pool: say which, by --pool"),
+        ("work tasks:app --summons x", "--summons needs --pool: name the pool"),
         (
             "work tasks:app --linger 5s",
-            "--linger is for a worker that goes when there is nothing to do: add --drain",
+            "--linger needs --drain",
         ),
         ("work tasks:app --pool a/b", "name 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
     ],

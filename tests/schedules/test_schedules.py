@@ -444,8 +444,7 @@ async def test_a_worker_works_although_its_schedules_cannot_be_put(monkeypatch, 
     app.settings = settings
     monkeypatch.setattr(SyncClient, "sync", full)
     assert (
-        work_command._schedules(app, "tasks:app")
-        == "the app's schedules are not brought up to date: Redis is full"
+        work_command._schedules(app, "tasks:app") == "the app's schedules could not be stored: Redis is full"
     )
 
 

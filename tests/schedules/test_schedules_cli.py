@@ -106,7 +106,7 @@ def test_show_tells_all_about_one(home):
         "queue       reports",
         "occurrences 0 fired, 0 missed, 0 skipped",
         "if missed   the latest runs, however late",
-        "overlap     while the job before is not over, the new occurrence is left out",
+        "overlap     while the previous job is unfinished, the new occurrence is skipped",
         "from        timed:app",
     ):
         assert words in told
@@ -275,7 +275,7 @@ def test_a_worker_brings_the_schedules_of_its_app_along_and_fires_them(shell):
     shell.ok("schedules", "add", "beat", "pulse", "--every", "1h")
     events = [json.loads(line) for line in shell.ok("work", "timed:app", "--max-jobs", "2").splitlines()]
     assert [one["words"] for one in events if one["event"] == "warning"] == [
-        "the app's code has taken over schedules: beat (put by hand)"
+        "the app's code now owns schedules: beat (put by hand)"
     ]
     assert sum(one["event"] == "completed" for one in events) == 2
     occurrences = sorted(one["id"].rpartition(":")[2] for one in events if one["event"] == "completed")

@@ -68,7 +68,7 @@ SETTINGS = {
 
 
 def variables_in_code():
-    """Return the modules that name each SUBLET_ variable."""
+    """Return the packages that name each SUBLET_ variable, e.g. `cli` for `sublet.cli`."""
     found = defaultdict(set)
     for folder in ("jobs", "functions"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -76,7 +76,9 @@ def variables_in_code():
             for node in ast.walk(ast.parse(path.read_text())):
                 value = node.value if isinstance(node, ast.Constant) else None
                 if isinstance(value, str) and re.fullmatch(r"SUBLET_[A-Z_]*[A-Z]", value):
-                    found[value].add(module)
+                    found[value].add(
+                        module.split(".")[1] if module.startswith("sublet.") else module.split(".")[0]
+                    )
     return found
 
 

@@ -125,7 +125,7 @@ def _targets() -> list[Traversable]:
     folder = data_folder("deploy")
     if not folder.is_dir():
         raise JobsError(
-            "the templates are not here: this was installed without sublet/deploy; install it anew"
+            "the templates are missing: this was installed without sublet/deploy; install it again"
         )
     return sorted((one for one in folder.iterdir() if (one / README).is_file()), key=lambda one: one.name)
 
@@ -156,7 +156,7 @@ def _module_of(app: str) -> str:
         dotted = module.removesuffix(".py").replace("/", ".").strip(".")
         raise Invalid(f"{module} is a file; write it as a module: {dotted}:{attribute or 'app'}")
     if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        raise Invalid(with_help_hint(f"{app[:60]!r} names no app; write MODULE:APP, e.g. {APP}", "init"))
+        raise Invalid(with_help_hint(f"{app[:60]!r} is not an app; write MODULE:APP, e.g. {APP}", "init"))
     return module
 
 
@@ -168,7 +168,7 @@ def _project(name: str) -> Path:
     folder = Path(name)
     for one in (folder, *folder.parents):
         if os.path.lexists(one) and not os.path.isdir(one):
-            raise Invalid(f"{one} is no folder; --to takes the folder of your project")
+            raise Invalid(f"{one} is not a folder; --to takes the folder of your project")
     if not name:
         raise Invalid("the folder of --to is empty")
     return folder
@@ -235,7 +235,7 @@ def _not_said(path: Path, text: str) -> list[str]:
         missing = [line for line in lines if not any(_covers(mine, line) for mine in there)]
         return [f"add to {path}: {'  '.join(missing)}"] if missing else []
     missing = [line for line in lines if line not in there]
-    return [f"{path}: yours is left as it is; ours has: {'  '.join(missing)}"] if missing else []
+    return [f"{path}: your file stays as it is; the template has: {'  '.join(missing)}"] if missing else []
 
 
 def _covers(mine: str, asked: str) -> bool:

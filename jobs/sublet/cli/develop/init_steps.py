@@ -98,7 +98,7 @@ def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
 def hidden(folder: Path, module: str) -> list[str]:
     """Return a warning for each module of the project that has the name of a package of Sublet."""
     return [
-        f"rename {' and '.join(map(str, found))}: Sublet's own package is called {name}, and one of them hides the other"
+        f"rename {' and '.join(map(str, found))}: Sublet's package has the same name, and one of them hides the other"
         for name in PACKAGES
         if (found := _named(folder, name, module))
     ]

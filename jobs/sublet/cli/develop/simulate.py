@@ -17,7 +17,7 @@ def simulate(args: Namespace) -> NoReturn:
             "the simulation is in the source checkout, not in the installed package: git clone it, and run this there"
         )
     if args.exhaustive and (args.seed is not None or args.seconds is not None):
-        raise Invalid("--exhaustive walks through all there is: it takes no --seed and no --for")
+        raise Invalid("--exhaustive tries every order of calls: leave --seed and --for out")
     seed = args.seed if args.seed is not None else int(time.time())
     seconds = args.seconds if args.seconds is not None else 60.0
     words = ["--seed", str(seed), "--seconds", str(seconds)]

@@ -12,7 +12,7 @@ from sublet.protocol.plan import follow_sync
 
 KEPT = ("completed", "dead", "cancelled")
 """Limits of the namespace: how many finished jobs it keeps."""
-WORDS = {"requested": "requested: its worker hears of it at the next heartbeat"}
+WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
 def cancel(args: Namespace) -> int:
@@ -72,7 +72,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
     if "error" in answer:
         return Cell(f"refused: {answer['message']}", "red")
     if answer.get("new"):
-        return Cell(f"{answer['answer']}; no job was ever in this queue{answer['near']}", "yellow")
+        return Cell(f"{answer['answer']}; this queue never had a job{answer['near']}", "yellow")
     return Cell(WORDS.get(answer["answer"], answer["answer"]), "green")
 
 

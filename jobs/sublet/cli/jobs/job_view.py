@@ -20,10 +20,10 @@ from sublet.model import Attempt, Job, State
 
 ENDINGS = {
     "completed": "its result was accepted",
-    "lease_expired": "not heard of again: its lease ended, and the job was given on",
-    "crashed": "its process died, and the worker said so",
-    "released": "given back; the try did not count",
-    "unknown_task": "given back: that worker's code cannot run it",
+    "lease_expired": "no heartbeat: its lease expired, and the job was queued again",
+    "crashed": "its process crashed; the worker reported it",
+    "released": "released; the try did not count",
+    "unknown_task": "released: the worker's app has no such task",
     "cancelled": "called off",
 }
 """What a code means, for an attempt without a message."""
@@ -42,12 +42,12 @@ def tell(job: Job, now: datetime, detail: bool) -> None:
     for name, text in _facts(job, now):
         write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
     if job.attempts:
-        write(paint("\n  what became of each attempt", "dim"))
+        write(paint("\n  attempts", "dim"))
         _tell_attempts(job.attempts)
     whole = [_leave_behind(f"attempt {each.number} ", each.log, each.detail, detail) for each in job.attempts]
     whole.append(_leave_behind(f"attempt {job.attempt} has ", job.log, "", detail))
     if not all(whole):
-        write(paint(f"\n  all that was left behind: {program()} get {job.id} --detail", "dim"))
+        write(paint(f"\n  everything that was logged: {program()} get {job.id} --detail", "dim"))
 
 
 def moment(at: datetime) -> str:
@@ -61,7 +61,11 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
 
     def ahead(at: datetime) -> str:
         left = (at - now).total_seconds()
-        return f"in {duration(left)}" if left >= 0 else f"{duration(-left)} ago, and nobody has looked since"
+        return (
+            f"in {duration(left)}"
+            if left >= 0
+            else f"{duration(-left)} ago, and no maintenance has run since"
+        )
 
     yield "task", job.task
     yield "queue", job.queue + (f"   priority {job.priority}" if job.priority else "")
@@ -87,7 +91,7 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     if job.cancel_requested_at:
         yield (
             "cancel",
-            f"asked for {ago(job.cancel_requested_at)}; its worker hears of it at the next heartbeat",
+            f"asked for {ago(job.cancel_requested_at)}; its worker ends it at the next heartbeat",
         )
     if job.finished_at:
         yield "finished", ago(job.finished_at)

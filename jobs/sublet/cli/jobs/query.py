@@ -85,7 +85,7 @@ def _when(job: Job, now: datetime) -> str:
         return f"due in {duration(left)}" if left >= 0 else f"overdue by {duration(-left)}"
     if job.state is State.RUNNING:
         heard = job.heartbeat_at or job.claimed_at or now
-        return f"heard of {duration((now - heard).total_seconds())} ago, {job.worker}"
+        return f"heartbeat {duration((now - heard).total_seconds())} ago, {job.worker}"
     return f"{duration((now - (job.finished_at or job.submitted_at)).total_seconds())} ago"
 
 
@@ -114,7 +114,7 @@ def queues(args: Namespace) -> int:
             [_line(queue, now) for queue in found],
         )
     else:
-        write("no queues: nothing was ever submitted here")
+        write("no queues: no job was ever submitted here")
     return 0
 
 
@@ -138,9 +138,11 @@ def stats(args: Namespace) -> int:
     ]
     table(["NOW", "JOBS"], states)
     write()
-    table(["SINCE THE BEGINNING", "TIMES"], [[name, f"{count:,}"] for name, count in sums.totals.items()])
+    table(["IN TOTAL", "TIMES"], [[name, f"{count:,}"] for name, count in sums.totals.items()])
     if sums.upkeep_at:
-        write(f"\nlast upkeep {duration((now - sums.upkeep_at).total_seconds())} ago, by {sums.upkeep_by}")
+        write(
+            f"\nlast maintenance {duration((now - sums.upkeep_at).total_seconds())} ago, by {sums.upkeep_by}"
+        )
     return 0
 
 

@@ -87,7 +87,7 @@ def submit(args: Namespace) -> int:
         answer: dict[str, Any] = {"id": submitted.id, "created": created}
         if "wait" in args:
             with _named(
-                submitted.id, f"{submitted.id} is submitted, and goes on; see {program()} get {submitted.id}"
+                submitted.id, f"{submitted.id} is submitted and continues; see {program()} get {submitted.id}"
             ):
                 answer |= {"state": State.COMPLETED.value, "result": _wait(client, submitted.id, args.wait)}
     with _named(submitted.id, f"{submitted.id} is submitted; see {program()} get {submitted.id}"):
@@ -179,7 +179,7 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
         if job.id in str(error):
             error.args = (f"{error} (--id {job.id})",)
         else:
-            error.add_note(f"if in doubt whether the job was stored: the same with --id {job.id} is safe")
+            error.add_note(f"if in doubt whether the job was stored: repeating it with --id {job.id} is safe")
         vars(error)["job_id"] = job.id
         raise
 
@@ -192,7 +192,7 @@ def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
         except TimeoutError:
             seconds -= PATIENCE
             state = client.get(job_id).state
-            start = f"no worker has taken it yet; {program()} work MODULE:APP starts one"
+            start = f"no worker has claimed it yet; {program()} work MODULE:APP starts one"
             note(f"{job_id} is {state}{f': {start}' if state is State.QUEUED else ''} …")
     try:
         return client.result(job_id, seconds)

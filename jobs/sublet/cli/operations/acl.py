@@ -82,7 +82,7 @@ def acl(args: Namespace) -> int:
         )
     if known:
         raise Invalid(
-            f"{args.password_file} has a password for {min(known)[:80]!r}, which is no user of this file"
+            f"{args.password_file} has a password for {min(known)[:80]!r}, which is not a user of this file"
         )
     lines = [user.line for user in users]
     if args.to is not None:
@@ -204,7 +204,7 @@ def _passwords(path: str | None) -> dict[str, str]:
         role, colon, secret = line.partition(":")
         if not colon or not SECRET.fullmatch(secret) or role in found:
             raise Invalid(
-                f"line {number} of {path} is none: write ROLE:PASSWORD, each role once, the password of 16 to 512 visible "
+                f"line {number} of {path} is malformed: write ROLE:PASSWORD, each role once, the password of 16 to 512 visible "
                 "characters (Redis keeps a plain SHA-256 of it, so let it be random: openssl rand -hex 24)"
             )
         found[role] = secret
@@ -226,7 +226,7 @@ def _write(path: str, lines: Sequence[str]) -> None:
             file.write("\n".join(lines) + "\n")
     except FileExistsError:
         raise JobsError(
-            f"{path} is there already; its passwords are in use somewhere: move it away first"
+            f"{path} exists already, and its passwords may be in use: move it away first"
         ) from None
     except OSError as error:
         raise JobsError(f"{path} cannot be written: {error.strerror}") from None

@@ -58,7 +58,9 @@ def doctor(args: Namespace) -> int:
         _show(finding._replace(do="") if finding.do == facts.advice else finding)
     write("\n" + _verdict(findings))
     if facts.whom and any(finding.level == "unknown" for finding in findings):
-        write(f"this user may not see what is unknown: run it as {facts.whom} ({program()} acl makes them)")
+        write(
+            f"this user may not read the unknown facts: run it as {facts.whom} ({program()} acl makes them)"
+        )
     return int(bad)
 
 
@@ -104,7 +106,7 @@ def _verdict(findings: list[Finding]) -> str:
     words = [f"{count} {level}" for level, count in counts.items() if count]
     if counts["bad"]:
         return paint(f"not fit to keep jobs: {', '.join(words)}", "red")
-    fit = "fit to keep jobs, as far as it tells" if counts["unknown"] else "fit to keep jobs"
+    fit = "fit to keep jobs, as far as this user can read" if counts["unknown"] else "fit to keep jobs"
     return paint(": ".join(filter(None, [fit, ", ".join(words)])), "yellow" if words else "green")
 
 

@@ -33,7 +33,7 @@ def drop(args: Namespace) -> int:
             deleted = follow_sync(run, forget(args.name, spread, _progress))
         except Changed:
             raise JobsError(
-                f"{args.name} was dropped by somebody else, and made anew since: of that nothing was deleted"
+                f"{args.name} was dropped by another process and created again since: nothing of the new one was deleted"
             ) from None
         finally:
             _clear()
@@ -50,7 +50,7 @@ def _agree(args: Namespace, there: Content) -> None:
     """Print the contents that would be deleted and ask for confirmation. Raises JobsError."""
     jobs = (
         ", ".join(f"{number:,} {state}" for state, number in there.jobs.items() if number)
-        or "no jobs that can be counted"
+        or "an unknown number of jobs"
     )
     note(
         f"{args.name}: {jobs}; {sum(there.keys.values()):,} keys of {_partitions(there)}; live workers: {len(there.live):,}"
@@ -65,12 +65,14 @@ def _agree(args: Namespace, there: Content) -> None:
         return
     if not sys.stdin.isatty():
         raise JobsError(
-            f"nobody is asked where there is no terminal: {program()} drop {args.name} --yes deletes it all"
+            f"there is no terminal to confirm on: {program()} drop {args.name} --yes deletes it all"
         )
-    sys.stderr.write(f"all of this is deleted for good. To agree, type the namespace's name ({args.name}): ")
+    sys.stderr.write(
+        f"all of this is deleted for good. To confirm, type the namespace's name ({args.name}): "
+    )
     sys.stderr.flush()
     if sys.stdin.readline().strip() != args.name:
-        raise JobsError("that is another name: nothing was deleted")
+        raise JobsError("that is not the namespace's name: nothing was deleted")
 
 
 def _partitions(there: Content) -> str:

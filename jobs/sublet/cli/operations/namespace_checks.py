@@ -16,14 +16,14 @@ SILENT = 60.0
 """Seconds without a heartbeat after which a worker counts as silent; it sends one every 5 s at least."""
 # seconds after which a failed invocation is no longer reported
 LONG_AGO = 3600.0
-ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not seen"
-UNSEEN = "not looked at, for the number of partitions is another one"
+ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not found"
+UNSEEN = "not checked, because the partition count differs"
 # advice for a pool that is owed workers, by its invoker
 CALLERS = {
-    "http": "have cron call sublet tick every minute, with SUBLET_SIGNING_SECRETS",
-    "lambda": "have cron call sublet tick every minute, with boto3 and AWS_REGION",
-    "process": "run sublet dev MODULE:APP: nothing else starts those, and it does so on its own machine",
-    "none": "start them: for this pool nobody is called",
+    "http": "run sublet tick from cron every minute, with SUBLET_SIGNING_SECRETS",
+    "lambda": "run sublet tick from cron every minute, with boto3 and AWS_REGION",
+    "process": "run sublet dev MODULE:APP: only it starts these, on its own machine",
+    "none": "start them: this pool has no invoker",
 }
 
 
@@ -34,22 +34,25 @@ def layout(facts: Facts) -> Iterator[Finding]:
     if facts.others:
         has, looked = " or ".join(map(str, sorted(facts.others))), len(facts.layouts)
         yield Finding(
-            "bad", "layout", f"namespace {name} has {has} partitions, and we look at {looked}", ELSEWHERE
+            "bad",
+            "layout",
+            f"namespace {name} has {has} partitions, and we are configured for {looked}",
+            ELSEWHERE,
         )
     elif "dropped" in there:
-        yield Finding("bad", "layout", f"a drop of namespace {name} was interrupted, or is under way: it takes nothing",
+        yield Finding("bad", "layout", f"a drop of namespace {name} was interrupted, or is running: it accepts no calls",
                       f"run {program()} drop {name} again")  # fmt: skip
     elif there - {ours}:
         other = ", ".join(sorted(there - {ours}))
         yield Finding("bad", "layout", f"namespace {name} has layout {other}, this is for {ours}",
-                      "use the sublet that made it, or another namespace (SUBLET_NAMESPACE)")  # fmt: skip
+                      "use the version that created it, or another namespace (SUBLET_NAMESPACE)")  # fmt: skip
     elif None in facts.layouts:
         yield unknown(
-            facts, "layout", f"namespace {name} cannot be read (HGET)", "see to the rights of this user (ACL)"
+            facts, "layout", f"namespace {name} cannot be read (HGET)", "check the rights of this user (ACL)"
         )
     elif facts.lost:
-        yield Finding("bad", "layout", f"{', '.join(facts.lost)} is gone, and other keys of namespace {name} are there",
-                      f"{program()} doctor --repair makes it anew, and mends what is left")  # fmt: skip
+        yield Finding("bad", "layout", f"{', '.join(facts.lost)} is missing, while other keys exist in namespace {name} are there",
+                      f"{program()} doctor --repair creates it again and repairs the rest")  # fmt: skip
     else:
         yield _partitions(facts, ours)
 
@@ -65,18 +68,18 @@ def _partitions(facts: Facts, ours: str) -> Finding:
         return unknown(
             facts,
             "layout",
-            f"namespace {name} is not there, as far as this user sees",
-            "see to its rights (ACL)",
+            f"namespace {name} does not exist, as far as this user can read",
+            "check its rights (ACL)",
         )
     if not there:
-        return Finding("ok", "layout", f"namespace {name} is not there yet: the first job makes it")
+        return Finding("ok", "layout", f"namespace {name} does not exist yet: the first job creates it")
     if there < number:
         seen = f"namespace {name} has {there} of its {number} partitions"
-        return Finding("warn", "layout", seen, "the next client makes the others")
+        return Finding("warn", "layout", seen, "the next client creates the others")
     if facts.misplaced:
         names = f"{', '.join(facts.misplaced[:3])}{' …' if len(facts.misplaced) > 3 else ''}"
-        seen = f"queues that would lie elsewhere if namespace {name} had {number} partitions for everybody: {names}"
-        do = f"if {number} is right, somebody was told another number: submit their jobs again ({program()} list), cancel these"
+        seen = f"queues in another partition than if namespace {name} had {number} partitions everywhere: {names}"
+        do = f"if {number} is right, a process has another SUBLET_PARTITIONS: submit their jobs again ({program()} list), cancel these"
         return Finding("bad", "layout", seen, do)
     return Finding("ok", "layout", f"namespace {name}, layout {ours}, partitions: {number}")
 
@@ -84,30 +87,32 @@ def _partitions(facts: Facts, ours: str) -> Finding:
 def foreign(facts: Facts) -> Iterator[Finding]:
     """Are there keys of a wrong type?"""
     if facts.foreign is None:
-        yield unknown(facts, "keys", "their types cannot be seen (TYPE)")
+        yield unknown(facts, "keys", "their types cannot be read (TYPE)")
     elif found := [*dict.fromkeys([*facts.foreign, *_strange(facts)])]:
         waits = (
             len({fault.key for fault in facts.audit.faults if fault.words == "waits"}) if facts.audit else 0
         )
         more = (
-            f"; and {waits:,} job{'s wait' if waits > 1 else ' waits'} for it, to be left alone"
+            f"; and {waits:,} job{'s wait' if waits > 1 else ' waits'} for it; leave them as they are"
             if waits
             else ""
         )
-        seen = f"of a wrong type, or not as scripts write it, so that they stop at it: {clean(', '.join(found[:5]))}{more}"
+        seen = (
+            f"of a wrong type, or malformed, so that scripts stop there: {clean(', '.join(found[:5]))}{more}"
+        )
         spared = "or DEL it if what it held can be spared (where something is named behind a key, HDEL or ZREM that)"
-        yield Finding("bad", "keys", seen, f"find who wrote it; then restore it, {spared}")
+        yield Finding("bad", "keys", seen, f"find the program that wrote it; then restore it, {spared}")
     elif facts.lost:
         yield Finding(
             "unknown",
             "keys",
-            f"not all were looked at, as {', '.join(facts.lost)} is gone",
-            "repair, then look again",
+            f"not all were checked: {', '.join(facts.lost)} is gone",
+            "repair, then check again",
         )
     elif not any(facts.layouts):
         yield Finding("ok", "keys", "there are none")
     else:
-        yield Finding("ok", "keys", "all that were looked at are of the type that they must be")
+        yield Finding("ok", "keys", "all checked keys have the right type")
 
 
 def _strange(facts: Facts) -> list[str]:
@@ -121,19 +126,19 @@ def structures(facts: Facts) -> Iterator[Finding]:
         yield unknown(
             facts,
             "structures",
-            UNSEEN if facts.others else "what is stored cannot be compared (SCAN, EVALSHA)",
+            UNSEEN if facts.others else "the stored data cannot be checked (SCAN, EVALSHA)",
         )
         return
-    seen = f"{facts.audit.looked:,} things looked at{'' if facts.audit.whole else ', a sample'}"
+    seen = f"{facts.audit.looked:,} items checked{'' if facts.audit.whole else ', a sample'}"
     faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
     if not faults:
         some = "all others" if any(fault.words == "waits" for fault in facts.audit.faults) else "all"
-        yield Finding("ok", "structures", f"{seen}; {some} agree with each other")
+        yield Finding("ok", "structures", f"{seen}; {some} are consistent")
         return
     examples = clean(", ".join(f"{fault.name} ({_words(fault)})" for fault in faults[:3]))
     verb = "does" if len(faults) == 1 else "do"
-    yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not agree with the others: {examples}",
-                  f"{program()} doctor --repair mends it, while workers go on")  # fmt: skip
+    yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not consistent: {examples}",
+                  f"{program()} doctor --repair repairs it, while workers continue")  # fmt: skip
 
 
 def _words(fault: Fault) -> str:
@@ -144,19 +149,22 @@ def _words(fault: Fault) -> str:
 def kept(facts: Facts) -> Iterator[Finding]:
     """Were jobs deleted before their retention passed?"""
     if facts.forgotten is None:
-        yield unknown(facts, "kept", "how many jobs were forgotten before their time cannot be read")
+        yield unknown(facts, "kept", "the number of jobs deleted early cannot be read")
     elif facts.forgotten:
-        seen = f"{facts.forgotten:,} dead or cancelled jobs were forgotten before their time, as there were too many of them"
-        yield Finding("ok", "kept", f"{seen}; since the beginning")
+        seen = f"{facts.forgotten:,} dead or cancelled jobs were deleted before their retention passed, because there were too many"
+        yield Finding("ok", "kept", f"{seen}; since the namespace was created")
     else:
-        yield Finding("ok", "kept", "no dead or cancelled job was ever forgotten before its time")
+        yield Finding("ok", "kept", "no dead or cancelled job was deleted before its retention passed")
 
 
 def scripts(facts: Facts) -> Iterator[Finding]:
     """Has the server loaded the scripts?"""
     if facts.loaded is None:
         yield unknown(
-            facts, "scripts", "it does not say (SCRIPT EXISTS)", "see that it has EVAL, EVALSHA and SCRIPT"
+            facts,
+            "scripts",
+            "it does not say (SCRIPT EXISTS)",
+            "make sure that it allows EVAL, EVALSHA and SCRIPT",
         )
     else:
         yield Finding(
@@ -172,14 +180,17 @@ def upkeep(facts: Facts) -> Iterator[Finding]:
     looked = (
         f"last seen to {duration((facts.now - at).total_seconds())} ago by {by}"
         if by
-        else "nobody ever had to see to it"
+        else "maintenance was never needed"
     )
     if facts.overdue is None:
-        yield unknown(facts, "upkeep", "what is due cannot be read")
+        yield unknown(facts, "upkeep", "the due items cannot be read")
     elif facts.overdue[0]:
         seen = f"{facts.overdue[0]:,} overdue, by up to {duration(facts.overdue[1])}; {looked}"
         yield Finding(
-            "warn", "upkeep", seen, "nobody looks: start a worker, or have cron call sublet tick every minute"
+            "warn",
+            "upkeep",
+            seen,
+            "no maintenance runs: start a worker, or run sublet tick from cron every minute",
         )
     else:
         yield Finding("ok", "upkeep", f"nothing is overdue; {looked}")
@@ -188,21 +199,21 @@ def upkeep(facts: Facts) -> Iterator[Finding]:
 def workers(facts: Facts) -> Iterator[Finding]:
     """Does every registered worker send heartbeats?"""
     if facts.workers is None:
-        yield unknown(facts, "workers", UNSEEN if facts.others else "the register cannot be read")
+        yield unknown(facts, "workers", UNSEEN if facts.others else "the registered workers cannot be read")
         return
     silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
     silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
     if not facts.workers:
-        yield Finding("ok", "workers", "none is on the register")
+        yield Finding("ok", "workers", "none is registered")
     elif not silent:
         yield Finding(
-            "ok", "workers", f"{len(facts.workers):,} on the register, all heard of in the last minute"
+            "ok", "workers", f"{len(facts.workers):,} registered, all with a heartbeat in the last minute"
         )
     else:
         names = ", ".join(f"{name} for {duration(seconds)}" for name, seconds in silent[:3])
         more = f" and {len(silent) - 3:,} more" if len(silent) > 3 else ""
-        seen = f"{len(facts.workers):,} on the register, {len(silent):,} silent: {names}{more}"
-        do = "see whether they are dead or cut off; what they held is given on, and after a day they are forgotten"
+        seen = f"{len(facts.workers):,} registered, {len(silent):,} silent: {names}{more}"
+        do = "check whether they crashed or lost the network; their jobs move on, and their registration expires after a day"
         yield Finding("warn", "workers", seen, do)
 
 
@@ -223,7 +234,7 @@ def _trouble(pool: Pool, now: datetime) -> tuple[str, str] | None:
         pool.sum.owed if pool.sum else 0,
         (now - pool.failed_at).total_seconds() if pool.failed_at else LONG_AGO,
     )
-    parts = [f"{owed:,} worker{'s' if owed > 1 else ''} owed that nobody has called"] if owed else []
-    parts += [f"a call failed {duration(ago)} ago: {pool.failure}"] if ago < LONG_AGO else []
-    do = CALLERS[pool.invoker] if ago >= LONG_AGO else "mend what it says; who is owed is called again"
+    parts = [f"{owed:,} worker{'s' if owed > 1 else ''} owed and not invoked"] if owed else []
+    parts += [f"an invocation failed {duration(ago)} ago: {pool.failure}"] if ago < LONG_AGO else []
+    do = CALLERS[pool.invoker] if ago >= LONG_AGO else "fix the reason; owed workers are invoked again"
     return (f"{pool.name} ({pool.invoker}): {'; '.join(parts)}", do) if parts else None

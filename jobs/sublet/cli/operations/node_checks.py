@@ -48,7 +48,7 @@ def _look(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Findi
         except Unavailable as error:
             lost = f"; out of reach: {', '.join(bases)}" if bases else ""
             seen = f"it does not answer ({_why(error)}){lost}"
-            return False, Finding("bad", "node", seen, "start it again, or see what keeps us from it", place)
+            return False, Finding("bad", "node", seen, "start it again, or check the network", place)
         return True, _served(place, transport, bases)
 
 
@@ -60,9 +60,9 @@ def _served(place: str, transport: SyncTransport, bases: list[str]) -> Finding:
         except Forbidden:
             break
         except Unavailable as error:
-            seen = f"it answers, and does not serve {', '.join(bases)}: {_why(error)}"
+            seen = f"it answers, but does not serve {', '.join(bases)}: {_why(error)}"
             return Finding(
-                "bad", "node", seen, "see to the nodes that do not answer; CLUSTER NODES tells of all", place
+                "bad", "node", seen, "check the nodes that do not answer; CLUSTER NODES lists all", place
             )
     return Finding("ok", "node", f"it answers{', and serves ' if bases else ''}{', '.join(bases)}", "", place)
 
@@ -78,6 +78,9 @@ def _nowhere(bases: list[str]) -> list[Finding]:
         return []
     return [
         Finding(
-            "bad", "node", f"no node has {', '.join(bases)}", "see which slots nobody serves: CLUSTER SLOTS"
+            "bad",
+            "node",
+            f"no node has {', '.join(bases)}",
+            "check which hash slots have no node: CLUSTER SLOTS",
         )
     ]

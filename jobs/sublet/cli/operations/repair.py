@@ -17,29 +17,29 @@ from sublet.protocol import keys, reads
 EXAMPLES = 5
 """Ids that are named per kind of fault."""
 MENDED = {
-    "baseless": ("a partition had no base", "made anew"),
-    "lost": ("what was left of it could be neither run nor kept", "removed, and lost"),
-    "gone": ("a job that is gone: its hash is not there (deleted or evicted)", "its name removed, and lost"),
-    "placed": ("it was in no structure, or with a score that cannot be", "put back"),
+    "baseless": ("a partition had no metadata", "made anew"),
+    "lost": ("it could be neither run nor kept", "removed, and lost"),
+    "gone": ("a job without its hash (deleted or evicted)", "its name removed, and lost"),
+    "placed": ("it was in no structure, or had an invalid score", "put back"),
     "stray": ("it was named where it did not belong", "removed there"),
-    "restated": ("its state was lost, or could not be", "given the one that it shows"),
-    "locked": ("it did not hold its key", "holds it again"),
-    "unlocked": ("its key was held, and it is over or gone", "let go"),
-    "listed": ("a job's queue was not on the list", "listed"),
-    "numbered": ("a counter was lower than what it counts", "raised"),
+    "restated": ("its state was missing or invalid", "given the state that its structure implies"),
+    "locked": ("it did not hold its key", "holds its key again"),
+    "unlocked": ("its key was held, though the job has ended or is gone", "let go"),
+    "listed": ("a job's queue was not in the list of queues", "listed"),
+    "numbered": ("a counter was too low", "raised"),
     "recounted": ("a queue's backlog was wrong", "counted anew"),
-    "enlisted": ("a worker or a schedule was not on the register, or its moment could never be", "put there"),
-    "unlisted": ("a worker or a schedule is gone, and was on the register", "removed there"),
-    "useless": ("what was left of a worker, a schedule or a pool is of no use", "removed"),
+    "enlisted": ("a worker or a schedule was not registered, or had an invalid time", "put there"),
+    "unlisted": ("a worker or a schedule is gone, but was registered", "removed there"),
+    "useless": ("remains of a worker, a schedule or a pool were unusable", "removed"),
 }
 """The script's word for a fault → its description and the repair. NO_JOB renames faults of keys that belong to no job."""
 NO_JOB = {"placed": "enlisted", "stray": "unlisted", "lost": "useless"}
 LEFT = {
-    "foreign": "of a wrong type, or not as scripts write it: find who wrote it; then restore it, or DEL it; where something is "
+    "foreign": "of a wrong type, or not as scripts write it: find the program that wrote it; then restore it, or DEL it; where something is "
     "named behind a key, HDEL or ZREM that alone",
-    "waits": "that wait for such a key, and cannot be looked at: leave them as they are, and run it again then",
+    "waits": "that wait for such a key, and cannot be checked: leave them as they are, and run it again then",
     "uncounted": "of which the backlogs cannot be counted because of such a key: run it again then",
-    "busy": "so much moves that backlogs cannot be counted: try again; they are right by themselves when a queue runs dry",
+    "busy": "too many changes to count backlogs: try again; a backlog corrects itself when its queue is empty",
 }
 """Faults that are not repaired → advice."""
 
@@ -64,7 +64,7 @@ def mend(args: Namespace) -> int:
             or any(client.transport.run(reads.layout(base)) for base in client.operations.bases)
         ):
             raise JobsError(
-                f"there is no namespace {client.operations.settings.namespace}: nothing was looked at"
+                f"there is no namespace {client.operations.settings.namespace}: nothing was checked"
             )
     done = [each for each in _kinds([*mended, *counted]) if each.kind in MENDED]
     left = _kinds([*seen.faults, *(fault for fault in counted if fault.words in LEFT)])
@@ -136,20 +136,21 @@ def _show(looked: int, lost: int, done: list[Kind], left: list[Kind]) -> None:
     if lost:
         write(paint(f"{lost:,} job{'s are' if lost > 1 else ' is'} lost", "red"))
     if left:
-        write(paint(f"{looked:,} things looked at; not all could be mended", "red"))
+        write(paint(f"{looked:,} items checked; not all could be repaired", "red"))
     elif done:
         write(
             paint(
-                f"{looked:,} things looked at; all agree now. {program()} stats shows what is there", "green"
+                f"{looked:,} items checked; all are consistent now. {program()} stats shows what is there",
+                "green",
             )
         )
     else:
-        write(paint(f"{looked:,} things looked at; all agreed, and nothing was changed", "green"))
+        write(paint(f"{looked:,} items checked; all are consistent, nothing was changed", "green"))
 
 
 def _progress(looked: int, faults: int) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{looked:,} looked at, {faults:,} to mend")
+        sys.stderr.write(f"\r\x1b[K{looked:,} checked, {faults:,} to repair")
         sys.stderr.flush()
 
 

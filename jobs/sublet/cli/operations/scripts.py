@@ -33,9 +33,7 @@ def scripts(args: Namespace) -> int:
         ["SCRIPT", "SHA-1", "LOADED"],
         [[n, s, LOADED[yes]] for n, s, yes in zip(NAMES, shas, loaded, strict=True)],
     )
-    note(
-        "each is the files of lua/ that its header names (LIBS) and its own, one after the other; loaded when first used"
-    )
+    note("each is the libraries that its header names (LIBS), then its own file; loaded at first use")
     return 0
 
 

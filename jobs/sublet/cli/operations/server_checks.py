@@ -57,7 +57,7 @@ def server(facts: Facts) -> Iterator[Finding]:
             facts,
             "server",
             "it does not say what it is (INFO)",
-            "see that it is Redis 7.0 or Valkey, or newer",
+            "make sure that it is Redis 7.0 or Valkey, or newer",
         )
         return
     mode = facts.info.get("redis_mode", facts.info.get("server_mode", "standalone"))
@@ -65,7 +65,7 @@ def server(facts: Facts) -> Iterator[Finding]:
     seen = f"{name.capitalize()} {text(version)}, {mode}, up for {up}, at {facts.settings.shown_url}"
     if version < (7, 0):
         yield Finding(
-            "bad", "server", seen, "use Redis 7.0 or Valkey, or newer: the scripts need what came with it"
+            "bad", "server", seen, "use Redis 7.0 or Valkey, or newer: the scripts need its features"
         )
     elif facts.info.get("role") == "slave":
         yield Finding("bad", "server", "a read-only replica", "name the primary in SUBLET_REDIS_URL")
@@ -95,7 +95,7 @@ def security(facts: Facts) -> Iterator[Finding]:
     open_ones = [(fix, hole.name) for hole in HOLES if (fix := first_fixed(name, version, hole))]
     for fix, what in open_ones:
         yield Finding("warn", "security", f"{text(version)} is below {fix}, where {what} was fixed",
-                      "update; or see that your distribution has patched it under the old number")  # fmt: skip
+                      "update; or check that your distribution has patched the old release")  # fmt: skip
     if not open_ones:
         yield Finding("ok", "security", f"{', '.join(hole.name for hole in HOLES)}: not in this version")
 
@@ -116,12 +116,14 @@ def eviction(facts: Facts) -> Iterator[Finding]:
     policy = str(facts.info.get("maxmemory_policy", ""))
     do = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
     if not policy:
-        yield unknown(facts, "eviction", "it does not say (INFO)", "see that maxmemory-policy is noeviction")
+        yield unknown(
+            facts, "eviction", "it does not say (INFO)", "make sure that maxmemory-policy is noeviction"
+        )
     elif policy.startswith("allkeys"):
-        yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are thrown away", do)
+        yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are evicted", do)
     elif policy.startswith("volatile"):
         yield Finding(
-            "warn", "eviction", f"{policy}: when memory is short, keys may be dropped before their time", do
+            "warn", "eviction", f"{policy}: when memory is short, keys may be evicted before they expire", do
         )
     else:
         yield Finding(
@@ -172,14 +174,14 @@ def persistence(facts: Facts) -> Iterator[Finding]:
     ]
     if "aof_enabled" not in info:
         yield unknown(
-            facts, "persistence", "it does not say (INFO persistence)", "see that appendonly is yes"
+            facts, "persistence", "it does not say (INFO persistence)", "make sure that appendonly is yes"
         )
     elif failed:
         yield Finding(
             "bad",
             "persistence",
             f"the last write to disk failed ({failed[0]})",
-            "make room on its disk; see its log",
+            "free space on its disk; see its log",
         )
     elif int(info["aof_enabled"]):
         every = facts.config["appendfsync"] or "everysec"
@@ -205,15 +207,15 @@ def durability(facts: Facts) -> Iterator[Finding]:
     asked, info = facts.settings.durability, facts.info
     seen = f"submits wait for {asked} (SUBLET_DURABILITY)"
     if asked == "none":
-        yield Finding("ok", "durability", "submits wait for Redis's own word alone (SUBLET_DURABILITY)")
+        yield Finding("ok", "durability", "submits wait for Redis's reply only (SUBLET_DURABILITY)")
     elif not product(info)[1]:
-        yield unknown(facts, "durability", f"{seen}; it does not say whether it can (INFO)")
+        yield unknown(facts, "durability", f"{seen}; unknown whether it can (INFO)")
     elif asked == "replicated":
         has, wants = _replicas(info), facts.settings.replicas
         replicas = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
         if has < wants:
             yield Finding(
-                "bad", "durability", f"{seen}; {replicas}: submits stay unconfirmed", "see to the replicas"
+                "bad", "durability", f"{seen}; {replicas}: submits stay unconfirmed", "check the replicas"
             )
         else:
             yield Finding("ok", "durability", f"{seen}; {replicas}")
@@ -221,7 +223,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
         yield Finding("bad", "durability", f"{seen}, and it cannot: {lacks[0]}", lacks[1])
     elif facts.config["appendfsync"] is None:
         yield unknown(
-            facts, "durability", f"{seen}; it does not say (CONFIG)", "see that appendfsync is always"
+            facts, "durability", f"{seen}; it does not say (CONFIG)", "make sure that appendfsync is always"
         )
     else:
         yield Finding("ok", "durability", f"{seen}; it has appendfsync always")
@@ -263,7 +265,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
             "warn",
             "connections",
             f"{int(now):,} of {int(most):,}",
-            "raise maxclients, or find who does not hang up",
+            "raise maxclients, or find the clients that do not disconnect",
         )
     else:
         yield Finding("ok", "connections", f"{int(now):,} of {int(most):,}")
@@ -274,7 +276,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
     seen = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
     if abs(facts.skew) > 5:
         yield Finding(
-            "warn", "clock", seen, "set one of them right (NTP): jobs given a moment (--at) start by Redis's"
+            "warn", "clock", seen, "correct one of them (NTP): jobs with a start time (--at) start by Redis's"
         )
     else:
         yield Finding("ok", "clock", seen)
@@ -290,7 +292,7 @@ def trust(facts: Facts) -> Iterator[Finding]:
     lacks = [word for word, lacking in (("no password", not url.password), ("no TLS", plain)) if lacking]
     if lacks:
         yield Finding("warn", "trust", f"{url.hostname} over the network with {' and '.join(lacks)}",
-                      "use a password and rediss://, unless the network is yours alone")  # fmt: skip
+                      "use a password and rediss://, unless the network is private")  # fmt: skip
     else:
         yield Finding("ok", "trust", f"{url.hostname} over TLS, with a password")
 

@@ -21,7 +21,7 @@ USUAL = 1.0
 """Seconds after which a due occurrence is shown as overdue."""
 OVERLAPS = {
     "allow": "both run",
-    "skip": "the new occurrence is left out",
+    "skip": "the new occurrence is skipped",
     "queue": "the new occurrence waits for it",
 }
 
@@ -95,7 +95,7 @@ def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
             else "none: there is no occurrence before its end",
         )
     if _overdue(one, now) and one.next_at:
-        yield "overdue", f"{in_zone(one.next_at, one.tz)}  {ago(one.next_at)}; nobody has looked since"
+        yield "overdue", f"{in_zone(one.next_at, one.tz)}  {ago(one.next_at)}; no maintenance has run since"
     if one.last_at and one.fired_at:
         late = duration((one.fired_at - one.last_at).total_seconds())
         yield "last occurrence", f"{in_zone(one.last_at, one.tz)}  {ago(one.last_at)}"
@@ -111,7 +111,7 @@ def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
             f"the job of {in_zone(one.next_at, one.tz) if one.next_at else 'an occurrence'} waits: {one.held}",
         )
     yield "if missed", POLICIES[one.missed].format(late=duration(one.late), most=one.most)
-    yield "overlap", f"while the job before is not over, {OVERLAPS[one.overlap]}"
+    yield "overlap", f"while the previous job is unfinished, {OVERLAPS[one.overlap]}"
     if one.jitter:
         yield "jitter", f"up to {duration(one.jitter)} after its occurrence"
     yield "from", one.source or "somebody's hand"

@@ -18,9 +18,7 @@ ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unr
 def tick(args: Namespace) -> int:
     """Run one round of maintenance, or rounds for a while, and print what they did."""
     if args.every is not None and args.seconds is None:
-        raise Invalid(
-            "--every is for the rounds of --for: say how long they go on, e.g. --for 55s --every 5s"
-        )
+        raise Invalid("--every needs --for: say how long to repeat, e.g. --for 55s --every 5s")
     before, told = TickSummary(), set[str]()
 
     def report(done: TickSummary, pools: bool) -> None:

@@ -58,11 +58,7 @@ def work(args: Namespace) -> int:
             )
         )
     )
-    taskless = (
-        ""
-        if app.tasks or args.commands
-        else f"{args.app} has no task: whatever this worker gets, it gives back"
-    )
+    taskless = "" if app.tasks or args.commands else f"{args.app} has no task: this worker releases every job"
     poolless = "" if url or args.summons or not args.pool else _unknown_pool(app, args.pool)
     log_to_stderr(args.json)
     source = _over_http(url, app) if url else None
@@ -163,9 +159,9 @@ def _check_names(what: str, *names: str) -> None:
 def _check_pool(args: Namespace) -> None:
     """Raise Invalid for options of pools that contradict each other."""
     if args.summons and not args.pool:
-        raise Invalid("--summons: a worker is summoned for a pool: say which, by --pool")
+        raise Invalid("--summons needs --pool: name the pool")
     if args.linger and not args.drain:
-        raise Invalid("--linger is for a worker that goes when there is nothing to do: add --drain")
+        raise Invalid("--linger needs --drain")
 
 
 def _unknown(app: App, queues: list[str]) -> str:
@@ -180,7 +176,7 @@ def _unknown(app: App, queues: list[str]) -> str:
             # a worker's user may have no right to list queues
             return ""
     return "; ".join(
-        f"queue {queue}: no task of this app goes there, and no job was ever in it{did_you_mean(queue, known)}"
+        f"queue {queue}: no task of this app uses it, and it never had a job{did_you_mean(queue, known)}"
         for queue in dict.fromkeys(queues)
         if queue not in known
     )
@@ -193,7 +189,7 @@ def _unknown_pool(app: App, name: str) -> str:
     return (
         ""
         if name in known
-        else f"there is no pool {name}{did_you_mean(name, known)}; the worker works all the same"
+        else f"there is no pool {name}{did_you_mean(name, known)}; the worker runs without it"
     )
 
 
@@ -206,9 +202,9 @@ def _schedules(app: App, place: str) -> str:
             done = client.sync(app, target_of(place))
         except Refused as error:
             # for example, Redis is full: then workers are needed all the more
-            return f"the app's schedules are not brought up to date: {error}"
+            return f"the app's schedules could not be stored: {error}"
     taken = [f"{one.name} ({one.before or 'put by hand'})" for one in done if one.is_taken]
-    return f"the app's code has taken over schedules: {', '.join(taken)}" if taken else ""
+    return f"the app's code now owns schedules: {', '.join(taken)}" if taken else ""
 
 
 def leave_what_runs_on(stuck: int, code: int) -> None:
@@ -231,7 +227,7 @@ def _last_resort(code: int) -> None:
     """Exit although leftovers of tasks do not end: asyncio tasks that suppress cancellation, or threads of their own."""
     # an orderly exit ends this thread, too
     time.sleep(LAST_RESORT)
-    log.warning("left what tasks had left behind: it did not end in %g s", LAST_RESORT)
+    log.warning("exit without waiting for leftovers of tasks: they did not end in %g s", LAST_RESORT)
     _exit(code)
 
 

@@ -61,7 +61,7 @@ class Events:
         except OSError as error:
             # for example a full disk: the jobs matter more than the output
             if not self._unwritten:
-                log.warning("cannot write to stdout, and go on without: %s", error.strerror or error)
+                log.warning("cannot write to stdout, continuing without it: %s", error.strerror or error)
             self._unwritten = True
         else:
             self._unwritten = False
@@ -90,7 +90,7 @@ class Events:
             self._lines.append(f"{shown} in {duration(summary.seconds)}")
             if summary.stalled:
                 self._lines.append(
-                    "stalled: jobs ran, and none was finished for too long; exit 1, so that this worker is replaced"
+                    "stalled: jobs ran, but none finished for too long; exit 1, so that this worker is replaced"
                 )
         self._write()
 

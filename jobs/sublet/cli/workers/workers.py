@@ -36,7 +36,7 @@ def list_workers(args: Namespace) -> int:
     elif found:
         table(HEADS, [_row(worker, now) for worker in found], SPARE)
     else:
-        write(f"no workers: none is on the register; {program()} work MODULE:APP starts one")
+        write(f"no workers: none is registered; {program()} work MODULE:APP starts one")
     return 0
 
 
@@ -109,9 +109,7 @@ def _full_name(word: str, known: list[WorkerInfo]) -> str:
     for way in ways:
         fitting = [name for name in names if way(name)]
         if len(fitting) > 1:
-            raise Invalid(
-                f"{word} may be any of {len(fitting)} workers: {_some(fitting)}; write more of the name"
-            )
+            raise Invalid(f"{word} matches {len(fitting)} workers: {_some(fitting)}; write more of the name")
         if fitting:
             return fitting[0]
     return word
@@ -139,7 +137,7 @@ def _request_drain(client: SyncClient, known: list[WorkerInfo], name: str) -> di
     names = [worker.name for worker in known]
     if name not in names:
         near = did_you_mean(name, names) or (
-            f"; there are: {_some(names)}" if names else ": none is on the register"
+            f"; there are: {_some(names)}" if names else ": none is registered"
         )
         return {"worker": name, "error": "NOT_FOUND", "message": f"no worker {name}{near}"}
     try:
@@ -154,6 +152,6 @@ def _cell(answer: dict[str, Any], known: dict[str, WorkerInfo], now: datetime) -
     worker = known[answer["worker"]]
     silent = seen(worker, now)
     if silent.colour:
-        return Cell(f"asked, but it may be gone: {silent.text}", "yellow")
+        return Cell(f"asked, but it may have crashed: {silent.text}", "yellow")
     held = f"finishes the {worker.leases:,} that it holds" if worker.leases else "holds nothing"
-    return Cell(f"asked: it {held}, takes nothing more, and goes", "green")
+    return Cell(f"asked: it {held}, claims nothing more and stops", "green")
