@@ -1,11 +1,11 @@
--- complain: a worker that was summoned could not be invoked. Count it, and keep why; its summons expires in its time.
+-- complain: a summoned worker could not be invoked. Count it and keep the reason; the summons expires by itself.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
--- ARGV  summons      one of the summonses; the last one again is not counted again
--- ARGV  n            how many summonses this is about, at most 100
--- ARGV  words        why, at most 300 bytes
+-- ARGV  summons      one of the summonses; the last one repeated is not counted again
+-- ARGV  n            the number of summonses that this is about, at most 100
+-- ARGV  words        the reason, at most 300 bytes
 -- REPLY string       "noted"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID NOT_FOUND
 
@@ -13,7 +13,7 @@ local name, summons, n, words = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local refused_because = refused(n, 100)
 if refused_because then return refused_because end
 if not words or #words > 300 or not (is_name(name) and is_name(summons)) then
-  return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -, words at most 300 bytes')
+  return refusal('INVALID', 'use names of 1 to 128 of A-Z a-z 0-9 _ . : -, and words of at most 300 bytes')
 end
 if call('HEXISTS', key('pools'), name) == 0 then return refusal('NOT_FOUND', 'no pool ' .. name) end
 local memory = key('pool:' .. name)

@@ -1,9 +1,9 @@
--- drain: ask a worker to finish what it runs, take nothing more, and go. It hears of it at its next sign of life.
+-- drain: ask a worker to finish its jobs, claim no more, and exit. It learns of the request when it enlists next.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       its name
--- ARGV  life         the one that was seen: a worker that was started anew meanwhile is left alone
+-- ARGV  life         the one that the caller saw: a worker that was restarted since is not asked
 -- REPLY string       "drain"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED
 
@@ -13,7 +13,7 @@ if refused_because then return refused_because end
 local card = key('worker:' .. worker)
 local current = call('HGET', card, 'life')
 if not current then return refusal('NOT_FOUND', 'no worker ' .. worker) end
-if current ~= life then return refusal('CHANGED', 'worker ' .. worker .. ' was started anew: look again') end
+if current ~= life then return refusal('CHANGED', 'worker ' .. worker .. ' was restarted: look again') end
 
 begin()
 call('HSETNX', card, 'drain', stamp)

@@ -1,49 +1,54 @@
--- enlist: a worker is here. Put it on the register, keep what it says of itself, and tell it whether it has been asked to go.
+-- enlist: register a worker, store its description, and answer whether it was asked to drain. Repeated, it keeps it registered.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       its name
--- ARGV  life         a word of its own choice, another one each time it starts
+-- ARGV  life         a word of its own choice, a new one at each start
 -- ARGV  worker_id    its exclusive identity, "" for none: a worker that enlists with it takes over from the previous holder
--- ARGV  about        what it says of itself, at most 4 KiB; read here for "queues": ["a", "b"] alone, the queues that it serves
--- ARGV  pool         the pool whose work it does, "" for none, or none any more
--- ARGV  summons      what it was summoned by (see summon), "" if it came by itself
--- REPLY string       "work", or "drain": an operator has asked it to finish and go; or it was summoned, and nobody waits for it any
---                    more, or it does not serve all queues that the pool has now
+-- ARGV  about        its description, at most 4 KiB; only "queues": ["a", "b"], the queues it serves, is read here
+-- ARGV  pool         the pool that it works for, "" for none, or none any more
+-- ARGV  summons      the one that started it (see summon), "" for none
+-- REPLY string       "work", or "drain": an operator asked for it; or it was summoned, and the pool needs it no more, or it does not
+--                    serve all queues that the pool has now
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID
 
-local FORGOTTEN, SILENT, ABOUT_MAX = 86400000, 12000, 4096 -- ms after which a silent worker is struck off, or is no crew; bytes
+local FORGOTTEN = 86400000                  -- ms without a heartbeat after which a worker's registration is deleted
+local SILENT = 12000                        -- ms without a heartbeat after which a worker does not count for its pool
+local ABOUT_MAX = 4096                      -- bytes
 local worker, life, worker_id, about, pool, summons = unpack(ARGV, 1, 6)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local named = is_name(worker) and is_name(life) and (worker_id == '' or is_name(worker_id))
   and (pool == '' or is_name(pool)) and (summons == '' or pool ~= '' and is_name(summons))
 if not named or #about > ABOUT_MAX then
-  return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -, about is at most ' .. ABOUT_MAX .. ' bytes')
+  return refusal('INVALID', 'use names of 1 to 128 of A-Z a-z 0-9 _ . : -, and at most ' .. ABOUT_MAX .. ' bytes of about')
 end
 local card = key('worker:' .. worker)
 local before, orders, crew = unpack(call('HMGET', card, 'life', 'drain', 'pool'))
 call('ZCARD', key('workers'))
 local crew_key, summons_key, memory = key('crew:' .. pool), key('summons:' .. pool), key('pool:' .. pool)
 local settings = pool ~= '' and string.match(call('HGET', key('pools'), pool) or '', '^%d+( [^\n]*)\n')
-local names, said = string.match(settings or '', ' queues=(%S+)'), string.match(about, '"queues":%s*%[([^%]]*)%]')
+local names = string.match(settings or '', ' queues=(%S+)')
+local said = string.match(about, '"queues":%s*%[([^%]]*)%]')
 local serves = names ~= nil
 for queue in string.gmatch(said and names or '', '[^,]+') do
   serves = serves and string.find(said, '"' .. queue .. '"', 1, true) ~= nil
 end
-local known, most = before == life and crew == pool, tonumber(string.match(settings or '', ' max=(%d+)') or 10)
+local known = before == life and crew == pool
+local most = tonumber(string.match(settings or '', ' max=(%d+)') or 10)
 local member = serves and call('ZSCORE', crew_key, worker) and known
-local expires = serves and tonumber(call('ZSCORE', summons_key, summons) or 0) or 0      -- who comes late is as good as another
+-- its summons may have expired: it is still needed if the pool lacks workers
+local expires = serves and tonumber(call('ZSCORE', summons_key, summons) or 0) or 0
 local asked = serves and tonumber(call('HGET', memory, 'wanted') or 0) or 0
 local wanted = math.min(most, (expires > now or known) and most or asked)
 local short = serves and call('ZCOUNT', crew_key, now - SILENT, now + SILENT) < wanted
 local needed = serves and (summons == '' or member or short)
 
 begin()
-call('HSETNX', card, 'enlisted_at', stamp)  -- who may not enlist is denied this, before anything has changed
+call('HSETNX', card, 'enlisted_at', stamp)  -- a user without this right is refused here, before anything has changed
 if before ~= life then call('DEL', card) end
 call('HSET', card, 'life', life, 'worker_id', worker_id, 'about', about)
-call('HSETNX', card, 'enlisted_at', stamp)  -- again: it may have gone with the earlier life
+call('HSETNX', card, 'enlisted_at', stamp)  -- again: it was deleted with the earlier life
 call('ZADD', key('workers'), now, worker)
 local silent = call('ZRANGE', key('workers'), '-inf', now - FORGOTTEN, 'BYSCORE', 'LIMIT', 0, 10)
 for _, name in ipairs(silent) do call('DEL', key('worker:' .. name)) end
@@ -57,7 +62,7 @@ if needed then
     if not known then add(memory, 'arrived', 1) end
   end
 end
-if crew and before == life and not needed then      -- it serves something else, or takes nothing more: it must not be counted on
+if crew and before == life and not needed then      -- it works for another pool, or drains: do not count it
   peek('ZREM', key('crew:' .. crew), worker)
   call('HDEL', card, 'pool')
 end

@@ -1,10 +1,10 @@
--- fail: the attempt came to nothing; keep the failure, and try again after the backoff or bury the job.
+-- fail: attempts failed. Record the failure, and try again after the backoff, or make the job dead.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token code message detail again …   the leases, in sixes, at most 50; code is one word, message at most 1 KiB, detail 4 KiB;
---                    again: "yes" while tries are left, "no" to bury the job now
--- REPLY array        one per lease: "scheduled <ms>", "dead", "cancelled" (a cancel was asked for), "LEASE_LOST" or "NOT_FOUND"
+-- ARGV  id token code message detail again …   the leases, in sixes, at most 50; code is one word, message at most 1 KiB, detail
+--                    4 KiB; again: "yes" to try again while tries are left, "no" to make the job dead now
+-- REPLY array        one per lease: "scheduled <ms>", "dead", "cancelled" (a cancel was requested), "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local refused_because = refused(#ARGV / 6, 50)
@@ -12,14 +12,16 @@ if refused_because then return refused_because end
 for i = 1, #ARGV, 6 do load_movable(ARGV[i]) end
 begin()
 
-local answers, failed, took, late = {}, 0, {}, 0
+local answers, failed, late = {}, 0, 0
+local took = {}                             -- durations by queue
 for i = 1, #ARGV, 6 do
   local id, token, code, message, detail, again = unpack(ARGV, i, i + 5)
   local job = load(id)
-  local answer = unheld(job, token, 'fail')
+  local answer = lease_answer(job, token, 'fail')
   if not answer then
     local queue = job.rules.queue
-    failed, took[queue] = failed + 1, took[queue] or {}
+    failed = failed + 1
+    took[queue] = took[queue] or {}
     observe(took[queue], now - job.claimed_at)
     if again == 'no' then job.tries_left = 0 end
     answer = try_again(job, {verb = 'fail', code = string.match(code, '^[%w_.:-]+$') or 'failed',

@@ -1,28 +1,33 @@
--- fire: submit the jobs of occurrences that have come, and move each schedule on. Of all who fire the same occurrence, one does.
+-- fire: submit the jobs of occurrences that are due, and move each schedule on. Of several callers for one occurrence, one succeeds.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/occurrence.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  by           the caller's name
--- ARGV  name revision occurrence occurrences missed next due …   the schedules, in sevens: the first three as pick gave them; the
---                    occurrences that get a job (ms, from that one on, oldest first, blanks between, at most 100 in a call); how many
---                    are left out; the occurrence after them ("" for none), and when that is to be fired (ms)
--- REPLY array        one per schedule: "fired <n>" (jobs that are there now), "skipped <n>" (n; overlap: others were left out), "held"
---                    (overlap), "later" (a call has at most 1 MiB of payloads), "QUEUE_FULL …", "INVALID …", "CHANGED" or "NOT_FOUND"
+-- ARGV  name revision occurrence occurrences missed next due …   the schedules, in sevens: the first three as pick returned them; the
+--                    occurrences that get a job (ms, from that one on, oldest first, separated by blanks, at most 100 in a call); how
+--                    many are left out; the occurrence after them ("" for none), and when that one is due (ms)
+-- REPLY array        one per schedule: "fired <n>" (jobs that exist now), "skipped <n>" (n jobs; overlap left out others), "held"
+--                    (overlap), "later" (a call stores at most 1 MiB of payloads), "QUEUE_FULL …", "INVALID …", "CHANGED" or
+--                    "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
-local AGAIN, LOOK = 5000, 60000             -- ms until a full queue is tried again, and until a held occurrence is looked at anyway
-local OCCURRENCES, BYTES = 100, 1048576     -- in a call: occurrences, and bytes of payloads
+local AGAIN = 5000                          -- ms until a full queue is tried again
+local LOOK = 60000                          -- ms until a held occurrence is tried again, if the end of the job before does not cause it
+local OCCURRENCES = 100                     -- in one call
+local BYTES = 1048576                       -- bytes of payloads in one call
 local by, total, bytes = ARGV[1], 0, 0
 local refused_because = refused((#ARGV - 1) / 7, 50)
 if refused_because then return refused_because end
-for i = 2, #ARGV, 7 do for _ in string.gmatch(ARGV[i + 3], '%S+') do total = total + 1 end end
+for i = 2, #ARGV, 7 do
+  for _ in string.gmatch(ARGV[i + 3], '%S+') do total = total + 1 end
+end
 if not is_name(by) or total > OCCURRENCES then
-  return refusal('INVALID', 'by is a name, and a call has at most ' .. OCCURRENCES .. ' occurrences')
+  return refusal('INVALID', 'by must be a name, and a call has at most ' .. OCCURRENCES .. ' occurrences')
 end
 call('ZCARD', key('schedules'))
 
 local schedules, seen = {}, {}
-for i = 2, #ARGV, 7 do                      -- look at all before anything is written
+for i = 2, #ARGV, 7 do                      -- read everything before the first write
   local name, revision, occurrence, occurrences, missed, next_occurrence, due = unpack(ARGV, i, i + 6)
   local last = (ms(occurrence) or 0) - 1
   local v = peek('HMGET', key('schedule:' .. name), 'revision', 'occurrence', 'queue', 'task', 'rules', 'overlap', 'last_id', 'answer',
@@ -36,27 +41,39 @@ for i = 2, #ARGV, 7 do                      -- look at all before anything is wr
     one.occurrences[#one.occurrences + 1], last = moment, at or last
   end
   local onward = ms(occurrence) and ms(one.due) and (next_occurrence == '' or (ms(next_occurrence) or 0) > math.max(last, occurrence))
-  if not one.missed or not onward then one.answer = 'INVALID numbers are ms, or a count, and occurrences go on' end
-  if v[1] ~= revision or v[2] ~= occurrence or v[9] == '1' then  -- sent again, it is answered as before
+  if not one.missed or not onward then
+    one.answer = 'INVALID missed is a count, next and due are ms, and next must be later than the occurrences'
+  end
+  if v[1] ~= revision or v[2] ~= occurrence or v[9] == '1' then  -- a repeated call gets its first answer
     one.answer = v[8] and string.sub(v[8], 1, #one.asked) == one.asked and string.sub(v[8], #one.asked + 1) or 'CHANGED'
-  elseif seen[name] then one.answer = 'CHANGED' end
+  elseif seen[name] then
+    one.answer = 'CHANGED'
+  end
   if not (v[1] and v[3] and v[4]) then one.answer = 'NOT_FOUND' end
-  if not one.answer then one.answer, seen[name] = spoiled(one), true load(one.last) end
+  if not one.answer then
+    one.answer, seen[name] = inconsistent(one), true
+    load(one.last)
+  end
   schedules[#schedules + 1] = one
 end
 
+-- Submit the jobs of one schedule's occurrences, up to the first that has to wait. Returns the answer.
 local function fire(one)
   for _, occurrence in ipairs(one.occurrences) do
     local busy, why, wait = one.overlap ~= 'allow' and one.last and OPEN[load(one.last).state], nil, LOOK
-    if busy and one.overlap == 'skip' then one.skipped = one.skipped + 1
-    elseif busy then why, one.held = 'held', one.last
-    elseif bytes > 0 and bytes + call('HSTRLEN', key('schedule:' .. one.name), 'payload') > BYTES then why, wait = 'later', 0
+    if busy and one.overlap == 'skip' then
+      one.skipped = one.skipped + 1
+    elseif busy then
+      why, one.held = 'held', one.last
+    elseif bytes > 0 and bytes + call('HSTRLEN', key('schedule:' .. one.name), 'payload') > BYTES then
+      why, wait = 'later', 0
     else
-      one.payload = one.payload or call('HGET', key('schedule:' .. one.name), 'payload') or '' bytes = bytes + #one.payload
+      one.payload = one.payload or call('HGET', key('schedule:' .. one.name), 'payload') or ''
+      bytes = bytes + #one.payload
       why, wait = submit_occurrence(one, occurrence), AGAIN
       one.held = why
     end
-    if why then                             -- this occurrence is the next one, still
+    if why then                             -- this occurrence remains the next one
       one.occurrence, one.due = occurrence, string.format('%.0f', now + wait)
       return why
     end
@@ -64,19 +81,22 @@ local function fire(one)
   return (one.skipped > 0 and 'skipped ' or 'fired ') .. one.fired
 end
 
-local answers, new, turned_away = {}, 0, 0
+local answers, new, no_room = {}, 0, 0
 for _, one in ipairs(schedules) do
   if not one.answer then
     local hash = key('schedule:' .. one.name)
     one.answer = fire(one)
     call('HSET', hash, 'occurrence', one.occurrence, 'held', one.held or '', 'answer', one.asked .. one.answer)
     if one.fired > 0 then call('HSET', hash, 'last_id', one.last, 'fired_at', stamp, 'fired_by', by) end
-    for _, what in ipairs({'fired', 'skipped', 'missed'}) do if one[what] > 0 then add(hash, what, one[what]) end end
+    for _, what in ipairs({'fired', 'skipped', 'missed'}) do
+      if one[what] > 0 then add(hash, what, one[what]) end
+    end
     call('ZADD', key('schedules'), one.occurrence == '' and NEVER or one.due, one.name)
-    new, turned_away = new + one.new, turned_away + (string.find(one.answer, '^QUEUE_FULL') and 1 or 0)
+    new = new + one.new
+    if string.find(one.answer, '^QUEUE_FULL') then no_room = no_room + 1 end
   end
   answers[#answers + 1] = one.answer
 end
 count('submitted', new)
-count('queue_full', turned_away)
+count('queue_full', no_room)
 return answers

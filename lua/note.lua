@@ -1,9 +1,9 @@
--- note: keep what a running task leaves with its job: a checkpoint for the attempts to come, and the last lines of its log.
+-- note: store a running task's checkpoint, for later attempts, and the last lines of its log.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token checkpoint log …   the leases, in fours, at most 100; checkpoint and log are opaque, at most 64 KiB and 8 KiB,
---                    "" for no news; both replace what this attempt has noted before
+-- ARGV  id token checkpoint log …   the leases, in fours, at most 100; checkpoint and log are opaque, at most 64 KiB and 8 KiB, "" to
+--                    leave them unchanged; both replace what this attempt stored before
 -- REPLY array        one per lease: "noted", "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
@@ -17,7 +17,7 @@ local answers = {}
 for i = 1, #ARGV, 4 do
   local id, token, checkpoint, log = unpack(ARGV, i, i + 3)
   local job, hash = load(id), key('job:', id)
-  local answer = unheld(job, token, 'note')
+  local answer = lease_answer(job, token, 'note')
   if not answer then
     answer = 'noted'
     if checkpoint ~= '' and #checkpoint <= CHECKPOINT_MAX then call('HSET', hash, 'checkpoint', checkpoint) end

@@ -1,14 +1,14 @@
--- pool: have workers summoned for some queues; or, without settings, no more.
+-- pool: put a pool: workers are summoned for its queues. Without settings: remove it.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
--- ARGV  revision     what the caller saw: how often this pool was put, 0 for one that is not there
--- ARGV  settings     all that shall hold, as words, each once; "" removes the pool:
+-- ARGV  revision     the one that the caller saw: how often this pool was put, 0 if it does not exist
+-- ARGV  settings     all settings, as words, each once; "" removes the pool:
 --                    queues=a,b (at most 32)  invoker=process|http|lambda|none  min=N max=N (workers; 0 and 10)
 --                    wait=ms (that a job should wait at most; 5000)  slots=N (jobs a worker runs at a time; 10)
---                    linger=ms (that an idle worker stays; 5000)  arrive=ms (that a summoned one is waited for; 15000)
--- ARGV  target       whom the invoker calls: opaque, at most 1 KiB
+--                    linger=ms (that an idle worker stays; 5000)  arrive=ms (in which a summoned worker must enlist; 15000)
+-- ARGV  target       what the invoker calls: opaque, at most 1 KiB
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
@@ -18,10 +18,10 @@ local name, revision, settings, target = unpack(ARGV, 1, 4)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 if not is_name(name) or not target or #target > 1024 or string.find(target, '%c') then
-  return refusal('INVALID', 'a pool is 1 to 128 of A-Z a-z 0-9 _ . : -, a target at most 1024 bytes and one line')
+  return refusal('INVALID', 'name a pool with 1 to 128 of A-Z a-z 0-9 _ . : -, and give a target of one line, at most 1024 bytes')
 end
 
--- Are these the names of queues, each once?
+-- Are these at most 32 names of queues, each once?
 local function are_queues(text)
   local n, seen = 0, {}
   for queue in string.gmatch(text .. ',', '([^,]*),') do
@@ -35,7 +35,9 @@ local words, given = '', {}
 for word in string.gmatch(settings, '%S+') do
   local what, value = string.match(word, '^(%l+)=(.+)$')
   local fits = what == 'queues' and are_queues(value) or what == 'invoker' and INVOKERS[value] or NUMBERS[what] and ms(value)
-  if not what or given[what] or not fits then return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80) .. ' of a pool') end
+  if not what or given[what] or not fits then
+    return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80) .. ' is unknown, repeated or not valid for a pool')
+  end
   given[what], words = value, words .. ' ' .. word
 end
 local known = call('HGET', key('pools'), name)
@@ -44,7 +46,7 @@ local current = string.match(known or '0', '^%d+')
 local seen = string.match(revision, '^%d+$') or '-1'
 local moved = refusal('CHANGED', 'pool ' .. name .. ' is at revision ' .. current .. ', not ' .. revision .. ': look again')
 
-if words == '' then                         -- gone already: the same order, sent again
+if words == '' then                         -- removed already: a repeated call gets the same answer
   if not known then return revision == '0' and refusal('NOT_FOUND', 'no pool ' .. name) or 'removed' end
   if current ~= revision then return moved end
   begin()
@@ -55,12 +57,13 @@ end
 local fits = given.queues and given.invoker and tonumber(given.min or 0) <= tonumber(given.max or 10)
 for _, what in ipairs({'wait', 'slots', 'arrive'}) do fits = fits and tonumber(given[what] or 1) >= 1 end
 if not fits or tonumber(given.max or 10) > 1000 then
-  return refusal('INVALID', 'a pool has queues and an invoker, min up to max up to 1000, wait, slots and arrive from 1')
+  return refusal('INVALID', 'a pool needs queues and an invoker, min up to max up to 1000, and wait, slots and arrive of at least 1')
 end
 local answer = seen == '0' and 'created' or 'changed'
 if held == words .. '\n' .. target and tonumber(current) == seen + 1 then return answer end
 if current ~= revision then return moved end
-local before, more = string.match(held or '', '^[^\n]* queues=([^%s]+)'), false
+local before = string.match(held or '', '^[^\n]* queues=([^%s]+)')
+local more = false                          -- does it have a queue that it had not?
 for queue in string.gmatch(given.queues, '[^,]+') do
   more = more or not string.find(',' .. (before or '') .. ',', ',' .. queue .. ',', 1, true)
 end
@@ -70,10 +73,13 @@ local later = call('ZRANGE', summons, '(' .. latest, '+inf', 'BYSCORE', 'LIMIT',
 call('HLEN', memory)
 begin()
 call('HDEL', memory, 'wanted')
-if given.queues ~= before then              -- what was seen was seen of others
+if given.queues ~= before then              -- the averages are of the earlier queues
   call('HDEL', memory, 'at', 'came', 'ended', 'took', 'rate', 'run', 'ran', 'over', 'running', 'came_at')
 end
-if more then call('DEL', key('crew:' .. name), summons) later = {} end       -- they serve what it was, and are told to go (see enlist)
+if more then                                -- present workers do not serve the new queue, and drain (see enlist)
+  call('DEL', key('crew:' .. name), summons)
+  later = {}
+end
 for _, id in ipairs(later) do call('ZADD', summons, latest, id) end
 call('HSET', key('pools'), name, string.format('%.0f', seen + 1) .. words .. '\n' .. target)
 return answer

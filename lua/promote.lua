@@ -1,9 +1,9 @@
--- promote: queue a scheduled job now, whatever it was waiting for.
+-- promote: queue a scheduled job now, whatever it waits for.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
--- ARGV  revision     what the caller saw: attempts plus operator's verbs accepted
+-- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
 -- REPLY string       "queued"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
 
@@ -11,10 +11,10 @@ local id, revision = ARGV[1], ARGV[2]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local job = load_movable(id)
-local at_once = disordered(job, 'promote', revision, 'scheduled')
+local at_once = order_answer(job, 'promote', revision, 'scheduled')
 if at_once then return at_once end
 
 begin()
 call('ZREM', key('scheduled'), id)
 place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'promote')
-return order(job, 'promote', revision, 'queued')
+return record_order(job, 'promote', revision, 'queued')

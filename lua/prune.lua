@@ -1,9 +1,9 @@
--- prune: forget finished jobs that are past their time, or more than are kept; and queues of which nothing is left, if there are very many.
+-- prune: delete finished jobs past their retention, or above the number kept; and empty queues, if there are very many.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/prune.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        jobs at most, up to 200
--- REPLY array        [jobs forgotten, 1 when there may be more and 0 when not]
+-- REPLY array        [jobs deleted, 1 if there may be more or 0]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local limit = tonumber(ARGV[1])

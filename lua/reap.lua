@@ -1,21 +1,22 @@
--- reap: do what time has decided: leases that ended go back, jobs that fell due are queued. Any number may run at once.
+-- reap: do maintenance: jobs with an expired lease go back, due jobs are queued. Any number of callers may run it at once.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua lib/due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        moves at most, up to 100
 -- ARGV  by           the caller's name
--- REPLY array        [leases ended, jobs queued, 1 when there may be more and 0 when not, 1 when a schedule's occurrence has come (see
---                    pick) and 0 when not, how many pools there are (see summon), how many partitions the namespace has]
+-- REPLY array        [leases ended, jobs queued, 1 if there may be more or 0, 1 if an occurrence of a schedule is due (see pick) or 0,
+--                    how many pools there are (see summon), how many partitions the namespace has]
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local limit, by = tonumber(ARGV[1]), ARGV[2]
 local refused_because = refused(limit, 100)
 if refused_because then return refused_because end
-if not is_name(by) then return refusal('INVALID', 'by is a name: 1 to 128 of A-Z a-z 0-9 _ . : -') end
-local lost, due = upkeep(limit, by)
+if not is_name(by) then return refusal('INVALID', 'by is not a name: use 1 to 128 of A-Z a-z 0-9 _ . : -') end
+local lost, due = maintain(limit, by)
 begin()
 call('HSET', base, 'upkeep', stamp .. ' ' .. by)
-local occurrence, pools = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2], peek('HLEN', key('pools'))
+local occurrence = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
+local pools = peek('HLEN', key('pools'))
 local come = occurrence and tonumber(occurrence) <= now
 local partitions = tonumber(call('HGET', base, 'partitions') or 0)
 return {lost, due, lost + due == limit and 1 or 0, come and 1 or 0, type(pools) == 'number' and pools or 0, partitions or 0}

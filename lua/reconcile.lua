@@ -1,24 +1,26 @@
--- reconcile: a worker is gone for good. End leases that it held, without waiting for their time; or strike it off the register.
+-- reconcile: a worker is gone for good. End leases that it held before they expire; or delete its registration.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  worker       the one that is gone; nothing is taken from anybody else
--- ARGV  life         the one it enlisted with: where the register knows another one by now, nothing is done
--- ARGV  id attempt …  the leases to end, in twos, at most 100; where none is named, the worker is struck off
+-- ARGV  worker       the one that is gone; leases of other workers are not touched
+-- ARGV  life         the one that it enlisted with: if the registration has another one by now, nothing is done
+-- ARGV  id attempt …  the leases to end, in twos, at most 100; with none, the registration is deleted
 -- REPLY array        one per lease: "queued", "scheduled <ms>", "dead", "cancelled", "LEASE_LOST" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local worker, life = ARGV[1], ARGV[2]
 local refused_because = refused((#ARGV - 2) / 2, 100)
 if refused_because then return refused_because end
-if not is_name(worker) or not is_name(life) then return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -') end
+if not is_name(worker) or not is_name(life) then
+  return refusal('INVALID', 'worker and life must be names of 1 to 128 of A-Z a-z 0-9 _ . : -')
+end
 call('ZCARD', key('workers'))
 local known, crew = unpack(call('HMGET', key('worker:' .. worker), 'life', 'pool'))
 for i = 3, #ARGV, 2 do load_movable(ARGV[i]) end
 
 begin()
--- What to say at once of a lease; nil when it is this worker's, and to be ended.
-local function another(job, attempt)
+-- The answer for a lease that is not to be ended; nil for a live lease of this worker.
+local function other_answer(job, attempt)
   if not job.state then return 'NOT_FOUND' end
   if job.attempt ~= attempt or known and known ~= life then return 'LEASE_LOST' end
   if job.state == 'running' then return job.worker ~= worker and 'LEASE_LOST' or nil end
@@ -28,9 +30,10 @@ end
 local answers, lost = {}, 0
 for i = 3, #ARGV, 2 do
   local job = load(ARGV[i])
-  local answer = another(job, ARGV[i + 1])
+  local answer = other_answer(job, ARGV[i + 1])
   if not answer then
-    answer, lost = lose(job, 'reconcile', 'crashed', 'its worker was gone'), lost + 1
+    answer = lose_lease(job, 'reconcile', 'crashed', 'its worker was gone')
+    lost = lost + 1
   end
   answers[#answers + 1] = answer
 end

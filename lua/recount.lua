@@ -1,12 +1,12 @@
--- recount: have the backlog of queues say what a client has counted, if nothing has moved since.
+-- recount: set the backlog of queues to numbers that a client has counted, if no job has moved since.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  how          "mend", or "look": the same answers, and nothing is written
--- ARGV  stamp        the id of the last event, when they were counted; "" when there was none
--- ARGV  queue jobs bytes running …  queues, in fours, at most 100, each with what is scheduled, queued or running of it, the bytes of
---                    these jobs' payloads, and how many of them run
--- REPLY array        one per queue: "sound", or "recounted <jobs> <bytes> <running>": what it said before, or ? for no number
+-- ARGV  stamp        the id of the last event when the client counted; "" if there was none
+-- ARGV  queue jobs bytes running …  queues, in fours, at most 100, each with its jobs that are scheduled, queued or running, the bytes
+--                    of their payloads, and how many of them run
+-- REPLY array        one per queue: "sound", or "recounted <jobs> <bytes> <running>": the numbers before, ? for an invalid one
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID CHANGED
 
 local how, last = ARGV[1], ARGV[2]
@@ -14,7 +14,7 @@ local refused_because = refused((#ARGV - 2) / 4, 100)
 if refused_because then return refused_because end
 local fit = how == 'look' or how == 'mend'
 for i = 3, #ARGV, 4 do fit = fit and is_name(ARGV[i]) and ms(ARGV[i + 1]) and ms(ARGV[i + 2]) and ms(ARGV[i + 3]) end
-if not fit then return refusal('INVALID', 'how is look or mend, a queue has a name, and numbers have up to 14 digits') end
+if not fit then return refusal('INVALID', 'use how look or mend, names of queues, and numbers of up to 14 digits') end
 local newest = call('XREVRANGE', key('events'), '+', '-', 'COUNT', 1)[1]
 if (newest and newest[1] or '') ~= last then return refusal('CHANGED', 'jobs have moved since they were counted: count again') end
 
@@ -29,9 +29,14 @@ for i = 3, #ARGV, 4 do
   end
   answers[#answers + 1] = #fields == 0 and 'sound' or 'recounted ' .. table.concat(said, ' ')
   if #fields > 0 and how == 'mend' then
-    if not begun then begin() begun = true end
+    if not begun then
+      begin()
+      begun = true
+    end
     call('HSET', key('backlog'), unpack(fields))
-    if ARGV[i + 1] == '0' then call('HDEL', key('backlog'), ARGV[i] .. ' jobs', ARGV[i] .. ' bytes', ARGV[i] .. ' running') end
+    if ARGV[i + 1] == '0' then
+      call('HDEL', key('backlog'), ARGV[i] .. ' jobs', ARGV[i] .. ' bytes', ARGV[i] .. ' running')
+    end
   end
 end
 return answers

@@ -1,16 +1,17 @@
--- release: give jobs back unfinished (a shutdown, a snooze, the wrong worker); the try is given back too.
+-- release: give jobs back unfinished (a shutdown, a snooze, the wrong worker). The try is given back, too.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
--- ARGV  id token delay reason …   the leases, in fours, at most 100; delay in ms, 0 for the old place in the queue; reason is free text,
---                    but one that begins with "unknown_task" sets its own delay (1 s, doubling to 60 s), and one with "abandoned:"
---                    (who claimed has left, and may have asked again elsewhere) is refused when the claim was asked for again
---                    or is not remembered any more
+-- ARGV  id token delay reason …   the leases, in fours, at most 100; delay in ms, 0 for the old place in the queue; reason is free text.
+--                    One that begins with "unknown_task" sets its own delay (1 s, doubling to 60 s). One that begins with "abandoned:"
+--                    (the claim's caller left, and may have repeated the claim elsewhere) is refused if the claim was repeated, or its
+--                    memo has expired
 -- REPLY array        one per lease: "queued", "scheduled <ms>", "dead" (the 20th unknown_task in a row), "cancelled",
 --                    "LEASE_LOST" or "NOT_FOUND"; after 100 releases in a row, one counts as a failure
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
-local RELEASES, UNKNOWN = 100, 20
+local RELEASES = 100                        -- in a row; the next one counts as a failure
+local UNKNOWN = 20                          -- unknown_task in a row: the job is dead
 local refused_because = refused(#ARGV / 4, 100)
 if refused_because then return refused_because end
 for i = 1, #ARGV, 4 do load_movable(ARGV[i]) end
@@ -32,10 +33,10 @@ local function give_back(job, delay, reason)
   return try_again(job, ending, delay)
 end
 
--- Who claimed has left: may somebody else have been given the same leases since, by the same claim id?
+-- The claim's caller left. May a repeat of the claim have returned the same leases to another caller?
 local function is_wanted(token)
   local memo = peek('GET', key('claim:' .. (string.match(token, '%.(.+)$') or '')))
-  return type(memo) ~= 'string' or string.find(memo, '+', 1, true)     -- what is forgotten, nobody can tell of
+  return type(memo) ~= 'string' or string.find(memo, '+', 1, true)     -- without a memo, that is not known
 end
 
 local answers, late = {}, 0
@@ -43,7 +44,7 @@ for i = 1, #ARGV, 4 do
   local id, token, delay, reason = unpack(ARGV, i, i + 3)
   local job = load(id)
   local wait = math.floor(math.min(math.max(0, tonumber(delay) or 0), 1e13))
-  local answer = unheld(job, token, 'release')
+  local answer = lease_answer(job, token, 'release')
   if not answer and string.find(reason, '^abandoned:') and is_wanted(token) then answer = 'LEASE_LOST' end
   if answer == 'LEASE_LOST' then late = late + 1 end
   answers[#answers + 1] = answer or give_back(job, wait, reason)

@@ -3,19 +3,19 @@
 -- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  queue        the queue
--- ARGV  revision     what the caller saw: operator's verbs on this queue so far, 0 for a queue that had none
+-- ARGV  revision     the one that the caller saw: operators' verbs on this queue so far, 0 if there were none
 -- REPLY string       "resumed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID CHANGED
 
 local name, revision = ARGV[1], ARGV[2]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-if not is_name(name) then return refusal('INVALID', 'a queue is 1 to 128 of A-Z a-z 0-9 _ . : -') end
-local queue = look_at(name)
-local at_once = outdated(queue, 'resume', revision, 'resumed')
+if not is_name(name) then return refusal('INVALID', 'name a queue with 1 to 128 of A-Z a-z 0-9 _ . : -') end
+local queue = get_queue(name)
+local at_once = settings_answer(queue, 'resume', revision, 'resumed')
 if at_once then return at_once end
 
 begin()
-arrange(queue, 'resume', revision, limits(queue))
+save_settings(queue, 'resume', revision, limits(queue))
 if queue.length > 0 then wake(name) end
 return 'resumed'

@@ -1,9 +1,9 @@
--- retry: revive a dead or cancelled job with all its tries.
+-- retry: queue a dead or cancelled job again, with all its tries.
 --
 -- LIBS  lib/base.lua lib/queue.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
--- ARGV  revision     what the caller saw: attempts plus operator's verbs accepted
+-- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
 -- REPLY string       "queued"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
 -- CODE  KEY_TAKEN    another job holds the key by now
@@ -12,7 +12,7 @@ local id, revision = ARGV[1], ARGV[2]
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
 local job = load_movable(id)
-local at_once = disordered(job, 'retry', revision, 'dead', 'cancelled')
+local at_once = order_answer(job, 'retry', revision, 'dead', 'cancelled')
 if at_once then return at_once end
 local rules = job.rules
 local lock = rules.key and key('key:' .. rules.queue .. '|' .. rules.key)
@@ -27,4 +27,4 @@ call('ZREM', key(job.state), id)
 call('HDEL', key('job:', id), 'token', 'ended', 'streak', 'tries_left', 'finished_at')
 backlog(rules.queue, 1, size(job))
 place(job, 'queued', rank(rules.priority, next_seq(1)), 'retry')
-return order(job, 'retry', revision, 'queued')
+return record_order(job, 'retry', revision, 'queued')

@@ -1,38 +1,39 @@
--- schedule: have a job submitted at every occurrence of a plan; or, without a plan, no more.
+-- schedule: put a schedule: a job is submitted at each occurrence of its plan. Without a plan: remove it.
 --
 -- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  name         the schedule's name, at most 40 characters
--- ARGV  revision     what the caller saw: how often this schedule was put, 0 for one that is not there
--- ARGV  was          ms, the next occurrence that the caller saw; "" whatever it is
+-- ARGV  revision     the one that the caller saw: how often this schedule was put, 0 if it does not exist
+-- ARGV  was          ms, the next occurrence that the caller saw; "" to skip this check
 -- ARGV  plan         when it fires: opaque, at most 4 KiB; "" removes the schedule
--- ARGV  queue        where its jobs go
--- ARGV  task         what they are
--- ARGV  rules        their rules as submit has them: priority tries timeout retention backoff
--- ARGV  overlap      what an occurrence does while the job of an earlier one is not over: allow (both run), skip, queue (it waits)
+-- ARGV  queue        the queue of its jobs
+-- ARGV  task         the task of its jobs
+-- ARGV  rules        their rules, as submit has them: priority tries timeout retention backoff
+-- ARGV  overlap      what happens while the job of an earlier occurrence is unfinished: allow (both run), skip, queue (it waits)
 -- ARGV  paused       1 or 0
--- ARGV  occurrence         ms, the next occurrence; "" when there is none to come
--- ARGV  due          ms, when that is to be fired: the occurrence, or a little later
--- ARGV  payload      that of its jobs, at most 256 KiB
+-- ARGV  occurrence   ms, the next occurrence; "" if there is none
+-- ARGV  due          ms, when that one is fired: the occurrence, or a little later
+-- ARGV  payload      the payload of its jobs, at most 256 KiB
 -- REPLY string       "created", "changed" or "removed"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT INVALID NOT_FOUND CHANGED
 
-local KNOWN, OVERLAPS = ' priority tries timeout retention backoff ', {allow = true, skip = true, queue = true}
+local KNOWN = ' priority tries timeout retention backoff '
+local OVERLAPS = {allow = true, skip = true, queue = true}
 local name, revision, was, plan, queue, task, rules, overlap, paused, occurrence, due, payload = unpack(ARGV, 1, 12)
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
-if not is_name(name) or #name > 40 then return refusal('INVALID', 'a schedule has a name of 1 to 40 of A-Z a-z 0-9 _ . : -') end
+if not is_name(name) or #name > 40 then return refusal('INVALID', 'name a schedule with 1 to 40 of A-Z a-z 0-9 _ . : -') end
 local hash = key('schedule:' .. name)
 needs('HSETNX', hash, 'made_at', stamp)
 local known = call('HMGET', hash, 'revision', 'plan', 'queue', 'task', 'rules', 'overlap', 'paused', 'payload', 'occurrence')
 call('ZCARD', key('schedules'))
 local current, seen = known[1] or '0', string.match(revision or '', '^%d+$')
-local removed = ms(call('HGET', base, 'removed')) or 0      -- the highest revision that one had which is no more: a new one goes on
+local removed = ms(call('HGET', base, 'removed')) or 0      -- the highest revision of a removed schedule: a new one goes on from there
 local why = current ~= seen and ' is at revision ' .. current .. ', not ' .. tostring(revision)
   or known[1] and was ~= '' and known[9] ~= was and ' has fired since'
 local stale = why and refusal('CHANGED', 'schedule ' .. name .. why .. ': look again')
 
-if plan == '' then                          -- gone already: the same order, sent again
+if plan == '' then                          -- removed already: a repeated call gets the same answer
   if not known[1] and revision == '0' then return refusal('NOT_FOUND', 'no schedule ' .. name) end
   if known[1] and stale then return stale end
   begin()
@@ -44,22 +45,23 @@ end
 
 local moments = payload and (occurrence == '' or ms(occurrence) and ms(due))
 if not moments or #plan > 4096 or #payload > 262144 or not OVERLAPS[overlap] or paused ~= '0' and paused ~= '1' then
-  return refusal('INVALID', 'plan is at most 4096 bytes, payload 262144, overlap allow, skip or queue, paused 0 or 1, moments are ms')
+  local rule = 'use a plan of at most 4096 bytes, a payload of at most 262144, overlap allow, skip or queue, paused 0 or 1, moments in ms'
+  return refusal('INVALID', rule)
 end
-if not (is_name(queue) and is_name(task)) then return refusal('INVALID', 'names are 1 to 128 of A-Z a-z 0-9 _ . : -') end
-local unfit = unfit_rule(rules, KNOWN)
-if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule has' .. string.sub(KNOWN, 1, -2)) end
+if not (is_name(queue) and is_name(task)) then return refusal('INVALID', 'name queue and task with 1 to 128 of A-Z a-z 0-9 _ . : -') end
+local unfit = invalid_rule(rules, KNOWN)
+if unfit then return refusal('INVALID', 'rule ' .. unfit .. ': a schedule takes' .. string.sub(KNOWN, 1, -2)) end
 
 local since = seen == '0' and removed or 0
 local put, same = (seen or -2) + 1 + since, true
 for i, value in ipairs({plan, queue, task, rules, overlap, paused, payload}) do same = same and known[i + 1] == value end
 if same and (revision == '0' or tonumber(current) == put) then return seen == '0' and 'created' or 'changed' end
 if stale then return stale end
-look_at(queue)
-if known[1] then begin() end                -- one that is there can be paused on a full server, too
+get_queue(queue)
+if known[1] then begin() end                -- an existing one can be paused when memory is full, too
 call('HSET', hash, 'revision', string.format('%.0f', put), 'plan', plan, 'queue', queue, 'task', task, 'rules', rules,
   'overlap', overlap, 'paused', paused, 'occurrence', occurrence, 'payload', payload, 'held', '', 'answer', '', 'changed_at', stamp)
 call('HSETNX', hash, 'made_at', stamp)
 call('ZADD', key('schedules'), (paused == '1' or occurrence == '') and NEVER or due, name)
-if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end  -- whoever waits, waits for a later moment
+if call('ZRANGE', key('schedules'), 0, 0)[1] == name then wake(queue) end  -- idle workers wait for a later moment
 return seen == '0' and 'created' or 'changed'

@@ -1,65 +1,80 @@
--- submit: store jobs, queued or scheduled; a known id or key answers with the job that is already there.
+-- submit: store jobs, queued or scheduled. If the id or key is in use, the answer is the job that exists.
 --
 -- LIBS  lib/base.lua lib/queue.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id queue task rules payload …   the jobs, in fives; rules are words, "" when all is default:
 --                    priority=-100…100  delay=ms or at=ms since 1970  key=K [window=ms]  tries=N
 --                    timeout=ms|none  retention=ms  backoff=first ms:factor:cap ms  trace=traceparent  digest=hexadecimal
---                    schedule=name
--- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …" or "INVALID …"
+--                    schedule=name  known=1 (store nothing: "NOT_FOUND" unless the id or key is in use)
+-- REPLY array        one per job: "created", "exists <id>", "QUEUE_FULL …", "INVALID …" or "NOT_FOUND"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 needs('SET', key('key:'), '')
 local refused_because = refused(#ARGV / 5, 200, 'scheduled')
 if refused_because then return refused_because end
-local seen, jobs, answers, turned_away = {}, {}, {}, 0   -- ids and locks taken by this very call; what to store; what to say
+local seen = {}                             -- ids and locks that this call has taken
+local jobs = {}                             -- jobs to store
+local answers = {}
+local turned_away = 0                       -- jobs that their queue's limits refuse
 
--- Look at one job before anything is written: a word for the caller, and the job if it is new.
+-- Check one job before anything is written. Returns the answer; a new job is added to `jobs`.
 local function examine(id, queue, task, rules, payload)
   if #id > 64 or not (is_name(id) and is_name(queue) and is_name(task)) then
-    return 'INVALID names are 1 to 128 (ids: to 64) of A-Z a-z 0-9 _ . : -'
+    return 'INVALID names must be 1 to 128 (ids: to 64) of A-Z a-z 0-9 _ . : -'
   end
-  local unfit = unfit_rule(rules)
+  local unfit = invalid_rule(rules)
   if unfit then return 'INVALID rule ' .. unfit end
   if seen[id] or call('EXISTS', key('job:', id)) == 1 then return 'exists ' .. id end
   local header = read_header(queue .. ' ' .. task .. ' ' .. stamp .. (rules == '' and '' or ' ' .. rules))
-  local job = {id = id, rules = header, payload = payload, due = tonumber(header.at or header.delay and now + header.delay or 0)}
+  local due = tonumber(header.at or header.delay and now + header.delay or 0)
+  local job = {id = id, rules = header, payload = payload, due = due}
   if header.key then
     job.lock = key('key:' .. queue .. '|', header.key)
     local holder = seen[job.lock] or call('GET', job.lock)
     local stands = holder and (seen[holder] or call('EXISTS', key('job:', holder)) == 1 or call('PTTL', job.lock) > 0)
     if stands then return 'exists ' .. holder end
   end
-  local where = look_at(queue)
+  if header.known then return 'NOT_FOUND' end
+  local where = get_queue(queue)
   local no_room = full(where, #payload)
-  if no_room then turned_away = turned_away + 1 return no_room end
+  if no_room then
+    turned_away = turned_away + 1
+    return no_room
+  end
   where.jobs, where.bytes = where.jobs + 1, where.bytes + #payload
-  seen[id], seen[job.lock or id], jobs[#jobs + 1] = id, id, job
+  seen[id], seen[job.lock or id] = id, id
+  jobs[#jobs + 1] = job
   return 'created'
 end
 for i = 1, #ARGV, 5 do answers[#answers + 1] = examine(unpack(ARGV, i, i + 4)) end
-if #jobs == 0 and turned_away > 0 then begin() end      -- counted on a full server, too
+if #jobs == 0 and turned_away > 0 then begin() end      -- count them when memory is full, too
 count('queue_full', turned_away)
 if #jobs == 0 then return answers end
 
-local places, moved, wanted = {}, {}, {}    -- structure → its new members, state → ids, queue → has it work now?
+local places = {}                           -- structure → its new members
+local moved = {}                            -- state → ids
+local wanted = {}                           -- queue → has it work now?
 local seq = next_seq(#jobs) - #jobs
 for i, job in ipairs(jobs) do
-  local state, rules = job.due > now and 'scheduled' or 'queued', job.rules
+  local rules = job.rules
+  local state = job.due > now and 'scheduled' or 'queued'
   local structure = state == 'queued' and 'queue:' .. rules.queue or state
   call('HSET', key('job:', job.id), 'state', state, as_spec(rules.header, job.payload))
   if job.lock then call('SET', job.lock, job.id, unpack(rules.window and {'PX', rules.window} or {})) end
   local members, ids = places[structure] or {}, moved[state] or {}
   ids[#ids + 1], moved[state] = job.id, ids
-  places[structure], wanted[rules.queue] = members, wanted[rules.queue] or state == 'queued'
+  places[structure] = members
+  wanted[rules.queue] = wanted[rules.queue] or state == 'queued'
   members[#members + 1], members[#members + 2] = state == 'queued' and rank(rules.priority, seq + i) or job.due, job.id
 end
 for structure, members in pairs(places) do call('ZADD', key(structure), unpack(members)) end
 for state, ids in pairs(moved) do event(ids, state, 'submitted') end
 local head = places.scheduled and call('ZRANGE', key('scheduled'), 0, 0)[1]
-for _, job in ipairs(jobs) do if job.id == head then wanted[job.rules.queue] = true end end
+for _, job in ipairs(jobs) do
+  if job.id == head then wanted[job.rules.queue] = true end
+end
 for name, now_or_soon in pairs(wanted) do
-  local queue = look_at(name)
+  local queue = get_queue(name)
   if not queue.settings then call('HSET', key('queues'), name, '') end
   backlog(name, queue.jobs, queue.bytes)
   if now_or_soon then wake(name) end

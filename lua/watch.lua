@@ -1,9 +1,9 @@
--- watch: ask to be told when jobs end, on the channel base .. ":ended"; subscribe first. Answers where they stand now.
+-- watch: publish the ids of these jobs on the channel base .. ":ended" when they end; subscribe first. Returns their present states.
 --
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id …         the jobs
--- REPLY array        per job: its state or "NOT_FOUND", its result or "", the last line of its story or ""
+-- REPLY array        per job: its state or "NOT_FOUND", its result or "", the stored text of its last attempt or ""
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local refused_because = refused(#ARGV, 200)

@@ -1,154 +1,154 @@
-"""Everything this library raises.
+"""The exceptions of this library, with what to do about each.
 
     JobsError
-    ├── Refused            Redis ran it and said no; the same again is useless. `.code` is the reply's first word
-    │   ├── NotFound       NOT_FOUND      there is no such job (or it was forgotten)
-    │   ├── LeaseLost      LEASE_LOST     another claim owns the job, or it is over: stop working
-    │   ├── WrongState     WRONG_STATE    the job cannot go there from here, e.g. cancel after completed
-    │   ├── Changed        CHANGED        the job or queue changed since you looked: look again
+    ├── Refused            Redis ran the call and rejected it; repeating it is useless. `.code` is the reply's first word
+    │   ├── NotFound       NOT_FOUND      there is no such job (or its retention has passed)
+    │   ├── LeaseLost      LEASE_LOST     another claim has the job, or it has ended: stop working
+    │   ├── WrongState     WRONG_STATE    the job's state does not allow the verb, e.g. cancel after completed
+    │   ├── Changed        CHANGED        the job or queue changed since you read it: read it again
     │   ├── KeyTaken       KEY_TAKEN      another job holds the key
     │   ├── QueueFull      QUEUE_FULL     the queue's limit is reached: more workers, or a higher limit
     │   ├── TooMany        TOO_MANY       more items than one call takes
-    │   ├── NoNamespace    NO_NAMESPACE   nobody has run `init` here, or the data was flushed
-    │   ├── WrongLayout    WRONG_LAYOUT   another version's data lives here
-    │   └── OutOfMemory    OOM            Redis is full; claims and completions still work, and make room
-    ├── Unavailable        Redis did not answer in time: outcome unknown; every verb is safe to send again
-    │   ├── Unconfirmed    Redis has it, but not as many replicas or disks as were asked for: send the same again
-    │   ├── Forbidden      Redis's access list lets this user not do that
-    │   │   └── Denied     the HTTP API does not take this token, or not for this
-    │   ├── Busy           this process has no connection to spare; Redis itself may be well
-    │   ├── Demoted        this server takes no writes now: a failover is under way, or was
-    │   └── Unfit          what answered cannot be used: not Redis, too old, or set to evict jobs
-    │       ├── Moved      it is a node of a cluster, and another one has what was asked for
-    │       └── NotDurable it cannot keep jobs as surely as was asked for
-    ├── Invalid            the request never left this process: bad payload, unknown task, bad name
-    └── JobFailed          the job that was waited for ended without a result
+    │   ├── NoNamespace    NO_NAMESPACE   the namespace was never created, or the data was flushed
+    │   ├── WrongLayout    WRONG_LAYOUT   the data is of another version
+    │   └── OutOfMemory    OOM            Redis is full; claims and completions still work, and free memory
+    ├── Unavailable        Redis did not answer in time: outcome unknown; every verb is safe to repeat
+    │   ├── Unconfirmed    Redis has it, but fewer replicas or disks than asked for: repeat the call
+    │   ├── Forbidden      Redis's access list does not allow this user the command
+    │   │   └── Denied     the HTTP API rejects this token, or does not allow it this request
+    │   ├── Busy           this process has no free connection; Redis itself may be well
+    │   ├── Demoted        this server accepts no writes now: a failover is under way, or has ended
+    │   └── Unfit          the server cannot be used: not Redis, too old, or set to evict jobs
+    │       ├── Moved      it is a node of a cluster, and another node has the data
+    │       └── NotDurable it cannot keep jobs as durably as asked for
+    ├── Invalid            the request is not valid: bad payload, unknown task, bad name
+    └── JobFailed          the awaited job ended without a result
         └── JobCancelled
 
-`Snooze` and `Discard` are no errors: a task raises them to steer (see `sublet.context`).
+`Snooze` and `Discard` are not errors: a task raises them to end its attempt (see `sublet.context`).
 """
 
 from collections.abc import Iterable
 
 
 class JobsError(Exception):
-    """The root of all errors of this library."""
+    """Base class of all errors of this library."""
 
 
 class Refused(JobsError):
-    """Redis ran the script and said no; nothing has changed, and the same again is useless."""
+    """Redis ran the script and rejected the call. Nothing has changed, and repeating the call is useless."""
 
     code = "REFUSED"
 
 
 class NotFound(Refused):
-    """There is no such job: it never was, or its retention has passed."""
+    """There is no such job: it was never submitted, or its retention has passed."""
 
     code = "NOT_FOUND"
 
 
 class LeaseLost(Refused):
-    """The lease was given to another, or the job is over: stop working, nothing more you do counts."""
+    """Another claim has the job, or the job has ended. Stop working: its outcome will not be accepted."""
 
     code = "LEASE_LOST"
 
 
 class WrongState(Refused):
-    """The job is in a state from which this verb does not lead."""
+    """The state of the job does not allow this verb."""
 
     code = "WRONG_STATE"
 
 
 class Changed(Refused):
-    """The job, or the queue's settings, changed since the caller looked: look again, then decide again."""
+    """The job, or the queue's settings, changed since the caller read them. Read them again, then decide again."""
 
     code = "CHANGED"
 
 
 class KeyTaken(Refused):
-    """Another job holds this job's key by now."""
+    """Another job holds this job's key now."""
 
     code = "KEY_TAKEN"
 
 
 class QueueFull(Refused):
-    """The queue holds as many jobs, or bytes of payload, as `configure` lets it: the job was not taken in."""
+    """The queue has reached its limit of jobs or of payload bytes (see `configure`). The job was not stored."""
 
     code = "QUEUE_FULL"
 
 
 class TooMany(Refused):
-    """More items than one call takes."""
+    """The call has more items than it may have."""
 
     code = "TOO_MANY"
 
 
 class NoNamespace(Refused):
-    """The namespace does not exist here: never made, or flushed away."""
+    """The namespace does not exist: it was never created, or the data was flushed."""
 
     code = "NO_NAMESPACE"
 
 
 class WrongLayout(Refused):
-    """The data here was written by another version, with another layout."""
+    """The data was written by another version, with another layout."""
 
     code = "WRONG_LAYOUT"
 
 
 class OutOfMemory(Refused):
-    """Redis is full and takes no new job; what is there can still be claimed and completed."""
+    """Redis is full and stores no new job. Existing jobs can still be claimed and completed."""
 
     code = "OOM"
 
 
 class Unavailable(JobsError):
-    """Redis could not be reached or did not answer in time. The outcome is unknown; sending the same again is safe."""
+    """Redis could not be reached or did not answer in time. The outcome is unknown; repeating the call is safe."""
 
 
 class Unconfirmed(Unavailable):
-    """Redis has taken it in, but fewer replicas, or disks, have it than were asked for. Sending the same again is safe."""
+    """Redis has stored the job, but fewer replicas or disks have it than asked for. Repeating the call is safe."""
 
     job_id = ""
-    """The job that is there, where it is about one."""
+    """The job that was stored, if the error is about one."""
 
 
 class Forbidden(Unavailable):
-    """The user of the URL may not do this: Redis's access list (ACL) says so."""
+    """Redis's access list (ACL) does not allow this user the command."""
 
 
 class Denied(Forbidden):
-    """The HTTP API does not take this token, or not for this; nothing has changed."""
+    """The HTTP API rejects this token, or does not allow it this request. Nothing has changed."""
 
 
 class Busy(Unavailable):
-    """This process has no connection to spare; Redis itself may be well."""
+    """This process has no free connection; Redis itself may be well."""
 
 
 class Demoted(Unavailable):
-    """This server takes no writes now: another one is becoming the primary, or has become it."""
+    """This server accepts no writes now: another one is becoming the primary, or is it already."""
 
 
 class Unfit(Unavailable):
-    """What answers there cannot keep jobs: it is not Redis, is too old, or is set to evict them."""
+    """The server cannot keep jobs: it is not Redis, is too old, or is set to evict keys."""
 
 
 class Moved(Unfit):
-    """The server is a node of a cluster, and another one has what was asked for."""
+    """The server is a node of a cluster, and another node has the data."""
 
 
 class NotDurable(Unfit):
-    """The server cannot keep a job as surely as was asked for, now or again: it must be set otherwise, or asked for less."""
+    """The server can never keep a job as durably as asked for: change its configuration, or ask for less."""
 
     job_id = ""
-    """The job that is there all the same, where it is about one."""
+    """The job that was stored nevertheless, if the error is about one."""
 
 
 class Invalid(JobsError):
-    """The request is wrong, and was mostly found so before it left this process; nothing has changed."""
+    """The request is not valid. Most checks run before anything is sent; nothing has changed."""
 
 
 class JobFailed(JobsError):
-    """The job that was waited for ended without a result. `code`, `message` and `detail` are of its last attempt."""
+    """The awaited job ended without a result. `code`, `message` and `detail` are those of its last attempt."""
 
     def __init__(self, job_id: str, code: str, message: str = "", detail: str = "") -> None:
         super().__init__(f"job {job_id} is dead ({code}){': ' if message else ''}{message}")
@@ -156,7 +156,7 @@ class JobFailed(JobsError):
 
 
 class JobCancelled(JobFailed):
-    """The job that was waited for was cancelled."""
+    """The awaited job was cancelled."""
 
     def __init__(self, job_id: str, message: str = "", detail: str = "") -> None:
         super().__init__(job_id, "cancelled", message, detail)
@@ -178,7 +178,7 @@ REFUSALS: dict[str, type[Refused]] = {
         OutOfMemory,
     )
 }
-"""Code → class, for every refusal that a script or Redis itself may answer."""
+"""Code → class, for every refusal of a script or of Redis itself."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a job is, and the words of its life.
+"""The data model: a job, its states, and the requests and replies of the protocol.
 
              submit(delay)          submit
                   │                    │
@@ -11,8 +11,8 @@
                                           │ cancel                      │ retry: queued again
                                           └──────────▶ cancelled ◀──────┘  (from cancelled too)
 
-What travels on the hot path (Submission, Lease, the endings) are named tuples; what a person reads (Job) is a frozen
-pydantic model. Moments are aware datetimes, durations are seconds, unless a name says `_ms`.
+Types of the hot path (Submission, Lease, the endings) are named tuples; types that people read (Job) are frozen pydantic
+models. Moments are aware datetimes, durations are seconds, unless a name says `_ms`.
 """
 
 from datetime import datetime
@@ -23,28 +23,28 @@ from pydantic import BaseModel, ConfigDict
 
 
 class State(StrEnum):
-    """Where a job is. A state is one structure in Redis, and a job is in exactly one."""
+    """The state of a job. Each state has one structure in Redis, and a job is in exactly one."""
 
     SCHEDULED = "scheduled"
-    """Waits for a moment: a delay, or the backoff after a failure. Upkeep moves it to `queued` when due; so does `promote`."""
+    """Waits for a delay, or for the backoff after a failure. Maintenance moves it to `queued` when due; so does `promote`."""
     QUEUED = "queued"
     """Waits for a worker. `claim` moves it to `running`."""
     RUNNING = "running"
-    """Is under a lease. `complete`, `fail` and `release` by the lease's holder, or the end of the lease, move it on."""
+    """Is under a lease. `complete`, `fail` or `release` by the holder of the lease ends this state; so does the lease's end."""
     COMPLETED = "completed"
-    """Has a result, accepted once. `prune` forgets it after its retention."""
+    """Has a result, accepted once. `prune` deletes it after its retention."""
     DEAD = "dead"
-    """Has no tries left, or was discarded. `retry` revives it; `prune` forgets it after 14 days."""
+    """Has no tries left, or was discarded. `retry` queues it again; `prune` deletes it after 14 days."""
     CANCELLED = "cancelled"
-    """Was called off. `retry` revives it; `prune` forgets it after 14 days."""
+    """Was cancelled. `retry` queues it again; `prune` deletes it after 14 days."""
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
-"""The states in which nothing more happens by itself."""
+"""The final states: only an operator's `retry` ends them."""
 
 
 class Submission(NamedTuple):
-    """A job to be: what `submit` takes. `rules` are the words that differ from the defaults, as the protocol spells them."""
+    """A job to submit. `rules` are the words that differ from the defaults, as the protocol spells them."""
 
     id: str
     queue: str
@@ -52,11 +52,11 @@ class Submission(NamedTuple):
     rules: str
     payload: bytes
     durability: str = ""
-    """What its submit waits for (`Durability`); empty for what the settings say. Redis keeps nothing of it."""
+    """The durability that its submit waits for; empty for that of the settings. It is not stored."""
 
 
 class Submitted(NamedTuple):
-    """What became of a submission: the job's id, and whether it is new or was there already (same id or key)."""
+    """The answer to a submission: the job's id, and whether it was created now or existed already (same id or key)."""
 
     id: str
     created: bool
@@ -67,63 +67,63 @@ class Lease(NamedTuple):
 
     id: str
     token: str
-    """The proof. Never log it: whoever knows it may settle the job."""
+    """The proof of the lease. Never log it: it allows anybody to settle the job."""
     attempt: int
-    """Which attempt this is, from 1; it never shrinks."""
+    """The number of the attempt, from 1; it never decreases."""
     expires_ms: int
     queue: str
     task: str
     timeout_ms: int | None
-    """ms that the attempt may take; None if its submitter asked for no limit."""
+    """ms that the attempt may take; None for no limit."""
     payload: bytes
     recovered: str
-    """How the attempt before this one ended, as a code: `lease_expired`, `released`, … ; empty on the first."""
+    """The code with which the attempt before ended: `lease_expired`, `released`, …; empty on the first."""
     trace: str = ""
     """The submitter's `traceparent`, if it had one (W3C Trace Context)."""
     checkpoint: bytes = b""
-    """What an earlier attempt has left for this one (JSON); empty if none did."""
+    """The checkpoint of an earlier attempt (JSON); empty if there is none."""
     occurrence_ms: int | None = None
-    """The occurrence that a schedule made the job for; None for any other job."""
+    """The occurrence of the schedule that submitted the job (ms); None for any other job."""
 
     @property
     def fence(self) -> int:
-        """A number that only grows from attempt to attempt: pass it on to whatever must refuse a late writer."""
+        """A number that increases with each attempt. Pass it to systems that must reject writes of an earlier attempt."""
         return int(self.token.partition(".")[0])
 
 
 class Claimed(NamedTuple):
-    """The leases that a claim was given, and the seconds until this worker should claim again, come what may."""
+    """The reply to a claim: leases, and the seconds after which this worker should claim again at the latest."""
 
     leases: list[Lease]
     next_in: float
     come: bool = False
-    """Has the occurrence of some schedule come? Whoever claims sees to it."""
+    """Is an occurrence of a schedule due? The claimer fires it."""
 
 
 class Reaped(NamedTuple):
-    """What time had decided in a partition, and what else is there to be seen to."""
+    """The reply to a reap: the maintenance done in a partition, and what remains to do."""
 
     ended: int
-    """Leases that ended."""
+    """Leases that had expired."""
     queued: int
-    """Jobs that fell due."""
+    """Due jobs that were queued."""
     more: bool
     come: bool
-    """May there be more of these? And has the occurrence of some schedule come?"""
+    """`more`: may there be more of these? `come`: is an occurrence of a schedule due?"""
     pools: int
     partitions: int
-    """How many of either the namespace has; 0 partitions where that is not known."""
+    """How many pools and partitions the namespace has; 0 partitions if that is not known."""
 
 
 class Beat(NamedTuple):
-    """A sign of life for one lease; `progress` is opaque bytes, empty when there is no news."""
+    """A heartbeat for one lease; `progress` is opaque bytes, empty to leave it unchanged."""
 
     lease: Lease
     progress: bytes = b""
 
 
 class News(StrEnum):
-    """What a running task may send home before its end; the letter is also the kind of its frame on a child's pipe."""
+    """A kind of update that a running task sends before its end. The letter is also the kind of its frame on a child's pipe."""
 
     PROGRESS = "G"
     CHECKPOINT = "K"
@@ -131,7 +131,7 @@ class News(StrEnum):
 
 
 class Note(NamedTuple):
-    """What a running task leaves with its job: a checkpoint (JSON) and the last lines of its log; empty for no news."""
+    """A running task's checkpoint (JSON) and the last lines of its log; empty to leave them unchanged."""
 
     lease: Lease
     checkpoint: bytes = b""
@@ -139,30 +139,30 @@ class Note(NamedTuple):
 
 
 class Card(NamedTuple):
-    """What a worker says of itself when it enlists, and with every sign of life."""
+    """The registration that a worker sends when it starts, and with every heartbeat."""
 
     worker: str
     life: str
-    """A word of its own choice, another one each time it starts."""
+    """A word of the worker's choice, a new one at each start."""
     worker_id: str
     """Its exclusive identity (`SUBLET_WORKER_ID`); empty if it has none."""
     about: bytes
-    """JSON: host, pid, platform, slots, what it has done (see `sublet.worker.host_identity`)."""
+    """JSON: host, pid, platform, slots, counters (see `sublet.worker.host_identity`)."""
     pool: str = ""
-    """The pool whose work it does; empty for none."""
+    """The pool that it works for; empty for none."""
     summons: str = ""
-    """What it was summoned by; empty if it came by itself."""
+    """The summons that started it; empty if it was not summoned."""
 
 
 class Completion(NamedTuple):
-    """The ending of an attempt that has a result (JSON)."""
+    """The outcome of an attempt that succeeded, with its result (JSON)."""
 
     lease: Lease
     result: bytes
 
 
 class Failure(NamedTuple):
-    """The ending of an attempt that came to nothing. With `again` the job is tried again while it has tries left."""
+    """The outcome of an attempt that failed. With `again` the job is tried again while it has tries left."""
 
     lease: Lease
     code: str
@@ -172,7 +172,7 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """The ending of an attempt that gives the job back, and the try with it, after `delay` seconds."""
+    """The outcome of an attempt that gives the job back unfinished, for `delay` seconds. The try is not used up."""
 
     lease: Lease
     delay: float = 0
@@ -180,11 +180,11 @@ class Release(NamedTuple):
 
 
 Ending = Completion | Failure | Release
-"""How a worker may end an attempt; `settle` sends any mix of them."""
+"""The outcomes of an attempt; `settle` sends any mix of them."""
 
 
 class Standing(NamedTuple):
-    """Where a watched job stands: its state (None if unknown), its result, and how its last attempt ended."""
+    """The reply for a watched job: its state (None if it does not exist), its result, and its last attempt as stored."""
 
     state: State | None
     result: bytes
@@ -196,7 +196,7 @@ class _Frozen(BaseModel):
 
 
 class Attempt(_Frozen):
-    """One line of a job's story: a claim and how it ended."""
+    """One attempt of a job: who claimed it, when, and how it ended."""
 
     number: int
     worker: str
@@ -207,11 +207,11 @@ class Attempt(_Frozen):
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()
-    """The last lines that its task logged, each with the seconds since its start; of the last five attempts."""
+    """The last lines that the task logged, each with the seconds since its start. Kept for the last five attempts."""
 
 
 class Job(_Frozen):
-    """One job as it stands, with its story."""
+    """A job in its present state, with its attempts."""
 
     id: str
     task: str
@@ -220,7 +220,7 @@ class Job(_Frozen):
     priority: int = 0
     key: str | None = None
     payload: Any = None
-    """The task's arguments by name; None once the job is completed, when they are let go."""
+    """The task's arguments by name; None once the job is completed: they are deleted then."""
     submitted_at: datetime
     due_at: datetime | None = None
     finished_at: datetime | None = None
@@ -233,41 +233,41 @@ class Job(_Frozen):
     lease_expires_at: datetime | None = None
     progress: Any = None
     checkpoint: Any = None
-    """What an attempt has left for those to come; gone when the job is completed."""
+    """What an attempt stored for later ones; deleted when the job is completed."""
     log: tuple[str, ...] = ()
-    """The last lines that the running attempt has logged."""
+    """The last lines that the running attempt logged."""
     trace: str | None = None
     """The submitter's `traceparent`."""
     schedule: str | None = None
-    """The schedule that made it."""
+    """The schedule that submitted it."""
     run_at: datetime | None = None
-    """The moment that it was made for: the schedule's occurrence, or what its submitter asked for."""
+    """The moment that it was submitted for: the schedule's occurrence, or the submitter's `at`."""
     cancel_requested_at: datetime | None = None
     attempts: tuple[Attempt, ...] = ()
     result: Any = None
     revision: int = 0
-    """Attempts plus operator's verbs so far: `cancel`, `retry` and `promote` name the revision they saw."""
+    """Attempts plus operators' verbs so far. `cancel`, `retry` and `promote` name the revision that the operator saw."""
 
 
 class Queue(_Frozen):
-    """One queue: what is in it, what it may hold, and whether its jobs are handed out."""
+    """A queue: its jobs, its limits, and whether it is paused."""
 
     name: str
     queued: int
     jobs: int = 0
-    """Jobs that wait or run: scheduled, queued and running ones."""
+    """Unfinished jobs: scheduled, queued and running ones."""
     bytes: int = 0
     """Bytes of their payloads."""
     limits: dict[str, int] = {}
-    """The most `jobs` and `bytes` that `submit` lets it come to; what is not here has no limit."""
+    """The limits of `jobs` and `bytes` that `submit` enforces; a missing name has no limit."""
     paused_at: datetime | None = None
-    """Since when its jobs are not handed out; None while they are."""
+    """When the queue was paused; None if it is not paused."""
     revision: int = 0
-    """Operator's verbs on this queue so far: `pause`, `resume` and `configure` name the revision they saw."""
+    """Operators' verbs on this queue so far. `pause`, `resume` and `configure` name the revision that the operator saw."""
 
 
 class WorkerInfo(_Frozen):
-    """One worker on the register: what it said of itself, when it was last heard of, and the jobs that it holds."""
+    """A registered worker: its description, its last heartbeat, and the jobs that it holds."""
 
     name: str
     life: str
@@ -275,24 +275,24 @@ class WorkerInfo(_Frozen):
     enlisted_at: datetime
     seen_at: datetime
     draining: bool = False
-    """Asked to finish and go."""
+    """Whether it was asked to finish its jobs and exit."""
     about: dict[str, Any] = {}
-    """What it says of itself: host, pid, platform, slots, completed, … ; anything, for a worker in another language."""
+    """Its description: host, pid, platform, slots, completed, …; workers in other languages may send anything."""
     jobs: tuple[str, ...] = ()
-    """The ids of the jobs that it runs, at most a hundred of them."""
+    """The ids of the jobs that it runs, at most a hundred."""
     leases: int = 0
     """How many leases it holds."""
 
 
 class Page(_Frozen):
-    """Some jobs of a list, and where to go on; a page may be short, even empty, and still have a `cursor`."""
+    """A page of jobs. While `cursor` is set there is a next page, even if this one is short or empty."""
 
     jobs: tuple[Job, ...]
     cursor: str | None = None
 
 
 class Stats(_Frozen):
-    """A partition in numbers: jobs by state now, and what has happened since the namespace was made."""
+    """Statistics of a partition: jobs by state now, and totals since the namespace was created."""
 
     states: dict[State, int]
     totals: dict[str, int]

@@ -1,74 +1,86 @@
--- lib/base: what every script stands on: the clock, the keys, the refusals, a job as it is stored.
--- Of the libraries lib, queue, life, forget, due, occurrence and whole, in this order, each script names those put before it.
+-- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
+-- The libraries stand in front of a script in this order: base, queue, lifecycle, prune, due, occurrence, integrity.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
-local GRACE = 5000                          -- ms a worker has, after a timeout, to say so
-local KEEP_DEAD = 1209600000                -- dead and cancelled jobs are kept 14 days
-local KEEP, KEEP_EVENTS, KEEP_QUEUES = 100000, 10000, 10000   -- finished jobs of each state; events; queues with nothing in them
-local NEVER = '99999999999999'              -- ms, the score of a schedule that has no occurrence to come
-local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000,
-  backoff = '1000:2:300000'}}               -- what a header leaves unsaid
-local PLAIN = {key = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}  -- others: digits
-local EVENT_IDS = 10 local COUNTS = 20000   -- jobs that one event speaks of; numbers that are counted by queue, about
+local GRACE = 5000                          -- ms after a timeout in which the worker may still report it
+local KEEP_DEAD = 1209600000                -- ms for which dead and cancelled jobs are kept: 14 days
+local KEEP = 100000                         -- finished jobs kept in each state
+local KEEP_EVENTS = 10000                   -- events kept in the stream
+local KEEP_QUEUES = 10000                   -- queues kept that are empty and have no settings
+local NEVER = '99999999999999'              -- ms, the score of a schedule without a next occurrence
+local EVENT_IDS = 10                        -- jobs in one event
+local COUNTS = 20000                        -- fields of the counts by queue, about
+-- The values of rules that a header does not have.
+local RULES = {__index = {priority = 0, tries = 3, timeout = 300000, retention = 86400000, backoff = '1000:2:300000'}}
+-- What a rule's value must match to be used; rules that are not listed here are digits.
+local PLAIN = {key = '', trace = '', digest = '', schedule = '', priority = '^%-?%d+$', backoff = '^%d+:%d+%.?%d*:%d+$'}
 
-local call, peek, base = redis.call, redis.pcall, KEYS[1]   -- peek finds nothing, and raises nothing, where a key is of a wrong type
-local time = call('TIME')                   -- the one clock, read once
+local call = redis.call
+local peek = redis.pcall                    -- returns an error instead of raising it, so a key of a wrong type counts as missing
+local base = KEYS[1]
+local time = call('TIME')                   -- the only clock, read once
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local stamp = string.format('%.0f', now)    -- the same as text: cheaper to send, and never rounded
+local stamp = string.format('%.0f', now)    -- now as text: cheaper to send, and never rounded
 
 local function key(name, id) return base .. ':' .. name .. (id or '') end
--- A whole number as text. Redis takes long to write one out, and in a batch most are alike.
+-- A whole number as text. Formatting is slow, and most numbers of a batch are equal.
 local written = {}
 local function digits(n)
-  if n ~= n then n = 0 end                  -- no number at all, which somebody else has written
   written[n] = written[n] or string.format('%.0f', n)
   return written[n]
 end
 
 local function refusal(code, words) return redis.error_reply(string.sub(code .. ' ' .. words, 1, 300)) end
 
--- Is this fit to name a queue, a task or a worker?
+-- Is this a valid name of a queue, task or worker?
 local function is_name(text) return text and #text <= 128 and string.find(text, '^[%w_.:-]+$') end
 local function are_names(texts, first)
   for i = first, #texts do if not is_name(texts[i]) then return false end end
   return true
 end
 
--- A number of ms as the protocol writes it: up to 14 digits. nil for anything else.
+-- A number of ms as the protocol writes it, up to 14 digits; nil for anything else.
 local function ms(text) return text and #text <= 14 and string.find(text, '^%d+$') and tonumber(text) end
--- A whole number that is stored, as it is; the other one for what somebody else has written: between two writes is no time to raise.
-local function numeral(text, otherwise)
+-- A stored whole number; `otherwise` if the text is not one. A script must not raise between two writes.
+local function whole_number(text, otherwise)
   return text and #text <= 16 and string.find(text, '^%d+$') and tonumber(text) < 9e15 and text or otherwise
 end
 
--- The refusal of what is not a whole number of items up to `limit`; nil for what is.
-local function beyond(n, limit)
-  if n and n >= 0 and 1 / n > 0 and n <= limit and n % 1 == 0 then return nil end   -- -0 is none
-  return refusal('TOO_MANY', tostring(n) .. ' items, a call takes 0 to ' .. limit)
+-- The refusal if n is not a whole number from 0 to `limit`; else nil. (1 / n > 0 excludes -0.)
+local function too_many(n, limit)
+  if n and n >= 0 and 1 / n > 0 and n <= limit and n % 1 == 0 then return nil end
+  return refusal('TOO_MANY', tostring(n) .. ' items: a call takes 0 to ' .. limit)
 end
 
-local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 0}       -- of the structures, at first
-local partition, crowded                    -- the settings of the whole partition; is there no room for one more queue's counts?
+local sizes = {scheduled = 0, running = 0, completed = 0, dead = 0, cancelled = 0}   -- members of each structure
+local partition                             -- the settings of the whole partition
+local crowded                               -- has `counts` as many fields as it may have?
 
--- The error to return before anything else: not our namespace, or too many items. Reading what scripts write to makes a
--- key of a wrong type speak up here, and not between two writes. A verb that writes to one of the structures alone names it.
+-- The error to return before anything else: no namespace, another layout, or too many items. It also reads the keys that scripts
+-- write to, so that a key of a wrong type raises here and not between two writes. `only` names the one structure that the verb
+-- writes to, if it is only one.
 local function refused(n, limit, only)
   local layout = call('HGET', base, 'layout')
   if not layout then return refusal('NO_NAMESPACE', base .. ' does not exist: run init first') end
   if layout ~= LAYOUT then return refusal('WRONG_LAYOUT', base .. ' has layout ' .. layout .. ', not ' .. LAYOUT) end
-  call('XLEN', key('events')) call('HLEN', key('backlog'))
-  if only then call('ZCARD', key(only)) return beyond(n, limit) end
+  call('XLEN', key('events'))
+  call('HLEN', key('backlog'))
+  if only then
+    call('ZCARD', key(only))
+    return too_many(n, limit)
+  end
   partition = call('HGET', key('queues'), '*')
   for state in pairs(sizes) do sizes[state] = call('ZCARD', key(state)) end
   crowded = call('HLEN', key('counts')) >= COUNTS
-  return beyond(n, limit)
+  return too_many(n, limit)
 end
 
-local function begin() call('DEL', base .. ':') end      -- a first write denied to nobody: the rest runs when memory is full
--- What this user is denied is denied here, and not between two writes.
+-- A first write that frees memory: after it Redis allows the script's other writes even when memory is full.
+local function begin() call('DEL', base .. ':') end
+-- Raise Redis's own error here, before the first write, if the user may not run this command.
 local function needs(...) if redis.acl_check_cmd and not redis.acl_check_cmd(...) then call(...) end end
 
--- Add to a number in a hash. One that somebody spoiled starts anew.
+-- Add to a number in a hash. If the field is not a number, it starts again at `anew`.
 local function add(hash, name, by, anew)
   local sum = peek('HINCRBY', hash, name, by)
   if type(sum) == 'number' then return sum end
@@ -76,9 +88,9 @@ local function add(hash, name, by, anew)
   return (anew or 0) + by
 end
 local function count(name, by) if by > 0 then add(base, name, by) end end
-local function next_seq(n) return add(base, 'seq', n, now) end     -- anew, it is higher than any before
+local function next_seq(n) return add(base, 'seq', n, now) end     -- restarted at the time, it is above all earlier ones
 
--- One move of some jobs, for whoever follows the stream.
+-- Append one state change of some jobs to the event stream.
 local function event(ids, state, code)
   for i = 1, #ids, EVENT_IDS do
     call('XADD', key('events'), 'MAXLEN', '~', KEEP_EVENTS, '*',
@@ -86,7 +98,8 @@ local function event(ids, state, code)
   end
 end
 
--- "<queue> <task> <submitted_at> [name=value …]" as a table; what is unsaid, or no number, has its default. Jobs of one header share it.
+-- "<queue> <task> <submitted_at> [name=value …]" as a table. A rule that is absent or not valid has its default. Jobs with
+-- equal headers share one table.
 local headers = {}
 local function read_header(spec)
   local header = string.sub(spec, 1, (string.find(spec, '\n', 1, true) or 0) - 1)
@@ -101,16 +114,16 @@ local function read_header(spec)
   return job
 end
 
--- The word among a job's rules that is none of `known`, comes twice or says what cannot be; nil when all are well.
+-- The first rule that is not in `known`, occurs twice, or has an invalid value; nil if all rules are valid.
 local shapes
-local function unfit_rule(rules, known)
+local function invalid_rule(rules, known)
   if rules == '' then return nil end
   if not shapes then
     local more, hex = string.rep('%d?', 13), string.rep('%x', 16)   -- 14 digits in all reach the year 5138; a short digest's digits
     local number, some = '^%d' .. more .. '$', '^[1-9]' .. more .. '$'
     shapes = {priority = '^%-?%d%d?%d?$', delay = number, at = number, window = some, tries = some, timeout = number,
       retention = number, backoff = '^%d' .. more .. ':%d+%.?%d*:%d' .. more .. '$', key = '^[!-~]+$', trace = '^%x[%x-]+$',
-      digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$'}
+      digest = '^' .. hex .. '%x*$', schedule = '^[%w_.:-]+$', known = '^1$'}
   end
   local given = {}
   for word in string.gmatch(rules .. ' ', '([^ ]*) ') do
@@ -122,8 +135,9 @@ local function unfit_rule(rules, known)
   end
 end
 
--- A job by its id: its stored fields, and its header's words under `rules`. Read once a script: what the script does to a
--- job is seen when the job is named again. What is no job has no state, as if nothing were there. One that runs has a whole lease.
+-- A job by its id: its stored fields, and its header as `rules`. Read once per script; the same table is returned when the job is
+-- named again, so changes by this script are seen. Anything that is not a job has no state. This is the one place that checks
+-- stored values: numbers that are not valid get a usable value, and a running job has all fields of a lease.
 local loaded = {}
 local function load(id)
   if not id or loaded[id] then return loaded[id] or {} end
@@ -132,8 +146,8 @@ local function load(id)
     'rank', 'streak', 'ended', 'ops', 'op', 'watched', 'cancel_requested_at', 'logged')
   local rules, runs = v[1] and v[2] and read_header(v[2]), v[1] == 'running'
   loaded[id] = rules and rules.queue and {id = id, hash = hash, state = v[1], spec = v[2], token = v[3],
-    attempt = numeral(v[4], runs and '1'), tries_left = runs and numeral(v[5], rules.tries - 1), worker = v[6] or '?',
-    claimed_at = numeral(v[7], stamp), rank = numeral(v[8]), streak = v[9], ended = v[10], ops = v[11], op = v[12],
+    attempt = whole_number(v[4], runs and '1'), tries_left = runs and whole_number(v[5], rules.tries - 1), worker = v[6] or '?',
+    claimed_at = whole_number(v[7], stamp), rank = whole_number(v[8]), streak = v[9], ended = v[10], ops = v[11], op = v[12],
     watched = v[13], cancel_requested_at = v[14], logged = v[15], rules = rules} or {id = id}
   return loaded[id]
 end
@@ -149,8 +163,8 @@ local function lease_end(lease, claimed_at, timeout)
   return timeout == 'none' and now + lease or math.min(now + lease, claimed_at + timeout + GRACE)
 end
 
--- What to answer a lease's verb at once; nil when the lease is live. A lease that ended repeats its first answer.
-local function unheld(job, token, verb)
+-- The answer to a lease's verb if the lease is not live; nil if it is. A lease that ended repeats its first answer.
+local function lease_answer(job, token, verb)
   if not job.state then return 'NOT_FOUND' end
   if job.token ~= token then return 'LEASE_LOST' end
   if job.state == 'running' then return nil end

@@ -1,20 +1,23 @@
--- lib/occurrence: a schedule's occurrence, and the job that it becomes. It stands on base.lua, queue.lua and lifecycle.lua.
+-- lib/occurrence: the job of a schedule's occurrence. It needs base, queue and lifecycle.
 -- luacheck: push ignore 211
-local OTHERS = 99                           -- ids that an occurrence's job may have besides its own, where others took that
+local OTHERS = 99                           -- other ids that an occurrence's job may have, if jobs of other origin took its own
 local OPEN = {scheduled = true, queued = true, running = true}
 
--- Why a schedule cannot be fired that somebody has spoiled, or its queue; nil when it can. It raises nothing: others go on.
-local function spoiled(one)
-  if not (is_name(one.queue) and is_name(one.task)) then return 'INVALID its queue or its task has no name' end
-  if unfit_rule(one.rules) then return 'INVALID its rules are none' end
+-- Why a schedule with invalid stored values, or one whose queue has a key of a wrong type, cannot be fired; nil if it can. It returns
+-- an answer and raises nothing: the other schedules of the call go on.
+local function inconsistent(one)
+  if not (is_name(one.queue) and is_name(one.task)) then
+    return 'INVALID the stored name of its queue or task is not valid: put the schedule again'
+  end
+  if invalid_rule(one.rules) then return 'INVALID its stored rules are not valid: put the schedule again' end
   for command, structure in pairs({ZCARD = 'queue:', LLEN = 'wake:'}) do
     local length = peek(command, key(structure .. one.queue))
     if type(length) ~= 'number' then return 'INVALID ' .. structure .. one.queue .. ' is a key of a wrong type' end
   end
-  look_at(one.queue)
+  get_queue(one.queue)
 end
 
--- The id of an occurrence's job, and whether that is there. A job that somebody else has given this id is none: then it is the next one.
+-- The id of an occurrence's job, and whether the job exists. If a job of other origin has this id, the next one is tried.
 local function occurrence_job(one, occurrence)
   for i = 0, OTHERS do
     local id = (string.match(base, '(%d+)}$') or '0') .. '-' .. one.name .. (i > 0 and '.' .. i or '') .. ':' .. occurrence
@@ -25,18 +28,21 @@ local function occurrence_job(one, occurrence)
   end
 end
 
--- The job of a schedule's occurrence, queued; why not, if there is no room for it.
+-- Queue the job of a schedule's occurrence. Returns the refusal if the queue is full or no id is free.
 local function submit_occurrence(one, occurrence)
   local id, is_there = occurrence_job(one, occurrence)
-  local queue = look_at(one.queue)
-  if not id then return 'INVALID jobs of others have the ids of occurrence ' .. occurrence end
+  local queue = get_queue(one.queue)
+  if not id then return 'INVALID other jobs have all ids of occurrence ' .. occurrence end
   if not is_there then
     local no_room = full(queue, #one.payload)
     if no_room then return no_room end
     local more = one.rules == '' and '' or ' ' .. one.rules
     local header = one.queue .. ' ' .. one.task .. ' ' .. stamp .. ' at=' .. occurrence .. ' schedule=' .. one.name .. more
     local job = {id = id, hash = key('job:', id), rules = read_header(header)}
-    if not queue.settings then call('HSET', key('queues'), one.queue, '') queue.settings = '' end
+    if not queue.settings then
+      call('HSET', key('queues'), one.queue, '')
+      queue.settings = ''
+    end
     backlog(one.queue, 1, #one.payload)
     place(job, 'queued', rank(job.rules.priority, next_seq(1)), 'fired', as_spec(header, one.payload))
     loaded[id], one.new = job, one.new + 1

@@ -1,8 +1,8 @@
--- lib/prune: what is let go of when its time is over, or there is too much of it. It stands on base.lua, queue.lua and lifecycle.lua.
+-- lib/prune: delete finished jobs and empty queues that are past their retention, or too many. It needs base, queue and lifecycle.
 -- luacheck: push ignore 211
 local CLASSES = '5 20 100 500 1000 2000 5000 15000 60000 300000 900000 3600000 inf ms'
 
--- What is counted of a queue.
+-- The names of a queue's counts.
 local function words_counted()
   local words = {'dead jobs', 'cancelled jobs'}
   for _, what in ipairs({'wait ', 'completed ', 'failed '}) do
@@ -11,16 +11,17 @@ local function words_counted()
   return words
 end
 
--- Where very many queues are known, forget some that nobody has set and in which nothing is left: what was counted of them is
--- counted under `*` from then on. Answers how many.
+-- When more than KEEP_QUEUES queues are known, delete some that are empty and have no settings. Their counts are added to those of `*`.
+-- Returns how many queues were deleted.
 local function forget_queues(limit)
   local known, counts, sums, gone = key('queues'), key('counts'), {}, 0
   if call('HLEN', known) <= KEEP_QUEUES then return 0 end
   local words = words_counted()
   local page = peek('HSCAN', known, call('HGET', base, 'swept') or '0', 'COUNT', math.min(limit, 50))
-  for i = 1, page.err and 0 or #page[2], 2 do
-    local name = page[2][i]
-    local idle = page[2][i + 1] == '' and call('HEXISTS', key('backlog'), name .. ' jobs') == 0
+  local cursor, found = page[1] or '0', page[2] or {}      -- an invalid cursor starts again
+  for i = 1, #found, 2 do
+    local name = found[i]
+    local idle = found[i + 1] == '' and call('HEXISTS', key('backlog'), name .. ' jobs') == 0
     if idle and peek('ZCARD', key('queue:' .. name)) == 0 then
       if call('HEXISTS', counts, name .. ' wait ms') + call('HEXISTS', counts, name .. ' cancelled jobs') > 0 then
         local fields, there = {}, {}
@@ -34,17 +35,17 @@ local function forget_queues(limit)
       gone = gone + call('HDEL', known, name)
     end
   end
-  call('HSET', base, 'swept', page.err and '0' or page[1])
+  call('HSET', base, 'swept', cursor)
   for word, n in pairs(sums) do if n > 0 then add(counts, '* ' .. word, n) end end
   return gone
 end
 
--- Forget at most `limit` finished jobs that are past their time, or too many. Answers how many, and how many queues went with them.
+-- Delete at most `limit` finished jobs that are past their retention, or too many. Returns how many jobs, and how many queues.
 local function forget(limit)
   local gone = 0
   for _, state in ipairs({'completed', 'dead', 'cancelled'}) do
     local old = overdue(state, limit - gone)
-    gone = gone + (#old > 0 and drop(state, old) or drop(state, surplus(state, 0, limit - gone), true))
+    gone = gone + (#old > 0 and delete_jobs(state, old) or delete_jobs(state, excess(state, 0, limit - gone), true))
   end
   return gone, forget_queues(limit)
 end

@@ -314,7 +314,7 @@ async def test_a_worker_without_the_rights_leaves_no_trace(role, user, store, de
     stranger = Store(user(role))
     before = dumps(place.settings)
     for card in (Card("stranger", "1", "", b"{}"), Card("w", "2", "", b"{}"), Card("w", "1", "", b"new")):
-        with pytest.raises(Forbidden, match="see to its rights"):
+        with pytest.raises(Forbidden, match="change its rights"):
             await stranger.enlist(card)
     assert dumps(place.settings) == before
     assert [worker.name for worker in await store.workers()] == ["w"]
@@ -332,7 +332,7 @@ async def test_what_is_denied_within_a_script_is_forbidden(denied, asked, caught
     transport = Transport(user("work"))
     text = "return " + (asked.replace("call", "pcall") if caught else asked)
     with pytest.raises(
-        Forbidden, match=r"Redis does not let this user do that \(.+\): see to its rights"
+        Forbidden, match=r"Redis does not allow this user the command \(.+\): change its rights"
     ) as told:
         await transport.run(Call((("EVAL", text, 1, base),), bytes.decode))
     assert "user_script" not in str(told.value), denied
@@ -346,7 +346,7 @@ def test_a_worker_that_comes_as_the_wrong_user_is_told_so(role, user, shell, pla
     shell.ok("submit", "add", '{"a": 1}', **env | {"SUBLET_REDIS_URL": place.settings.redis_url})
     told = shell.run("work", "tasks:app", "--drain", **env)
     assert told.returncode == 3, told.stderr
-    assert "Redis does not let this user do that" in told.stderr
+    assert "Redis does not allow this user the command" in told.stderr
     assert "bug" not in told.stderr
     assert shell.json("workers", **env | {"SUBLET_REDIS_URL": place.settings.redis_url}) == []
 
@@ -361,7 +361,7 @@ def test_a_worker_that_may_come_but_not_claim_is_told_so(user, shell, place, raw
     )  # which a claim needs, and no enlisting
     told = shell.run("work", "tasks:app", "--for", "10s", **env | {"SUBLET_REDIS_URL": settings.redis_url})
     assert told.returncode == 3, told.stderr
-    assert told.stderr.splitlines()[-1].startswith("sublet: Redis does not let this user do that")
+    assert told.stderr.splitlines()[-1].startswith("sublet: Redis does not allow this user the command")
     assert shell.json("workers", **env) == []
     assert shell.json("get", job_id, **env)["state"] == "queued"
 
@@ -378,7 +378,7 @@ async def test_a_worker_that_loses_its_rights_for_a_while_waits_for_them(
     await soon(lambda: desk.counter("completed") == 1)
     raw.execute_command("ACL", "SETUSER", name, "-set")
     await store.submit([Submission("0-b", "default", "add", "", b'{"a":1}')])
-    await soon(lambda: "cannot claim: Redis does not let this user do that" in caplog.text)
+    await soon(lambda: "cannot claim: Redis does not allow this user the command" in caplog.text)
     assert not running.done()
     if back:
         raw.execute_command("ACL", "SETUSER", name, "+set")

@@ -326,7 +326,7 @@ async def test_a_user_without_the_right_is_a_line_of_words(own, connect):
     )
     reader = Settings(redis_url=url.replace("unix://", f"unix://reader:{SECRET}@"))
     words = await complaint(connect(reader), verbs.init("{x:0}"), Forbidden)
-    assert "see to its rights" in words
+    assert "change its rights" in words
     assert SECRET not in words
 
 

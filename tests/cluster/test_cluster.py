@@ -497,7 +497,10 @@ def test_a_single_server_is_no_cluster(tmp_path):
         with redis.Redis.from_url(server.url) as raw:
             raw.config_set("port", port)
         settings = Settings(redis_url=f"redis+cluster://127.0.0.1:{port}", patience=0.5)
-        with SyncClient(settings) as client, pytest.raises(Unfit, match="this is no cluster: use redis://"):
+        with (
+            SyncClient(settings) as client,
+            pytest.raises(Unfit, match="this server is not part of a cluster: use redis://"),
+        ):
             client.stats()
 
 

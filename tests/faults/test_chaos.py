@@ -358,11 +358,11 @@ def test_real_workers_are_killed_and_the_promises_hold():
     assert said["scenarios"][1]["rerun"] > 0
 
 
-UNHELD = "local answer = unheld(job, ARGV[i + 1], 'complete')"
+UNHELD = "local answer = lease_answer(job, ARGV[i + 1], 'complete')"
 AGAIN = " if answer == 'completed' then answer, job.claimed_at, job.worker = nil, job.claimed_at or stamp, job.worker or 'w' end"
 FAILED = "  if delay == 0 then return conclude(job, ending, 'queued', job.rank or rank(job.rules.priority, next_seq(1))) end\n"
 GONE = "  if ending.verb == 'fail' then call('DEL', job.hash) call('ZREM', key('running'), job.id) return 'scheduled 0' end\n"
-SEEN = "  local where = look_at(queue)\n"
+SEEN = "  local where = get_queue(queue)\n"
 BROKEN = {
     "ghosts are let in": (
         "lua/lib/base.lua",

@@ -127,9 +127,9 @@ async def test_no_more_jobs_are_taken_than_asked_for(desk):
 async def test_100_jobs_and_32_queues_are_a_call_and_more_are_not(desk):
     await desk.submit(*(f"j{i:03}" for i in range(101)))
     before = desk.everything()
-    with pytest.raises(TooMany, match="101 items, a call takes 0 to 100"):
+    with pytest.raises(TooMany, match="101 items: a call takes 0 to 100"):
         await desk.claim(101)
-    with pytest.raises(TooMany, match="33 items, a call takes 0 to 32"):
+    with pytest.raises(TooMany, match="33 items: a call takes 0 to 32"):
         await desk.claim(1, queues=tuple(f"q{i}" for i in range(33)))
     assert desk.everything() == before
     assert len(await desk.claim(100, queues=("q", *(f"q{i}" for i in range(31))))) == 100

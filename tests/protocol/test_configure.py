@@ -129,13 +129,13 @@ WRONG = [
 
 @pytest.mark.parametrize("settings", WRONG)
 async def test_a_setting_that_cannot_be_is_refused_in_words(desk, settings):
-    with pytest.raises(Invalid, match=r"setting \S+: a queue has jobs=N and bytes=N"):
+    with pytest.raises(Invalid, match=r"setting \S+: a queue takes jobs=N and bytes=N"):
         await limit(desk, settings)
     assert desk.everything() == {desk.base: {"layout": "1", "partitions": "1"}}
 
 
 async def test_a_name_that_cannot_be_is_refused(desk):
-    with pytest.raises(Invalid, match=r"a queue is \* or 1 to 128 of"):
+    with pytest.raises(Invalid, match=r"name a queue with 1 to 128 of .* or the partition with"):
         await limit(desk, "jobs=1", queue="no good")
     with pytest.raises(Invalid, match="setting jobs=1: "):
         await limit(desk, "jobs=1", queue="*")

@@ -35,7 +35,7 @@ async def test_a_worker_that_was_started_anew_meanwhile_is_left_alone(desk):
     await desk.enlist("w", "1")
     await desk.enlist("w", "2")
     before = desk.everything()
-    with pytest.raises(Changed, match="started anew: look again"):
+    with pytest.raises(Changed, match="restarted: look again"):
         await desk.drain("w", "1")
     assert desk.everything() == before
     assert await desk.enlist("w", "2") == "work"

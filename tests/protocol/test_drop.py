@@ -60,7 +60,7 @@ async def test_the_mark_has_every_verb_refuse_and_can_be_set_again(desk, each_ve
 
 async def test_what_was_made_anew_since_is_not_marked(desk):
     await desk.submit("a")
-    with pytest.raises(Changed, match="made anew"):
+    with pytest.raises(Changed, match="created again"):
         await desk.run(verbs.drop(desk.base, 2))
     with pytest.raises(Invalid):
         await desk.run(verbs.drop(desk.base, "many"))
@@ -183,7 +183,7 @@ async def test_who_was_held_up_deletes_nothing_of_a_namespace_that_was_made_anew
             before = desk.everything()
         return await desk.run(call)
 
-    with pytest.raises(Changed, match="made anew"):
+    with pytest.raises(Changed, match="created again"):
         await follow(run, drop(name))
     assert desk.everything() == before
     await follow(desk.run, drop(name))

@@ -97,14 +97,14 @@ async def test_a_call_strikes_off_ten_at_most(desk):
 async def test_what_is_not_as_it_must_be_is_refused_and_leaves_no_trace(desk, wrong):
     card = Card("w", "1", "p", b"{}")._replace(**wrong)
     before = desk.everything()
-    with pytest.raises(Invalid, match=r"names are 1 to 128 .* about is at most 4096 bytes"):
+    with pytest.raises(Invalid, match=r"use names of 1 to 128 .* at most 4096 bytes of about"):
         await desk.run(verbs.enlist(desk.base, card))
     assert desk.everything() == before
 
 
 async def test_names_and_words_may_be_as_long_as_is_said(desk):
     long = "x" * 128
-    assert await desk.enlist(long, long, place=long, about=b"x" * 4096) == "work"
+    assert await desk.enlist(long, long, worker_id=long, about=b"x" * 4096) == "work"
 
 
 async def test_enlisting_touches_no_job(desk):

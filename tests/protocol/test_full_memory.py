@@ -176,7 +176,7 @@ async def test_what_takes_room_is_refused_in_words_and_leaves_no_trace(desk, pla
     here = await stage(verb, desk)
     fill()
     before, transport = desk.everything(), kind(place.settings)
-    with pytest.raises(OutOfMemory, match=r"Redis is full \(maxmemory\) and takes nothing new"):
+    with pytest.raises(OutOfMemory, match=r"Redis is full \(maxmemory\) and stores no new job"):
         await (transport.run(here.call) if kind is Transport else asyncio.to_thread(transport.run, here.call))
     assert desk.everything() == before
     await transport.aclose() if kind is Transport else transport.close()

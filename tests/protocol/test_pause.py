@@ -79,7 +79,7 @@ async def test_a_late_copy_of_the_order_does_not_pause_again(desk):
 @pytest.mark.parametrize("name", ["", "no good", "*", "x" * 129])
 async def test_a_name_that_cannot_be_is_refused(desk, verb, name):
     before = desk.everything()
-    with pytest.raises(Invalid, match="a queue is 1 to 128 of"):
+    with pytest.raises(Invalid, match="name a queue with 1 to 128 of"):
         await desk.arrange(verb, name, 0)
     assert desk.everything() == before
 

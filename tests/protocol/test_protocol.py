@@ -236,7 +236,7 @@ def fields():
     ending = re.search(r"place\(job, state, score, ending\.code,(.*?)\n\s+job\.ended", CODE, re.DOTALL)[1]
     found |= set(re.findall(r"'([a-z_]+)'", ending))
     found |= set(
-        re.findall(r"ipairs\(\{((?:'\w+'(?:, )?)+)\}\) do if job\[", CODE)[0].replace("'", "").split(", ")
+        re.findall(r"ipairs\(\{((?:'\w+'(?:, )?)+)\}\) do\s+if job\[", CODE)[0].replace("'", "").split(", ")
     )
     return found - set(model.State)
 
@@ -284,9 +284,9 @@ def test_every_setting_of_a_pool_is_told_with_its_default_and_no_other():
 
 
 def test_every_rule_is_told_with_its_default_and_no_other():
-    shapes = re.search(r"shapes = \{(.*?)\}", LUA["lib"], re.DOTALL)[1]
+    shapes = re.search(r"shapes = \{(.*?)\}", LUA["lib/base"], re.DOTALL)[1]
     known = dict.fromkeys(re.findall(r"(\w+) = ", shapes), "")
-    unsaid = re.search(r"RULES = \{__index = \{(.*?)\}\}", LUA["lib"], re.DOTALL)[1]
+    unsaid = re.search(r"RULES = \{__index = \{(.*?)\}\}", LUA["lib/base"], re.DOTALL)[1]
     known |= {name: value.strip("'") for name, value in re.findall(r"(\w+) = ([\w:']+)", unsaid)}
     told = {
         words(rule)[0]: "".join(words(default))
@@ -311,15 +311,15 @@ def test_every_setting_is_told_and_no_other():
 
 
 def test_the_codes_of_the_story_are_ours():
-    rows = table(section("A job as it is stored"), "code", "said by")
+    rows = table(section("A job as it is stored"), "code", "set by")
     told = {
         who: [words(code)[0] for code, said_by, _ in rows if who in said_by]
         for who in ("the script", "the worker")
     }
     assert [code for code in told["the script"] if f"'{code}'" not in CODE and f"'^{code}'" not in CODE] == []
-    endings = LUA["life"] + LUA["fail"] + LUA["release"]
+    endings = LUA["lib/lifecycle"] + LUA["fail"] + LUA["release"]
     ended = set(re.findall(r"(?:code = |code == |\bor )'(\w{4,})'", endings)) - {"queued", "none"}
-    ended |= set(re.findall(r"lose\(job, '\w+', '(\w+)'", CODE))
+    ended |= set(re.findall(r"lose_lease\(job, '\w+', '(\w+)'", CODE))
     assert ended | {"completed"} == set(told["the script"])
     ours = set(
         re.findall(
@@ -337,7 +337,7 @@ def test_the_codes_of_events_are_those_of_the_scripts():
     assert moves <= told
     assert told - moves == {"lease_expired", "crashed", "released", "unknown_task"}
     assert first_words(table(section("Events"), "field")) == re.findall(
-        r"'(\w+)', (?:table|state|code)", LUA["lib"]
+        r"'(\w+)', (?:table|state|code)", LUA["lib/base"]
     )
 
 
@@ -366,7 +366,8 @@ def test_every_bound_on_a_calls_items_is_among_the_limits():
     told = {words(row[2])[0] for row in table(section("Limits"), "what")}
     bounds = set(
         re.findall(
-            r"(?:refused|beyond)\([^()]*(?:\([^()]*\)[^()]*)?, \d+\)", "\n".join(LUA[name] for name in NAMES)
+            r"(?:refused|too_many)\([^()]*(?:\([^()]*\)[^()]*)?, \d+\)",
+            "\n".join(LUA[name] for name in NAMES),
         )
     )
     assert bounds - {"refused(1, 1)", "refused(0, 0)"} <= told

@@ -176,7 +176,7 @@ async def test_up_to_100_leases_end_in_one_call(desk):
     leases = await desk.claim(100)
     assert await desk.reconcile(*leases) == ["queued"] * 100
     assert (desk.members("running"), desk.members("queue:q"), desk.counter("expired")) == ([], ids, 100)
-    with pytest.raises(TooMany, match="101 items, a call takes 0 to 100"):
+    with pytest.raises(TooMany, match="101 items: a call takes 0 to 100"):
         await desk.reconcile(*leases, leases[0])
 
 
@@ -184,7 +184,7 @@ async def test_up_to_100_leases_end_in_one_call(desk):
 async def test_a_name_that_cannot_be_is_refused_and_leaves_no_trace(desk, wrong):
     lease = await desk.running("a")
     before = desk.everything()
-    with pytest.raises(Invalid, match="names are 1 to 128"):
+    with pytest.raises(Invalid, match="must be names of 1 to 128"):
         await desk.reconcile(lease, **wrong)
     assert desk.everything() == before
 

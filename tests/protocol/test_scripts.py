@@ -102,7 +102,7 @@ async def test_an_error_that_no_script_means_stays_redis_own(run, desk):
 
 async def test_a_key_of_a_wrong_type_is_told_in_words(run, desk):
     desk.raw.set(f"{desk.base}:running", "no sorted set")
-    with pytest.raises(Unfit, match=r"somebody else has written to this namespace.*\(WRONGTYPE\)"):
+    with pytest.raises(Unfit, match=r"a key of this namespace has a wrong type.*\(WRONGTYPE\)"):
         await run(verbs.reap(desk.base, limit=1, by="w"))
 
 
@@ -131,7 +131,7 @@ def test_every_code_becomes_its_error(code):
         ("MISCONF Redis is configured to save RDB snapshots", Unavailable, "cannot serve now"),
         ("NOREPLICAS Not enough good replicas to write.", Unavailable, "cannot serve now"),
         ("NOAUTH Authentication required.", Unavailable, "user and password"),
-        ("NOPERM this user has no permissions", Forbidden, "see to its rights"),
+        ("NOPERM this user has no permissions", Forbidden, "change its rights"),
         ("ERR unknown command 'EVALSHA'", Unfit, "Redis 7.0 or Valkey"),
     ],
 )

@@ -131,7 +131,7 @@ async def test_a_moment_that_has_passed_means_now(desk, rules):
 async def test_a_name_that_cannot_be_is_refused(desk, names):
     before = desk.everything()
     (answer,) = await desk.run(verbs.submit(desk.base, [Submission(*names, "", b"")]))
-    assert str(answer).startswith("INVALID names are ")
+    assert str(answer).startswith("INVALID names must be ")
     assert desk.everything() == before
 
 

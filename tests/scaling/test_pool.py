@@ -153,7 +153,7 @@ async def test_what_may_be_is_taken(desk, settings):
 )  # fmt: skip
 async def test_settings_that_make_no_sense_are_refused_and_change_nothing(desk, settings):
     before = desk.everything()
-    with pytest.raises(Invalid, match=r"setting .* of a pool|a pool has queues and an invoker"):
+    with pytest.raises(Invalid, match=r"setting .* for a pool|a pool needs queues and an invoker"):
         await desk.pool("p", 0, settings)
     assert desk.everything() == before
 
@@ -162,6 +162,6 @@ async def test_settings_that_make_no_sense_are_refused_and_change_nothing(desk, 
     ("name", "target"), [("", ""), ("a b", ""), ("p" * 129, ""), ("p", "x" * 1025), ("p", "a\nb")]
 )
 async def test_a_name_is_a_name_and_a_target_one_line(desk, name, target):
-    with pytest.raises(Invalid, match="a pool is 1 to 128 of"):
+    with pytest.raises(Invalid, match="name a pool with 1 to 128 of"):
         await desk.pool(name, 0, "queues=q invoker=none", target)
     assert not desk.raw.exists(keys.pools(desk.base))

@@ -107,7 +107,7 @@ async def test_a_spoiled_pool_keeps_nobody_from_the_others_and_is_told(
         if without_a_loop
         else summoner_of(*made().values()).summon()
     )
-    with pytest.raises(Unfit, match="somebody else has written to this namespace"):
+    with pytest.raises(Unfit, match="a key of this namespace has a wrong type"):
         await once
     assert [request.pool for each in made.made for request in each.requests] == ["p"]
     assert "pool a: cannot ask" in caplog.text

@@ -1,5 +1,4 @@
-"""Our own worker as the client under examination: `conforming_worker.py submit TASK JSON`,
-`conforming_worker.py work`."""
+"""Our own worker as a client under examination: `conforming_worker.py submit TASK JSON`, `conforming_worker.py work`."""
 
 import asyncio
 import json

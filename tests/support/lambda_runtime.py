@@ -1,14 +1,11 @@
-"""AWS Lambda on loopback: a small fake of the Runtime API, and AWS's own client (`awslambdaric`) in a process
-behind it.
+"""AWS Lambda on loopback: the Runtime API, small and faked, and behind it AWS's own client (`awslambdaric`) in a process.
 
     with runtime(settings, "ci:submit:<secret>", SUBLET_APP="tasks:app") as invoke:
         result, error = invoke(http_event("GET", "/jobs/one", {"authorization": "Bearer …"}))
         answer = await asking(invoke)("POST", "/jobs", {"task": "t"}, token="…")
 
-It behaves as the platform does, as far as the process can see: one invocation at a time, a deadline at
-which the process is killed
-(the next invocation starts a new one), answers of 6 MB at most, and a process that is frozen between two
-invocations.
+It does what the platform does, as far as that can be seen from inside: one invocation at a time, a deadline at which the process
+is killed (the next invocation begins a new one), answers of 6 MB at most, and a process that is frozen between two invocations.
 """
 
 import asyncio
@@ -40,11 +37,11 @@ HANDLER = "sublet_functions.aws.handler"
 API = "/2018-06-01/runtime"
 ARN = "arn:aws:lambda:eu-central-1:123456789012:function:sublet"
 ANSWER_MAX = 6_291_556
-"""The largest answer, in bytes of JSON."""
+"""Bytes that an answer may have as JSON."""
 SECONDS = 30.0
-"""How long a process may take to request its first invocation."""
+"""How long a process may take to ask for its first invocation."""
 LATE = 1.0
-"""Seconds after the deadline at which a process is killed: the platform is strict, a busy machine slow."""
+"""Seconds after the deadline when a process is killed: the platform is strict, a busy machine slow."""
 
 
 class Runtime:
@@ -52,11 +49,11 @@ class Runtime:
 
     def __init__(self, handler: str, root: Path, place: Path, env: Mapping[str, str]) -> None:
         self.seconds = 0.0
-        """Duration of the last invocation, from handing out its event to its answer."""
+        """What the last invocation took, from the handing out of its event to its answer."""
         self.started_in = 0.0
-        """Seconds from the last start of a process to its first request for an event."""
+        """Seconds from the last start of a process to its first asking for an event."""
         self.init_error: Any = None
-        """The error of a process that could not import its handler."""
+        """What the process said that could not import its handler."""
         self._handler, self._root, self._log, self._env = handler, root, place / "log", dict(env)
         self._events: queue.Queue[tuple[str, bytes, float]] = queue.Queue()
         self._answers: queue.Queue[tuple[str, str, bytes]] = queue.Queue()
@@ -67,19 +64,19 @@ class Runtime:
 
     @property
     def pid(self) -> int:
-        """The id of the current process."""
+        """Of the process as it is now."""
         assert self._process
         return self._process.pid
 
     def said(self) -> str:
-        """The function's log: the output of all its processes."""
+        """The function's log: all that its processes have written."""
         return self._log.read_text()
 
     def start(self) -> None:
-        """Start a process that waits for an event, unless one is running."""
+        """Have a process that waits for an event, unless there is one."""
         if not self._process or self._process.poll() is not None:
             self._asks.clear()
-            self._events = queue.Queue()  # requests of the old process wait on the old queue
+            self._events = queue.Queue()  # whoever still waits for the old one's is gone
             began = time.perf_counter()
             words = [sys.executable, "-m", "awslambdaric", self._handler]
             env = self._env | {"AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._server.server_port}"}
@@ -90,7 +87,7 @@ class Runtime:
         self._wait()
 
     def _wait(self) -> None:
-        """Wait until the process requests an event, or ends."""
+        """Until the process asks for an event, or ends."""
         deadline = time.monotonic() + SECONDS
         while (
             not self._asks.wait(0.005)
@@ -101,7 +98,7 @@ class Runtime:
             pass
 
     def __call__(self, event: Any, deadline_seconds: float = 30.0) -> tuple[Any, dict[str, Any] | None]:
-        """Invoke it; returns (the handler's result, None), or (None, the error as the platform reports it)."""
+        """Invoke it: (what the handler returned, None), or (None, the error as the platform shows it)."""
         with self._one_at_a_time:
             self.start()
             if not self._asks.is_set():
@@ -139,14 +136,12 @@ class Runtime:
         return {"errorType": kind, "errorMessage": words}
 
     def freeze(self) -> None:
-        """Stop the process, as the platform does with one that waits for an event; one that serves several at
-        once stays awake.
-        """
+        """Stop the process, as the platform does with one that waits for an event; but one that has several is kept awake."""
         if "AWS_LAMBDA_MAX_CONCURRENCY" not in self._env:
             self._signal(signal.SIGSTOP)
 
     def kill(self) -> None:
-        """End the process and its children, as the platform does when it reclaims resources."""
+        """End the process and its children, as the platform does when it needs the room."""
         if self._process:
             self._signal(signal.SIGKILL)
             self._process.wait(SECONDS)
@@ -164,10 +159,10 @@ class Runtime:
         self._server.shutdown()
         self._server.server_close()
 
-    # requests of the process to the Runtime API, on the server's threads
+    # what the process asks of the Runtime API, on the server's threads
 
     def next(self) -> tuple[str, bytes, float] | None:
-        """The next event; the process is frozen until there is one. None at the end."""
+        """The next event, when there is one; the process is frozen until then. None when all is over."""
         events = self._events
         self.freeze()
         self._asks.set()
@@ -177,7 +172,7 @@ class Runtime:
         return None
 
     def take(self, path: str, body: bytes) -> None:
-        """Receive an answer to an event, or an error."""
+        """An answer to an event, or an error."""
         words = path.removeprefix(f"{API}/").split("/")
         if words == ["init", "error"]:
             self.init_error = json.loads(body)
@@ -194,7 +189,7 @@ class _Server(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A killed process closes its connection."""
+        """A process that was killed hangs up."""
 
 
 class _Api(BaseHTTPRequestHandler):
@@ -242,7 +237,7 @@ class _Api(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Write no access log."""
+        """Nobody wants to read that."""
 
 
 @contextlib.contextmanager
@@ -254,12 +249,10 @@ def runtime(
     folder: Path | None = None,
     **env: str,
 ) -> Iterator[Runtime]:
-    """A function with the settings of a namespace and some tokens in its environment; `env` has further
-    variables.
+    """A function with the settings of a namespace and some tokens in its environment; `env` are further variables.
 
-    `folder` holds its code, beside this checkout: the place of a `tasks.py`. Without settings it has no
-    variables of Sublet but those
-    that are given.
+    `folder` is where its code is, beside this checkout's: the place of a `tasks.py`. Without settings, there are no variables of
+    ours but those that are given.
     """
     clean = {
         name: value
@@ -298,9 +291,7 @@ def http_event(
     *,
     stage: str = "$default",
 ) -> dict[str, Any]:
-    """A request as API Gateway's HTTP API and a Function URL send it (payload 2.0). `target` is a path with
-    its query.
-    """
+    """A request as API Gateway's HTTP API and a Function URL bring it (payload 2.0). `target` is a path with its query."""
     path, _, query = target.partition("?")
     sent = {
         name.lower(): value
@@ -340,7 +331,7 @@ def http_event(
 
 
 def http_answer(result: Any) -> Answer:
-    """The response that a caller of API Gateway receives for a handler's result."""
+    """What a caller of API Gateway gets of what the handler returned."""
     assert set(result) <= {"statusCode", "headers", "body", "isBase64Encoded", "cookies"}, result
     body = (
         base64.b64decode(result["body"], validate=True)
@@ -353,10 +344,9 @@ def http_answer(result: Any) -> Answer:
 
 
 def asking(invoke: Runtime, deadline_seconds: float = 30.0) -> Ask:
-    """`await asked(method, path, body, token=…, **headers)` over HTTP events; a body that is not bytes is sent
-    as JSON.
+    """`await asked(method, path, body, token=…, **headers)` over HTTP events; a body that is not bytes is sent as JSON.
 
-    Fails when the invocation fails. Concurrent calls wait for their turn.
+    Fails when the invocation fails. Several may ask at once: they wait for their turns.
     """
 
     async def asked(method: str, path: str, body: Any = None, *, token: str = "", **headers: str) -> Answer:

@@ -1,5 +1,4 @@
-"""Requests to the core of the API, and one sample of each route, for the tests that go through the route
-table."""
+"""Requests to the core of the API, and one sample of each route, for the tests that go by the table."""
 
 import json
 import re
@@ -17,7 +16,7 @@ Ask = Callable[..., Awaitable[Answer]]
 
 
 def asker(api: Api) -> Ask:
-    """Send requests to a core."""
+    """Ask a core."""
 
     async def asked(method: str, path: str, body: Any = None, *, token: str = "", **headers: str) -> Answer:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -38,9 +37,7 @@ def asker(api: Api) -> Ask:
 
 @dataclass(frozen=True)
 class Sample:
-    """A request to a route, with words in capitals for objects that must exist first; and its statuses when
-    sent twice.
-    """
+    """A request to a route, with words in capitals for what must be there first; and the statuses of it, sent twice."""
 
     path: str
     body: Any = None
@@ -111,12 +108,12 @@ def sample(route: Route[Any, Any]) -> Sample:
 
 
 def named(route: Route[Any, Any]) -> str:
-    """A route's name, as the id of a test."""
+    """A route, as the name of a test."""
     return f"{route.method} {route.path}"
 
 
 def filled(value: Any, words: dict[str, str]) -> Any:
-    """A sample's path or body, with its words in capitals replaced."""
+    """A sample's path or body, with its words in capitals said."""
     if isinstance(value, dict):
         return {name: filled(one, words) for name, one in value.items()}
     if isinstance(value, list):
@@ -125,7 +122,7 @@ def filled(value: Any, words: dict[str, str]) -> Any:
 
 
 async def prepared(asked: Ask) -> dict[str, str]:
-    """The values of the samples' words, in a namespace where all of it exists."""
+    """What the samples' words mean, in a namespace where it is all there."""
 
     async def new(**options: Any) -> str:
         return str((await asked("POST", "/jobs", {"task": "t", **options})).json()["id"])
@@ -143,4 +140,4 @@ async def prepared(asked: Ask) -> dict[str, str]:
 
 
 NOWHERE = {"RUNNING": "0-no", "TOKEN": "1.no", "SCHEDULED": "0-no", "CANCELLED": "0-no"}
-"""The values where nothing exists."""
+"""The words, where nothing is there."""

@@ -1,7 +1,6 @@
-"""A small worker over redis-py that keeps every rule but one: `DEFECT=no-heartbeat rule_breaking_worker.py
-work`.
+"""A small worker over redis-py that keeps every rule but the one it is told to break: `DEFECT=no-heartbeat rule_breaking_worker.py work`.
 
-Without a defect it is a full client of the protocol. It uses nothing of this package but the scripts.
+Without a defect it is a full client of the protocol, and knows nothing of this package but the scripts.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ import time
 from pathlib import Path
 
 sys.modules["opentelemetry.sdk.metrics"] = (
-    None  # redis-py imports it where it is installed: a third of this program's start
+    None  # where it is installed, redis-py loads it: a third of this program's start
 )
 
 import redis  # noqa: E402  # after the line above
@@ -52,7 +51,7 @@ def text(verb):
 
 
 def call(client, verb, *words, renew=None):
-    """Run a verb until it is answered. `renew` makes other arguments for a second try."""
+    """Run a verb until it is answered. `renew` makes other words for a second try."""
     script = text(verb)
     sha = hashlib.sha1(script.encode()).hexdigest()
     impatient = DEFECT == "drops-endings" and verb in ("complete", "fail", "release")
@@ -101,7 +100,7 @@ def submit(task, payload):
 
 
 class Stopped(Exception):
-    """Ends the task; the message gives the reason."""
+    """The task is to end; the words say why."""
 
 
 def run(job, task, payload):
@@ -125,7 +124,7 @@ def failure(words):
 
 
 def ending(job, spec, payload):
-    """The settling verb of a job and its arguments."""
+    """What to say of a job in the end: a verb and its words."""
     header, _, inline = spec.partition(b"\n")
     _, task, _, *rules = header.decode().split()
     limit = next((rule[8:] for rule in rules if rule.startswith("timeout=")), "300000")
@@ -206,7 +205,7 @@ def claim(client, free):
 
 
 def rest(client, wait):
-    """Wait for a wake-up, or until the time is over."""
+    """Until a marker comes, or the time is over."""
     if DEFECT == "polls":
         time.sleep(0.02)
     elif DEFECT == "knows-no-markers":

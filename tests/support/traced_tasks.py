@@ -1,5 +1,4 @@
-"""Traced tasks, in a module that a child process can import. Spans go as lines of JSON to the file named by
-SUBLET_TEST_SPANS."""
+"""Traced tasks, here where a child process can find them; spans go as lines of JSON to the file that SUBLET_TEST_SPANS names."""
 
 import os
 import time
@@ -39,7 +38,7 @@ OpenTelemetry(batching).instrument(batched)
 
 @app.task
 def submits_from_a_child(url: str, namespace: str) -> str:
-    """Submit from a child process, and so with a client of its own."""
+    """In a child, and so with a client of its own."""
     elsewhere = App(url, namespace=namespace)
     elsewhere.submit_middleware = app.submit_middleware
 

@@ -53,7 +53,7 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
             stats = yield reads.stats(base, names)
             states.update({state.value: number for state, number in stats.states.items()})
             live += yield _alive(base, round((now.timestamp() - ALIVE) * 1000))
-        except (Unfit, *reads.SPOILED):
+        except (Unfit, *reads.MALFORMED):
             continue
     return Content(dict(sorted(found.items(), key=lambda item: _number(item[0]))), dict(states), sorted(live))
 

@@ -200,7 +200,7 @@ def _elsewhere(queue: statistics.QueueNumbers) -> Elsewhere:
 def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:
     try:
         return pool_from(name, stored, counted)
-    except (*reads.SPOILED, OSError):  # of a moment in no year that there is
+    except (*reads.MALFORMED, OSError):  # of a moment in no year that there is
         return None
 
 

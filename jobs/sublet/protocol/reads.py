@@ -1,4 +1,4 @@
-"""Plain reads, without I/O: what the structures say, made into models. Nothing here changes anything."""
+"""Plain reads, without I/O: queries of the stored structures, with their replies parsed into models."""
 
 import contextlib
 import json
@@ -15,16 +15,16 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 DIGITS = 14
-"""Of a number, or of a moment in ms, at most."""
+"""The most digits of a stored number, or of a moment in ms."""
 LAST = 10**DIGITS - 1
-"""The last moment, in ms: a score beyond it, or below 0, is none."""
+"""The last valid moment, in ms. Scores above it, or below 0, are not valid."""
 PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
-"""How many partitions there may be, as a base says it."""
+"""A valid partition count, as the metadata stores it."""
 _NUMBER = re.compile(rb"-?[0-9]{1,14}")
 _LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
-SPOILED = (ValueError, KeyError, OverflowError)
-"""What comes of reading a job that is gone, or whose fields none of our scripts has written."""
+MALFORMED = (ValueError, KeyError, OverflowError)
+"""The exceptions of parsing a job that is missing, or has fields that no Sublet script would write."""
 
 TOTALS = (
     "submitted",
@@ -38,26 +38,26 @@ TOTALS = (
     "queue_full",
     "forgotten",
 )
-"""The counters kept in a base's hash since it was made."""
+"""The counters in the metadata of a partition, since it was created."""
 
 
 def moment(milliseconds: bytes | str | float | None) -> datetime | None:
-    """A moment from milliseconds since 1970, as Redis keeps them. Raises ValueError for what is none."""
+    """A datetime from stored milliseconds since 1970. Raises ValueError if they are out of range."""
     if milliseconds is None:
         return None
     at = float(milliseconds)
     if not 0 <= at <= LAST:
-        raise ValueError(f"{at:g} is no moment")
+        raise ValueError(f"{at:g} is not a valid moment: use 0 to {LAST} ms")
     return datetime.fromtimestamp(at / 1000, UTC)
 
 
 def together(commands: Sequence[tuple[Any, ...]], read: Callable[[Sequence[Any]], T]) -> Call[T]:
-    """Several reads in one round trip; `read` gets their replies as a list, also where there is only one."""
+    """Several reads in one round trip. `read` gets a list of replies, also for a single command."""
     return Call(tuple(commands), read if len(commands) > 1 else lambda reply: read([reply]))
 
 
 def get(base: str, job_id: str) -> Call[Job]:
-    """One job with its story. Raises NotFound for an unknown id."""
+    """One job with its attempts. Raises NotFound for an unknown id, Unfit if its fields are malformed."""
 
     def read(reply: Sequence[Any]) -> Job:
         fields, lease_end, due = reply
@@ -65,9 +65,9 @@ def get(base: str, job_id: str) -> Call[Job]:
             raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
         try:
             return job_from(job_id, pairs(fields), lease_end, due)
-        except SPOILED as error:
+        except MALFORMED as error:
             raise Unfit(
-                f"somebody else has written to job {job_id}: {type(error).__name__} in what is stored of it"
+                f"job {job_id} is malformed, so another program wrote to it ({type(error).__name__}): see sublet doctor"
             ) from None
 
     hash_, running, scheduled = (
@@ -79,7 +79,7 @@ def get(base: str, job_id: str) -> Call[Job]:
 
 
 def digest(base: str, job_id: str) -> Call[str | None]:
-    """The rule `digest` of a job, which its submitter chose; None where it has none, or there is no such job."""
+    """The `digest` of a job's request, as its submitter chose it; None if it has none, or there is no such job."""
 
     def read(reply: bytes | None) -> str | None:
         words = shown((reply or b"").partition(b"\n")[0]).split(" ")[3:]
@@ -89,24 +89,24 @@ def digest(base: str, job_id: str) -> Call[str | None]:
 
 
 def pairs(reply: Any) -> dict[str, bytes]:
-    """What HGETALL answered, whichever shape the client gives it."""
+    """The reply of HGETALL as a dictionary, also if the client returns a flat list."""
     if isinstance(reply, dict):
         return {shown(name): value for name, value in reply.items()}
     return {shown(reply[i]): reply[i + 1] for i in range(0, len(reply), 2)}
 
 
 def shown(raw: bytes) -> str:
-    """Text that is stored; with U+FFFD for bytes that are none, as somebody else has written them."""
+    """Stored text, with U+FFFD for bytes that are not valid UTF-8."""
     return raw.decode("utf-8", "replace")
 
 
 def number(raw: bytes | None) -> int:
-    """A number that is stored; 0 for none, and for what is no number of up to 14 digits, as somebody else has written it."""
+    """A stored number; 0 if it is missing, or not a number of up to 14 digits."""
     return int(raw) if raw and _NUMBER.fullmatch(raw) else 0
 
 
 def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: Any = None) -> Job:
-    """A job from its hash, and its scores in `running` and `scheduled`."""
+    """Parse a job from its hash, and its scores in `running` and `scheduled`."""
     header, _, inline = fields["spec"].partition(b"\n")
     queue, task, submitted_at, *words = header.decode().split(" ")
     rules = dict(word.split("=", 1) for word in words)
@@ -143,7 +143,7 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
 
 
 def json_of(raw: bytes | None) -> Any:
-    """The value, or the text itself where a foreign client wrote something that is not JSON."""
+    """The value of a JSON text; the text itself if it is not JSON; None if it is empty."""
     if not raw:
         return None
     try:
@@ -164,7 +164,7 @@ def _log(fields: dict[str, bytes], number: int) -> tuple[str, ...]:
 
 
 def attempt_from(number: int, text: str, log: tuple[str, ...] = ()) -> Attempt:
-    """One line of the story: `claimed_at worker ended_at code`, a line of message, then detail."""
+    """Parse a stored attempt: `claimed_at worker ended_at code`, a line of message, then detail."""
     line, _, rest = text.partition("\n")
     claimed_at, worker, ended_at, code = line.split(" ", 3)
     message, _, detail = rest.partition("\n")
@@ -184,20 +184,18 @@ SUMMARY = (
     "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
     "cancel_requested_at",
 )  # fmt: skip
-"""The fields that a list shows: no results, no large payloads, no story."""
+"""The fields that a list of jobs needs: no results, no large payloads, no attempts."""
 
 
 def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
-    """Several jobs, without those that are gone by then, and without results, stories and large payloads."""
+    """Several jobs, without results, attempts and large payloads. Missing and malformed ones are left out."""
 
     def read(reply: Sequence[Any]) -> list[Job]:
         found = []
         for i, job_id in enumerate(job_ids):
             values, lease_end, due = reply[3 * i : 3 * i + 3]
             fields = {name: value for name, value in zip(SUMMARY, values, strict=True) if value is not None}
-            with contextlib.suppress(
-                *SPOILED
-            ):  # `get` says so of the one; it must not keep the others from being seen
+            with contextlib.suppress(*MALFORMED):  # `get` reports it; the others must still be shown
                 found.append(job_from(job_id, fields, lease_end, due))
         return found
 
@@ -213,21 +211,21 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """`count` ids of one structure (a state, or `queue:<name>`) from position `start`; finished ones newest first."""
+    """`count` ids of one structure (a state, or `queue:<name>`) from position `start`; finished jobs newest first."""
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
 
 
 def queues(base: str) -> Call[list[str]]:
-    """The names of all queues that ever had a job or a setting; without what can be none's."""
+    """The names of all known queues, sorted; without invalid names."""
     return Call(
         (("HKEYS", keys.queues(base)),), lambda reply: sorted(filter(keys.is_name, map(shown, reply)))
     )
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """These queues, known or not: what is in them, and their settings. `*` has the settings of the whole partition."""
+    """Numbers and settings of these queues, known or not. `*` has the settings of the whole partition."""
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply
@@ -247,7 +245,7 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
 
 
 def _settings(text: bytes) -> dict[str, Any]:
-    """`<revision> <verb> [name=value …]` as fields of a Queue; what is otherwise says nothing, and no script heeds it."""
+    """Parse `<revision> <verb> [name=value …]` into fields of a Queue. Anything else is ignored, as by the scripts."""
     revision, values = (
         _REVISION.match(text),
         {name.decode(): int(value) for name, value in _LIMIT.findall(text)},
@@ -257,7 +255,7 @@ def _settings(text: bytes) -> dict[str, Any]:
 
 
 def stats(base: str, names: Sequence[str]) -> Call[Stats]:
-    """Jobs by state now, counted over `names` for the queued ones, and the totals since the beginning."""
+    """Jobs by state now (queued ones of the queues `names`), and totals since the namespace was created."""
 
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
@@ -280,7 +278,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
 
 
 def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
-    """Up to `count` moves of jobs after the event id `after` (`0` for the oldest kept): job, state, code."""
+    """Up to `count` events after the event id `after` (`0` for the oldest kept): its id, and its fields."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
         return [
@@ -291,7 +289,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """How many leases had ended, and jobs and occurrences of schedules come, by this moment, and nobody has seen to it; since when."""
+    """How many expired leases, due jobs and due occurrences wait for maintenance at this moment, and since when."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))
@@ -306,7 +304,7 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """The keys of a partition, and of these queues, that are of a wrong type: whoever wrote them was not one of us."""
+    """The keys of a partition and of these queues that have a wrong type: another program wrote them."""
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
     wanted |= {keys.schedules(base): "zset", keys.pools(base): "hash"}
@@ -322,12 +320,12 @@ def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
 
 
 def layout(base: str) -> Call[str]:
-    """The layout that a partition has; empty where there is none."""
+    """The layout of a partition; empty if it does not exist."""
     return Call((("HGET", base, "layout"),), lambda reply: shown(reply) if reply else "")
 
 
 def partitions(base: str) -> Call[int]:
-    """How many partitions the namespace has, by one of its bases; 0 where there is none, or none that can be."""
+    """The partition count of a namespace, read from one base; 0 if it is missing or invalid."""
     return Call(
         (("HGET", base, "partitions"),),
         lambda reply: int(reply) if reply and PARTITIONS.fullmatch(reply) else 0,

@@ -1,7 +1,7 @@
-"""Finds the Lua scripts, reads their headers, and turns their refusals into errors.
+"""Load the Lua scripts, parse their headers, and map their refusals to exceptions.
 
-The header above each script is its signature: arguments are bound here by the names it gives them. No I/O happens here
-beyond reading the files; `sublet.connection.transport` sends what this module makes.
+The header of a script is its signature: arguments are bound by the names in it. The only I/O here is reading the files;
+`sublet.connection.transport` sends the calls.
 """
 
 import hashlib
@@ -54,11 +54,11 @@ _CODES = re.compile(r"^-- CODE  ([A-Z_]+(?: [A-Z_]+)*)", re.MULTILINE)
 
 _NOISE = re.compile(r"^([A-Z]+ )?Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 _QUOTED = re.compile(r"""^([A-Z]+ )?\((['"])(.*)\2,\)$""", re.DOTALL)
-"""What redis-py puts before the words, and its async pipeline around them: it shows the error's arguments."""
+"""What redis-py puts before a message, and what its async pipeline puts around it."""
 _PLACE = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$", re.DOTALL)
-"""What a server adds after a script's error."""
-_NOT_LET = ("NOPERM ", "ACL failure in script: ", "The user executing the script ")
-"""How a denial begins: of a command; within a script, where it has no code: of Valkey, of Redis 7.2 and later; of Redis 7.0."""
+"""What a server appends to the error of a script."""
+_NOT_ALLOWED = ("NOPERM ", "ACL failure in script: ", "The user executing the script ")
+"""How the denial of a command begins; and of one in a script, without a code: Valkey and Redis from 7.2; Redis 7.0."""
 
 _AWAY = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS")
 _DEMOTED = ("MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED")
@@ -68,12 +68,12 @@ _DENIED = ("NOAUTH", "WRONGPASS")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request, made and not yet sent: its commands, and how its reply is read. Sending it twice has one effect.
+    """A request that is not sent yet: its commands, and the function that reads the reply. Sending it twice has one effect.
 
-    A script is one command, with its text for a server that does not know it yet; several plain reads go in one
-    round trip, but not in a MULTI: a full Redis refuses every command in one, reads too. With `waits`, all commands are that
-    script's, the waits go behind them over the same connection, and `read` is given two lists: the scripts' replies, and what
-    the server counted, or said instead (see `sublet.submission.durability`).
+    A script is one command, with its text for a server that does not have it yet. Several plain reads go in one round trip, but
+    not in a MULTI: a full Redis refuses every command there, reads too. With `waits`, all commands are scripts; the waits are
+    sent after them on the same connection, and `read` gets two lists: the scripts' replies, and the replies of the waits (see
+    `sublet.submission.durability`).
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -83,19 +83,19 @@ class Call(Generic[T]):
 
     @property
     def tag(self) -> str:
-        """The hash tag of the partition it is about, `{sublet:0}`; empty for one about the server itself."""
+        """The hash tag of its partition, `{sublet:0}`; empty if the call is about the server itself."""
         key = next((word for word in self.commands[0] if isinstance(word, str) and word.startswith("{")), "")
         return key[: key.find("}") + 1]
 
     def with_text(self) -> tuple[Any, ...]:
-        """The script's command again, for a server that answered NOSCRIPT."""
+        """The command with the script's text, for a server that answered NOSCRIPT."""
         _, _, *rest = self.commands[0]
         return ("EVAL", self.text, *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One verb: the text that Redis runs, its SHA-1, and what its header says."""
+    """The script of one verb: its text, SHA-1, and parsed header."""
 
     name: str
     text: str
@@ -106,7 +106,7 @@ class Script:
     codes: tuple[str, ...]
 
     def call(self, base: str, read: Callable[[Any], T], rest: Sequence[Any] = (), **fixed: Any) -> Call[T]:
-        """Bind arguments by the header's names: the single ones by keyword, the repeated groups flat in `rest`."""
+        """Bind arguments by the names in the header: single ones by keyword, repeated groups flat in `rest`."""
         if len(fixed) != len(self.fixed) or (len(rest) % len(self.repeated) if self.repeated else rest):
             raise TypeError(
                 f"{self.name} takes {self.fixed} and groups of {self.repeated}, not {tuple(fixed)} and {len(rest)} more"
@@ -116,13 +116,13 @@ class Script:
 
 
 def source(name: str) -> str:
-    """The text of one file of `lua/`, without the libraries in front."""
+    """The text of one file of `lua/`, by its path without suffix."""
     return (data_folder("lua") / f"{name}.lua").read_text("utf-8")
 
 
 @cache
 def script(name: str) -> Script:
-    """One verb's script, assembled: the libraries that its header names (`-- LIBS  lib/base.lua lib/queue.lua`), then its own file."""
+    """The script of a verb: the libraries that its header names (`-- LIBS  lib/base.lua lib/queue.lua`), then its own file."""
     own = source(name)
     named = _LIBRARIES.search(own)
     libraries = tuple(file.removesuffix(".lua") for file in named[1].split()) if named else ()
@@ -140,23 +140,23 @@ def script(name: str) -> Script:
 
 
 def refusal(message: str) -> JobsError | None:
-    """The error for a reply that begins with a known code; None for an unknown one, which is a bug of ours."""
+    """The exception for an error reply; None if its code is unknown, which is a bug."""
     message = _PLACE.sub("", _QUOTED.sub(r"\1\3", _NOISE.sub(r"\1", message)))
     code, _, words = message.partition(" ")
     if code == "OOM":
         return OutOfMemory(
-            "Redis is full (maxmemory) and takes nothing new; workers still empty it: add workers, or raise maxmemory"
+            "Redis is full (maxmemory) and stores no new job; claims and completions still work: add workers, or raise maxmemory"
         )
     if code == "QUEUE_FULL":
         return QueueFull(f"{words}: add workers, or raise the limit (sublet configure)")
     if code == "WRONGTYPE":
         return Unfit(
-            "somebody else has written to this namespace: a key is of another type than it must be (WRONGTYPE); "
-            "nothing was changed; sublet doctor names the key"
+            "a key of this namespace has a wrong type, so another program wrote it (WRONGTYPE); nothing was changed: "
+            "sublet doctor names the key"
         )
     if code == "WRONG_LAYOUT" and "layout dropped" in words:
         return REFUSALS[code](
-            f"{words.partition(' ')[0]} takes nothing: a drop was interrupted, or is under way: run sublet drop again"
+            f"{words.partition(' ')[0]} accepts no calls: a drop was interrupted, or is under way: run sublet drop again"
         )
     if code == "INVALID":
         return Invalid(words)
@@ -166,17 +166,17 @@ def refusal(message: str) -> JobsError | None:
 
 
 def _of_server(code: str, message: str) -> JobsError | None:
-    """The error for what Redis itself says, and none of our scripts; None for what is not known."""
+    """The exception for an error of Redis itself; None if it is unknown."""
     if code in _AWAY:
         return Unavailable(f"Redis cannot serve now ({message})")
     if code in _DEMOTED:
         return Demoted(f"Redis cannot serve now ({message}): another server may have taken over")
     if code in _MOVED:
         return Moved(f"this is a cluster: use redis+cluster://… in SUBLET_REDIS_URL ({message})")
-    if message.startswith(_NOT_LET):
+    if message.startswith(_NOT_ALLOWED):
         return Forbidden(
-            f"Redis does not let this user do that ({message}): see to its rights (`sublet acl` writes them for each role), "
-            "or use another in SUBLET_REDIS_URL"
+            f"Redis does not allow this user the command ({message}): change its rights (`sublet acl` writes them for each role), "
+            "or use another user in SUBLET_REDIS_URL"
         )
     if code in _DENIED:
         return Unavailable(
@@ -184,10 +184,10 @@ def _of_server(code: str, message: str) -> JobsError | None:
         )
     if "access a non local key" in message:
         return Demoted(
-            f"a slot is being moved key by key, and scripts wait until it is whole again ({message})"
+            f"a hash slot is being migrated key by key, and scripts cannot run until that has ended ({message})"
         )
     if "cluster support disabled" in message:
-        return Unfit("this is no cluster: use redis://… in SUBLET_REDIS_URL")
+        return Unfit("this server is not part of a cluster: use redis://… in SUBLET_REDIS_URL")
     if "DB index" in message:
         return Unfit(
             f"this server has no such database ({message}): check the number at the end of SUBLET_REDIS_URL"

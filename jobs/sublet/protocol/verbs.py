@@ -1,7 +1,6 @@
-"""The verbs, without I/O: one function per script makes the request, and says how the reply is read.
+"""The verbs, without I/O: one function per script builds the request and the reader of its reply.
 
-What is sent and what comes back is spelled here once, for async and sync clients alike. All durations are seconds;
-Redis hears milliseconds.
+Async and sync clients share them. All durations here are seconds; the scripts take milliseconds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,23 +25,23 @@ from sublet.model import (
 from sublet.protocol.scripts import Call, script
 
 BATCH = 200
-"""Items that one script takes."""
+"""Items in one call."""
 BYTES = 512 * 1024
-"""Bytes of payloads, results or details that one call carries, if it carries more than one: so that none holds Redis for long."""
+"""Bytes of payloads, results or details in a call with more than one item, so that no call blocks Redis for long."""
 CLAIM_MAX = 100
-"""Jobs that one claim takes."""
+"""Jobs in one claim."""
 SETTLE_MAX = 100
-"""Jobs that one call has change their state: each is a handful of writes."""
+"""Jobs whose state one call changes: each takes several writes."""
 COMPLETE_MAX = 64
-"""Completions that one call takes: each has a job written anew, and up to two old ones forgotten."""
+"""Completions in one call: each rewrites a job and deletes up to two old ones."""
 FAIL_MAX = 50
-"""Failures that one call takes: each has a text to keep."""
+"""Failures in one call: each stores a text."""
 
 Item = TypeVar("Item")
 
 
 def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
-    """The items in calls of at most `most` items and 512 KiB, in their order; a heavier one goes alone."""
+    """Split items into calls of at most `most` items and 512 KiB, in order. A larger item gets a call of its own."""
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -57,7 +56,7 @@ def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BAT
 
 
 def weight(item: Beat | Ending | Note) -> int:
-    """The bytes of an item that are its caller's own."""
+    """The bytes of an item that its caller supplied."""
     if isinstance(item, Completion):
         return len(item.result)
     if isinstance(item, Note):
@@ -71,12 +70,12 @@ def ms(seconds: float) -> int:
 
 
 def init(base: str, partitions: int = 1) -> Call[str]:
-    """Make the base of one of so many partitions where there is none. Answers its layout."""
+    """Create the metadata of one partition if it does not exist. Returns its layout."""
     return script("init").call(base, bytes.decode, partitions=partitions)
 
 
 def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]:
-    """Store up to 200 jobs. Per job what became of it, or the words of its refusal (`INVALID …`)."""
+    """Store up to 200 jobs. Returns per job the answer, or the text of its refusal (`INVALID …`)."""
 
     def read(reply: list[bytes]) -> list[Submitted | str]:
         return [_submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
@@ -84,6 +83,13 @@ def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]
     own = script("submit")  # it takes groups only, and is called too often for `Script.call`
     fields = [field for job in jobs for field in job[:5]]
     return Call((("EVALSHA", own.sha, 1, base, *fields),), read, own.text)
+
+
+def known(base: str, jobs: Sequence[Submission]) -> Call[list[bool]]:
+    """For up to 200 jobs: whether the id or the key of each is in use already. Nothing is stored."""
+    asked = [job._replace(rules=f"{job.rules} known=1".lstrip(), payload=b"") for job in jobs]
+    call = submit(base, asked)
+    return Call(call.commands, lambda reply: [word.startswith(b"exists ") for word in reply], call.text)
 
 
 def _submitted(job: Submission, word: bytes) -> Submitted | str:
@@ -97,7 +103,7 @@ def _submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do a share of the upkeep and take up to `n` (≤ 100) jobs. The same claim id within 10 s gives the same leases."""
+    """Do a share of the maintenance and claim up to `n` (≤ 100) jobs. The same claim id within 10 s gives the same leases."""
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
     )
@@ -122,7 +128,7 @@ def _lease(
 
 
 def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
-    """The timeout in ms, the traceparent, and a schedule's occurrence in ms in a header; what is no number says nothing."""
+    """The timeout (ms), the traceparent and the occurrence (ms) of a header; invalid numbers are ignored."""
     timeout: int | None = 300_000
     trace, at, scheduled = "", None, False
     for rule in rules[1:]:
@@ -140,7 +146,7 @@ def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
-    """Extend up to 200 leases. Per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+    """Extend up to 200 leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
     rest = [field for beat in beats for field in (beat.lease.id, beat.lease.token, beat.progress)]
     return script("heartbeat").call(base, _beaten, rest, lease=ms(lease))
 
@@ -150,14 +156,14 @@ def _beaten(reply: list[Any]) -> list[int | str]:
 
 
 def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
-    """Have up to 100 results accepted. Per lease: `completed`, LEASE_LOST or NOT_FOUND."""
+    """Store up to 64 results. Returns per lease `completed`, LEASE_LOST or NOT_FOUND."""
     return script("complete").call(
         base, _words, [f for e in endings for f in (e.lease.id, e.lease.token, e.result)]
     )
 
 
 def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
-    """Record up to 50 failures. Per lease: `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    """Record up to 50 failures. Returns per lease `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
     rest = [
         field
         for e in endings
@@ -174,7 +180,7 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
-    """Give up to 100 jobs back. Per lease: `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    """Give up to 100 jobs back. Returns per lease `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
     rest = [f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), _cut(e.reason, 1024))]
     return script("release").call(base, _words, rest)
 
@@ -188,61 +194,61 @@ def _words(reply: list[bytes]) -> list[str]:
 
 
 def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
-    """Keep up to 100 checkpoints and logs with their jobs. Per lease: `noted`, LEASE_LOST or NOT_FOUND."""
+    """Store up to 100 checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
     return script("note").call(
         base, _words, [f for n in notes for f in (n.lease.id, n.lease.token, n.checkpoint, n.log)]
     )
 
 
 def enlist(base: str, card: Card) -> Call[str]:
-    """A worker's sign of life. `work`, or `drain` when it was asked to finish and go."""
+    """Register a worker, or renew its registration. Returns `work`, or `drain` if it was asked to finish and exit."""
     return script("enlist").call(base, bytes.decode, **card._asdict())
 
 
 def drain(base: str, worker: str, life: str) -> Call[str]:
-    """Ask a worker to finish and go. `drain`."""
+    """Ask a worker to finish its jobs and exit. Returns `drain`."""
     return script("drain").call(base, bytes.decode, worker=worker, life=life)
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
-    """End up to 100 leases (job, attempt) of a worker that is gone; with none, strike it off. Per lease what became of it."""
+    """End up to 100 leases (job, attempt) of a dead worker; with none, delete its registration. Returns per lease the answer."""
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
     )
 
 
 def cancel(base: str, job_id: str, revision: int) -> Call[str]:
-    """Call a job off. `cancelled`, or `requested` when it runs: its worker hears of it at the next heartbeat."""
+    """Cancel a job. Returns `cancelled`, or `requested` if it runs: its worker learns of it at the next heartbeat."""
     return script("cancel").call(base, bytes.decode, id=job_id, revision=revision)
 
 
 def retry(base: str, job_id: str, revision: int) -> Call[str]:
-    """Revive a dead or cancelled job with all its tries. `queued`."""
+    """Queue a dead or cancelled job again with all its tries. Returns `queued`."""
     return script("retry").call(base, bytes.decode, id=job_id, revision=revision)
 
 
 def promote(base: str, job_id: str, revision: int) -> Call[str]:
-    """Queue a scheduled job now. `queued`."""
+    """Queue a scheduled job now. Returns `queued`."""
     return script("promote").call(base, bytes.decode, id=job_id, revision=revision)
 
 
 def pause(base: str, queue: str, revision: int) -> Call[str]:
-    """Hand out no more jobs of a queue. `paused`."""
+    """Hand out no more jobs of a queue. Returns `paused`."""
     return script("pause").call(base, bytes.decode, queue=queue, revision=revision)
 
 
 def resume(base: str, queue: str, revision: int) -> Call[str]:
-    """Hand out the jobs of a paused queue again. `resumed`."""
+    """Hand out the jobs of a paused queue again. Returns `resumed`."""
     return script("resume").call(base, bytes.decode, queue=queue, revision=revision)
 
 
 def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
-    """Set all the limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). What is kept now."""
+    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns the stored settings."""
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 
 
 def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
-    """Do what time has decided, at most `limit` (≤ 100) moves."""
+    """Do maintenance: at most `limit` (≤ 100) expired leases and due jobs."""
 
     def read(reply: list[Any]) -> Reaped:
         ended, queued, more, come, pools, partitions = map(int, reply)
@@ -252,19 +258,19 @@ def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
 
 
 def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
-    """Forget finished jobs that are past their time. Jobs forgotten, and whether there may be more."""
+    """Delete finished jobs past their retention. Returns how many, and whether there may be more."""
     return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)
 
 
 def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[str]]:
-    """Look at up to 100 things (where seen, id or name); `how` is `look`, or `mend`. Per thing `sound`, or what was wrong."""
+    """Check up to 100 things (where seen, id or name); `how` is `look` or `mend`. Returns per thing `sound`, or its faults."""
     return script("repair").call(base, _words, [field for each in seen for field in each], how=how)
 
 
 def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
-    """Have up to 100 queues' backlogs say what was counted when `stamp` was the last event: queue, jobs, bytes, running.
+    """Set the backlogs of up to 100 queues to counted numbers (queue, jobs, bytes, running); `stamp` is the last event then.
 
-    Per queue `sound`, or `recounted` and what it said before. Raises Changed where something has moved since.
+    Returns per queue `sound`, or `recounted` and the numbers before. Raises Changed if a job has moved since.
     """
     return script("recount").call(
         base, _words, [field for each in queues for field in each], how=how, stamp=stamp
@@ -272,15 +278,15 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
 
 
 def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
-    """Have every verb refuse in this partition: `dropped`. Or delete up to 1,000 keys of one that refuses: `deleted <n>`.
+    """Make every verb refuse in this partition: `dropped`. Or delete up to 1,000 keys of a dropped one: `deleted <n>`.
 
-    Raises Changed where the partition was made anew: nothing is marked then, or deleted.
+    Raises Changed if the partition was created again: then nothing is marked or deleted.
     """
     return script("drop").call(base, bytes.decode, names, submitted=submitted)
 
 
 def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
-    """Ask to be told on the channel `keys.ended(base)` when up to 200 jobs end; subscribe first. Where they stand now."""
+    """Have the ends of up to 200 jobs published on `keys.ended(base)`; subscribe first. Returns their present states."""
 
     def read(reply: list[bytes]) -> list[Standing]:
         return [_standing(*reply[i : i + 3]) for i in range(0, len(reply), 3)]

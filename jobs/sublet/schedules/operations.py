@@ -14,7 +14,7 @@ from sublet.errors import Changed, Invalid, NoNamespace, NotFound, Unfit, WrongS
 from sublet.model import Submission, Submitted
 from sublet.protocol import server_info
 from sublet.protocol.plan import Plan
-from sublet.protocol.reads import SPOILED
+from sublet.protocol.reads import MALFORMED
 from sublet.protocol.scripts import Call
 from sublet.schedules.definition import (
     NewSchedule,
@@ -68,7 +68,7 @@ def get(operations: SubmitOperations, name: str) -> Plan[Schedule]:
     now = yield from _now()
     try:
         return schedule_from(one, now)
-    except SPOILED as error:
+    except MALFORMED as error:
         raise Unfit(
             f"schedule {name} is stored in an invalid form ({type(error).__name__}): Sublet did not write it; remove it"
         ) from None
@@ -107,7 +107,7 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
     for one in found:
         try:
             yield schedule_from(one)
-        except SPOILED:  # an invalid schedule must not hide the others; `get` raises an error for it
+        except MALFORMED:  # an invalid schedule must not hide the others; `get` raises an error for it
             continue
 
 
@@ -240,7 +240,7 @@ def _set_paused(operations: SubmitOperations, name: str, *, paused: bool) -> Pla
 
 
 def _with_paused(one: Stored, now: int | None) -> Call[str]:
-    """Return the call that pauses a schedule, or with `now` resumes it. Raises Invalid if this version cannot read its plan."""
+    """Return the call that pauses a schedule, or with `now` resumes it. Raises Invalid if its plan cannot be read here."""
     found = None if now is None else first(one.recurrence, one.name, now)
     return schedule(
         one.base, one.name, one.revision, was="", plan=one.fields["plan"], queue=one.text("queue"), task=one.text("task"),

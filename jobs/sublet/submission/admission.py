@@ -8,14 +8,11 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from sublet.errors import Forbidden, OutOfMemory, Refused, Unfit
 from sublet.model import Submission
-from sublet.protocol import keys, server_info
+from sublet.protocol import server_info
 from sublet.protocol.plan import Plan
-from sublet.protocol.reads import together
-from sublet.protocol.scripts import Call
 from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
@@ -100,42 +97,3 @@ def read_memory(base: str) -> Plan[Memory | None]:
     ):  # a server that does not answer raises Unavailable: that is for the caller
         return None
     return seen
-
-
-def stored(base: str, jobs: Sequence[Submission]) -> Plan[list[bool]]:
-    """Return per job whether it is stored already, or another one that holds its key: then `submit` stores nothing."""
-    locks = [keys.lock(base, job.queue, key) if (key := _key(job.rules)) else "" for job in jobs]
-    held: list[tuple[bool, str, bool]] = yield _held(base, jobs, locks)
-    holders = [holder for there, holder, lasts in held if holder and not (there or lasts)]
-    alive: list[bool] = (yield _exist(base, holders)) if holders else []
-    known = dict(zip(holders, alive, strict=True))
-    return [there or lasts or known.get(holder, False) for there, holder, lasts in held]
-
-
-def _key(rules: str) -> str:
-    return next((word[4:] for word in rules.split(" ") if word.startswith("key=")), "")
-
-
-def _held(base: str, jobs: Sequence[Submission], locks: Sequence[str]) -> Call[list[tuple[bool, str, bool]]]:
-    """Per job: whether it exists, the id of the job that holds its key (or ""), and whether the key is held until a set time."""
-    commands: list[tuple[Any, ...]] = []
-    for job, lock in zip(jobs, locks, strict=True):
-        commands += [
-            ("EXISTS", keys.job(base, job.id)),
-            ("GET", lock or base + ":"),
-            ("PTTL", lock or base + ":"),
-        ]
-
-    def read(reply: Sequence[Any]) -> list[tuple[bool, str, bool]]:
-        found = [reply[i : i + 3] for i in range(0, len(reply), 3)]
-        return [
-            (bool(there), holder.decode() if holder else "", int(ttl) > 0) for there, holder, ttl in found
-        ]
-
-    return together(commands, read)
-
-
-def _exist(base: str, ids: Sequence[str]) -> Call[list[bool]]:
-    return together(
-        [("EXISTS", keys.job(base, job_id)) for job_id in ids], lambda reply: [bool(one) for one in reply]
-    )

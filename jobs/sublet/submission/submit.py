@@ -17,7 +17,7 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import refusal
 from sublet.submission import durability, partitions
-from sublet.submission.admission import Admission, estimated_bytes, read_memory, stored
+from sublet.submission.admission import Admission, estimated_bytes, read_memory
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LETTERS = _ALPHABET.encode() * 8
@@ -180,7 +180,12 @@ class SubmitOperations:
         full = yield from admission.check(base, size)
         if full is None:
             return {}
-        there = yield from stored(base, batch)
+        try:
+            there: list[bool] = []
+            for part in verbs.batches(batch, _payload_bytes):
+                there += yield verbs.known(base, part)
+        except NoNamespace:
+            there = [False] * len(batch)
         return {i: full for i in range(len(batch)) if not there[i]}
 
     def _send(

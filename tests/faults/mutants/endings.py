@@ -182,8 +182,8 @@ MUTANTS = (
     Mutant(
         "an attempt that is over stays in running",
         "lua/lib/lifecycle.lua",
-        "  call('ZREM', key('running'), job.id)\n  change(",
-        "  change(",
+        "  call('ZREM', key('running'), job.id)\n  add_change(",
+        "  add_change(",
         "a job is in two structures: the upkeep takes it for lost while it waits",
         "protocol/test_fail.py::test_a_failed_attempt_is_tried_again_after_a_backoff[fakeredis]",
     ),

@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "finished jobs are kept whatever their number",
         "lua/lib/prune.lua",
-        "drop(state, surplus(state, 0, limit - gone), true)",
+        "delete_jobs(state, excess(state, 0, limit - gone), true)",
         "0",
         "a busy day fills the memory before the first result may be forgotten",
         "protocol/test_configure.py::test_a_partition_may_keep_fewer_completed_jobs[fakeredis]",
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "queues with settings are forgotten",
         "lua/lib/prune.lua",
-        "page[2][i + 1] == '' and ",
+        "found[i + 1] == '' and ",
         "",
         "a paused queue runs again, and a limit is gone",
         "protocol/test_prune.py::test_of_very_many_queues_those_are_forgotten_in_which_nothing_is_left[redis]",

@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         "a schedule is changed whatever revision was seen",
         "lua/schedule.lua",
-        "if stale then return stale end\nlook_at",
-        "look_at",
+        "if stale then return stale end\nget_queue",
+        "get_queue",
         "a late copy of an old change undoes the one that came after it",
         "protocol/test_schedule_verb.py::test_a_change_names_the_revision_that_it_saw[fakeredis-0]",
     ),
@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "a schedule's jobs may have any rule",
         "lua/schedule.lua",
-        "unfit_rule(rules, KNOWN)",
-        "unfit_rule(rules)",
+        "invalid_rule(rules, KNOWN)",
+        "invalid_rule(rules)",
         "each of its jobs holds the key of the one before, or is delayed past its occurrence",
         "protocol/test_schedule_verb.py::test_what_makes_no_sense_is_refused_and_changes_nothing[fakeredis-rules=key=k]",
     ),
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "a name without a schedule stays",
         "lua/pick.lua",
-        "    call('ZREM', key('schedules'), name)    -- of which there is no schedule\n",
+        "    call('ZREM', key('schedules'), name)    -- there is no such schedule\n",
         "",
         "every claim is told of an occurrence that has come, for ever",
         "protocol/test_pick.py::test_a_name_of_which_there_is_no_schedule_is_dropped[fakeredis]",
@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         "a schedule that is named twice is fired twice",
         "lua/fire.lua",
-        "  elseif seen[name] then one.answer = 'CHANGED' end\n",
+        "  elseif seen[name] then\n    one.answer = 'CHANGED'\n  end\n",
         "  end\n",
         "the second one of a call writes over what the first one did",
         "protocol/test_fire.py::test_a_schedule_named_twice_is_fired_once[fakeredis]",

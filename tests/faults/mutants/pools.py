@@ -38,15 +38,15 @@ MUTANTS = (
     Mutant(
         "a summons is not counted for whoever asks next",
         "lua/summon.lua",
-        "math.max(0, wanted - crew - out), '', 0",
-        "math.max(0, wanted - crew), '', 0",
+        "math.max(0, wanted - crew - out)",
+        "math.max(0, wanted - crew)",
         "each submit starts another worker until the first one has come",
         "protocol/test_summon.py::test_two_who_ask_are_not_given_the_same[fakeredis]",
     ),
     Mutant(
         "a summon sent again is another one",
         "lua/summon.lua",
-        "while given < n and call('ZSCORE', summons_key, summons .. '.' .. given + 1) do given = given + 1 end   -- sent again\n",
+        "while given < n and call('ZSCORE', summons_key, summons .. '.' .. given + 1) do given = given + 1 end\n",
         "",
         "after a lost reply nobody is started, though all think so",
         "protocol/test_summon.py::test_asked_again_after_a_lost_reply_the_same_are_given_and_no_others[fakeredis]",

@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         "note does not check the token",
         "lua/note.lua",
-        "unheld(job, token, 'note')",
-        "unheld(job, job.token, 'note')",
+        "lease_answer(job, token, 'note')",
+        "lease_answer(job, job.token, 'note')",
         "a ghost's checkpoint takes the place of the one of the worker that has the job",
         "protocol/test_note.py::test_a_ghost_does_not_overwrite_the_checkpoint_of_another[fakeredis]",
     ),
