@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from sublet.app import App
-from sublet.context import KeepLog
+from sublet.context import JobLogHandler
 from sublet.execution.runner import NO_LIMITS, Limits
 from sublet.scaling.invokers import Invoker, invokers_of
 from sublet.scaling.summoner import CLOSING, Summoner
@@ -61,7 +61,7 @@ async def work(
     the credentials, and Invalid for invalid options; later outages are retried. A `source` (for example a
     `sublet.store.http.HttpSource`) is not closed.
     """
-    keep_log = KeepLog(logging.INFO)
+    keep_log = JobLogHandler(logging.INFO)
     logging.getLogger().addHandler(keep_log)
     try:
         async with _opened_source(app, source) as opened:

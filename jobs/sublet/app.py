@@ -1,4 +1,4 @@
-"""`App` and `@app.task`: a name for a function, and how its jobs are to be kept and run."""
+"""`App` and `Task`: give functions names under which jobs run them, with options and schedules."""
 
 import asyncio
 import inspect
@@ -46,12 +46,12 @@ SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]
-"""Where a task runs: on the worker's event loop (async functions), in a child process (plain ones), or, by choice, in a
-thread, which shares memory but cannot be killed. A `command` is a program, which the loop starts and waits for."""
+"""Where a task runs: on the worker's event loop (async functions), in a child process (plain functions), or, if asked for, in a
+thread, which shares memory but cannot be killed. A `command` is a program that the event loop starts and waits for."""
 
 
 class Task(Generic[P, R]):
-    """A function under a name. Call it to run it here; `submit` it to have a worker run it."""
+    """A named function. Call it to run it here; `submit` it for a worker to run it."""
 
     def __init__(
         self, app: "App", name: str, function: Callable[..., Any], options: Options, run: Run
@@ -63,15 +63,15 @@ class Task(Generic[P, R]):
 
     @property
     def takes_process(self) -> bool:
-        """Does a job of it take one of the worker's `processes`?"""
+        """Whether a job takes one of the worker's `processes`."""
         return self.run in ("process", "command")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function here and now, as if it were no task."""
+        """Run the function here and now."""
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> "Task[P, R]":
-        """The same task with other options for what is submitted through it (see `Options`). Raises Invalid."""
+        """Return the task with other `Options` for the jobs that are submitted through it. Raises Invalid."""
         other = cast("Task[P, R]", object.__new__(Task))
         other.__dict__.update(self.__dict__)
         other.defaults = self.defaults.but(**changes)
@@ -111,7 +111,7 @@ class Task(Generic[P, R]):
 
 
 class App:
-    """The tasks of a program, and where their jobs live. Connects on first use.
+    """The tasks of a program, and the settings of their namespace. Connects on first use.
 
     Settings come from the arguments, else from the environment (SUBLET_REDIS_URL, SUBLET_NAMESPACE, …), else the defaults.
     """
@@ -139,7 +139,7 @@ class App:
 
     @property
     def settings(self) -> "Settings":
-        """Where the jobs live. Read from the environment at first use."""
+        """The settings, read from the environment at first use."""
         if self._settings is None:
             from sublet.connection.settings import Settings
 
@@ -148,7 +148,7 @@ class App:
 
     @settings.setter
     def settings(self, settings: "Settings") -> None:
-        """Work elsewhere than the program says, as a command line may ask; before the first use."""
+        """Replace the settings, before they are first used: a command line may override the program."""
         self._settings = settings
 
     @contextmanager
@@ -217,8 +217,8 @@ class App:
     def task(self, function: Any = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> Any:
         """Declare a task, bare or with options (see `Options`).
 
-        `name` is the function's by default; `run` is where it runs. Raises Invalid for a name that is taken, an unknown
-        option, or a parameter that has no name.
+        `name` is the function's by default; `run` says where it runs. Raises Invalid for a name that is taken, an unknown
+        option, or a parameter that cannot be passed by name.
         """
         if function is None:
             return lambda function: self.task(function, name=name, run=run, **options)
@@ -242,10 +242,10 @@ class App:
         missed: Literal["latest", "skip", "all"] = "latest", late: Seconds = 300, most: int = 24,
         overlap: Literal["allow", "skip", "queue"] = "allow",
     ) -> Callable[[S], S]:  # fmt: skip
-        """Have a task submitted by a cron line, or every so many seconds; above or below `@app.task`, as often as you like.
+        """Submit a task by a cron line, or every so many seconds. Use it above or below `@app.task`, once or more.
 
-        `name` is the task's by default; `payload` has its arguments by name; the task's options hold. Nothing happens before
-        `client.sync(app)`, `sublet schedules sync` or `sublet work`. The rest is in docs/guides/schedules.md. Raises Invalid.
+        `name` is the task's by default; `payload` has its arguments by name; its options apply. Stored by
+        `client.sync(app)`, `sublet schedules sync` or `sublet work`; see docs/guides/schedules.md. Raises Invalid.
         """
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(
@@ -254,7 +254,7 @@ class App:
 
         def declare(target: S) -> S:
             if isinstance(target, Task) and target.app is not self:
-                raise Invalid(f"task {target.name} is of another app: have that one schedule it")
+                raise Invalid(f"task {target.name} belongs to another app: use the `schedule` of that app")
             if isinstance(target, Task):
                 self.schedules.add(target, declared)
             else:
@@ -264,10 +264,10 @@ class App:
         return declare
 
     def middleware(self, hook: H) -> H:
-        """Enter `hook(context)`, a context manager, around every attempt, where its task runs; the first one added is outermost.
+        """Enter `hook(context)`, a context manager, around every attempt, where its task runs. The first hook is outermost.
 
-        A plain one goes around every task, in the child process for a plain function; an async one around async tasks only.
-        Raises Invalid for what gives no context manager.
+        A plain context manager is entered for every task, in the child process for a plain function; an async one for async
+        tasks only. Raises Invalid if the hook returns no context manager.
         """
         if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):
             raise Invalid(
@@ -290,19 +290,19 @@ class App:
     ) -> Task[..., Output]:
         """Declare a task that runs a program; its arguments are the fields of the template, as in "gzip --keep -- {path}".
 
-        No value becomes a second word or a shell's code. With `shell` the template is a script for `/bin/sh`. `name` is the
-        program's by default. Raises Invalid for a template that makes no sense. See `docs/guides/commands.md`.
+        A value cannot become a second word or shell code. With `shell` the template is a script for `/bin/sh`. `name` is the
+        program's by default. Raises Invalid for an invalid template. See `docs/guides/commands.md`.
         """
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)
         return runs
 
     def queues(self) -> list[str]:
-        """The queues that this program's tasks are submitted to by default."""
+        """Return the queues that the tasks are submitted to by default."""
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._client:
             await self._client.aclose()
         if self._sync:
@@ -310,16 +310,16 @@ class App:
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:
-    """The task that runs any command, for a worker that was told to. Raises Invalid if the app has one of that name."""
+    """Return the task that runs any command, for `sublet work --commands`. Raises Invalid if the app has a task of that name."""
     if command.NAME in app.tasks:
         raise Invalid(
-            f"task {command.NAME}: the app has one of this name: give it another, or start without commands"
+            f"task {command.NAME}: the app has a task of this name: rename it, or start without commands"
         )
     return {command.NAME: Task(app, command.NAME, command.any_program, Options(), "command")}
 
 
 class Declare(Protocol):
-    """The type of `@app.task(…)` with options: takes the function, gives the task."""
+    """The type of `@app.task(…)` with options: takes the function, returns the task."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...

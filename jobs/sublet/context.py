@@ -1,4 +1,4 @@
-"""What a running task may ask, tell and raise."""
+"""`Context`, through which a running task sees its attempt and reports progress; and `Snooze` and `Discard` to raise."""
 
 import json
 import logging
@@ -13,17 +13,17 @@ from sublet.errors import Invalid
 from sublet.model import Lease, News
 
 CHECKPOINT_MAX = 64 * 1024
-"""Bytes that a checkpoint may have, as JSON."""
+"""Maximum bytes of a checkpoint, as JSON."""
 LOG_MAX = 8 * 1024
-"""Bytes of log that are kept of one attempt: the last ones."""
-OFTEN = 0.1
-"""Seconds between two words of progress or log that are passed on at once; what comes sooner waits for the next, or `flush`."""
+"""Bytes of the log that are kept of one attempt: the last ones."""
+SEND_SECONDS = 0.1
+"""Minimum seconds between two reports of progress or log. A report that comes sooner is sent with the next, or by `flush`."""
 
 
 class Snooze(Exception):
-    """Raise it in a task to give the job back for `delay` (seconds, or a timedelta); the try does not count.
+    """Raise it in a task to release the job for `delay` (seconds, or a timedelta). The try does not count.
 
-    After 100 in a row one does. Raises ValueError for a delay that is none, which fails the attempt.
+    After 100 in a row, one counts. Raises ValueError for an invalid delay, which fails the attempt.
     """
 
     delay = 0.0
@@ -35,7 +35,7 @@ class Snooze(Exception):
 
 
 class Discard(Exception):
-    """Raise it in a task to bury the job at once, whatever tries are left."""
+    """Raise it in a task to make the job dead at once, even if tries are left."""
 
     reason = ""
 
@@ -45,7 +45,7 @@ class Discard(Exception):
 
 
 def checked_delay(delay: float | timedelta) -> float:
-    """A delay in seconds. Raises ValueError for what is none."""
+    """Return a delay in seconds. Raises ValueError for an invalid one."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
         raise ValueError(f"delay {delay!r}: use a number of seconds from 0 to 1e9, or a timedelta")
@@ -53,19 +53,20 @@ def checked_delay(delay: float | timedelta) -> float:
 
 
 class Context:
-    """One attempt, as its task sees it. A task that takes a `Context` first is given it."""
+    """The running attempt. A task whose first parameter is a `Context` receives it."""
 
     ending = ""
-    """Why the attempt is being ended before its task is done: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
+    """Why the attempt is ended early: `timed_out`, `cancelled`, `lost`, `stopping`; else empty."""
     _done, _stage, _message = 0.0, "", ""
-    _unsaid: frozenset[News] = frozenset()
-    _said_at = 0.0
+    _unsent: frozenset[News] = frozenset()
+    _sent_at = 0.0
     _log: deque[str] | None = None
 
     def __init__(
-        self, lease: Lease, tell: Callable[[News, bytes], None], hear: Callable[[], None] | None = None
+        self, lease: Lease, send: Callable[[News, bytes], None], notify: Callable[[], None] | None = None
     ) -> None:
-        self._lease, self._tell, self._hear = lease, tell, hear  # and no more: one is made for every attempt
+        # kept small: one is made for every attempt
+        self._lease, self._send, self._notify = lease, send, notify
         self._started = time.monotonic()
 
     @property
@@ -131,92 +132,92 @@ class Context:
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Say how far the work is, from 0 to 1. The latest word is sent a few times a second at most: call it as you like."""
+        """Report the progress, from 0 to 1. Call it as often as you like: the latest report is sent at most 10 times a second."""
         self._done = min(max(fraction, 0.0), 1.0)
         self._stage, self._message = stage[:64] or self._stage, message[:128]
-        self._say(News.PROGRESS)
+        self._report(News.PROGRESS)
 
     def stage(self, name: str) -> None:
-        """Say what the task is at now; it is shown with the progress."""
+        """Report the current stage, which is shown with the progress."""
         self.progress(self._done, stage=name)
 
     def checkpoint(self, data: Any) -> None:
-        """Leave `data` (JSON, at most 64 KiB) for the next attempt, should this one not be the last: it finds it as `restored`.
+        """Store `data` (JSON, at most 64 KiB) for the next attempt, which gets it as `restored`.
 
-        It replaces what was left before, is sent within half a second, and is forgotten when the job is completed.
-        Raises Invalid for what is no JSON, or too large.
+        It replaces the last checkpoint, is sent within 0.5 s, and is deleted when the job is completed. Raises Invalid if it
+        cannot be written as JSON, or is too large.
         """
         try:
-            said = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+            encoded = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise Invalid(f"checkpoint: this cannot be written as JSON ({error})") from None
-        if len(said) > CHECKPOINT_MAX:
+        if len(encoded) > CHECKPOINT_MAX:
             raise Invalid(
-                f"checkpoint of {len(said):,} bytes: at most {CHECKPOINT_MAX:,}; keep the data elsewhere and its place here"
+                f"checkpoint of {len(encoded):,} bytes: at most {CHECKPOINT_MAX:,}; keep the data elsewhere and its place here"
             )
-        self._tell(News.CHECKPOINT, said)
+        self._send(News.CHECKPOINT, encoded)
 
     @property
     def restored(self) -> Any:
-        """What the latest checkpoint of an earlier attempt left; None if there was none."""
+        """The latest checkpoint of an earlier attempt; None without one."""
         return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
-        """Keep a line with the job, for `sublet get`: the last 8 KiB of an attempt are kept. `logging` does the same."""
+        """Add lines to the log of the attempt, which `sublet get` shows: its last 8 KiB are kept. `logging` is added, too."""
         if self._log is None:
             self._log = deque()
         after = time.monotonic() - self._started
         self._log.extend(f"+{after:.3f} {line}"[:1024] for line in text.splitlines() or [""])
         while len(self._log) > LOG_MAX // 16:
             self._log.popleft()
-        self._say(News.LOG)
+        self._report(News.LOG)
 
-    def _say(self, news: News) -> None:
-        self._unsaid |= {news}
-        if self._hear:
-            self._hear()
-        elif time.monotonic() - self._said_at >= OFTEN:
+    def _report(self, news: News) -> None:
+        self._unsent |= {news}
+        if self._notify:
+            self._notify()
+        elif time.monotonic() - self._sent_at >= SEND_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what was said and not told yet. Whoever runs the task calls it when it hears of news, and at the end."""
-        if not self._unsaid:
+        """Send the reports that are not sent yet. The runner calls it after `notify`, and at the end."""
+        if not self._unsent:
             return
-        self._said_at = time.monotonic()
-        unsaid, self._unsaid = self._unsaid, frozenset()
-        if News.PROGRESS in unsaid:
+        self._sent_at = time.monotonic()
+        unsent, self._unsent = self._unsent, frozenset()
+        if News.PROGRESS in unsent:
             news: dict[str, Any] = {
                 "fraction": round(self._done, 4),
                 "stage": self._stage,
                 "message": self._message,
             }
-            self._tell(
+            self._send(
                 News.PROGRESS,
                 json.dumps({name: value for name, value in news.items() if value != ""}).encode(),
             )
-        if News.LOG in unsaid:
-            self._tell(News.LOG, _tail("\n".join(list(self._log or ())).encode("utf-8", "replace")))
+        if News.LOG in unsent:
+            self._send(News.LOG, _tail("\n".join(list(self._log or ())).encode("utf-8", "replace")))
 
 
 def _tail(text: bytes) -> bytes:
-    """The last lines that fit."""
+    """Return the last lines that fit."""
     return text if len(text) <= LOG_MAX else text[-LOG_MAX:].partition(b"\n")[2]
 
 
 current: ContextVar[Context | None] = ContextVar("sublet_context", default=None)
-"""The attempt whose task is running here, if one is."""
+"""The context of the task that is running here, if any."""
 
 
-class KeepLog(logging.Handler):
-    """Keeps what a task logs (with the standard library's `logging`) with its job; deaf to everything else."""
+class JobLogHandler(logging.Handler):
+    """Adds log records of a running task (of the standard library's `logging`) to its job; ignores all others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one line."""
+        """Add one record."""
         context = current.get()
         if context is None or record.__dict__.get("sublet_kept"):
             return
-        record.__dict__["sublet_kept"] = True  # several workers in one process listen, each with one of these
+        record.__dict__["sublet_kept"] = True  # each worker of the process has a handler
         try:
             context.log(f"{record.levelname.lower()} {self.format(record)}")
-        except Exception:  # noqa: BLE001  # a broken log line must not fail the task; logging's own way of saying so
+        except Exception:  # noqa: BLE001  # a record that cannot be formatted must not fail the task
             self.handleError(record)

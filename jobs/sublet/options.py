@@ -1,4 +1,4 @@
-"""What a submitter may ask for beside the task and its arguments, checked at the edge and spelled as the protocol's rules."""
+"""`Options` of a job beside its task and arguments: checked here, and written as the rules of the protocol."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,23 +9,23 @@ from sublet.errors import Invalid
 from sublet.protocol.keys import is_key, is_name
 
 PAYLOAD_MAX = 256 * 1024
-"""Bytes that a payload or a result may have."""
+"""Maximum bytes of a payload or a result."""
 _LATEST = 10**14 - 1
-"""The last moment that the scripts know, in ms: in the year 5138."""
+"""The latest time that the scripts accept, in ms: in the year 5138."""
 RETENTION_MIN = 60.0
-"""Seconds that a finished job is kept at least."""
+"""Minimum seconds for which a finished job is kept."""
 
 Seconds = float | timedelta
 """A duration: seconds, or a timedelta."""
 Durability = Literal["none", "replicated", "fsync"]
-"""What a submit waits for before it is acknowledged: Redis itself, replicas, or Redis's disk (`docs/guides/durability.md`)."""
+"""A submit waits for the reply of Redis, for replicas, or for the disk (`docs/guides/durability.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next try: `first` seconds, times `factor` for each further one, at most `cap` seconds.
+    """The delay before the next try: `first` seconds, times `factor` for each further one, at most `cap` seconds.
 
-    Half of each delay is jitter, so that jobs which failed together do not come back together.
+    Half of each delay is jitter, so that jobs which failed at the same moment are not retried at the same moment.
     """
 
     first: float = 1.0
@@ -35,38 +35,38 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a job is to be kept and run. The defaults are those of the protocol, and cost nothing in Redis."""
+    """How a job is stored and run. The defaults are those of the protocol, and take no memory in Redis."""
 
     queue: str = "default"
     priority: int = 0
     """-100 to 100; higher goes first."""
     delay: Seconds = 0
-    """How long to wait before the first try."""
+    """Delay before the first try."""
     run_at: datetime | None = None
-    """The moment of the first try, with a time zone; instead of a delay."""
+    """Time of the first try, with a time zone; instead of a delay."""
     key: str | None = None
-    """While a job with this key is unfinished in its queue, another submit answers with that job."""
+    """Deduplication key: while a job of the queue with this key is unfinished, a submit returns that job."""
     window: Seconds | None = None
-    """Let the key stand for this long from submit, instead of until the job ends."""
+    """How long the key is held from the submit on, instead of until the job is finished."""
     max_attempts: int = 3
-    """Tries before the job is dead; one that was released does not count."""
+    """Tries before the job is dead. A released one does not count."""
     timeout: Seconds | None = 300.0
-    """How long one attempt may take; None for no limit."""
+    """Maximum duration of one attempt; None for no limit."""
     retention: Seconds = 86_400.0
-    """How long a completed job is kept; at least 60 s. Dead and cancelled ones are kept 14 days, or this if longer."""
+    """How long a completed job is kept, at least 60 s. Dead and cancelled jobs are kept 14 days, or this if longer."""
     backoff: Backoff | float = Backoff()
     durability: Durability | None = None
-    """What submit waits for; None for what SUBLET_DURABILITY says."""
+    """The durability of a submit; None for the value of SUBLET_DURABILITY."""
 
     def but(self, **changes: Any) -> "Options":
-        """The same with some changes. Raises Invalid for a name that is no option."""
+        """Return a copy with some changes. Raises Invalid for an unknown name."""
         unknown = sorted(set(changes) - set(self.__slots__))
         if unknown:
             raise Invalid(f"unknown option {', '.join(unknown)}: there are {', '.join(self.__slots__)}")
         return replace(self, **changes)
 
     def rules(self) -> str:
-        """The words that differ from the defaults, as `submit` takes them. Raises Invalid where one makes no sense."""
+        """Return the options that differ from the defaults, as the rules of `submit`. Raises Invalid for an invalid value."""
         self._check()
         words = []
         if self.priority:
@@ -104,11 +104,11 @@ class Options:
             raise Invalid(f"max_attempts {self.max_attempts!r}: use a whole number from 1")
         check_durability(self.durability or "none")
         if self.run_at is not None and (self.delay or self.run_at.tzinfo is None):
-            raise Invalid("run_at: give a moment with a time zone, and no delay beside it")
+            raise Invalid("run_at: give a time with a time zone, and no delay")
 
 
 def check_durability(word: str) -> None:
-    """Raise Invalid for what is no `Durability`."""
+    """Raise Invalid for a word that is not a `Durability`."""
     if word not in get_args(Durability):
         raise Invalid(f"durability {word!r}: use {', '.join(get_args(Durability))}")
 

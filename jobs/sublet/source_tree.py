@@ -5,7 +5,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 """The folder of the package `sublet`."""
 CHECKOUT = PACKAGE.parent.parent
-"""The checkout's folder. In an installed package it has no meaning: see `is_checkout`."""
+"""The folder of the checkout; meaningless in an installed package (see `is_checkout`)."""
 
 
 def is_checkout() -> bool:

@@ -1,8 +1,8 @@
-"""OpenTelemetry: a span around each submit and one around each attempt, by the conventions for messaging.
+"""OpenTelemetry: a span around each submit and each attempt, by the semantic conventions for messaging.
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (their status: development; names may change with them).
-A job carries the submitter's context as one W3C `traceparent`; `tracestate` and baggage stay behind. Payloads and results are
-never recorded; a failure's message and stack are, as exceptions always are.
+A job carries the submitter's context as one W3C `traceparent`, without `tracestate` and baggage. Payloads and results are never
+recorded; the message and the stack of an exception are.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from sublet.app import App, SubmitMiddleware
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
-"""The release of the conventions whose names are used here."""
-CARRIED: Final = TraceContextTextMapPropagator()
+"""The release of the conventions."""
+PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 class OpenTelemetry:
-    """Traces an app: `OpenTelemetry().instrument(app)`, in the module that declares it, so that child processes do so too.
+    """Traces an app. Call `OpenTelemetry().instrument(app)` in the module that declares it: child processes import it, too.
 
-    Spans go to `tracer_provider`, or else to the global one. An attempt's span is linked to the span that submitted its job
-    and begins a trace of its own, or is a child of a span that its worker runs in. With `parent` it is the submitter's child:
-    one trace from the request to the last retry, for jobs that follow soon.
+    Spans go to `tracer_provider`, else to the global one. The span of an attempt starts a new trace, or is a child of the span
+    that the worker runs in; it is linked to the span of the submit. With `parent` it is a child of the span of the submit: one
+    trace from the request to the last retry, for jobs that run soon.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
@@ -49,9 +49,9 @@ class OpenTelemetry:
         self._parent = parent
 
     def instrument(self, app: "App") -> None:
-        """Trace what is submitted through this app's tasks, and every attempt at them. Raises Invalid the second time."""
+        """Trace the submits and attempts of an app's tasks. Raises Invalid if the app is instrumented already."""
         if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
-            raise Invalid("this app is traced already: instrument an app once")
+            raise Invalid("this app is instrumented already: instrument an app once")
         app.submit_middleware = partial(self._produce, app, app.submit_middleware)
         app.middleware(self._consume)
 
@@ -59,7 +59,7 @@ class OpenTelemetry:
     def _produce(
         self, app: "App", inner: "SubmitMiddleware | None", job: Submission, operation: str
     ) -> Iterator[Submission]:
-        """Span a submit ("send"), or the making of a job that is sent with others ("create"), and let the job carry it."""
+        """Open a span around a submit ("send"), or around `Task.job` ("create"), and store it in the job."""
         attributes = _messaging(operation, job.queue, job.id, job.task)
         attributes["messaging.message.body.size"] = len(job.payload)
         if operation == "send":
@@ -68,7 +68,7 @@ class OpenTelemetry:
             self._tracer.start_span(f"{operation} {job.queue}", None, SpanKind.PRODUCER, attributes)
         ) as span:
             try:
-                carrying = _carrying(job)
+                carrying = _with_context(job)
                 with inner(carrying, operation) if inner else nullcontext(carrying) as sent:
                     yield sent
             except BaseException as error:
@@ -77,18 +77,18 @@ class OpenTelemetry:
 
     @contextmanager
     def _consume(self, ctx: Context) -> Iterator[None]:
-        """Span an attempt, and say how it ended."""
+        """Open a span around an attempt, and record the outcome."""
         attributes = {
             **_messaging("process", ctx.queue, ctx.id, ctx.task),
             "messaging.sublet.attempt": ctx.attempt,
         }
         if ctx.recovered:
             attributes["messaging.sublet.recovered"] = ctx.recovered
-        submitter, around = _submitter(ctx.trace), trace.get_current_span().get_span_context()
-        linked, context = [submitter] if submitter else [], None
-        if self._parent and submitter:
-            context = trace.set_span_in_context(trace.NonRecordingSpan(submitter))
-            linked += [around] if around.is_valid else []
+        submit_span, enclosing = _submit_span(ctx.trace), trace.get_current_span().get_span_context()
+        linked, context = [submit_span] if submit_span else [], None
+        if self._parent and submit_span:
+            context = trace.set_span_in_context(trace.NonRecordingSpan(submit_span))
+            linked += [enclosing] if enclosing.is_valid else []
         links = [Link(each) for each in linked]
         name = f"process {ctx.queue}"
         with _current(self._tracer.start_span(name, context, SpanKind.CONSUMER, attributes, links)) as span:
@@ -118,40 +118,39 @@ def _messaging(operation: str, queue: str, job_id: str, task: str) -> dict[str, 
     }
 
 
-def _carrying(job: Submission) -> Submission:
-    """The job with the current span's context, if there is one."""
+def _with_context(job: Submission) -> Submission:
+    """Return the job with the context of the current span, if there is one."""
     carried: dict[str, str] = {}
-    CARRIED.inject(carried)
+    PROPAGATOR.inject(carried)
     return job._replace(rules=f"{job.rules} trace={carried['traceparent']}".lstrip()) if carried else job
 
 
 def _server(url: str) -> dict[str, str | int]:
-    """Where the jobs go: host and port, or a socket's path; never the password."""
-    parts = urlsplit(next(servers(url)))  # of several, the one that is asked first
+    """Return the attributes of the Redis server: host and port, or a socket's path; never the password."""
+    parts = urlsplit(next(servers(url)))  # of several servers, the first
     if parts.scheme == "unix":
         return {"server.address": parts.path}
     return {"server.address": parts.hostname or "localhost", "server.port": parts.port or 6379}
 
 
-def _submitter(traceparent: str) -> SpanContext | None:
-    """The span that submitted a job; None for a job without one, or with what is no traceparent."""
+def _submit_span(traceparent: str) -> SpanContext | None:
+    """Return the span of the submit; None for a job without a valid traceparent."""
     found = trace.get_current_span(
-        CARRIED.extract({"traceparent": traceparent}, otel.Context())
+        PROPAGATOR.extract({"traceparent": traceparent}, otel.Context())
     ).get_span_context()
     return found if found.is_valid else None
 
 
 def _current(span: Span) -> AbstractContextManager[Span]:
-    """Make this the current span, and end it at the end; what is an error and what is not, we say ourselves."""
-    if (
-        not span.get_span_context().is_valid
-    ):  # there is no SDK, and older APIs' spans of nothing would hide the one around
+    """Make this the current span until the block ends. Errors are recorded by the callers."""
+    # without an SDK the span is invalid, and with older APIs it would hide the enclosing one
+    if not span.get_span_context().is_valid:
         return nullcontext(span)
     return trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
 
 
 def _outcome(ctx: Context, error: BaseException) -> str:
-    """How an attempt ended that gave no result, in a word."""
+    """Return the outcome of an attempt without a result, as one word."""
     if isinstance(error, asyncio.CancelledError) and ctx.ending:
         return ctx.ending
     if isinstance(error, Snooze):
@@ -160,7 +159,7 @@ def _outcome(ctx: Context, error: BaseException) -> str:
 
 
 def _record(span: Span, error: BaseException) -> None:
-    """Record an error. One whose own words cannot be read is recorded by its type alone: tracing changes no outcome."""
+    """Record an error. If its `__str__` fails, only its type is recorded: tracing must not change an outcome."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.set_attribute("error.type", name)

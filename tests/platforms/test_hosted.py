@@ -253,7 +253,7 @@ def test_a_header_is_read_as_utf8_where_it_is_that(said, meant):
         ("rediss://:PASS@h", "rediss://h"),
         ("redis://h:6379/0", "redis://h:6379/0"),
         ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock"),
-        ("u:PASS@h", "(not shown: it is no URL)"),
+        ("u:PASS@h", "(not shown: not a URL)"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url, shown):

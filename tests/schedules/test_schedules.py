@@ -139,7 +139,7 @@ def test_what_does_not_fit_its_task_is_refused_where_it_is_declared(app):
         app.schedule(every=60, payload={"region": 7})(report)
     with pytest.raises(Invalid, match="delay is for single jobs"):
         app.schedule(every=60, payload={"region": "eu"})(late)
-    with pytest.raises(Invalid, match="report is of another app"):
+    with pytest.raises(Invalid, match="report belongs to another app"):
         App().schedule(every=60)(report)
     app.schedule(every=60, payload={"region": "eu"})(report)
     with pytest.raises(

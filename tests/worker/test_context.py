@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from sublet import Context
-from sublet.context import KeepLog, current
+from sublet.context import JobLogHandler, current
 from sublet.errors import Invalid
 from sublet.model import Lease, News
 
@@ -102,7 +102,7 @@ def test_one_long_line_does_not_push_out_the_others(ctx, told):
 
 
 def test_what_a_task_logs_is_kept_with_its_job_and_nothing_else_is(ctx, told):
-    logger, handler = logging.getLogger("test.context"), KeepLog()
+    logger, handler = logging.getLogger("test.context"), JobLogHandler()
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     try:

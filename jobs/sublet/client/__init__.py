@@ -1,1 +1,1 @@
-"""What producers and operators hold: clients, handles of jobs, schedules."""
+"""Clients, handles of jobs, and `client.schedules`."""

@@ -1,4 +1,7 @@
-"""What producers and operators hold: submit, look, wait, cancel, retry. Async and sync over the same plans."""
+"""`Client` and `SyncClient`: submit jobs, wait for results, inspect and control jobs and queues.
+
+Each method runs one plan of `Operations`. Both classes are written out, so that editors show signatures and docstrings.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -31,10 +34,10 @@ from sublet.store.results import watch_sync
 from sublet.store.store import Store
 
 if TYPE_CHECKING:
-    from sublet.app import App
     from sublet.client.schedules import Schedules, SyncSchedules
     from sublet.scaling.summoner import Summoner
     from sublet.scaling.sync_summoner import SyncSummoner
+    from sublet.schedules.decorators import DeclaresSchedules
     from sublet.schedules.operations import Synced
 
 T = TypeVar("T")
@@ -46,15 +49,15 @@ def _loads(result: bytes) -> Any:
     return json.loads(result or b"null")
 
 
-def outcome(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
-    """The result of a job that stands thus. Raises JobFailed, JobCancelled, NotFound, or TimeoutError when it has not ended."""
+def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
+    """Return the result of a job. Raises JobFailed, JobCancelled, NotFound, or TimeoutError if it is not finished."""
     if standing.state is State.COMPLETED:
         return decode(standing.result)
     if standing.state is None:
         raise NotFound(f"no job {job_id}: it never was, or its retention has passed")
     if standing.state not in FINISHED:
         raise TimeoutError(
-            f"job {job_id} is still {standing.state} after {waited:g} s; it goes on, wait again when you like"
+            f"job {job_id} is still {standing.state} after {waited:g} s; it goes on: wait again"
         )
     last = attempt_from(0, standing.story) if standing.story else None
     message, detail = (last.message, last.detail) if last else ("", "")
@@ -64,7 +67,7 @@ def outcome(job_id: str, standing: Standing, decode: Callable[[bytes], T], waite
 
 
 def _summoner(store: Store) -> "Summoner":
-    from sublet.scaling.invokers import invokers_of  # who summons nobody has no need of it
+    from sublet.scaling.invokers import invokers_of  # imported late: most clients summon no workers
     from sublet.scaling.summoner import Summoner
 
     summoner = Summoner(store, invokers_of())
@@ -79,7 +82,7 @@ def _sync_summoner(settings: Settings) -> "SyncSummoner":
 
 
 class Client:
-    """Submits, looks at and steers jobs from an event loop. Connects on first use; `async with` closes it."""
+    """The client for code on an event loop. Connects on first use; `async with` closes it."""
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class Client:
     async def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> Handle[Any]:
-        """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
+        """Submit one job by its task's name. Raises Invalid, Refused or Unavailable. Repeating it with the same `job_id` is safe."""
         job = self.store.operations.submission(
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
@@ -102,27 +105,27 @@ class Client:
         return Handle(submitted.id, created, self, _loads)
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit many jobs in few calls; `Task.job(…)` makes them."""
+        """Submit many jobs, made by `Task.job(…)`, in few calls."""
         return await self.store.submit(jobs)
 
     async def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = _loads) -> T:
         """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
-        return outcome(job_id, await self.store.watch(job_id, timeout), decode, timeout)
+        return result_of(job_id, await self.store.watch(job_id, timeout), decode, timeout)
 
     async def get(self, job_id: str) -> Job:
-        """One job with its story. Raises NotFound."""
+        """Return one job with its attempts. Raises NotFound."""
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
-        """Jobs by `state`, `queue` and `task`, `limit` a page, from `cursor` on."""
+        """Return a page of jobs, by `state`, `queue` and `task`: at most `limit` of them, from `cursor` on."""
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Call a job off: `cancelled`, or `requested` when it runs. Raises WrongState when it has ended."""
+        """Cancel a job. Return `cancelled`, or `requested` if it is running. Raises WrongState if it is finished."""
         return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
     async def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Revive a dead or cancelled job with all its tries."""
+        """Queue a dead or cancelled job again, with all its tries."""
         return await self.store.follow(self.store.operations.retry(job_id, revision))
 
     async def promote(self, job_id: str, revision: int | None = None) -> str:
@@ -130,50 +133,52 @@ class Client:
         return await self.store.follow(self.store.operations.promote(job_id, revision))
 
     async def pause(self, queue: str) -> str:
-        """Hand out no more jobs of a queue; those that run go on, and new ones are taken in."""
+        """Stop claims from a queue. Running jobs go on, and jobs may be submitted."""
         return await self.store.follow(self.store.operations.pause(queue))
 
     async def resume(self, queue: str) -> str:
-        """Hand out the jobs of a paused queue again."""
+        """Allow claims from a paused queue again."""
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **limits: int | None) -> str:
-        """Set limits: `jobs`, `bytes` of a queue, `completed`, `dead`, `cancelled` (jobs kept) of `*`; None lifts one."""
+        """Set limits: `jobs` and `bytes` of a queue; `completed`, `dead` and `cancelled` (jobs kept) of `*`. None removes one."""
         return await self.store.follow(self.store.operations.configure(queue, **limits))
 
     async def queue(self, name: str) -> Queue:
-        """One queue, known or not, with its limits; `*` has those of the whole namespace."""
+        """Return a queue with its limits, known or not; `*` has those of the whole namespace."""
         return await self.store.follow(self.store.operations.queue(name))
 
     async def queues(self) -> list[Queue]:
-        """All queues that ever had a job or a setting."""
+        """Return all queues that ever had a job or a setting."""
         return await self.store.follow(self.store.operations.queues())
 
     async def workers(self) -> list[WorkerInfo]:
-        """All workers on the register, with what they hold; the latest heard of first."""
+        """Return the registered workers with their leases, the latest heartbeat first."""
         return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
-        """Ask a worker to finish and go. Raises NotFound for one that is not on the register."""
+        """Ask a worker to finish its jobs and exit. Raises NotFound if it is not registered."""
         return await self.store.follow(self.store.operations.drain(worker))
 
     @property
     def schedules(self) -> "Schedules":
-        """The schedules: put, look, pause, resume, run, remove."""
-        from sublet.client.schedules import Schedules  # who has none has no use for the calendar
+        """The schedules of the namespace."""
+        from sublet.client.schedules import Schedules  # imported late: the calendar is slow to load
 
         return Schedules(self.store.operations, self.store.follow)
 
-    async def sync(self, app: "App", source: str = "app", *, remove: bool = False) -> "Sequence[Synced]":
-        """Have the schedules be as the app declares them; the same again writes nothing (see `Schedules.sync`)."""
+    async def sync(
+        self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
+    ) -> "Sequence[Synced]":
+        """Store the schedules that the app declares (see `Schedules.sync`)."""
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     async def stats(self) -> list[Stats]:
-        """The namespace in numbers, one entry a partition."""
+        """Return the statistics of each partition."""
         return await self.store.follow(self.store.operations.stats())
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._summoner:
             await self._summoner.aclose()
         await self.store.aclose()
@@ -186,7 +191,7 @@ class Client:
 
 
 class SyncClient:
-    """The same for code without an event loop. Connects on first use; `with` closes it. Safe to share between threads."""
+    """The client for code without an event loop. Connects on first use; `with` closes it. Threads may share it."""
 
     def __init__(
         self,
@@ -200,7 +205,7 @@ class SyncClient:
         self._ready = False
 
     def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan of `self.operations`, in a namespace that is made where there is none."""
+        """Carry out a plan of `self.operations`. The namespace is made if it does not exist."""
         self._prepare()
         return self.transport.follow(plan)
 
@@ -210,13 +215,13 @@ class SyncClient:
             self._ready = True
 
     def tend(self, plan: Plan[T]) -> T:
-        """Carry out a plan that takes in nothing new: no namespace is made for it, and the server is asked nothing else."""
+        """Carry out a plan that stores no job. The namespace is not made, and the server is asked nothing else."""
         return self.transport.follow(plan)
 
     def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> SyncHandle[Any]:
-        """Submit one job by its task's name. Raises Invalid, Refused or Unavailable; sending the same `job_id` again is safe."""
+        """Submit one job by its task's name. Raises Invalid, Refused or Unavailable. Repeating it with the same `job_id` is safe."""
         job = self.operations.submission(
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
@@ -225,7 +230,7 @@ class SyncClient:
         return SyncHandle(submitted.id, created, self, _loads)
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit many jobs in few calls; `Task.job(…)` makes them."""
+        """Submit many jobs, made by `Task.job(…)`, in few calls."""
         stored = self.follow(self.operations.submit(jobs))
         if self._summoner:
             self._summoner.nudge([job.queue for job in jobs])
@@ -233,8 +238,8 @@ class SyncClient:
 
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = _loads) -> T:
         """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
-        self._prepare()  # with another number of partitions, a job that lives would not be found
-        return outcome(
+        self._prepare()  # with another partition count, the job would not be found
+        return result_of(
             job_id,
             watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, timeout),
             decode,
@@ -242,19 +247,19 @@ class SyncClient:
         )
 
     def get(self, job_id: str) -> Job:
-        """One job with its story. Raises NotFound."""
+        """Return one job with its attempts. Raises NotFound."""
         return self.follow(self.operations.get(job_id))
 
     def list_jobs(self, **filters: Any) -> Page:
-        """Jobs by `state`, `queue` and `task`, `limit` a page, from `cursor` on."""
+        """Return a page of jobs, by `state`, `queue` and `task`: at most `limit` of them, from `cursor` on."""
         return self.follow(self.operations.list_jobs(**filters))
 
     def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Call a job off: `cancelled`, or `requested` when it runs. Raises WrongState when it has ended."""
+        """Cancel a job. Return `cancelled`, or `requested` if it is running. Raises WrongState if it is finished."""
         return self.follow(self.operations.cancel(job_id, revision))
 
     def retry(self, job_id: str, revision: int | None = None) -> str:
-        """Revive a dead or cancelled job with all its tries."""
+        """Queue a dead or cancelled job again, with all its tries."""
         return self.follow(self.operations.retry(job_id, revision))
 
     def promote(self, job_id: str, revision: int | None = None) -> str:
@@ -262,58 +267,60 @@ class SyncClient:
         return self.follow(self.operations.promote(job_id, revision))
 
     def pause(self, queue: str) -> str:
-        """Hand out no more jobs of a queue; those that run go on, and new ones are taken in."""
+        """Stop claims from a queue. Running jobs go on, and jobs may be submitted."""
         return self.follow(self.operations.pause(queue))
 
     def resume(self, queue: str) -> str:
-        """Hand out the jobs of a paused queue again."""
+        """Allow claims from a paused queue again."""
         return self.follow(self.operations.resume(queue))
 
     def configure(self, queue: str, **limits: int | None) -> str:
-        """Set limits: `jobs`, `bytes` of a queue, `completed`, `dead`, `cancelled` (jobs kept) of `*`; None lifts one."""
+        """Set limits: `jobs` and `bytes` of a queue; `completed`, `dead` and `cancelled` (jobs kept) of `*`. None removes one."""
         return self.follow(self.operations.configure(queue, **limits))
 
     def queue(self, name: str) -> Queue:
-        """One queue, known or not, with its limits; `*` has those of the whole namespace."""
+        """Return a queue with its limits, known or not; `*` has those of the whole namespace."""
         return self.follow(self.operations.queue(name))
 
     def queues(self) -> list[Queue]:
-        """All queues that ever had a job or a setting."""
+        """Return all queues that ever had a job or a setting."""
         return self.follow(self.operations.queues())
 
     def workers(self) -> list[WorkerInfo]:
-        """All workers on the register, with what they hold; the latest heard of first."""
+        """Return the registered workers with their leases, the latest heartbeat first."""
         return self.follow(self.operations.workers())
 
     def drain(self, worker: str) -> str:
-        """Ask a worker to finish and go. Raises NotFound for one that is not on the register."""
+        """Ask a worker to finish its jobs and exit. Raises NotFound if it is not registered."""
         return self.follow(self.operations.drain(worker))
 
     @property
     def schedules(self) -> "SyncSchedules":
-        """The schedules: put, look, pause, resume, run, remove."""
-        from sublet.client.schedules import SyncSchedules  # who has none has no use for the calendar
+        """The schedules of the namespace."""
+        from sublet.client.schedules import SyncSchedules  # imported late: the calendar is slow to load
 
         return SyncSchedules(self.operations, self.follow)
 
-    def sync(self, app: "App", source: str = "app", *, remove: bool = False) -> "Sequence[Synced]":
-        """Have the schedules be as the app declares them; the same again writes nothing (see `SyncSchedules.sync`)."""
+    def sync(
+        self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
+    ) -> "Sequence[Synced]":
+        """Store the schedules that the app declares (see `SyncSchedules.sync`)."""
         return self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     def stats(self) -> list[Stats]:
-        """The namespace in numbers, one entry a partition."""
+        """Return the statistics of each partition."""
         return self.follow(self.operations.stats())
 
     def reap(self, by: str) -> Reaped:
-        """Do what time has decided: leases that ended go back, jobs that fell due are queued."""
+        """End expired leases, and queue jobs that are due."""
         return self.follow(self.operations.reap(by))
 
     def prune(self) -> tuple[int, bool]:
-        """Forget what is past its time: jobs forgotten, whether there may be more."""
+        """Delete jobs whose retention is over. Return how many, and whether there may be more."""
         return self.follow(self.operations.prune())
 
     def close(self) -> None:
-        """Let go of all connections; where workers are to be summoned, that is seen to first."""
+        """Close all connections, after the workers that are still to be summoned."""
         if self._summoner:
             self._summoner.close()
         self.transport.close()

@@ -1,4 +1,4 @@
-"""What a submit gives back: a job, and where to ask about it. Async and sync."""
+"""Handles of submitted jobs, async and sync."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,15 +23,15 @@ class Handle(Generic[R]):
     _decode: Callable[[bytes], R] = field(repr=False)
 
     async def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on then."""
+        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds: then the job goes on."""
         return await self._client.result(self.id, timeout, self._decode)
 
     async def get(self) -> Job:
-        """The job as it stands."""
+        """Return the job as it is now."""
         return await self._client.get(self.id)
 
     async def cancel(self) -> str:
-        """Call it off: `cancelled`, or `requested` when it runs."""
+        """Cancel the job. Return `cancelled`, or `requested` if it is running."""
         return await self._client.cancel(self.id)
 
 
@@ -46,13 +46,13 @@ class SyncHandle(Generic[R]):
     _decode: Callable[[bytes], R] = field(repr=False)
 
     def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on then."""
+        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds: then the job goes on."""
         return self._client.result(self.id, timeout, self._decode)
 
     def get(self) -> Job:
-        """The job as it stands."""
+        """Return the job as it is now."""
         return self._client.get(self.id)
 
     def cancel(self) -> str:
-        """Call it off: `cancelled`, or `requested` when it runs."""
+        """Cancel the job. Return `cancelled`, or `requested` if it is running."""
         return self._client.cancel(self.id)

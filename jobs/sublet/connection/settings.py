@@ -1,7 +1,7 @@
-"""Where the settings come from (flag > environment > default), and the clients that are made of them.
+"""`Settings` (flag > environment > default), and the Redis clients that are made from them.
 
-redis-py must be told: it silently re-sends scripts up to ten times unless `Retry(NoBackoff(), 0)` forbids it, and its default
-pool fails instead of waiting when all connections are in use.
+redis-py needs two settings: without `Retry(NoBackoff(), 0)` it sends a script again up to ten times, and its default pool raises
+instead of waiting when all connections are in use.
 """
 
 import contextlib
@@ -22,21 +22,21 @@ from sublet.errors import Invalid
 from sublet.protocol.keys import is_name
 
 BLOCK_SECONDS = 10
-"""How long one blocking read may wait on the server; the socket of a client for blocking reads waits 5 s longer."""
+"""Seconds that one blocking read may wait on the server. The socket timeout of a blocking client is 5 s longer."""
 
 TIMEOUT_MIN = 0.01
-"""Seconds that one call to Redis may take, at least: much less is no time, and a wait of 0 ms has no end."""
+"""Minimum of `Settings.timeout` in seconds: a wait of 0 ms would never end."""
 QUICK_TIMEOUT = 0.8
-"""Seconds that one call to Redis may take where somebody waits for an answer: they are told within a second."""
+"""Seconds that one call to Redis may take in an HTTP server: its caller gets an answer within a second."""
 QUICK_PATIENCE = 0.1
-"""Seconds after which a call that got no answer is not sent again there. A connection that broke is made anew in less."""
+"""Seconds after which an HTTP server does not retry a call. Reconnecting takes less."""
 
 DURABILITIES = ("none", "replicated", "fsync")
-"""What a submit waits for, the weakest first: for nothing but Redis itself, for replicas, or for Redis's disk."""
+"""The values of `SUBLET_DURABILITY`, the weakest first."""
 
 
 class ClientFactory(Protocol):
-    """Makes Redis clients of its own, where no URL leads (see `sublet.testing`)."""
+    """Makes Redis clients that have no URL (see `sublet.testing`)."""
 
     def client(self) -> "redis.asyncio.Redis":
         """A new asyncio client."""
@@ -49,7 +49,7 @@ class ClientFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a process must know to find its jobs. `Settings.read()` takes it from the environment."""
+    """How a process reaches its namespace. `Settings.read()` takes them from the environment."""
 
     redis_url: str = "redis://127.0.0.1:6379"
     namespace: str = "sublet"
@@ -57,25 +57,25 @@ class Settings:
     timeout: float = 2.0
     """Seconds that one call to Redis may take: well under a third of a lease."""
     patience: float = 8.0
-    """Seconds after which a call without an answer is not sent again: Redis remembers a claim for 10."""
+    """Seconds after which a call without a reply is not sent again. Redis remembers a claim for 10 s."""
     allow_eviction: bool = False
-    """Work on a server that is set to evict keys, and so may lose jobs."""
+    """Allow a server that is set to evict keys, and so may lose jobs."""
     allow_unverified_tls: bool = False
-    """Take a URL that has TLS not look at the server's certificate, or at the name in it: whoever is on the way may listen."""
+    """Allow a URL that switches off the verification of the server's TLS certificate, or of its host name."""
     durability: str = "none"
-    """What a submit waits for that asks for nothing itself: one of DURABILITIES (`docs/guides/durability.md`)."""
+    """The durability of submits that have none of their own: one of DURABILITIES (`docs/guides/durability.md`)."""
     replicas: int = 1
-    """How many replicas must have a `replicated` submit."""
+    """Replicas that a `replicated` submit waits for."""
     memory: float = 0.9
-    """The share of Redis's maxmemory from which on no jobs are taken in; the rest goes on. 1: no guard (`docs/guides/memory.md`)."""
+    """The share of maxmemory above which new jobs are refused; 1 for no guard (`docs/guides/memory.md`)."""
     summon: bool = False
-    """Whoever submits jobs also has workers summoned for them, where pools say so (`docs/guides/scaling.md`)."""
+    """Summon workers of pools after a submit (`docs/guides/scaling.md`)."""
     client_factory: ClientFactory | None = field(default=None, repr=False)
-    """Makes the clients, instead of the URL."""
+    """Makes the Redis clients, instead of the URL."""
 
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
-        """Take each setting from the argument, else SUBLET_<NAME>, else (the URL) REDIS_URL, else the default."""
+        """Read each setting from the argument, else SUBLET_<NAME>, else (the URL) REDIS_URL, else the default. Raises Invalid."""
         env, usual = os.environ, cls()
         found = cls(
             redis_url=plain(
@@ -99,28 +99,28 @@ class Settings:
         return found
 
     def check_url(self) -> None:
-        """Raise Invalid for a URL that cannot be, or that would trust any server, unless that is asked for in words."""
+        """Raise Invalid for an invalid URL, or one without TLS verification unless that is allowed."""
         wrong = flaw(self.redis_url)
         if wrong:
             raise Invalid(f"SUBLET_REDIS_URL {self.shown_url!r}: {wrong}")
         lax = "" if self.allow_unverified_tls else unverified(self.redis_url)
         if lax:
             raise Invalid(
-                f"SUBLET_REDIS_URL {self.shown_url!r} has {lax}: whoever is on the way could be the server. Name its certificate "
+                f"SUBLET_REDIS_URL {self.shown_url!r} has {lax}: any server could answer instead. Name the certificate "
                 "authority instead (ssl_ca_certs=/path), or set SUBLET_ALLOW_UNVERIFIED_TLS=1 to risk it"
             )
 
     @property
     def shown_url(self) -> str:
-        """The URL without its password, for messages: nothing that stands before an @, or behind the address. Never raises."""
+        """The URL for messages, without user, password and options. Never raises."""
         scheme, there, rest = self.redis_url.partition("://")
         if not there or not re.fullmatch(r"[a-z+]{1,16}", scheme):
-            return "(not shown: it is no URL)"
+            return "(not shown: not a URL)"
         return f"{scheme}://{re.split('[?#]', rest.rpartition('@')[2])[0]}"
 
 
 def quick(settings: Settings) -> Settings:
-    """The settings for who must answer within a second, also when Redis does not; SUBLET_TIMEOUT still has its way."""
+    """Return the settings for a server that must answer within a second even if Redis does not. SUBLET_TIMEOUT overrides it."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
@@ -137,17 +137,17 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
         value = kind(raw)
     except ValueError:
         value = kind(0)
-    if name == "SUBLET_MEMORY" and not 0 < value <= 1:  # nor what is no number
+    if name == "SUBLET_MEMORY" and not 0 < value <= 1:  # false for NaN
         raise Invalid(f"{name}={raw!r}: use a share of Redis's maxmemory, above 0 and up to 1 (no guard)")
     if value <= 0:
         raise Invalid(f"{name}={raw!r}: use a number above 0")
-    if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):  # nor what is no number
+    if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):  # false for NaN
         raise Invalid(f"{name}={raw!r}: use seconds, {TIMEOUT_MIN:g} or more")
     return value
 
 
 def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
-    """An asyncio client that never re-sends by itself; `blocking` for reads that wait on the server."""
+    """Make an asyncio client that does not retry by itself; `blocking` for reads that wait on the server."""
     if settings.client_factory:
         return settings.client_factory.client()
     pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -157,24 +157,24 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 
 def connect_sync(settings: Settings) -> "redis.Redis":
-    """The same for code without an event loop."""
+    """Make a client for code without an event loop that does not retry by itself."""
     if settings.client_factory:
         return settings.client_factory.sync_client()
     options = _options(settings, False)
     if settings.redis_url.startswith("rediss:"):
-        options["redis_connect_func"] = _greet
+        options["redis_connect_func"] = _ping_first
     pool = redis.BlockingConnectionPool.from_url(settings.redis_url, **options, retry=Retry(NoBackoff(), 0))
     return redis.Redis.from_pool(pool)
 
 
-def _greet(connection: Any) -> None:
-    """Say something first over TLS: what the server sends after the handshake is read with the answer.
+def _ping_first(connection: Any) -> None:
+    """Send a PING first over TLS: what the server sends after the handshake is read with the reply.
 
-    Else redis-py sees that there is something to read, takes it for a reply that nobody waits for, and gives the connection up.
+    Otherwise redis-py finds unread data, takes it for the reply of another command, and closes the connection.
     """
     connection.on_connect()
     connection.send_command("PING")
-    with contextlib.suppress(redis.ResponseError):  # this user may not say that: an answer it is
+    with contextlib.suppress(redis.ResponseError):  # denied to this user: a reply, too
         connection.read_response()
 
 
@@ -183,11 +183,11 @@ _NAMELESS: dict[str, Any] = (
     if importlib.util.find_spec("redis.driver_info")
     else {"lib_name": None, "lib_version": None}
 )
-"""A process that lives for a second need not tell the server each time by which library it speaks: that is two commands."""
+"""Switches off CLIENT SETINFO, which is two commands per connection: too many for a process that lives for a second."""
 
 
 def check(settings: Settings) -> None:
-    """Raise Invalid for a URL whose parts cannot be understood. Nothing is connected."""
+    """Raise Invalid for a URL with parts that redis-py does not accept. Nothing is connected."""
     try:
         for url in servers(settings.redis_url):
             connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()

@@ -23,7 +23,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
-from sublet.context import Context, KeepLog, current
+from sublet.context import Context, JobLogHandler, current
 from sublet.errors import Invalid
 from sublet.execution import frames
 from sublet.execution.attempt import UnknownTask, ending_of, unfit
@@ -138,7 +138,7 @@ class JobRunner:
         """Import the tasks, then run jobs until there are no more."""
         if self._memory:
             _limit_memory(self._memory)
-        logging.getLogger().addHandler(KeepLog(logging.INFO))
+        logging.getLogger().addHandler(JobLogHandler(logging.INFO))
         for number in range(len(self._names)):
             try:
                 self._task(number)

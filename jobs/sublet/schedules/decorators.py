@@ -22,6 +22,12 @@ class ScheduledTask(Protocol):
     arguments: Arguments
 
 
+class DeclaresSchedules(Protocol):
+    """An app, as far as its schedules matter."""
+
+    schedules: "DeclaredSchedules"
+
+
 class Declaration(NamedTuple):
     """The arguments of one decorator."""
 
