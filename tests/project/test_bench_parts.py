@@ -1,4 +1,4 @@
-"""The bench's meter, and what it does once in a run: a backlog, a killed worker, batch sizes and slots."""
+"""The parts of the bench beside the contest: its meter, a backlog, a killed worker, batch sizes and slots."""
 
 import importlib
 import json
@@ -61,7 +61,7 @@ def bench(monkeypatch):
 
 @pytest.fixture
 def arena(bench, tmp_path):
-    """A server, where Sublet and one whose jobs are a list can take part."""
+    """A server for Sublet and a contestant whose jobs are a list."""
     (tmp_path / "with_fake.py").write_text(PEER)
     (tmp_path / "data").mkdir()
     found = {"PYTHONPATH": f"{ROOT}:{PEERS}"}
@@ -78,20 +78,20 @@ def fake(bench, running=1, **variables):
     return bench.contestants.Contestant("fake", "with_fake.py", "fake", variables, running)
 
 
-def test_the_meter_counts_what_was_done_in_between(bench, arena):
+def test_the_meter_counts_commands_of_its_interval(bench, arena):
     ask = bench.meter.ask
     with bench.meter.Meter(arena.url).counting() as counted:
         assert ask(arena.url, "SET", "key", "x" * 100_000) == "OK"
         assert ask(arena.url, "EVAL", "redis.call('GET', KEYS[1]) return 7", "1", "key") == "7"
     assert (counted.commands, counted.scripts) == (3, 1)  # SET, EVAL, and GET within it
     assert 100_000 < counted.bytes_moved < 120_000
-    assert 100_000 < counted.memory < 400_000  # the server rounds up, and has a buffer for who asks
+    assert 100_000 < counted.memory < 400_000  # the server rounds up, and has a buffer for each client
     assert counted.redis_us > 0
     with pytest.raises(RuntimeError, match="unknown command"):
         ask(arena.url, "NONSENSE")
 
 
-def test_commands_that_are_sent_are_told_from_those_within_scripts(bench, arena):
+def test_sent_commands_are_counted_apart_from_those_in_scripts(bench, arena):
     with bench.meter.Meter(arena.url).listening() as heard:
         bench.meter.ask(arena.url, "SET", "key", "] lua] \n")
         bench.meter.ask(
@@ -122,7 +122,7 @@ def test_a_killed_workers_jobs_are_followed(bench, arena, monkeypatch, forgets):
     assert (found["crash_first"], found["crash_last"]) == (None, None) if forgets else found["crash_last"] > 0
 
 
-def test_what_became_of_interrupted_jobs_is_counted(bench):
+def test_the_outcomes_of_interrupted_jobs_are_counted(bench):
     second = 10**9
     starts, ends = (
         [(1, 1), (2, 2), (3, 3), (1, 4 * second), (2, 5 * second)],

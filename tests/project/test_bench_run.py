@@ -1,4 +1,5 @@
-"""The bench beside the peers: whoever has a program runs; jobs lost or run twice are told of, and who is how much better."""
+"""The bench beside other queues: every contestant with a program runs, lost and repeated jobs are reported,
+and ratios are right."""
 
 import importlib
 import io
@@ -46,7 +47,7 @@ def bench(monkeypatch):
 
 @pytest.fixture
 def run(bench, tmp_path):
-    """Runs contestants on the given phases, each in this interpreter, and returns what was written down."""
+    """Runs contestants on the given phases, each in this interpreter; returns the records."""
     (tmp_path / "with_fake.py").write_text(PEER)
 
     def go(names, workloads, persistences=("off",), **fake):
@@ -94,11 +95,11 @@ def test_two_contestants_do_the_same_and_every_figure_is_written_down(bench, run
     assert f"{rows['fake', 'drain_1']['median']:,.0f}" in bench.table.table(found)
 
 
-def test_a_contestant_that_loses_jobs_or_runs_them_twice_is_told_of(bench, run, monkeypatch):
+def test_a_contestant_that_loses_or_repeats_jobs_is_reported(bench, run, monkeypatch):
     monkeypatch.setattr(bench.arena.Arena, "STALL", 0.5)
     found = run(["fake"], ["drain_1", "drain_2"], ["aof"], FAKE_LOSES="1", FAKE_TWICE="1")
     rows = {row["workload"]: row for row in found["results"]}
-    assert set(rows) == {"drain_1", "drain_2"}  # what a job costs is told of without persistence alone
+    assert set(rows) == {"drain_1", "drain_2"}  # the cost of a job is measured without persistence alone
     for row in rows.values():
         assert row["lost"] > 0
         assert row["twice"] > 0
@@ -107,7 +108,7 @@ def test_a_contestant_that_loses_jobs_or_runs_them_twice_is_told_of(bench, run, 
         assert row["note"] in bench.table.table(found)
 
 
-def test_a_contestant_whose_program_fails_is_left_out_and_told_of(bench, run, tmp_path):
+def test_a_contestant_whose_program_fails_is_left_out_and_reported(bench, run, tmp_path):
     (tmp_path / "with_fake.py").write_text("raise SystemExit('I am not well')")
     found = run(["fake"], [])
     assert "I am not well" in found["left_out"]["fake"]
@@ -131,7 +132,7 @@ def test_a_drains_clock_runs_when_a_fifth_has_started_and_all_workers_are_at_wor
     assert bench.workloads.rate_of(hot, since=hot[-1][1]) is None
 
 
-def test_a_phase_is_as_long_as_it_is_told_to_be(bench):
+def test_a_phase_lasts_as_long_as_requested(bench):
     turn = bench.workloads.Turn(None, None, None, 2.0)
     assert [turn.jobs(rate) for rate in (10, 3_000, 60_000, 10**6)] == [100, 6_000, 120_000, 150_000]
 
@@ -160,7 +161,7 @@ def test_a_name_of_two_words_may_have_a_hyphen(bench):
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_done_is_said_at_once(tmp_path, words):
+def test_an_impossible_request_fails_at_once(tmp_path, words):
     command = [sys.executable, str(BENCH / "run.py"), "--environments", str(tmp_path / "made")]
     done = subprocess.run(
         [*command, *(word.format(tmp_path) for word in words)],
@@ -177,7 +178,7 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path, words):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_an_environment_for_node_is_left_out_where_there_is_none(bench, tmp_path, monkeypatch, capsys):
+def test_contestants_on_node_are_left_out_without_node(bench, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert bench.environments.make(tmp_path, {"bullmq": ["npm:bullmq"]}) == {
         "bullmq": "node is not on the PATH"

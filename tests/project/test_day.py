@@ -1,6 +1,9 @@
-"""A day of traffic on a server whose clock runs ahead: in the evening there is no more in its memory than in the morning.
+"""A day of traffic on a server whose clock runs ahead: in the evening its memory holds no more than in the
+morning.
 
-`bench/day.py` is the same day with all its traffic; here a step is twenty minutes, and less is kept, so that all limits are met.
+`bench/day.py` runs the same day with all its traffic. Here a step is twenty minutes and the retentions are
+shorter, so that every
+limit is reached.
 """
 
 import pytest
@@ -45,7 +48,7 @@ async def test_memory_is_flat_from_the_morning_to_the_evening(day, tmp_path):
     assert evening["queue:*"] <= len(day.FIXED), "of a queue that is empty there is no key"
 
 
-def test_growth_is_told(day):
+def test_growth_of_memory_is_reported(day):
     hours = [
         {"used": 1_000_000, "queues": 1000},
         {"used": 1_040_000, "queues": 1140},

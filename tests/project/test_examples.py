@@ -1,4 +1,4 @@
-"""Every example is run, as its first lines say."""
+"""Every example runs as its first lines describe."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if not 
 
 @pytest.fixture
 def run(place, raw):
-    """Run a module of the examples in the test's namespace, and give what it printed."""
+    """Run a module of the examples in the test's namespace; returns its output."""
 
     def run(*words):
         env = {
@@ -51,7 +51,7 @@ def test_greet(place, raw):
         assert worker.wait(20) == 0
 
 
-def test_greet_says_what_it_lacks_where_no_worker_runs(place, raw):
+def test_greet_asks_for_a_worker_where_none_runs(place, raw):
     env = {
         **os.environ,
         "SUBLET_REDIS_URL": place.settings.redis_url,
@@ -124,7 +124,7 @@ def test_middleware(run):
 
 
 def test_convert(run, tmp_path):
-    """Told in full in test_command_worker.py."""
+    """Tested in full in test_command_worker.py."""
     (tmp_path / "a.txt").write_text("b b a")
     assert (
         run("-m", "examples.convert", str(tmp_path / "a.txt"))
@@ -143,7 +143,7 @@ def test_on_time(run):
     assert [line.rpartition(" ")[0] for line in probes] == ["probe of"] * 3
 
 
-def test_the_tests_that_examples_bring_along():
+def test_the_examples_own_tests_pass():
     command = [sys.executable, "-m", "pytest", "examples", "-q", "-p", "no:cacheprovider"]
     env = {**os.environ, "SUBLET_REDIS_URL": "redis://127.0.0.1:1"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""The check that no test leaves a process behind does its work: runs of pytest whose tests do."""
+"""The check that no test leaves a process behind: runs of pytest whose tests leave one."""
 
 import os
 import subprocess
@@ -79,7 +79,7 @@ def test_a_run_that_leaves_a_process_behind_fails_and_names_it(tmp_path, test, w
     until(lambda: not is_alive(pid), "the end of what was left behind")
 
 
-def test_what_a_worker_left_that_was_killed_is_found_as_well(tmp_path):
+def test_processes_of_a_killed_worker_are_found(tmp_path):
     done = run(tmp_path, DIES, *SPREAD, "--max-worker-restart=0")
     pid = int((tmp_path / "pid").read_text())
     assert done.returncode == 1, done.stdout + done.stderr
@@ -94,8 +94,8 @@ def test_a_run_that_ends_what_it_starts_is_fine(tmp_path, words):
     assert "left these" not in done.stdout
 
 
-def test_the_processes_of_other_runs_are_no_business_of_this_one(tmp_path):
-    """One of ours lives meanwhile, beside it: neither blamed nor ended."""
+def test_processes_of_other_runs_are_ignored(tmp_path):
+    """One of our processes runs beside it meanwhile: it is neither reported nor ended."""
     words = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as ours:
         try:
@@ -107,6 +107,6 @@ def test_the_processes_of_other_runs_are_no_business_of_this_one(tmp_path):
             ours.kill()
 
 
-def test_what_this_run_starts_bears_its_mark():
+def test_processes_of_this_run_have_its_mark():
     words = [sys.executable, "-c", f"import os; print(os.environ['{MARK}'])"]
     assert subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.split()

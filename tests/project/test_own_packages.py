@@ -122,7 +122,7 @@ def submit_all(python: Path, project: Path, env: dict[str, str]) -> dict[str, st
 
 
 def results(python: Path, project: Path, env: dict[str, str], ids: dict[str, str]) -> dict[str, Any]:
-    """What has become of the jobs, by task."""
+    """The results of the jobs, by task."""
     get = [python, "-m", "sublet", "get", "--json"]
     found = {task: json.loads(call(*get, job, cwd=project, env=env)) for task, job in ids.items()}
     return {task: job.get("result", job) for task, job in found.items()}

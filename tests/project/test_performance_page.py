@@ -1,4 +1,4 @@
-"""docs/measurements/performance.md says what its figures say: its tables are made from them, and so are its pictures."""
+"""The tables and pictures of docs/measurements/performance.md agree with its figures."""
 
 import importlib.util
 import json
@@ -26,7 +26,7 @@ PICTURES = ("throughput", "sweeps", "latency", "memory")
 
 @pytest.fixture(scope="module")
 def performance():
-    """The module of the bench, imported as its own program imports it: from its folder."""
+    """The module of the bench, imported from its folder as its own program imports it."""
     sys.path.insert(0, str(ROOT / "bench"))
     try:
         spec = importlib.util.spec_from_file_location("performance", ROOT / "bench" / "performance.py")
@@ -86,19 +86,19 @@ def test_the_pages_tables_are_those_of_its_figures(performance):
 
 
 @pytest.mark.parametrize("page", [PAGE, XEON], ids=["the page", "the Xeon's"])
-def test_a_page_says_of_which_version_its_figures_are(page):
+def test_a_page_names_the_version_of_its_figures(page):
     commit = json.loads(page.with_suffix(".json").read_text())["versions"]["sublet"]["commit"]
     assert f"commit `{commit}`" in page.read_text().partition("<!-- begin")[0].replace("\n", " ")
 
 
-def test_the_pages_pictures_are_there_and_named_for_who_cannot_see_them():
+def test_the_pages_pictures_exist_and_have_a_text_alternative():
     pictures = re.findall(r"!\[(.+)\]\((pictures/performance-.+\.svg)\)", PAGE.read_text())
     assert {path for _, path in pictures} == {
         f"pictures/{path.name}" for path in (PAGE.parent / "pictures").glob("performance-*")
     }
 
 
-def test_a_goal_is_held_against_the_peer_that_it_names(performance):
+def test_a_goal_is_compared_with_the_peer_that_it_names(performance):
     lines = performance.goals(performance.Run(FOUND)).splitlines()
     ours = "30,000 (29,000–32,000)"
     assert f"| drain, one worker, jobs/s | {ours} | BullMQ 16,000 | 1.88 | 2 × BullMQ | **no** |" in lines
@@ -111,7 +111,7 @@ def test_a_goal_is_held_against_the_peer_that_it_names(performance):
     )
 
 
-def test_several_processes_stand_beside_several(performance):
+def test_several_processes_are_compared_with_several(performance):
     lines = performance.goals(performance.Run(FOUND)).splitlines()
     plain = "| drain of plain functions, jobs/s | 20,000 | Huey, processes 9,000 | 2.22 | 3 × the better Huey | **no** |"
     assert plain in lines
@@ -121,7 +121,7 @@ def test_several_processes_stand_beside_several(performance):
     )
 
 
-def test_what_a_peer_does_better_is_told(performance):
+def test_a_better_peer_is_named(performance):
     heads = ["enqueue one by one", "bytes a pending job", "bytes a finished job"]
     lines = performance.behind(performance.Run(FOUND)).splitlines()[2:]
     assert [line.split(" | ")[0].strip("| ") for line in lines] == heads
@@ -132,18 +132,18 @@ def test_what_a_peer_does_better_is_told(performance):
 @pytest.mark.parametrize(
     "rows", [[row("sublet", "drain_1", 2)], [row("huey", "drain_1", 1)], []], ids=["ours", "theirs", "none"]
 )
-def test_who_was_compared_with_nobody_is_not_ahead(performance, rows):
+def test_a_figure_without_a_peer_is_not_ahead(performance, rows):
     assert performance.behind(performance.Run(run_of(*rows))) == "Not measured in this run."
 
 
-def test_what_did_not_happen_while_it_was_watched_is_told_last_and_not_called_never(performance):
+def test_an_event_not_seen_in_time_comes_last_and_is_not_called_never(performance):
     assert performance.crash(performance.Run(FOUND)).splitlines()[2:] == [
         "| Sublet | 29.9 | 30.1 | 0 | 0 |  | lease 30 s |",
         "| Huey | not in 75 s | not in 75 s | 8 | 1 |  | no: a job leaves its list when it starts |",
     ]
 
 
-def test_noise_is_told_by_those_who_do_the_same_and_by_the_rounds(performance):
+def test_noise_is_estimated_from_equal_contestants_and_from_rounds(performance):
     found = run_of(
         row("huey", "enqueue_one", 6_000, 7_000, 6_500),
         row("huey processes", "enqueue_one", 5_000, 5_000, 10_000),
@@ -155,7 +155,7 @@ def test_noise_is_told_by_those_who_do_the_same_and_by_the_rounds(performance):
     assert "1.17 × its worst one in half of all cases" in words
 
 
-def test_a_busy_machine_is_told(performance):
+def test_a_busy_machine_is_reported(performance):
     def about(load):
         return performance.about(performance.Run({**FOUND, "machine": {"cores": 2, "load": load}}))
 
@@ -198,7 +198,7 @@ def test_the_command_writes_tables_pictures_and_figures_and_nothing_else(tmp_pat
         assert "Sublet" in path.read_text()
 
 
-def test_a_picture_that_a_run_has_no_figures_for_says_so(tmp_path):
+def test_a_picture_without_figures_is_reported(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
     page, figures = tmp_path / "page.md", tmp_path / "run.json"
     page.write_text(MARKS)
@@ -215,7 +215,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_cannot_be_read_is_refused_in_a_sentence_and_nothing_is_written(tmp_path, what):
+def test_an_unreadable_file_is_refused_in_a_sentence_and_nothing_is_written(tmp_path, what):
     pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
     page, figures = tmp_path / "page.md", tmp_path / "run.json"
     if WRONG[what] is not None:

@@ -1,4 +1,4 @@
-"""What is shipped: the wheel is built, installed in an empty environment, and used there."""
+"""The wheel is built, installed in an empty environment, and used there."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def wheel(dist):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """An environment with the wheel and what it depends on, and nothing else."""
+    """An environment with the wheel and its dependencies alone."""
     folder = tmp_path_factory.mktemp("installed")
     venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
     run(
@@ -72,7 +72,7 @@ def templates():
     return {str(path.relative_to(ROOT / "deploy")) for path in paths}
 
 
-def test_the_wheel_and_the_sdist_have_every_template_and_nothing_else_of_that_kind(wheel, dist):
+def test_the_wheel_and_the_sdist_have_every_template_and_no_other_files_of_deploy(wheel, dist):
     packed = {
         name.removeprefix("sublet/deploy/")
         for name in zipfile.ZipFile(wheel).namelist()
@@ -86,14 +86,14 @@ def test_the_wheel_and_the_sdist_have_every_template_and_nothing_else_of_that_ki
     assert templates() <= inside
 
 
-def test_the_sdist_has_what_the_suite_needs(dist):
+def test_the_sdist_has_the_files_that_the_suite_needs(dist):
     (found,) = dist.glob("*.tar.gz")
     with tarfile.open(found) as archive:
         names = {"/".join(name.split("/")[1:]) for name in archive.getnames()}
     assert {"lua/claim.lua", "tests/conftest.py", "README.md", "LICENSE", "pyproject.toml"} <= names
 
 
-def test_an_installed_sublet_finds_every_script_and_a_doctor(installed, tmp_path):
+def test_an_installed_sublet_finds_every_script_and_runs_the_doctor(installed, tmp_path):
     assert all(f"{name} " in run(installed / "sublet", "scripts", cwd=tmp_path) for name in NAMES)
     with EmbeddedServer.start(tmp_path / "data") as server:
         url = ("--redis-url", server.url)
@@ -111,7 +111,7 @@ def test_suites_of_the_checkout_are_not_in_the_wheel(command, installed, tmp_pat
 
 @pytest.mark.parametrize("how", ["installed", "from the wheel itself"])
 def test_a_shipped_sublet_writes_a_template_into_an_empty_folder(how, installed, wheel, tmp_path):
-    """A wheel is a zip, from which Python can also run."""
+    """A wheel is a zip file, from which Python can also run."""
     words = [installed / "sublet"] if how == "installed" else [installed / "python", "-m", "sublet"]
     env = {} if how == "installed" else {"PYTHONPATH": str(wheel)}
     where = run(installed / "python", "-c", "import sublet; print(sublet.__file__)", cwd=tmp_path, env=env)

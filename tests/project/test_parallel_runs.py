@@ -1,4 +1,4 @@
-"""How a whole run is spread over workers. That they look for what they left behind is shown in test_leftovers.py."""
+"""How a whole run is spread over workers. The search for leftover processes is tested in test_leftovers.py."""
 
 from types import SimpleNamespace
 
@@ -14,10 +14,13 @@ HERE = ROOT / "tests"
     ("words", "many"),
     [
         ([str(HERE)], True),
-        ([str(HERE / "project" / "test_spread.py"), str(HERE / "client" / "test_options.py")], True),
-        ([str(HERE / "project" / "test_spread.py")], False),
+        ([str(HERE / "project" / "test_parallel_runs.py"), str(HERE / "client" / "test_options.py")], True),
+        ([str(HERE / "project" / "test_parallel_runs.py")], False),
         (
-            [f"{HERE / 'project' / 'test_spread.py'}::a", f"{HERE / 'project' / 'test_spread.py'}::b[1]"],
+            [
+                f"{HERE / 'project' / 'test_parallel_runs.py'}::a",
+                f"{HERE / 'project' / 'test_parallel_runs.py'}::b[1]",
+            ],
             False,
         ),
     ],
@@ -40,20 +43,20 @@ def ordered(*names, **config):
     return [item.number for item in items]
 
 
-def test_workers_begin_with_the_long_files_and_leave_the_order_else():
+def test_workers_begin_with_the_long_files_and_keep_the_order_otherwise():
     names = ("b", LONG[1], "a", LONG[0], "b", LONG[1])
     assert ordered(*names, workerinput={}) == [3, 1, 5, 0, 2, 4]
     assert ordered(*names) == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_long_files_are_there():
+def test_the_long_files_exist():
     assert [name for name in LONG if not [*HERE.rglob(f"test_{name}.py")]] == []
 
 
-def test_what_the_workers_ran_on_is_told_once():
+def test_the_workers_backends_are_reported_once():
     config = SimpleNamespace(stash={RAN: {"redis": "7"}})
     worker = SimpleNamespace(stash={RAN: {"valkey": "9"}}, workeroutput={})
     Spread().pytest_sessionfinish(SimpleNamespace(config=worker))
     Spread().pytest_testnodedown(SimpleNamespace(config=config, workeroutput=worker.workeroutput))
-    Spread().pytest_testnodedown(SimpleNamespace(config=config))  # one that was killed tells nothing
+    Spread().pytest_testnodedown(SimpleNamespace(config=config))  # a killed worker reports nothing
     assert config.stash[RAN] == {"redis": "7", "valkey": "9"}
