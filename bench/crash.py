@@ -1,18 +1,18 @@
-"""How soon the jobs of a worker that was killed run again, and whether each is done once.
+"""Measure how soon the jobs of a killed worker run again, and whether each is completed once.
 
     python3 bench/crash.py [--json] [--quick] [--server redis|valkey]
 
 A hundred jobs run in a `sublet work` process, which is then killed (SIGKILL). Each job writes its starts and its end to a ledger
-outside of Redis. The time is that from the kill to the start of the last of the hundred new attempts, with leases of 2, 10
-and 30 s:
+outside of Redis. The time runs from the kill to the start of the last of the hundred new attempts, with leases of 2, 10 and
+30 s:
 
-- elsewhere: another worker, which was there and idle, gets them when the leases end: at most the lease and a second;
+- elsewhere: an idle worker claims them when the leases expire: at most the lease and a second;
 - restarted: a new worker on the same machine finds its predecessor dead, whatever the lease: within a second of being ready
-  (`from start` also counts what it takes to start Python and load the tasks);
-- child: plain functions, eight at a time; all eight child processes are killed, and their worker notices: within a second.
+  (`from start` includes the start of Python and the import of the tasks);
+- child: plain functions, eight at a time; all eight child processes are killed: within a second.
 
-Afterwards all jobs are let go, and the ledger and Redis are read: none may be lost, none completed twice. `--quick`: a lease of
-2 s elsewhere, one of 30 s for the restart, and the children.
+Then all jobs may end, and the ledger is compared with Redis: no job may be lost or completed twice. `--quick`: a lease of 2 s
+elsewhere, one of 30 s for the restart, and the child processes.
 """
 
 import argparse
@@ -41,14 +41,14 @@ ROOT = Path(__file__).parent.parent
 JOBS, PLAIN = 100, 8
 LEASES = (2, 10, 30)
 PATIENCE = 60.0
-"""Seconds, beside a lease, after which what does not happen is given up."""
+"""Seconds, in addition to a lease, after which a step fails."""
 POLL = 0.005
 
 app = App()
 
 
 def _write(word: str, number: int, attempt: int) -> None:
-    """One line of the ledger, in one call: many write to it."""
+    """Write one line of the ledger, in one call, because many processes write to it."""
     with open(os.environ["CRASH_LEDGER"], "ab", buffering=0) as ledger:
         ledger.write(f"{word} {number} {attempt} {os.getpid()} {time.monotonic()}\n".encode())
 
@@ -78,7 +78,7 @@ def stay_there(ctx: Context, number: int) -> int:
 
 
 class Scene:
-    """A namespace, a ledger, and the workers of one trial; none of them is left afterwards."""
+    """A namespace, a ledger, and the workers of one trial. All are deleted afterwards."""
 
     def __init__(self, url: str, folder: Path, lease: int, queue: str) -> None:
         self.lease, self.queue = lease, queue
@@ -88,7 +88,7 @@ class Scene:
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def hire(self) -> tuple["subprocess.Popen[bytes]", float]:
-        """Start a worker; it, and the moment at which it said that it is ready."""
+        """Start a worker. Return it, and the moment at which it was ready."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), "SUBLET_REDIS_URL": self.settings.redis_url}
         env |= {"SUBLET_NAMESPACE": self.settings.namespace, "CRASH_LEDGER": str(self.ledger)}
         work = [
@@ -117,13 +117,13 @@ class Scene:
         return worker, time.monotonic()
 
     def lines(self, word: str) -> list[tuple[int, int, int, float]]:
-        """What the ledger says of starts, or of ends: number, attempt, pid, moment."""
+        """Return the starts, or the ends, from the ledger: number, attempt, pid, moment."""
         whole = self.ledger.read_text().rpartition("\n")[0].split("\n")
         said = [line.split(" ") for line in whole if line.startswith(f"{word} ")]
         return [(int(number), int(attempt), int(pid), float(at)) for _, number, attempt, pid, at in said]
 
     def started(self, jobs: int, attempt: int) -> float:
-        """Wait until so many jobs are in this attempt, or a later one; the moment of the last start."""
+        """Wait until so many jobs are in this attempt, or a later one. Return the moment of the last start."""
 
         def all_of_them() -> bool:
             return len({number for number, of, *_ in self.lines("start") if of >= attempt}) >= jobs
@@ -132,12 +132,12 @@ class Scene:
         return max(at for _, of, _, at in self.lines("start") if of == attempt)
 
     def faults(self, jobs: int) -> dict[str, int]:
-        """Let all jobs end; how many were lost, and how many were completed twice."""
+        """Let all jobs end. Return how many were lost, and how many were completed twice."""
         Path(f"{self.ledger}.open").touch()
         with SyncClient(self.settings) as client:
             with contextlib.suppress(TimeoutError):
                 until(lambda: client.stats()[0].totals["completed"] >= jobs, PATIENCE)
-            time.sleep(0.3)  # whoever would complete one twice has had the time to
+            time.sleep(0.3)  # time for a second completion, which would be a fault
             completed = client.stats()[0].totals["completed"]
             done = client.list_jobs(state=State.COMPLETED, limit=200).jobs
         ends = Counter(number for number, *_ in self.lines("end"))
@@ -147,7 +147,7 @@ class Scene:
         }
 
     def close(self) -> None:
-        """See all workers gone."""
+        """End all workers."""
         for worker in self._workers:
             worker.terminate()
         for worker in self._workers:
@@ -199,14 +199,14 @@ def elsewhere(scene: Scene) -> dict[str, float]:
     _submit(scene, "stay", JOBS)
     scene.started(JOBS, 1)
     scene.hire()
-    time.sleep(1.0)  # the other one has looked, and waits
+    time.sleep(1.0)  # the other worker has claimed nothing, and waits
     killed = _kill(worker)
     again = scene.started(JOBS, 2)
     return {"seconds": again - killed, "target": scene.lease + 1.0, **scene.faults(JOBS)}
 
 
 def restarted(scene: Scene) -> dict[str, float]:
-    """The same worker comes again, where it was."""
+    """The worker restarts on the same host."""
     worker, _ = scene.hire()
     _submit(scene, "stay", JOBS)
     scene.started(JOBS, 1)
@@ -223,7 +223,7 @@ def restarted(scene: Scene) -> dict[str, float]:
 
 
 def child(scene: Scene) -> dict[str, float]:
-    """The children die, and their parent lives: the time is that until Redis knows that all these attempts are over."""
+    """The child processes are killed, not their worker. Measure until Redis has the outcome of all these attempts."""
     scene.hire()
     _submit(scene, "stay_there", PLAIN)
     scene.started(PLAIN, 1)

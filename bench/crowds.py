@@ -1,4 +1,4 @@
-"""What happens when very many things are due at once, and when one job is tried a thousand times. Used by `growth.py`."""
+"""Measure many jobs that are due at once, and one job with a thousand attempts. Used by `growth.py`."""
 
 import asyncio
 import time
@@ -13,13 +13,13 @@ from sublet.protocol import keys, verbs
 Row = dict[str, float | str]
 
 SHARE = 50
-"""Of a crowd, a fiftieth as many jobs are drained while it waits, to see what it costs them."""
+"""A fiftieth of the number of due jobs is drained meanwhile, to measure the slowdown."""
 LONGEST = 600.0
-"""Seconds that a crowd may take to be worked off."""
+"""Seconds after which the due jobs must have been moved."""
 
 
 async def due_at_once(site: Site, number: int) -> list[Row]:
-    """Jobs that were scheduled for the same moment: each claim queues up to 110 of them, each reap up to 200."""
+    """Measure jobs that are scheduled for one moment. A claim queues up to 110 of them, a reap up to 200."""
     moment = _now(site) + 1000 + number // 20
     await site.fill(2 * number // SHARE)
     await site.fill(number, lambda: f"at={moment}")
@@ -27,7 +27,7 @@ async def due_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def leases_ended_at_once(site: Site, number: int) -> list[Row]:
-    """Leases that end at the same moment: the jobs go back to their old places in the queue."""
+    """Measure leases that expire at one moment. The jobs return to their old places in the queue."""
     await site.fill(number)
     moment = _now(site) + 1000 + number // 10
     for _ in range(number // verbs.CLAIM_MAX):
@@ -37,7 +37,7 @@ async def leases_ended_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def to_forget_at_once(site: Site, number: int) -> list[Row]:
-    """Finished jobs over the number that is kept (it was lowered): each completion forgets two, each prune up to 200."""
+    """Measure finished jobs above a limit that was lowered. A completion deletes two, a prune up to 200."""
     await site.keep(10 * number)
     await site.finish(number)
     await site.fill(number // SHARE)
@@ -60,7 +60,7 @@ async def to_forget_at_once(site: Site, number: int) -> list[Row]:
 
 
 async def attempts(site: Site, number: int) -> list[Row]:
-    """One job tried over and over: the story keeps its first and last five attempts."""
+    """Measure one job with many attempts. Its history keeps the first and the last five."""
     jobs, tried = 200, 0
     rows: list[Row] = []
     await site.store.submit([site.new(rules="tries=5000 backoff=1:1:1") for _ in range(jobs)])
@@ -92,7 +92,7 @@ async def _fail_all(site: Site, jobs: int) -> None:
 
 
 async def _crowd(site: Site, state: str, moment: int, share: int) -> list[Row]:
-    """Work before the moment, work after it, work with a tick beside; then the rest by the tick alone."""
+    """Drain before the moment, after it, and beside a tick; then measure the tick alone."""
     rows: list[Row] = [{"what": "before", **await _while_drained(site, share)}]
     assert _now(site) < moment, "filling took too long: the crowd is there before its time"
     await asyncio.sleep((moment - _now(site)) / 1000 + 0.01)
@@ -124,7 +124,7 @@ async def _tick(site: Site, stop: asyncio.Event, moved: list[int]) -> None:
 
 
 async def _while_drained(site: Site, jobs: int) -> Row:
-    """Drain jobs, and say how fast that went and what it cost."""
+    """Drain jobs. Return the rate and the cost."""
     began = time.monotonic()
     with Watch(site) as watch:
         await site.drain(jobs, repeat(["default"]))
@@ -152,4 +152,4 @@ def _overdue(site: Site, state: str) -> int:
 crowds: dict[str, Callable[[Site, int], Awaitable[list[Row]]]] = {
     one.__name__: one for one in (due_at_once, leases_ended_at_once, to_forget_at_once, attempts)
 }
-"""What can be shown in a table, by name."""
+"""The tables, by name."""

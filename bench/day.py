@@ -2,11 +2,11 @@
 
     python3 bench/day.py [--rate N] [--kept N] [--hours N] [--step MINUTES] [--seed N] [--fresh]
 
-Starts a Valkey of its own under libfaketime (Debian's package `faketime`), persistence off, and plays minute after minute:
-jobs for a few queues and for many that are used once, with keys, windows, delays and payloads of all sizes; workers that come,
-go and die; results, failures, retries, lost leases, releases, cancels; schedules, a pool, an operator who revives the dead, and
-a tick a minute. Each hour it looks at the server. The namespace begins as if it had run for days, but for its jobs, unless
-`--fresh`.
+Starts its own Valkey under libfaketime (Debian's package `faketime`), persistence off, and simulates minute after minute: jobs
+for a few queues and for many that are used once, with keys, windows, delays and payloads of all sizes; workers that start, end
+and die; results, failures, retries, lost leases, releases, cancels; schedules, a pool, an operator that retries dead jobs, and a
+tick per minute. Each hour it reads the sizes. The namespace starts as if it had run for days, except for its jobs, unless
+`--fresh` is given.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from tests.faults.chaos.clock import Offset
 
 FIXED = ("mail", "images", "reports", "default")
 NAMES, COUNTS, EVENTS = 10_000, 20_000, 10_000
-"""What the scripts keep of queues' names, of fields of counts, and of events, about."""
+"""About how many queue names, fields of counts, and events the scripts keep."""
 POOL = Pool(name="fleet", queues=FIXED, invoker="none", max=5)
 KINDS = ("job", "queue", "key", "claim", "wake", "worker", "schedule", "pool", "crew", "summons")
 SEEN = (
@@ -61,23 +61,23 @@ SEEN = (
 
 @dataclass(frozen=True)
 class Scale:
-    """How much happens."""
+    """The amount of traffic."""
 
     rate: int = 1000
     """Jobs a minute."""
     kept: int = 100_000
-    """Finished jobs of each state that are kept; 100,000 is what a namespace has anyway."""
+    """Finished jobs that are kept per state. The default of a namespace is 100,000."""
     hours: int = 24
     step: int = 1
-    """Minutes that pass at a time, with what happens in one."""
+    """Minutes per step. A step has the traffic of one minute."""
     tenants: int = 30
-    """Queues a step that are used for one job."""
+    """Queues per step that are used for one job."""
     seed: int = 1
 
 
 @contextmanager
 def ahead(folder: Path) -> Iterator[tuple[str, Offset]]:
-    """A Valkey whose clock is a file. Raises tests.faults.chaos.servers.Missing where it cannot be had."""
+    """Start a Valkey whose clock is a file. Raises tests.faults.chaos.servers.Missing where that is not possible."""
     offset = Offset(folder)
     with patch.dict("os.environ", offset.environment):
         server = EmbeddedServer.start(folder / "data", persistent=False)
@@ -86,7 +86,7 @@ def ahead(folder: Path) -> Iterator[tuple[str, Offset]]:
 
 
 class Day:
-    """A namespace, and a day of what happens there."""
+    """A namespace, and the traffic of a day."""
 
     def __init__(self, url: str, offset: Offset, scale: Scale) -> None:
         self.scale, self.offset, self.dice = scale, offset, random.Random(scale.seed)
@@ -97,7 +97,7 @@ class Day:
         self.dead: list[str] = []
 
     async def begin(self, fresh: bool = False) -> None:
-        """Make the namespace, and unless it is to be fresh, fill what takes days to fill."""
+        """Create the namespace. Unless `fresh`, fill the structures that take days to fill."""
         await self.store.prepare()
         if self.scale.kept != Scale.kept:
             kept = dict.fromkeys(("completed", "dead", "cancelled"), self.scale.kept)
@@ -120,12 +120,12 @@ class Day:
             mapping={f"ghosts-{i // 2:012} wait {'ms' if i % 2 else 5}": 1 for i in range(COUNTS)},
         )
         for i in range(EVENTS):
-            ids = " ".join(f"0-{i:023}-{n:02}" for n in range(3))  # as it is on the average
+            ids = " ".join(f"0-{i:023}-{n:02}" for n in range(3))  # the average
             pipe.xadd(keys.events(self.base), {"jobs": ids, "state": "completed", "code": "completed"})
         pipe.execute()
 
     def jobs(self) -> list[Submission]:
-        """What is submitted in a minute."""
+        """Return the submissions of a minute."""
         dice, found = self.dice, []
         for i in range(self.scale.rate):
             queue = dice.choice(FIXED) if i >= self.scale.tenants else f"tenant-{uuid.uuid4().hex[:12]}"
@@ -136,7 +136,7 @@ class Day:
         return found
 
     async def minute(self, number: int) -> None:
-        """All that happens in one."""
+        """Simulate one minute."""
         jobs = self.jobs()
         made = [one.id for one in await self.store.submit(jobs) if one.created]
         await asyncio.gather(*(self.cancel(job_id) for job_id in made if self.dice.random() < 0.29))
@@ -149,17 +149,17 @@ class Day:
         await self.store.run(verbs.enlist(self.base, Card(worker, "1", "", b'{"queues":["mail"]}')))
         for i in range(0, len(names), 32):
             await self.work(worker, tuple(names[i : i + 32]))
-        if number % 3:  # the others die, and are struck off after a day
+        if number % 3:  # the others die; their registration is deleted after a day
             await self.store.run(verbs.reconcile(self.base, worker, "1", []))
         await self.store.run(pools.summon(self.base, POOL.name, summons=uuid.uuid4().hex, n=2))
         await self.tick()
 
     async def cancel(self, job_id: str) -> None:
-        """Call a job off."""
+        """Cancel a job."""
         await self.order(self.store.operations.cancel(job_id), "cancelled")
 
     async def order(self, plan: Any, word: str) -> None:
-        """An operator's verb: it may come too late."""
+        """Send an operator's command. It may be refused, because the job has moved on."""
         try:
             await self.store.follow(plan)
             self.told[word] += 1
@@ -167,7 +167,7 @@ class Day:
             self.told["too late"] += 1
 
     async def work(self, worker: str, queues: Sequence[str]) -> None:
-        """Take jobs of these queues until there is none."""
+        """Claim jobs of these queues until they are empty."""
         for _ in range(10_000):
             claim_id = uuid.uuid4().hex
             claimed = await self.store.run(
@@ -182,7 +182,7 @@ class Day:
         raise AssertionError("the queues never become empty")
 
     def end(self, lease: Lease) -> Ending | None:
-        """How an attempt ends; None for one whose worker dies."""
+        """Return the outcome of an attempt; None if its worker dies."""
         chance = self.dice.random()
         if chance < 0.55 or not any(lease.queue == name for name in FIXED):
             return Completion(lease, b"r" * self.dice.choice((4, 50, 500)))
@@ -194,14 +194,14 @@ class Day:
         return Release(lease, 5.0, "not now") if chance < 0.98 else None
 
     async def tick(self) -> None:
-        """What a cron calls each minute."""
+        """Run a tick."""
         await self.store.follow(self.store.operations.reap("tick"))
         for _ in range(100):
             if not (await self.store.follow(self.store.operations.prune()))[1]:
                 return
 
     def look(self) -> dict[str, int]:
-        """How large everything is."""
+        """Return the sizes of all structures."""
         found = {"used": int(self.raw.info("memory")["used_memory"]), "keys": self.raw.dbsize()}
         sizes = {"hash": self.raw.hlen, "zset": self.raw.zcard, "stream": self.raw.xlen, "none": lambda _: 0}
         for name in SEEN:
@@ -212,7 +212,7 @@ class Day:
         return found | {f"{kind}:*": kinds[kind] for kind in KINDS}
 
     async def play(self) -> list[dict[str, int]]:
-        """The whole day: what is there after each hour."""
+        """Simulate the day. Return the sizes after each hour."""
         found = []
         for number in range(self.scale.hours * 60 // self.scale.step):
             passed = (number + 1) * self.scale.step
@@ -239,7 +239,7 @@ def _shown(seen: dict[str, int]) -> list[str]:
 
 
 def steady(hours: Sequence[dict[str, int]], since: int, more: float = 0.05) -> list[str]:
-    """What has grown by more than a share of it, from that hour to the end; nothing where all is well."""
+    """Return the structures that grew by more than `more` from that hour to the end."""
     before, after = hours[since - 1], hours[-1]
     return [
         f"{name}: {before[name]:,} after {since} hours, {after[name]:,} in the end"
@@ -250,7 +250,7 @@ def steady(hours: Sequence[dict[str, int]], since: int, more: float = 0.05) -> l
 
 
 async def main(words: Sequence[str] | None = None) -> int:
-    """The program: 1 if something has grown since the sixth hour."""
+    """Run it. Returns 1 if a structure has grown since the sixth hour."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

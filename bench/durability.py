@@ -1,4 +1,4 @@
-"""What it costs to be surer: a submit that waits for nothing, for a replica, for the disk.
+"""Measure the cost of durability: a submit that waits for Redis alone, for a replica, for the disk.
 
     python3 bench/durability.py [--json] [--seconds 3] [--server redis|valkey]
 
@@ -6,10 +6,10 @@ Per server (Redis where `redis-server` is on the PATH, Valkey from the wheel): a
 of it, all on this machine. Per mode, through one client on one event loop:
 
 - one: a submit at a time, its p50 and p99 in ms;
-- hundred: a hundred callers, each of whom submits one job after another: jobs a second, p50 in ms, and jobs that shared a wait;
+- hundred: a hundred callers, each submitting one job after another: jobs a second, p50 in ms, and jobs that shared a wait;
 - bulk: 20,000 jobs in one call: jobs a second.
 
-They come one after another. `always` is what `appendfsync` is set to on the primary; it is `everysec` where nothing is said.
+The modes run one after another. `always`: the primary has `appendfsync always`; otherwise `everysec`.
 """
 
 import argparse
@@ -40,13 +40,13 @@ from sublet.store.store import Store
 CALLERS = 100
 BULK = 20_000
 PATIENCE = 20.0
-"""Seconds until a replica that does not come up is given up."""
+"""Seconds within which the replica must be up."""
 MODES = {"redis": ["none", "replicated"], "valkey": ["none", "replicated", "none always", "fsync always"]}
 
 
 @contextlib.contextmanager
 def pair(binary: str | None) -> Iterator[tuple[EmbeddedServer, Any]]:
-    """A primary and its replica; gives the first, and a client of it."""
+    """Start a primary and its replica. Yields the primary, and a client of it."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
         primary, replica = (
             ends.enter_context(EmbeddedServer.start(Path(folder) / name, binary=binary))
@@ -69,7 +69,7 @@ def pair(binary: str | None) -> Iterator[tuple[EmbeddedServer, Any]]:
 
 
 def waits(client: Any) -> int:
-    """How often the server was asked to wait."""
+    """Return how many waits the server has executed."""
     found = client.info("commandstats")
     return sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("wait", "waitaof"))
 
@@ -84,7 +84,7 @@ async def one(store: Store, seconds: float, took: list[float]) -> None:
 
 
 async def measure(settings: Settings, client: Any, seconds: float) -> dict[str, float]:
-    """One mode."""
+    """Measure one mode."""
     store, alone, crowd = Store(settings), list[float](), list[float]()
     await one(store, 0.2, [])
     await one(store, seconds, alone)
@@ -107,7 +107,7 @@ async def measure(settings: Settings, client: Any, seconds: float) -> dict[str, 
 
 
 def bench(name: str, seconds: float) -> dict[str, dict[str, float]]:
-    """All modes on one server."""
+    """Measure all modes on one server."""
     found = {}
     with pair(shutil.which("redis-server") if name == "redis" else None) as (primary, client):
         for mode in MODES[name]:

@@ -1,12 +1,12 @@
-"""What a job costs as things grow: the backlog, the finished jobs that are kept, the queues, the payload.
+"""Measure the cost of a job as the data grows: waiting jobs, finished jobs, queues, payload.
 
     python3 bench/growth.py [--json FILE] [--pictures DIR] [--server redis|valkey] [--quick] [--only AXIS …]
 
-Starts its own server (`redis-server` where it is on the PATH, else Valkey from the wheel), persistence off. Every point of an
-axis is a database of that server with its standing load; all points are measured in turn, several rounds, with the same work on
-top (submit, claim and complete 10,000 jobs), and medians are shown: a busy machine disturbs all points alike. Compare figures
-of one run. It wants 3 GB of memory and about twenty minutes; `--quick` shows in half a minute that it works, and
-measures nothing.
+Starts its own server (`redis-server` where it is on the PATH, else Valkey from the wheel), persistence off. Each point of an
+axis is a database of that server with its standing load. All points are measured in turn, in several rounds, with the same
+additional work (submit, claim and complete 10,000 jobs), and medians are shown: a busy machine disturbs all points alike.
+Compare figures of one run. It needs 3 GB of memory and about twenty minutes. `--quick` takes half a minute, to check that it
+works; its figures mean nothing.
 """
 
 import argparse
@@ -36,12 +36,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scale:
-    """How far to go."""
+    """The sizes of the standing loads."""
 
     jobs: int
     rounds: int
     warm: int
-    """Jobs that pass through a database first: they fill its stream of events and its finished jobs, as in daily life."""
+    """Jobs that are completed in a database first, to fill its event stream and its finished jobs."""
     largest: int
     """The largest standing load; smaller ones are a tenth, a hundredth … of it."""
     crowd: int
@@ -57,7 +57,7 @@ FULL, QUICK = Scale(10_000, 11, 36_000, 1_000_000, 200_000), Scale(400, 2, 400, 
 
 @dataclass(frozen=True)
 class Point:
-    """One place on an axis: what is measured there."""
+    """One point of an axis."""
 
     series: str
     x: float
@@ -66,14 +66,14 @@ class Point:
 
 
 class Sites:
-    """Hands out the databases of one server; a new axis begins with all of them empty."""
+    """The databases of one server. A new axis begins with empty ones."""
 
     def __init__(self, url: str, scale: Scale) -> None:
         self.url, self.scale = url, scale
         self._sites: list[Site] = []
 
     async def new(self, kept: int = KEPT) -> Site:
-        """The next database, its namespace made and warm."""
+        """Return the next database, with a warm namespace."""
         site = Site(self.url, len(self._sites))
         self._sites.append(site)
         await site.store.prepare()
@@ -90,7 +90,7 @@ class Sites:
 
 
 async def backlog(sites: Sites) -> list[Point]:
-    """Jobs that wait: in the queue that is worked on, or scheduled, and then the jobs that are measured are scheduled, too."""
+    """Waiting jobs: in the measured queue; or scheduled, and then the measured jobs are scheduled, too."""
     points, scale = [], sites.scale
     for waiting in scale.up_to(scale.largest, scale.largest // 1000):
         site = await sites.new()
@@ -104,7 +104,7 @@ async def backlog(sites: Sites) -> list[Point]:
 
 
 async def finished(sites: Sites) -> list[Point]:
-    """Finished jobs that are kept: below the number to keep, where none is forgotten; and at it, where each end forgets one."""
+    """Finished jobs: below the limit, where none is deleted; and at it, where each completion deletes one."""
     points, scale = [], sites.scale
     for there in [0, *scale.up_to(scale.largest, scale.largest // 1000)]:
         site = await sites.new(kept=0)
@@ -118,7 +118,7 @@ async def finished(sites: Sites) -> list[Point]:
 
 
 async def queues(sites: Sites) -> list[Point]:
-    """Queues that exist: with 100,000 jobs that came to them in turn, and with none."""
+    """Queues: with 100,000 jobs spread over them, and empty."""
     points, scale = [], sites.scale
     numbers = scale.up_to(scale.largest // 100, 1)
     for number in numbers:
@@ -138,7 +138,7 @@ async def queues(sites: Sites) -> list[Point]:
 
 
 async def payload(sites: Sites) -> list[Point]:
-    """KiB of payload; nothing else stands there."""
+    """KiB of payload, without a standing load."""
     site, points = await sites.new(), []
     for size in (102, 256, 512, 1024, 1536, 2048, 4096, 16384, 65536, 262144):
         jobs = min(sites.scale.jobs, max(64, sites.scale.jobs * 6400 // size))
@@ -147,7 +147,7 @@ async def payload(sites: Sites) -> list[Point]:
 
 
 async def names(sites: Sites) -> list[Point]:
-    """Keys that are held for a day, by jobs that are over; the jobs that are measured have keys, too."""
+    """Deduplication keys of finished jobs with a window of a day. The measured jobs have keys, too."""
     points, scale = [], sites.scale
     for held in [0, *scale.up_to(scale.largest // 10, scale.largest // 1000)]:
         site = await sites.new()
@@ -164,7 +164,7 @@ async def names(sites: Sites) -> list[Point]:
 
 
 async def events(sites: Sites) -> list[Point]:
-    """Entries in the stream of events: none, and as many as it keeps."""
+    """Entries of the event stream: none, and the maximum."""
     site = await sites.new()
     full = float(site.raw.xlen(keys.events(site.base)))
     return [
@@ -177,11 +177,11 @@ AXES: dict[str, Callable[[Sites], Awaitable[list[Point]]]] = {
     "backlog": backlog, "finished": finished, "queues": queues, "payload": payload, "keys": names, "events": events,
 }  # fmt: skip
 TABLES = ("holds", "reading", *crowds)
-"""What is no job's cost: shown in a table, without a picture."""
+"""Figures that are not the cost of a job: a table without a picture."""
 
 
 def main() -> None:
-    """Measure, print the tables, and write what was asked for."""
+    """Measure, print the tables, and write the requested files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument(
@@ -230,7 +230,7 @@ def _run(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _keep(found: dict[str, Any], path: Path | None) -> None:
-    """Write down what was found; after each axis, so that a run that is broken off was not for nothing."""
+    """Save the figures after each axis, so that an interrupted run has some."""
     if path:
         path.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -275,8 +275,8 @@ async def _measure(
 async def _rounds(name: str, points: list[Point], rounds: int) -> list[Row]:
     """Measure all points in turn, there and back, and take each figure's median.
 
-    What is compared is compared within its round: `relative` is the median of a point's share of the round's CPU time, as a
-    multiple of the first point of its series. `drain_rate` compares the fastest drains: other load only ever slows them down.
+    Figures are compared within their round: `relative` is the median of a point's share of the round's CPU time, as a
+    multiple of the first point of its series. `drain_rate` compares the fastest drains, because other load can only slow them down.
     """
     rows: list[list[dict[str, float]]] = [[] for _ in points]
     _say(f"{name}: {rounds} rounds …")
@@ -303,7 +303,7 @@ async def _rounds(name: str, points: list[Point], rounds: int) -> list[Row]:
 
 
 def _shares(rows: list[list[dict[str, float]]], name: str) -> list[float]:
-    """Each point's figure as a part of its round's sum: the median over the rounds."""
+    """Return each point's share of its round's sum: the median over the rounds."""
     sums = [sum(one[name] for one in together) for together in zip(*rows, strict=True)]
     return [
         statistics.median(one[name] / whole for one, whole in zip(measured, sums, strict=True))
@@ -312,7 +312,7 @@ def _shares(rows: list[list[dict[str, float]]], name: str) -> list[float]:
 
 
 async def _holds(points: list[Point], rounds: int, pid: int) -> list[Row]:
-    """How long full batches hold Redis (200 submits, 100 claims, 200 completions), with the most and the fewest jobs waiting."""
+    """Measure how long full batches hold Redis (200 submits, 100 claims, 200 completions), with the most and the fewest waiting jobs."""
     queued = [point for point in points if point.series == "queued"]
     held: dict[float, list[dict[str, list[float]]]] = {}
     for _ in range(rounds):
@@ -333,7 +333,7 @@ async def _holds(points: list[Point], rounds: int, pid: int) -> list[Row]:
 
 
 async def _reading(points: list[Point], rounds: int) -> list[Row]:
-    """What `stats` and `queues` cost an operator, in ms: on Redis, and until the answer is there."""
+    """Measure `stats` and `queues` in ms: on Redis, and until the answer arrives."""
     found = []
     for point in points:
         if point.series == "calls about one queue":

@@ -1,4 +1,4 @@
-"""How soon a job starts when nothing else is to do: from the call of submit to the first line of its task.
+"""Measure how soon a job starts on an idle queue: from the call of submit to the first line of its task.
 
     python3 bench/latency.py [--json] [--jobs 600] [--server redis|valkey] [--against FOLDER]
 
@@ -7,11 +7,11 @@ Per server (Redis where `redis-server` is on the PATH, Valkey from the wheel; bo
 started, so that the queue is empty and the worker waits each time. Both ends read the machine's one monotonic clock.
 
 - submit: `await task.submit()`, an async task;      - sync: `task.submit_sync()`, an async task;
-- plain: `await task.submit()`, a plain function, in a child process that was there before;
-- huey: its 8 threads, where huey is installed, to show what this machine can do today.
+- plain: `await task.submit()`, a plain function, in a child process that is already running;
+- huey: with 8 threads, if it is installed, as a reference for this machine.
 
-They take turns, fifty jobs at a time, so that all meet the same other load; `--against` adds the same three of another
-checkout. `after` is the part that is left when submit has returned. Shown beside them: the machine's load average.
+They take turns, fifty jobs at a time, so that other load affects all alike. `--against` adds the same three of another checkout.
+`after` is the part after submit has returned. The machine's load average is shown as well.
 """
 
 import argparse
@@ -41,12 +41,12 @@ from sublet.devtools.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).parent.parent
 BLOCK = 50
-"""Jobs of one turn."""
+"""Jobs per turn."""
 WARM_UP = 30
 PAUSES = (0.005, 0.03)
 """Seconds from one start to the next submit, at least and at most."""
 PATIENCE = 30.0
-"""Seconds until a job that has not started, or a process that is not ready, is given up."""
+"""Seconds within which a job must start, or a process be ready."""
 TARGETS = {"submit_ms_p50": 1.0, "submit_ms_p99": 3.0}
 CLOCK = struct.Struct(">q")
 
@@ -60,7 +60,7 @@ def _started() -> None:
 
 @app.task(queue="loop")
 async def noop() -> None:
-    """Say when it starts."""
+    """Report the start."""
     _started()
 
 
@@ -71,7 +71,7 @@ def plain() -> None:
 
 
 def _peer() -> Any:
-    """Huey with a task, in the processes that are about it."""
+    """Create Huey with a task, in its own processes."""
     made = importlib.import_module("huey").RedisHuey("latency", url=os.environ["LATENCY_HUEY"], results=False)
     made.noop = made.task()(_started)
     return made
@@ -110,7 +110,7 @@ def _server(binary: str | None) -> Iterator[tuple[EmbeddedServer, Path]]:
 
 
 def _measure(url: str, folder: Path, jobs: int, against: str | None) -> dict[str, float]:
-    """Have all kinds take turns."""
+    """Measure all kinds in turns."""
     trees = {"": ROOT, **({"other_": Path(against)} if against else {})}
     taken: dict[str, list[list[int]]] = {}
     with contextlib.ExitStack() as ends:
@@ -139,7 +139,7 @@ def _measure(url: str, folder: Path, jobs: int, against: str | None) -> dict[str
 
 @contextlib.contextmanager
 def _sublet(url: str, folder: Path, tree: Path, prefix: str, kind: str) -> Iterator["subprocess.Popen[str]"]:
-    """An idle worker and a submitter of one kind, with a namespace of their own."""
+    """Start an idle worker and a submitter of one kind, in their own namespace."""
     env = {"SUBLET_REDIS_URL": url, "SUBLET_NAMESPACE": f"{prefix}{kind}"}
     queue = "child" if kind == "plain" else "loop"
     work = [
@@ -171,10 +171,10 @@ def _huey(url: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
 def _pair(
     more: dict[str, str], folder: Path, tree: Path, kind: str, work: list[str]
 ) -> Iterator[tuple[Path, "subprocess.Popen[str]"]]:
-    """What a worker says, and a submitter, who hears of starts on a socket of its own. Both are gone afterwards."""
+    """Start a worker and a submitter, which receives the starts on a socket. Both are ended afterwards."""
     notes = str(folder / f"{kind}-{len(list(folder.iterdir()))}")
     env = {**os.environ, "PYTHONPATH": f"{tree}:{ROOT}", "LATENCY_NOTES": notes, **more}
-    submit = [sys.executable, "-c", f"from bench.latency import submit_as_told; submit_as_told({kind!r})"]
+    submit = [sys.executable, "-c", f"from bench.latency import submit_requested; submit_requested({kind!r})"]
     submitter = subprocess.Popen(
         submit, cwd=tree, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -185,7 +185,7 @@ def _pair(
         assert submitter.stdout.readline() == "ready\n"
         yield Path(said.name), submitter
     finally:
-        submitter.communicate(timeout=PATIENCE)  # its input ends, and so does it
+        submitter.communicate(timeout=PATIENCE)  # it ends when its input ends
         worker.terminate()
         try:
             worker.wait(PATIENCE)
@@ -203,8 +203,8 @@ def _turn(submitter: "subprocess.Popen[str]", jobs: int, seed: int) -> list[list
     return taken
 
 
-def submit_as_told(kind: str) -> None:
-    """Submit as many jobs as each line of the input says; answer how long each took to start, and how long of it after submit."""
+def submit_requested(kind: str) -> None:
+    """Submit as many jobs as each input line requests. Print the time to start of each, and the part of it after submit."""
     app.settings = Settings.read()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notes:
         notes.bind(os.environ["LATENCY_NOTES"])
@@ -239,7 +239,7 @@ async def _one_awaited(notes: socket.socket, task: Any) -> tuple[int, int]:
     began = time.monotonic_ns()
     await task.submit()
     returned = time.monotonic_ns()
-    (started,) = CLOCK.unpack(notes.recv(CLOCK.size))  # nothing else is to run on this loop
+    (started,) = CLOCK.unpack(notes.recv(CLOCK.size))  # blocks: nothing else runs on this loop
     return started - began, started - returned
 
 

@@ -1,4 +1,4 @@
-"""How late the jobs of schedules are, and the empty namespace for it. Used by `schedules.py`, which says what is measured."""
+"""Measure how late the jobs of schedules are, in an empty namespace. Used by `schedules.py`, which defines the measurements."""
 
 import asyncio
 import contextlib
@@ -25,26 +25,26 @@ from sublet.store.store import Store
 
 ROOT = Path(__file__).parent.parent
 EVERY = 20
-"""Schedules whose lateness is watched."""
+"""Measured schedules."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 PATIENCE = 60.0
-"""Seconds until a process that is not ready, or does not end, is given up."""
+"""Seconds within which a process must be ready, or end."""
 SPREAD = 50
 """Calls in flight."""
 NOTED = 50
-"""µs from which the slow log notes a call: less, and it would also note each command within a script."""
+"""Threshold of the slow log in µs. A lower one would also log each command within a script."""
 
 app = App()
 
 
 @app.task(queue="occurrences")
 async def noop() -> None:
-    """What an occurrence gives a job for."""
+    """The task of the schedules."""
 
 
 @app.task(queue="short", timeout=None)
 async def pause(seconds: float) -> None:
-    """Take a slot of the worker for a while."""
+    """Occupy a slot of the worker for a while."""
     await asyncio.sleep(seconds)
 
 
@@ -71,7 +71,7 @@ class Site:
         return int(seconds * 1000 + micros // 1000)
 
     async def put(self, names: list[str], recurrence: Recurrence, occurrence: int | None) -> None:
-        """Schedules with one rule; their first occurrence is this one, or the next."""
+        """Put schedules with one recurrence. Their first occurrence is `occurrence`, or the next."""
         plan = json.dumps({"when": recurrence.model_dump(mode="json", exclude_defaults=True)}).encode()
         calls = []
         for name in names:
@@ -89,21 +89,21 @@ class Site:
         await self.run_all(calls)
 
     async def run_all(self, calls: list[Call[Any]]) -> list[Any]:
-        """Run calls, some at a time."""
+        """Run calls, some of them concurrently."""
         answers: list[Any] = []
         for i in range(0, len(calls), SPREAD):
             answers += await asyncio.gather(*(self.store.run(call) for call in calls[i : i + SPREAD]))
         return answers
 
     def measure(self) -> None:
-        """Count from now on."""
+        """Start counting."""
         self.raw.config_set("slowlog-log-slower-than", NOTED)
         self.raw.config_set("slowlog-max-len", 100_000)
         self.raw.config_resetstat()
         self.raw.slowlog_reset()
 
     def longest(self, name: str) -> dict[str, float]:
-        """ms that the longest script since `measure` took, and the tenth longest."""
+        """Return the longest and the tenth longest script call since `measure`, in ms."""
         scripts = [
             one["duration"] / 1000
             for one in self.raw.slowlog_get(100_000)
@@ -113,7 +113,7 @@ class Site:
         return {f"{name}_longest_ms": longest[0], f"{name}_tenth_ms": longest[9]}
 
     def spent(self) -> float:
-        """ms that Redis has spent on scripts since `measure`."""
+        """Return the time that Redis has spent on scripts since `measure`, in ms."""
         stats = self.raw.info("commandstats")
         return (
             float(sum(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("eval", "evalsha")))
@@ -122,10 +122,10 @@ class Site:
 
 
 async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
-    """Watch schedules of a second for a while. Raises NotFound where an occurrence has no job."""
+    """Measure schedules with an interval of one second. Raises NotFound if an occurrence has no job."""
     await site.store.follow(
         site.store.operations.configure("*", completed=10_000_000)
-    )  # or the first ones would be forgotten
+    )  # so that the first jobs are not deleted
     if kind in ("busy", "full"):
         jobs, length = (seconds * 8000, 0.02) if kind == "busy" else (100, seconds + PATIENCE)
         payload = json.dumps({"seconds": length}).encode()
@@ -134,13 +134,13 @@ async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
         )
     apart = (
         1000 // EVERY if kind == "ticks" else 0
-    )  # ms: a tick comes at one moment of the second, and occurrences at all of them
+    )  # ms: a tick has one phase of the second, occurrences have all
     with _process(site, kind, seconds):
         for i in range(EVERY):
             await site.put(
                 [f"every-{i}"], Recurrence(every=1, missed="all", start=LONG_AGO + i * apart * MS), None
             )
-        begin = site.now() // 1000 + 4  # that they are there is known to everybody by then
+        begin = site.now() // 1000 + 4  # all processes have read them by then
         await asyncio.sleep(seconds + 6)
         ids = [
             f"0-every-{i}:{(begin + second) * 1000 + i * apart}"
@@ -163,7 +163,7 @@ async def lateness_of_the_new(site: Site) -> dict[str, float]:
     late = []
     with _process(site, "idle", 0):
         for i in range(10):
-            await asyncio.sleep(2.1 + i / 10)  # the worker has looked, and waits
+            await asyncio.sleep(2.1 + i / 10)  # the worker has claimed nothing, and waits
             occurrence = (site.now() // 1000 + 1) * 1000
             await site.put([f"new-{i}"], Recurrence(every=3600, start=EPOCH + occurrence * MS), occurrence)
             await asyncio.sleep((occurrence - site.now()) / 1000 + 2.5)
@@ -173,13 +173,13 @@ async def lateness_of_the_new(site: Site) -> dict[str, float]:
 
 
 def _late(job_id: str, at: datetime) -> float:
-    """ms from an occurrence, which is in the job's id, to a moment."""
+    """Return the ms from the occurrence in the job's id to a moment."""
     return at.timestamp() * 1000 - int(job_id.rpartition(":")[2])
 
 
 @contextlib.contextmanager
 def _process(site: Site, kind: str, seconds: int) -> Iterator[None]:
-    """The one who is to see to the schedules."""
+    """Start the process that fires the schedules."""
     work = ["work", "bench.lateness:app", "--queues", "slots,short", "--slots", "100", "--grace", "1s"]
     words = ["tick", "--for", f"{seconds + 60}s", "--every", "1s"] if kind == "ticks" else work
     env = {

@@ -1,6 +1,6 @@
-"""The client of `over_http.py`, in a process of its own: ready-made bytes on sockets, so that the server is what is measured.
+"""The client of `over_http.py`, in its own process. It writes prepared bytes to sockets, so that the server is the bottleneck.
 
-It reads what to do as a line of JSON on its input, and prints what it found as another.
+It reads its order as a line of JSON from its input, and prints its figures as another.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PATIENCE = 60.0
-"""Seconds until a phase that does not end is given up."""
+"""Seconds within which a phase must end."""
 CLAIM = 100
-"""Jobs of a claim, and of a batch of completions."""
+"""Jobs per claim, and per batch of completions."""
 JOB = {"task": "noop", "queue": "bench", "payload": {"text": "x" * 180}}
 """A job of some 200 bytes."""
 
 
 class Connection(asyncio.Protocol):
-    """Sends bytes, and tells of each answer: its status and its body."""
+    """Sends bytes, and passes on the status and the body of each answer."""
 
     def __init__(self, told: Callable[["Connection", int, bytes], None]) -> None:
         self.told, self.began, self.note = told, 0.0, ""
@@ -30,16 +30,16 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what to write to."""
+        """Store the transport."""
         self._transport = transport
 
     def ask(self, request: bytes) -> None:
-        """Send one request. The next one only after its answer."""
+        """Send one request. Send the next one only after its answer."""
         self.began = time.perf_counter()
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """Look for the end of an answer."""
+        """Find the end of an answer."""
         self._buffer = self._buffer + data if self._buffer else data
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
         self.told(self, status, body)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody hangs up before it is over."""
+        """Fail: the server must not close a connection."""
 
 
 class Client:
@@ -67,7 +67,7 @@ class Client:
         self.connections: list[Connection] = []
 
     def request(self, path: str, body: Any) -> bytes:
-        """A request as bytes."""
+        """Return a request as bytes."""
         data = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: {self.parts.netloc}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
@@ -92,7 +92,7 @@ class Client:
         return _spread(self.taken) | {"seconds": time.perf_counter() - began}
 
     async def closed(self, path: str, body: Any, size: int) -> dict[str, float]:
-        """The next request when the answer is here."""
+        """Send the next request after the answer."""
         request = self.request(path, body)
 
         def told(connection: Connection, status: int, said: bytes) -> None:
@@ -112,7 +112,7 @@ class Client:
         return await self.until_over(began)
 
     async def open(self) -> dict[str, float]:
-        """A request whenever its time has come; one that has to wait for a connection has waited."""
+        """Send requests at fixed times. The wait for a free connection counts."""
         request, jobs, rate = self.request("/jobs", JOB), self.spec["jobs"], self.spec["rate"]
         due: deque[float] = deque()
 
@@ -142,7 +142,7 @@ class Client:
         return await self.until_over(began)
 
     async def drain(self) -> dict[str, float]:
-        """Claim and complete until nothing is left."""
+        """Claim and complete until the queue is empty."""
         claim = self.request("/jobs/claim", {"queues": ["bench"], "n": CLAIM, "worker": "bench"})
         done = 0
 
@@ -174,7 +174,7 @@ class Client:
         return found
 
     async def wait(self) -> dict[str, float]:
-        """Have many claims wait, and one job at a time come."""
+        """Let many claims wait, and submit one job at a time."""
         claim = self.request("/jobs/claim", {"queues": ["poll"], "worker": "poller", "wait": 20})
         answered: asyncio.Queue[float] = asyncio.Queue()
 
@@ -187,7 +187,7 @@ class Client:
         (submitter,) = await self.connect(lambda *_: submitted.put_nowait(time.perf_counter()), 1)
         for connection in await self.connect(told):
             connection.ask(claim)
-        await asyncio.sleep(2.0)  # all are there, and have found nothing
+        await asyncio.sleep(2.0)  # all claims wait
         print("waiting", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         after = []

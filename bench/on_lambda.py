@@ -1,14 +1,13 @@
-"""What the API costs as a function on AWS Lambda: its start, and each invocation.
+"""Measure the API as a function on AWS Lambda: its start, and each invocation.
 
     python3 bench/on_lambda.py [--json] [--rounds 5] [--calls 500] [--server redis|valkey]
 
 Starts its own server (persistence off), beside the function as a Redis in the same zone would be, and runs the handler as Lambda
 does: AWS's own client, `awslambdaric`, in a process of its own, which asks a fake of the Runtime API for events. An invocation is
-clocked from the handing out of its event to its answer; `nothing` is a handler that does nothing: the client's own share.
-`in process` leaves out client and process, and calls the handler as they do. A process is stopped between two invocations, as on
-Lambda. `import` is `import sublet_functions.aws` in a fresh Python, by the clock and by the CPU; `cold` is the start of a process up to
-its asking for its first event, and its first answer. Medians; the machine's other load shows in the 99th percentile.
-(This is not `functions.py`: a program's folder is searched first, also by who wants the package of that name.)
+measured from the delivery of its event to its answer; `nothing` is a handler that does nothing: the share of the client.
+`in process` calls the handler directly, without client and process. A process is stopped between two invocations, as on
+Lambda. `import` is `import sublet_functions.aws` in a fresh Python, in wall and CPU time; `cold` is the start of a process up to its
+request for the first event, and its first answer. Medians; the machine's other load shows in the 99th percentile.
 """
 
 import argparse
@@ -48,10 +47,10 @@ Figures = dict[str, float]
 
 
 class Context:
-    """What Lambda says about an invocation."""
+    """The context that Lambda passes with an invocation."""
 
     def get_remaining_time_in_millis(self) -> int:
-        """There is time."""
+        """Return a fixed time."""
         return 30_000
 
 
@@ -79,7 +78,7 @@ def main() -> None:
 def _imports(rounds: int) -> Figures:
     words = [sys.executable, "-c", IMPORT]
     times = []
-    for _ in range(rounds + 1):  # the first one may have to compile
+    for _ in range(rounds + 1):  # the first one may compile
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
         times.append([float(word) * 1000 for word in done.stdout.split()])
     clock, cpu = zip(*times[1:], strict=True)

@@ -1,17 +1,17 @@
-"""What the API costs: submits, batches, claims and completions, and waiting, over real sockets.
+"""Measure the API: submits, batches, claims and completions, and waiting, over real sockets.
 
     python3 bench/over_http.py [--json] [--jobs 20000] [--seconds 5] [--polls 1000] [--server redis|valkey]
 
 Per server (Redis where `redis-server` is on the PATH, Valkey from the wheel; both started here, persistence off), one process of
-`sublet serve` on a core of its own; Redis and the client, which writes ready-made bytes to sockets, share the others.
+`sublet serve` on its own core. Redis and the client, which writes prepared bytes to sockets, share the others.
 
-- submit: one job a request, the next one when the answer is here, on 64 connections; `half` at half of that rate, whatever comes;
+- submit: one job a request, the next one after the answer, on 64 connections; `half` at half of that rate, at fixed times;
 - batch: 100 and 1,000 jobs a request, on 4 connections;
 - claim + complete: a hundred at a time on 2 connections, and `sublet work --source`, one process, tasks that do nothing;
-- waiting: a thousand claims that wait; what they cost, and how soon one is answered when a job is submitted.
+- waiting: a thousand claims that wait; their cost, and how soon one is answered when a job is submitted.
 
-`per_cpu_s` counts the server's own time alone: what it could do if nobody else were on its core; `kept_waiting` is how much they
-kept it from. (This is not `http.py`: a program's folder is searched first, also by who wants the standard library's.)
+`per_cpu_s` counts the server's CPU time alone: its rate if it had the core to itself. `kept_waiting` is the share of the time in
+which other processes had the core. (The name is not `http.py`, which would hide the module of the standard library.)
 """
 
 import argparse
@@ -38,13 +38,13 @@ ROOT = Path(__file__).parent.parent
 CONNECTIONS, BATCH_CONNECTIONS, CLAIM_CONNECTIONS = 64, 4, 2
 WAKES = 200
 PATIENCE = 60.0
-"""Seconds until a process that is not ready, or a phase that does not end, is given up."""
+"""Seconds within which a process must be ready, or a phase end."""
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 """The first is for the API, the others are for Redis and the clients."""
 CLIENT = [sys.executable, str(ROOT / "bench" / "lean.py")]
 TICKS = os.sysconf("SC_CLK_TCK")
 GOALS = {"submit_per_s": 3000, "batch_1000_per_s": 30_000, "worker_per_s": 8000}
-"""At least so much; below, at most."""
+"""Minimum rates; below, maximum times."""
 LIMITS = {"half_ms_p99": 20.0, "blocked_connections": 1, "wake_ms_p50": 5.0}
 
 app = App()
@@ -52,7 +52,7 @@ app = App()
 
 @app.task(queue="bench", name="noop")
 async def noop(text: str) -> None:
-    """Do nothing, for the price of everything around it."""
+    """Do nothing."""
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _pinned(cores: list[int]) -> Iterator[None]:
-    """Have what starts here on these cores, where the platform lets us and there are any."""
+    """Start processes on these cores, if the platform supports it and there are any."""
     if cores and len(CORES) > 1:
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cores)
@@ -94,29 +94,29 @@ def _pinned(cores: list[int]) -> Iterator[None]:
 
 
 class Api:
-    """A server of the API, and what it has used so far."""
+    """A server of the API, and its use of resources so far."""
 
     def __init__(self, process: "subprocess.Popen[str]", url: str) -> None:
         self.process, self.url = process, url
 
     def cpu(self) -> float:
-        """Seconds of a processor."""
+        """Return its CPU seconds."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / TICKS
 
     def waited(self) -> float:
-        """Seconds that it could have run, and something else did."""
+        """Return the seconds in which it could have run, and another process ran."""
         with contextlib.suppress(OSError):
             return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
         return 0.0
 
     def mebibytes(self) -> float:
-        """What of its memory is there."""
+        """Return its resident memory."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
     def measure(self, phase: str, jobs: int, **how: Any) -> dict[str, float]:
-        """Have a client do something, and tell what it found, and what it took here."""
+        """Run a client. Return its figures, and the resources that the server used."""
         cpu, waited, began = self.cpu(), self.waited(), time.perf_counter()
         spec = json.dumps({"url": self.url, "phase": phase, "jobs": jobs, **how})
         done = subprocess.run(
@@ -127,7 +127,7 @@ class Api:
         return found | self.shares(jobs, wall, cpu, waited)
 
     def shares(self, jobs: int, wall: float, cpu: float, waited: float) -> dict[str, float]:
-        """Jobs a second, and of the server's own time; how much of its core it had, and how much it was kept from."""
+        """Return jobs per second of wall and of CPU time, and the shares of the core that it had and waited for."""
         used = max(self.cpu() - cpu, 1 / TICKS)
         return {
             "per_s": jobs / wall,
@@ -196,7 +196,7 @@ def _measure(redis_url: str, asked: argparse.Namespace) -> dict[str, float]:
 
 
 def _work(api: Api) -> dict[str, float]:
-    """One worker process over HTTP, until nothing is left."""
+    """Run one worker process over HTTP until the queue is empty."""
     cpu, waited, own = api.cpu(), api.waited(), _of_children()
     command = [
         sys.executable,
@@ -220,14 +220,14 @@ def _work(api: Api) -> dict[str, float]:
 
 
 def _of_children() -> float:
-    """Seconds of a processor that children took which are gone: their start, too."""
+    """Return the CPU seconds of ended child processes, their start included."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 @contextlib.contextmanager
 def _waiting(api: Api, polls: int) -> Iterator[Callable[[], dict[str, float]]]:
-    """Claims that wait; what is called then has jobs submitted, one by one, and tells how soon each was answered."""
+    """Start claims that wait. The yielded function submits jobs one by one, and returns how soon each was answered."""
     spec = json.dumps({"url": api.url, "phase": "wait", "jobs": WAKES, "connections": polls})
     client = subprocess.Popen(CLIENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert client.stdin, "it is a pipe"

@@ -1,10 +1,10 @@
-"""docs/measurements/performance.md: its tables and its pictures, from the figures that a run of `run.py` wrote down.
+"""Write the tables and pictures of docs/measurements/performance.md from the figures of a run of `run.py`.
 
     python3 bench/performance.py FILE [--page docs/measurements/performance.md] [--pictures docs/measurements/pictures]
 
-FILE is what `python3 bench/run.py --json FILE` wrote. The tables go between the marks of the page (`<!-- begin: NAME -->` and
-`<!-- end: NAME -->`), the rest of it stays as it is; the figures themselves are put beside it, as performance.json, so that page
-and figures can be held against each other. The pictures want matplotlib (`pip install -e '.[bench]'`).
+FILE is the output of `python3 bench/run.py --json FILE`. The tables are written between the marks of the page
+(`<!-- begin: NAME -->` and `<!-- end: NAME -->`); the rest does not change. The figures are copied beside the page, as
+performance.json, so that a test can compare both. The pictures need matplotlib (`pip install -e '.[bench]'`).
 """
 
 import argparse
@@ -33,25 +33,25 @@ COST = {
     "bytes_moved": "bytes moved", "memory_pending": "bytes a pending job", "memory_finished": "bytes a finished job",
 }  # fmt: skip
 NEUTRAL = ("commands_inside",)
-"""Neither good nor bad by itself: what these commands cost is in the CPU time."""
+"""Neither good nor bad: the cost of these commands is in the CPU time."""
 ABOUT = ("machine", "server", "began", "seconds", "rounds")
 MACHINE = {"cpu": "{}", "cores": "{} cores", "memory_gb": "{} GB", "system": "{}", "python": "Python {}"}
 CRASH = {"crash_first": "first again, s", "crash_last": "last again, s", "crash_lost": "not finished in 75 s",
          "crash_twice": "finished twice"}  # fmt: skip
 SAME = (("sublet", "sublet plain"), ("huey", "huey processes"))
-"""Pairs that submit by the same code: they differ by noise."""
+"""Pairs that submit with the same code: their difference is noise."""
 BUSY = 0.5
-"""A load of the machine before the run above which its figures are worth less."""
+"""Load of the machine before the run, above which its figures are less reliable."""
 NEVER = "not in 75 s"
 NOTHING = "Not measured in this run."
 
 
 class Unusable(Exception):
-    """Why the page cannot be written, in a sentence."""
+    """The page cannot be written; the text is the reason."""
 
 
 def goals(run: Run) -> str:
-    """Every target of ours: our figure, the best peer's, and whether it is reached."""
+    """Return our targets: our figure, the best peer's, and whether the target is met."""
     lines = []
     for goal in GOALS:
         ours, peer = run.value(goal.ours, goal.workload), run.best(goal.workload, partial(_counts, goal))
@@ -77,7 +77,7 @@ def _counts(goal: Goal, name: str) -> bool:
 
 
 def behind(run: Run) -> str:
-    """Each workload of which a peer has the better figure, with the rounds of both."""
+    """Return the workloads in which a peer is better, with the rounds of both."""
     lines, compared = [], False
     for persistence, words in PERSISTENCE.items():
         for workload, head in (
@@ -95,7 +95,7 @@ def behind(run: Run) -> str:
 
 
 def noise(run: Run) -> str:
-    """How far apart the rounds of a rate are, and the figures of those who do the same by the same code."""
+    """Return the spread of the rounds, and the figures of contestants that run the same code."""
     rounds, lines = [], []
     for row in run.rows:
         least, most = run.spread(row["contestant"], row["workload"], row["persistence"]) or (0, 0)
@@ -119,7 +119,7 @@ def noise(run: Run) -> str:
 
 
 def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
-    """The contestants, and their figures of some workloads; the best of a column is bold."""
+    """Return the contestants and their figures of some workloads. The best of a column is bold."""
     known = {row["workload"] for row in run.rows if row["persistence"] == persistence}
     columns = {workload: head for workload, head in columns.items() if workload in known}
     best = {
@@ -138,7 +138,7 @@ def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
 
 
 def crash(run: Run) -> str:
-    """Who has run interrupted jobs again, and when; and when each would, by its defaults."""
+    """Return when each contestant ran interrupted jobs again, and the limit by its defaults."""
     lines = []
     for name in run.contestants(CRASH):
         followed = run.value(name, "crash_lost") is not None
@@ -151,7 +151,7 @@ def crash(run: Run) -> str:
 
 
 def backlog(run: Run) -> str:
-    """The drain rate with few and with many jobs behind."""
+    """Return the drain rate with few and with many waiting jobs."""
     lines = []
     for name in run.contestants(["backlog_1k"]):
         few, many = run.row(name, "backlog_1k"), run.row(name, "backlog_1m")
@@ -165,7 +165,7 @@ def backlog(run: Run) -> str:
 
 
 def sweep(run: Run, workload: str, head: str) -> str:
-    """A sweep: who did how many jobs/s at which setting."""
+    """Return a sweep: jobs/s by contestant and setting."""
     rows = [row for row in run.rows if row["workload"] == workload]
     points, names = sorted({row["at"] for row in rows}), dict.fromkeys(row["contestant"] for row in rows)
     medians = {(row["contestant"], row["at"]): row["median"] for row in rows}
@@ -174,7 +174,7 @@ def sweep(run: Run, workload: str, head: str) -> str:
 
 
 def settings(run: Run) -> str:
-    """Who ran in which version, set up how."""
+    """Return the version and the setup of each contestant."""
     lines = []
     for name, versions in run.found.get("versions", {}).items():
         shown = ", ".join(f"{package} {version}" for package, version in versions.items())
@@ -188,7 +188,7 @@ def settings(run: Run) -> str:
 
 
 def where(run: Run) -> str:
-    """Where and when these figures were taken, in a line."""
+    """Return where and when the figures were measured, in a line."""
     found, told = run.found, run.found["machine"]
     machine = ", ".join(words.format(told[name]) for name, words in MACHINE.items() if name in told)
     minutes = max(1, round(found["seconds"] / 60))
@@ -197,7 +197,7 @@ def where(run: Run) -> str:
 
 
 def about(run: Run) -> str:
-    """The same, how busy the machine was before, and a note of who keeps the figures."""
+    """Return the same, and how busy the machine was before."""
     load = run.found["machine"].get("load")
     parts = [where(run), f"Load before: {load:.2f}." if load is not None else ""]
     if load is not None and load > BUSY:
@@ -224,11 +224,11 @@ PARTS: dict[str, Callable[[Run], str]] = {
     "crash": crash,
     "settings": settings,
 }
-"""What may stand between two marks of the page, by the marks' name."""
+"""The parts of the page, by the name of their marks."""
 
 
 def rewrite(page: str, run: Run) -> str:
-    """The page with the figures of this run between its marks. Raises Unusable for a mark of an unknown name."""
+    """Return the page with the figures of this run. Raises Unusable for an unknown mark."""
     between = re.compile(r"(<!-- begin: (.+?) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
     if unknown := {mark[2] for mark in between.finditer(page)} - set(PARTS):
         raise Unusable(f"no part is called {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
@@ -236,7 +236,7 @@ def rewrite(page: str, run: Run) -> str:
 
 
 def figure(run: Run, name: str, workload: str, persistence: str = "off") -> str:
-    """A contestant's figure, and in brackets the least and the most of its rounds."""
+    """Return a contestant's figure, and in brackets the lowest and the highest round."""
     shown, spread = number(run.value(name, workload, persistence)), run.spread(name, workload, persistence)
     return f"{shown} ({number(spread[0])}–{number(spread[1])})" if spread else shown
 
@@ -246,7 +246,7 @@ def _name(name: str) -> str:
 
 
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: int = 0) -> str:
-    """A table whose first `left` and last `words` columns are words, and the others figures."""
+    """Return a table whose first `left` and last `words` columns are text, and the others figures."""
     if not lines:
         return NOTHING
     rule = ["---"] * left + ["--:"] * (len(heads) - left - words) + ["---"] * words
@@ -254,7 +254,7 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, 
 
 
 def read(path: Path) -> Run:
-    """The run that run.py wrote into this file. Raises Unusable when it is something else, or has no figures; and OSError."""
+    """Read a run that run.py wrote. Raises Unusable for another file or one without figures; and OSError."""
     try:
         found = json.loads(path.read_text())
     except ValueError as error:
@@ -279,7 +279,7 @@ def write(figures: Path, page: Path, pictures: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Write the page, its pictures, and the figures beside it; ends with 2, and a sentence, when it cannot."""
+    """Write the page, its pictures, and the figures. Exits with 2 and a message if that is not possible."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="the figures: what run.py wrote with --json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "measurements" / "performance.md")

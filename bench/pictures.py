@@ -1,4 +1,4 @@
-"""The pictures and tables of `growth.py`: what a job costs Redis in µs of CPU, and as a multiple of the smallest point."""
+"""The pictures and tables of `growth.py`: µs of Redis's CPU per job, and as a multiple of the smallest point."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,14 +13,14 @@ SCRIPTS = {"submit": "#56B4E9", "claim": "#E69F00", "complete": "#009E73"}
 """Colours that a colour-blind eye tells apart (Okabe and Ito)."""
 SERIES = (("#000000", "o", "-"), ("#D55E00", "s", "--"), ("#CC79A7", "^", ":"))
 PAPER, INK = "#FCFCFA", "#24292F"
-"""A background of its own, so that a picture reads the same on a light and on a dark page."""
+"""An own background, so that a picture is readable on a light and on a dark page."""
 DRAWN = {
     "backlog": ("The cost of a job against the backlog", "jobs that wait"),
     "finished": ("The cost of a job against the finished jobs kept", "finished jobs kept"),
     "queues": ("The cost of a job against the number of queues", "queues"),
     "payload": ("The cost of a job against its payload", "KiB of payload"),
 }
-"""The axes that have a picture: its title, and what its x axis says."""
+"""The axes that have a picture: title, and label of the x axis."""
 COLUMNS = {
     "submit_us": "submit µs", "claim_us": "claim µs", "complete_us": "complete µs", "redis_us": "Redis CPU µs", "relative": "×",
     "wall_submit_us": "client submit µs", "wall_drain_us": "client drain µs", "fastest_drain_us": "fastest drain µs",
@@ -29,7 +29,7 @@ COLUMNS = {
 
 
 def tables(found: dict[str, Any]) -> str:
-    """All figures as Markdown."""
+    """Return all figures as Markdown."""
     parts = [
         f"{found['server']}; {found['jobs']:,} jobs a measurement, median of {found['rounds']} rounds; per job"
     ]
@@ -115,12 +115,12 @@ def _series(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _share(script: str, row: Row) -> float:
-    """One script's part of the CPU time: by the time that it held the server."""
+    """Return one script's share of the CPU time, by the time that it held the server."""
     return float(row[f"{script}_us"] / sum(row[f"{name}_us"] for name in SCRIPTS))
 
 
 def _bands(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
-    """One script's share upon the other's; their sum is written above."""
+    """Stack the shares of the scripts, with their sum above."""
     xs = _places([row["x"] for row in rows])
     floor = [0.0] * len(rows)
     for script, colour in SCRIPTS.items():
@@ -136,7 +136,7 @@ def _bands(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
 
 
 def _lines(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
-    """A line for each script, both scales logarithmic."""
+    """Draw a line for each script, with logarithmic scales."""
     xs = _places([row["x"] for row in rows])
     for (script, colour), (_, marker, _) in zip(SCRIPTS.items(), SERIES, strict=True):
         ys = [row["redis_us"] * _share(script, row) for row in rows]
@@ -148,7 +148,7 @@ def _lines(axes: "Axes", rows: Sequence[Row], named: bool) -> None:
 
 
 def _relative(axes: "Axes", series: dict[str, list[Row]], steep: bool) -> None:
-    """Each series as a multiple of its own first point."""
+    """Draw each series as a multiple of its own first point."""
     highest = 1.0
     for (name, rows), (colour, marker, style) in zip(series.items(), SERIES, strict=False):
         ys = [row["relative"] for row in rows]
@@ -166,7 +166,7 @@ def _relative(axes: "Axes", series: dict[str, list[Row]], steep: bool) -> None:
 
 
 def _places(xs: Iterable[float]) -> list[float]:
-    """Where to draw them on a logarithmic axis: none at all stands a decade before the first that are some."""
+    """Return the positions on a logarithmic axis. Zero is drawn a decade before the first positive value."""
     some = [x for x in xs if x]
     return [x or min(some) / 10 for x in xs]
 

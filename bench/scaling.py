@@ -1,11 +1,11 @@
-"""A pool's workers against what waits, under loads of all kinds, and their cost against the ideal: in virtual time.
+"""Simulate a pool's workers under loads of all kinds in virtual time, and compare their cost with the ideal.
 
     python3 bench/scaling.py [--seeds N] [--only LOAD …] [--pictures DIR] [--json FILE]
 
-The real scripts run on fakeredis; callers, ticks and summoned workers are simulated (tests/support/simulated_pool.py, tests/support/pool_loads.py). Nothing
-here is a time that this machine took: a seed gives the same figures everywhere. The ideal is a fleet that begins each job the
-moment it comes, or as soon as the pool's `max` workers can, with workers that come and go at once. Figures are medians over the
-seeds (5), and in brackets the worst; pictures are of the first seed.
+The real scripts run on fakeredis; callers, ticks and summoned workers are simulated (tests/support/simulated_pool.py, tests/support/pool_loads.py). All
+times are virtual: a seed gives the same figures everywhere. The ideal is a fleet that starts each job when it is submitted, or
+as soon as the pool's `max` workers can, with workers that start and stop at once. Figures are medians over the seeds (5), and
+in brackets the worst; pictures are of the first seed.
 """
 
 import argparse
@@ -40,7 +40,7 @@ COLUMNS: dict[str, Callable[[Trace], float]] = {
     "ideal": lambda t: t.ideal,
     "cost ×": lambda t: t.cost / t.ideal,
 }
-"""What the table shows. `called back`: a worker was allowed to go, and within 5 s another one summoned."""
+"""The columns of the table. `called back`: a worker left, and within 5 s another one was summoned."""
 PICTURES = {
     "loads": ("Workers against what waits", ("burst", "burst, patient", "trickle", "steady", "ramp", "stop")),
     "troubles": (
@@ -50,11 +50,11 @@ PICTURES = {
 }
 WORKERS, WAITING = "#0072B2", "#E69F00"
 POINTS = 160
-"""Moments that a panel shows at most."""
+"""Maximum number of moments in a panel."""
 
 
 def table(found: dict[str, list[Trace]]) -> str:
-    """The figures as Markdown."""
+    """Return the figures as Markdown."""
     lines = ["| load | " + " | ".join(COLUMNS) + " |", "|---|" + "--:|" * len(COLUMNS)]
     for name, traces in found.items():
         cells = [_cell([figure(trace) for trace in traces]) for figure in COLUMNS.values()]
@@ -82,7 +82,7 @@ def _short(value: float) -> str:
 
 
 def draw(found: dict[str, list[Trace]], folder: Path) -> list[Path]:
-    """Draw the SVGs of which all loads were tried. Needs matplotlib."""
+    """Draw the SVGs whose loads were all simulated. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -137,7 +137,7 @@ def _panel(axes: "Axes", name: str, trace: Trace) -> None:
 
 
 def _steps(trace: Trace, figure: Callable[[Row], int]) -> tuple[list[float], list[int]]:
-    """Where a figure changes, and its last: what lies between needs no points. Of what is too fine to be seen, the highest."""
+    """Return the points where a figure changes, and the last one; of points too close to be seen, the highest."""
     seen = [row for row in trace.rows if _first(trace) <= row.at / 1000 <= _last(trace)]
     n = -(-len(seen) // POINTS)
     rows = [max(seen[i : i + n], key=figure) for i in range(0, len(seen), n)]
@@ -158,7 +158,7 @@ def _last(trace: Trace) -> float:
 
 
 def main() -> None:
-    """Live through the loads, print the table, and write what was asked for."""
+    """Simulate the loads, print the table, and write the requested files."""
     names = list(scenarios(1))
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Schedules: how late their jobs are, what a tick costs when nothing is due, and what many ticks at once cost.
+"""Measure schedules: how late their jobs are, the cost of a tick with nothing due, and of many ticks at once.
 
     python3 bench/schedules.py [--json] [--seconds 30] [--server redis|valkey]
 
@@ -6,16 +6,16 @@ Starts its own servers (Valkey from the wheel; Redis where `redis-server` is on 
 machine's.
 
 - late_idle, late_busy, late_full, late_ticks: twenty schedules of `every=1`, and how many ms after its occurrence each job was queued
-  (`fired`) and claimed (`started`): with a worker that has nothing else to do; with one that drains jobs of 20 ms in a hundred
-  slots all the time; with one whose slots are all taken for the whole time, so that nothing can start; without any worker, by
-  `sublet tick --every 1`. Each occurrence must have its job, and one only.
+  (`fired`) and claimed (`started`): with an idle worker; with one that drains jobs of 20 ms in a hundred
+  slots all the time; with one whose slots are all taken, so that no job can start; without any worker, by
+  `sublet tick --every 1`. Each occurrence must have exactly one job.
 - late_new: a schedule that is put within a second of its first occurrence, while a worker waits for something else; ten of them.
-- tick: what a tick takes of Redis with 10,000 schedules of which none is due (ms, the mean of fifty), and its longest call.
+- tick: the time of a tick on Redis with 10,000 schedules of which none is due (ms, the mean of fifty), and its longest call.
 - all_due: 10,000 schedules whose occurrences come at the same moment, fired by one tick; its longest call.
-- ticks: a hundred ticks at once, each with a connection of its own, on 5,000 leases that have ended: each must be reaped once.
+- ticks: a hundred ticks at once, each with its own connection, on 5,000 expired leases: each must be reaped once.
 
-The longest call is what Redis's slow log has: for so long nobody else was served. Other work on the machine only makes it
-longer, so of five rounds the one counts whose longest call is the shortest.
+The longest call is that of Redis's slow log: for that time no other client was served. Other work on the machine can only make it
+longer, so the round with the shortest longest call counts, of five.
 """
 
 import argparse
@@ -97,11 +97,11 @@ async def _all(url: str, seconds: int) -> dict[str, float]:
     return row | {"load": os.getloadavg()[0]}
 
 
-# what it costs
+# the cost
 
 
 async def _none_due(site: Site) -> dict[str, float]:
-    """10,000 schedules whose occurrences are all to come."""
+    """Measure 10,000 schedules of which none is due."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(cron="0 0 1 1 *"), None)
     site.measure()
     done, rounds = TickSummary(), 50
@@ -112,11 +112,11 @@ async def _none_due(site: Site) -> dict[str, float]:
 
 
 async def _all_due(site: Site) -> dict[str, float]:
-    """10,000 schedules whose occurrences came a second ago."""
+    """Measure 10,000 schedules that have been due for a second."""
     await site.put([f"many-{i}" for i in range(MANY)], Recurrence(every=3600), site.now() - 1000)
     site.measure()
     done, began = TickSummary(), time.perf_counter()
-    for _ in range(10):  # a round fires what it finds, up to a limit
+    for _ in range(10):  # a round fires due schedules up to a limit
         await site.store.follow(one_round(site.store.operations, "bench", done))
     seconds = time.perf_counter() - began
     assert done.fired == MANY, done
@@ -128,7 +128,7 @@ async def _all_due(site: Site) -> dict[str, float]:
 
 
 async def _many_ticks(site: Site) -> dict[str, float]:
-    """5,000 leases that have ended, and a hundred ticks."""
+    """Measure 5,000 expired leases, and a hundred ticks."""
     await site.store.submit(
         [site.store.operations.submission("noop", b"{}", "slots", "") for _ in range(ENDED)]
     )

@@ -1,6 +1,6 @@
-"""A database with a standing load of jobs, and the measuring of a stretch of work on top of it. Used by `growth.py`.
+"""A database with a standing load of jobs, and the measurement of additional work. Used by `growth.py`.
 
-What stands there is made by the real scripts, in calls of 200 jobs: nothing is written that a client would not write.
+The real scripts create the standing load, in calls of 200 jobs.
 """
 
 import asyncio
@@ -27,33 +27,33 @@ CHUNK, LOOPS, NAMED = 1000, 2, 32
 """Jobs submitted and then drained at a time; claims in flight, as in a worker; queues that one claim names at most."""
 CHUNK_BYTES = 8 * 1024 * 1024
 KEPT = 10_000
-"""Finished jobs kept where they are not what is measured: below the default, so that the steady state is soon reached."""
+"""Finished jobs that are kept if they are not measured: below the default, so that the steady state is reached soon."""
 PATIENCE = 60.0
-"""Seconds that draining one chunk may take, at the very most."""
+"""Seconds within which a chunk must be drained."""
 NOTED = 50
-"""µs from which the slow log notes a call: less, and it would also note each command within a script."""
+"""Threshold of the slow log in µs. A lower one would also log each command within a script."""
 DAY = 86_400_000
 
 
 @dataclass(frozen=True)
 class Load:
-    """The work that is measured: so many jobs, submitted and drained in chunks, so that what stands there stays as it is."""
+    """The measured work: jobs that are submitted and drained in chunks, so that the standing load does not change."""
 
     jobs: int
     size: int = 200
     rules: Callable[[], str] = str
     queues: int = 1
     mixed: bool = False
-    """A call submits to 200 of the queues and a claim names 32; otherwise a chunk is about one queue, chosen at random."""
+    """A call submits to 200 of the queues and a claim names 32; otherwise a chunk uses one random queue."""
     kept: int = KEPT
-    """Finished jobs kept before the work, and, unless there are some to `spare`, while it goes on: each end forgets one."""
+    """Finished jobs before the work, and during it unless there are some to `spare`: each completion deletes one."""
     spare: int = 0
     fresh: bool = False
-    """Begin each chunk with an empty stream of events."""
+    """Begin each chunk with an empty event stream."""
 
     @property
     def chunk(self) -> int:
-        """Jobs of one chunk: fewer when they are large."""
+        """Jobs per chunk: fewer if they are large."""
         return max(2, min(CHUNK, self.jobs, CHUNK_BYTES // self.size))
 
 
@@ -66,10 +66,10 @@ class Site:
         self.base = self.store.operations.bases[0]
         self.kept, self._revision = -1, 0
         self.bytes_per_job = 0.0
-        """What one job of the standing load takes in memory."""
+        """Bytes of memory per job of the standing load."""
 
     def new(self, size: int = 200, queue: str = "default", rules: str = "") -> Submission:
-        """A job to be, its payload a JSON string of `size` bytes."""
+        """Return a submission whose payload is a JSON string of `size` bytes."""
         return self.store.operations.submission("noop", b'"' + b"x" * (size - 2) + b'"', queue, rules)
 
     async def limit(self, kept: int) -> None:
@@ -82,13 +82,13 @@ class Site:
             self.kept, self._revision = kept, self._revision + 1
 
     async def keep(self, kept: int) -> None:
-        """Set how many finished jobs are kept, and forget what is over it."""
+        """Set how many finished jobs are kept, and delete those above the limit."""
         await self.limit(kept)
         while (await self.store.run(verbs.prune(self.base, limit=verbs.BATCH)))[1]:
             pass
 
     async def fill(self, jobs: int, rules: Callable[[], str] = str, queues: int = 1) -> None:
-        """Submit what is to stand there, and note its memory."""
+        """Submit the standing load, and record its memory."""
         before = self._memory()
         for start in range(0, jobs, CHUNK):
             names = range(start, min(start + CHUNK, jobs))
@@ -96,13 +96,13 @@ class Site:
         self.bytes_per_job = (self._memory() - before) / jobs if jobs else 0.0
 
     async def open(self, queues: int) -> None:
-        """Let each of so many queues have had a job."""
+        """Create so many queues, each with one completed job."""
         names = [_queue(i, queues) for i in range(queues)]
         await self.store.submit([self.new(queue=name) for name in names])
         await self.drain(queues, cycle([names[i : i + NAMED] for i in range(0, queues, NAMED)]))
 
     async def finish(self, jobs: int, rules: Callable[[], str] = str) -> None:
-        """Submit and complete jobs, and note the memory of what they leave behind."""
+        """Submit and complete jobs, and record the memory of the finished ones."""
         before = self._memory()
         for start in range(0, jobs, CHUNK):
             await self.work(Load(min(CHUNK, jobs - start), rules=rules))
@@ -114,7 +114,7 @@ class Site:
         )
 
     def bytes_of_jobs(self, jobs: int) -> float:
-        """What a job's hash takes in memory, on average over some of them that are scheduled or queued."""
+        """Return the mean memory of a job's hash, over some scheduled or queued jobs."""
         ids = [
             *self.raw.zrange(f"{self.base}:scheduled", 0, jobs - 1),
             *self.raw.zrange(f"{self.base}:queue:default", 0, jobs - 1),
@@ -124,7 +124,7 @@ class Site:
         )
 
     async def work(self, load: Load) -> tuple[float, float]:
-        """Do the work; the seconds of its submits and of its drain."""
+        """Do the work. Return the seconds of its submits and of its drain."""
         submitting = draining = 0.0
         for _ in range(max(1, load.jobs // load.chunk)):
             names, windows = _names(load)
@@ -166,7 +166,7 @@ class Site:
         return verbs.claim(self.base, claim_id=claim_id, worker="bench", lease=lease, n=n, queues=queues)
 
     async def measure(self, load: Load) -> dict[str, float]:
-        """Do the work with an eye on the server: µs per job by script, in all, and on the caller's clock; longest holds in ms."""
+        """Do the work. Return µs per job by script, in total, and on the caller's clock; and the longest holds in ms."""
         await self.keep(load.kept)
         if load.spare:
             await self.limit(load.kept + load.spare)
@@ -189,7 +189,7 @@ class Site:
         }
 
     async def hold(self, rounds: int, pid: int) -> dict[str, list[float]]:
-        """How long full batches hold the server, one at a time: ms of CPU of each call, so that other load does not count."""
+        """Measure how long full batches hold the server, one at a time: ms of CPU per call, so that other load does not count."""
         held: dict[str, list[float]] = {}
 
         async def timed(name: str, call: Call[T]) -> T:
@@ -209,7 +209,7 @@ class Site:
         return held
 
     async def read(self, rounds: int) -> dict[str, float]:
-        """What the reads of an operator cost: ms of Redis, and ms until the answer is there."""
+        """Measure an operator's reads: ms on Redis, and ms until the answer arrives."""
         found: dict[str, list[float]] = {}
         plans: dict[str, Callable[[], Plan[Any]]] = {
             "stats": self.store.operations.stats,
@@ -227,13 +227,13 @@ class Site:
         return {name: statistics.median(times) for name, times in found.items()}
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self.store.aclose()
         self.raw.close()
 
 
 class Watch:
-    """Reads off the server what it did in between: its CPU time, and the µs that each call of a script held it (its slow log)."""
+    """Reads from the server its CPU time between two moments, and the µs of each script call (from its slow log)."""
 
     def __init__(self, site: Site) -> None:
         self.raw = site.raw
@@ -270,7 +270,7 @@ class Watch:
 
 
 def _on_cpu(pid: int) -> int:
-    """ns that a process has been on a CPU, by Linux's own account; elsewhere the clock."""
+    """Return the CPU time of a process in ns, on Linux; elsewhere the clock."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
     except OSError:
@@ -282,7 +282,7 @@ def _queue(number: int, queues: int) -> str:
 
 
 def _names(load: Load) -> tuple[list[str], Iterator[list[str]]]:
-    """The queues that one chunk's jobs go to, and what each claim names of them."""
+    """Return the queues of a chunk's jobs, and the queues that each claim names."""
     names = [
         _queue(i, load.queues)
         for i in random.sample(range(load.queues), min(load.queues, 200 if load.mixed else 1))

@@ -1,4 +1,4 @@
-"""What the store costs: memory per job, jobs a second through the scripts and through one worker, and the longest hold of Redis.
+"""Measure the store: memory per job, jobs per second through the scripts and through one worker, and the longest hold of Redis.
 
     python3 bench/store.py [--json] [--jobs 100000] [--rounds 3]
 
@@ -44,7 +44,7 @@ app = App(settings=Settings())
 
 @app.task(queue="bench")
 async def noop() -> None:
-    """Do nothing, for the price of everything around it."""
+    """Do nothing."""
 
 
 def main() -> None:
@@ -125,7 +125,7 @@ async def _submit(store: Store, base: str, batches: list[list[Submission]]) -> N
 
 
 async def _drain(store: Store, base: str) -> None:
-    """Complete what the last claim brought in the same round trip as the next claim, as a worker does."""
+    """Complete the jobs of the last claim in the same round trip as the next claim, as a worker does."""
     done: list[Completion] = []
     while True:
         call = _claim(base, BATCH)
@@ -145,7 +145,7 @@ def _claim(base: str, n: int, lease: float = 30) -> Call[Any]:
 
 
 async def _holds(url: str) -> dict[str, float]:
-    """How long each script holds Redis with a full batch among 50,000 other jobs: p50 and longest of thirty calls, in ms."""
+    """Measure how long each script holds Redis with a full batch among 50,000 other jobs: p50 and longest of thirty calls, in ms."""
     settings = Settings(redis_url=url, timeout=10)
     raw, store = connect_sync(settings), Store(settings)
     raw.flushall()
@@ -213,12 +213,12 @@ async def _full_batches(store: Store, base: str, timed: Callable[[str, Call[Any]
 
 
 async def _results(store: Store, base: str) -> list[Completion]:
-    """As many as one call takes."""
+    """Claim jobs, and return as many completions as one call takes."""
     return [Completion(lease, b'"a result"') for lease in (await _leases(store, base))[: verbs.COMPLETE_MAX]]
 
 
 async def _old(store: Store, base: str) -> None:
-    """Two hundred finished jobs, or more, that are past their time."""
+    """Create at least 200 finished jobs whose retention has ended."""
     for _ in range(verbs.BATCH // verbs.COMPLETE_MAX + 1):
         done = await _results(store, base)
         await store.run(verbs.complete(base, done))

@@ -1,4 +1,4 @@
-"""From an empty fleet: how long from a submit until its task starts, where `sublet dev` summons a worker for it.
+"""Measure the time from a submit to the start of its task if no worker runs and `sublet dev` summons one.
 
 Each round waits until no worker is left, submits one job with a plain call of the script, and reads in the job's result when its
 function began. One clock: all of it runs on this machine.
@@ -38,11 +38,11 @@ def in_child() -> float:
     return time.time()
 """
 SECONDS = 60.0
-"""How long one step may take."""
+"""Seconds within which a step must end."""
 
 
 def main() -> None:
-    """Measure, and print a line for each kind of task."""
+    """Measure, and print a line per kind of task."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds
@@ -66,7 +66,7 @@ def main() -> None:
                 here = next(said for line in platform.stdout if (said := json.loads(line)).get("redis_url"))
                 threading.Thread(
                     target=list, args=(platform.stdout,), daemon=True
-                ).start()  # it says more than a pipe holds
+                ).start()  # its output is larger than a pipe
                 with SyncClient(Settings(redis_url=here["redis_url"])) as client:
                     for task in ("on_loop", "in_child"):
                         took = [_round(client, task) for _ in range(rounds)]
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _round(client: SyncClient, task: str) -> float:
-    """Submit one job when nobody is there; the seconds until its function began."""
+    """Submit one job without a worker. Return the seconds until its function began."""
     until = time.monotonic() + SECONDS
     while client.workers():
         if time.monotonic() > until:

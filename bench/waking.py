@@ -1,16 +1,16 @@
-"""How soon idle workers wake, and what it costs to have them wait.
+"""Measure how soon idle workers wake, and the cost of their waiting.
 
     python3 bench/waking.py [--json] [--jobs 30] [--seconds 30] [--workers 1,10,50]
 
-Per server (Valkey from the wheel; Redis where `redis-server` is on the PATH; both started here, persistence off), with crews of
-1, 10 and 50 idle workers of one slot, each with connections of its own:
+Per server (Valkey from the wheel; Redis where `redis-server` is on the PATH; both started here, persistence off), with 1, 10
+and 50 idle workers of one slot, each with its own connections:
 
-- due: jobs submitted one at a time with a delay of 3 s and nobody else about; from the moment at which each was due, by the
-  server's clock, to the start of its task;
+- due: jobs submitted one at a time with a delay of 3 s; from the moment at which each is due, by the server's clock, to the start
+  of its task;
 - submit: jobs submitted one at a time to an idle queue; from just before the submit to the start of the task;
-- idle: `sublet work` processes with 1 slot and with 100; all commands that they send, heard at the server with MONITOR.
+- idle: `sublet work` processes with 1 slot and with 100; all commands that they send, counted with MONITOR.
 
-Everything shares this machine: the p99 of a busy one says more about it than about Sublet.
+All processes share this machine: if it is busy, the p99 describes it rather than Sublet.
 """
 
 import argparse
@@ -42,7 +42,7 @@ DELAY = 3.0
 SUBMITS = 300
 PROCESSES = 4
 TARGETS = {"due_ms_": 50.0, "idle_commands_": 1.0, "submit_ms_p50": 1.0, "submit_ms_p99": 3.0}
-"""At most this much, by how a figure's name begins."""
+"""Maximum values, by the prefix of a figure's name."""
 
 app = App()
 STARTED: dict[str, asyncio.Future[float]] = {}
@@ -50,7 +50,7 @@ STARTED: dict[str, asyncio.Future[float]] = {}
 
 @app.task
 async def note(job: str) -> None:
-    """Say when it starts."""
+    """Report the start."""
     STARTED[job].set_result(time.time())
 
 
@@ -91,7 +91,7 @@ def _server(binary: str | None) -> Iterator[EmbeddedServer]:
 
 
 async def _latencies(url: str, crews: list[int], jobs: int) -> dict[str, float]:
-    """The crews measure due jobs side by side, each in a namespace of its own, and submits one after the other."""
+    """Measure due jobs with all groups of workers at once, each in its own namespace, and submits one group at a time."""
     due = await asyncio.gather(*(_with_crew(url, count, _due, jobs) for count in crews))
     found: dict[str, float] = {}
     for count, late in zip(crews, due, strict=True):
@@ -102,14 +102,14 @@ async def _latencies(url: str, crews: list[int], jobs: int) -> dict[str, float]:
 
 
 async def _with_crew(url: str, count: int, measure: Any, jobs: int) -> list[float]:
-    """Have so many idle workers beside a measurement."""
+    """Run a measurement with so many idle workers."""
     settings = Settings(redis_url=url, namespace=f"waking-{count}-{measure.__name__}", timeout=10)
     client, sources = Client(settings), [Store(settings) for _ in range(count)]
     crew = [Worker(app, source, queues=["default"], slots=1, grace=0.0) for source in sources]
     running = []
     for worker in crew:
         running.append(asyncio.create_task(worker.run()))
-        await asyncio.sleep(random.uniform(0, 2.0 / count))  # their looks are spread, as in a fleet
+        await asyncio.sleep(random.uniform(0, 2.0 / count))  # their polls are spread, as in a fleet
     try:
         await _submits(client, 2)
         taken: list[float] = await measure(client, jobs)
@@ -122,7 +122,7 @@ async def _with_crew(url: str, count: int, measure: Any, jobs: int) -> list[floa
 
 
 async def _due(client: Client, jobs: int) -> list[float]:
-    """ms from the moment at which each job was due to its start."""
+    """Return the ms from the moment at which each job was due to its start."""
     late = []
     for _ in range(jobs):
         await asyncio.sleep(random.uniform(0.1, 1.0))
@@ -134,13 +134,13 @@ async def _due(client: Client, jobs: int) -> list[float]:
 
 
 async def _submits(client: Client, jobs: int) -> list[float]:
-    """ms from just before each submit to its start."""
+    """Return the ms from just before each submit to its start."""
     taken = []
     for _ in range(jobs):
         began = time.time()
         _, started = await _submit(client)
         taken.append((await started - began) * 1000)
-        await asyncio.sleep(0.005)  # until the worker that ran it waits again
+        await asyncio.sleep(0.005)  # until its worker waits again
     return taken
 
 
@@ -162,7 +162,7 @@ def _spread(name: str, values: list[float]) -> dict[str, float]:
 
 
 def _idle(url: str, slots: int, seconds: float) -> dict[str, float]:
-    """Commands a second that an idle worker process sends."""
+    """Return the commands per second that an idle worker process sends."""
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
