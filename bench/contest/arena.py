@@ -1,4 +1,4 @@
-"""Where one contestant at a time does its work: a server, the tally that its jobs write to, and its processes."""
+"""The place where one contestant at a time works: a server, the tally that its jobs write to, and its processes."""
 
 import json
 import os
@@ -20,15 +20,15 @@ from sublet.tasks.bound_process import spawn_bound
 ENTRY = struct.Struct("<qq")
 """An entry of the tally: a job's number, and the machine's monotonic clock in ns."""
 SUBMIT_SECONDS = 300.0
-"""How long a program may take to submit what it is told to."""
+"""Seconds within which a program must submit its jobs."""
 STOP_SECONDS = 10.0
-"""How long a worker may take to end after SIGTERM, before it is killed with all that it has started."""
+"""Seconds within which a worker must end after SIGTERM, before it is killed with all its child processes."""
 POLL = 0.01
 
 
 @dataclass(frozen=True)
 class Program:
-    """How a contestant's program is started on this machine."""
+    """The command of a contestant's program on this machine."""
 
     command: tuple[str, ...]
     folder: Path
@@ -36,33 +36,33 @@ class Program:
 
 
 class Failed(Exception):
-    """A contestant's program did not do what it was asked to; the text has its last words."""
+    """A contestant's program failed; the text has its last output."""
 
 
 class Worker:
-    """One worker process of a contestant's, with all that it has started."""
+    """One worker process of a contestant, with its child processes."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.process, self.log = process, log
 
     def check(self) -> None:
-        """Raise Failed if it has ended by itself."""
+        """Raise Failed if it has ended."""
         if self.process.poll() is not None:
             raise Failed(f"the worker ended with {self.process.returncode}: {self.said()}")
 
     def said(self) -> str:
-        """Its last words."""
+        """Return its last output."""
         return tail(self.log)
 
     def kill(self) -> None:
-        """Kill it and all that it has started, at once (SIGKILL)."""
+        """Kill it and its child processes at once (SIGKILL)."""
         for pid in [*members(self.process.pid), self.process.pid]:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> None:
-        """Ask it to end (SIGTERM) and wait; what is left of it after ten seconds is killed."""
+        """Terminate it (SIGTERM) and wait; after ten seconds, kill it and its child processes."""
         try:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -72,10 +72,10 @@ class Worker:
 
 
 class Arena:
-    """A server at `url`, and a `folder` for what the contestants write. Belongs to one thread."""
+    """A server at `url`, and a `folder` for the contestants' files. Belongs to one thread."""
 
     STALL = 15.0
-    """Seconds without another start after which the jobs that have not started are given up."""
+    """Seconds without another start, after which a drain ends."""
 
     def __init__(self, url: str, folder: Path, programs: Mapping[str, Program]) -> None:
         self.url, self.folder, self.programs = url, folder, programs
@@ -84,7 +84,7 @@ class Arena:
         self.clear()
 
     def flush(self) -> None:
-        """Empty the server, its file of changes too, and the tallies."""
+        """Empty the server, its append-only file, and the tallies."""
         meter.ask(self.url, "FLUSHALL", "SYNC")
         if "aof_enabled:1" in meter.ask(self.url, "INFO", "persistence"):
             meter.ask(self.url, "BGREWRITEAOF")
@@ -97,29 +97,29 @@ class Arena:
         self.clear()
 
     def clear(self) -> None:
-        """Empty the tallies. Workers that run go on writing to them."""
+        """Empty the tallies. Running workers continue to write to them."""
         for path in (*self._tallies, self._finished):
             path.touch()
             os.truncate(path, 0)
 
     def tally(self) -> list[tuple[int, int]]:
-        """Which jobs have started, and when (ns of the monotonic clock), in the order of their starts."""
+        """Return the started jobs, and when they started (ns of the monotonic clock), in order."""
         return sorted((entry for tally in self.tallies() for entry in tally), key=lambda entry: entry[1])
 
     def tallies(self) -> list[list[tuple[int, int]]]:
-        """The same of each of two workers that do not write to one file (see `worker`)."""
+        """Return the same for each of two workers with a tally of their own (see `worker`)."""
         return [_entries(path) for path in self._tallies]
 
     def finished(self) -> list[tuple[int, int]]:
-        """The same of the slow jobs that have come to their end."""
+        """Return the same for the ends of slow jobs."""
         return _entries(self._finished)
 
     def started(self) -> int:
-        """How many starts there were."""
+        """Return the number of starts."""
         return sum(path.stat().st_size for path in self._tallies) // ENTRY.size
 
     def submit(self, contestant: Contestant, kind: str, n: int, start: int = 0) -> float:
-        """Have jobs number `start` … `start + n - 1` submitted, `one` by one, in `bulk`, or `slow` ones; seconds that it took.
+        """Submit jobs number `start` … `start + n - 1`, `one` by one, in `bulk`, or `slow` ones. Return the seconds.
 
         Raises Failed.
         """
@@ -127,18 +127,18 @@ class Arena:
         return seconds
 
     def latency(self, contestant: Contestant, n: int, start: int = 0, patience: float = 60.0) -> list[int]:
-        """While a worker runs: have up to `n` jobs submitted, one when the last has started; when each was sent, in ns."""
+        """Submit up to `n` jobs while a worker runs, each after the start of the last. Return when each was sent, in ns."""
         sent: list[int] = self.ask(contestant, "latency", str(n), str(start), BENCH_PATIENCE=str(patience))[
             "sent"
         ]
         return sent
 
     def ask(self, contestant: Contestant, *words: str, **variables: str) -> Any:
-        """Run a contestant's program to its end, and give what it printed, as JSON. Raises Failed."""
+        """Run a contestant's program. Return its output, parsed as JSON. Raises Failed."""
         return json.loads(self.say(contestant, *words, **variables).splitlines()[-1])
 
     def say(self, contestant: Contestant, *words: str, **variables: str) -> str:
-        """Run a contestant's program to its end, and give what it printed. Raises Failed."""
+        """Run a contestant's program. Return its output. Raises Failed."""
         log = self._log(contestant, words[0])
         with open(log, "wb") as errors:
             process = self._spawn(contestant, words, variables, stdout=subprocess.PIPE, stderr=errors)
@@ -158,9 +158,9 @@ class Arena:
 
     @contextmanager
     def worker(self, contestant: Contestant, number: int = 1, /, **variables: str) -> Iterator[Worker]:
-        """Start a worker process; it is gone afterwards, politely or not, with all that it has started.
+        """Start a worker process. Afterwards it is ended, with its child processes.
 
-        Worker `number` 2 has a tally of its own, so that one can see when both are at work.
+        Worker `number` 2 has its own tally, which shows when both work.
         """
         variables = {"BENCH_TALLY": str(self._tallies[number - 1])} | variables
         log = self._log(contestant, "work")
@@ -172,7 +172,7 @@ class Arena:
             worker.stop()
 
     def wait(self, n: int, workers: Sequence[Worker], seconds: float = 120.0) -> int:
-        """Wait until `n` jobs have started, or no more do for STALL s, or the time is up; how many have. Raises Failed."""
+        """Wait until `n` jobs have started, or none has for STALL s, or the time is up. Return how many have. Raises Failed."""
         begin = changed = time.monotonic()
         before = 0
         while True:
@@ -206,14 +206,14 @@ class Arena:
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what would steer a contestant: settings of ours, and where Python looks for code."""
+    """Return the environment without our settings and the search path of Python."""
     return {
         name: value for name, value in environ.items() if not name.startswith(("SUBLET_", "BENCH_", "PYTHON"))
     }
 
 
 def members(leader: int) -> list[int]:
-    """A process and what it has started, unless that has gone its own way (`setsid`)."""
+    """Return a process and its child processes, without those that have called `setsid`."""
     found = []
     for pid in _pids():
         with suppress(ProcessLookupError, PermissionError):
@@ -223,7 +223,7 @@ def members(leader: int) -> list[int]:
 
 
 def tail(log: Path, lines: int = 6) -> str:
-    """The last lines of what a program said."""
+    """Return the last lines of a program's output."""
     words = log.read_text(errors="replace").strip().splitlines()
     return "\n".join(words[-lines:]) or "(it said nothing)"
 

@@ -1,9 +1,9 @@
-"""Does a backlog slow a contestant down? Its drain rate with a thousand jobs behind, and with a million.
+"""Measure a contestant's drain rate with a thousand waiting jobs, and with a million.
 
 Two servers, one with each backlog, are drained in turn, in seven rounds (Sublet and BullMQ; the others once). A rate is that of
-the first 20,000 jobs, or of the first seconds, less the first fifth of the starts; what was drained is submitted again before the
-next round. Compare the fastest rounds, for other load only ever slows them down. Slow contestants get as many jobs as they can
-submit in bulk in twenty seconds: the row's note says how many there were.
+the first 20,000 jobs, or of the first seconds, without the first fifth of the starts. The drained jobs are submitted again before
+the next round. Compare the fastest rounds, because other load can only slow them down. Slow contestants get as many jobs as they
+can submit in bulk in twenty seconds: the row's note has the number.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ Row = dict[str, Any]
 
 FEW, MANY = 1_000, 1_000_000
 MOST = 20_000
-"""Jobs of which the rate is taken, at most."""
+"""Maximum number of jobs of a rate."""
 SECONDS = 4.0
-"""How long a rate is taken, at most."""
+"""Maximum seconds of a rate."""
 FILL_SECONDS = 20.0
-"""How long a contestant that is not among ALL_OF_IT may submit."""
+"""Seconds that a contestant outside ALL_OF_IT may submit."""
 ALL_OF_IT = ("sublet", "bullmq")
-"""Who gets the million, however long it takes, and ROUNDS instead of one."""
+"""Contestants with the full million, however long it takes, and ROUNDS rounds instead of one."""
 ROUNDS = 7
 HOLDS = 20
 """Full batches of each script."""
 
 
 def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: float = SECONDS) -> list[Row]:
-    """The rows `backlog_1k`, `backlog_1m` and `memory_pending_1m` of a contestant; of ours, `hold` too. Raises Failed.
+    """Return the rows `backlog_1k`, `backlog_1m` and `memory_pending_1m` of a contestant; for ours, `hold` too. Raises Failed.
 
-    `arena` is emptied before and afterwards. `many` is how large the larger backlog is, `seconds` how long one rate is taken.
+    `arena` is emptied before and afterwards. `many` is the size of the larger backlog, `seconds` the duration of a rate.
     """
     rounds = ROUNDS if contestant.name in ALL_OF_IT else 1
     with ExitStack() as stack:
@@ -75,10 +75,9 @@ def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: floa
 def drain(
     arena: Arena, contestant: Contestant, most: int, seconds: float, **variables: str
 ) -> tuple[float, int]:
-    """Start a worker on what is there: the rate of the first `most` jobs, or `seconds`, in jobs/s; and how many it started.
+    """Start a worker. Return the rate of the first `most` jobs, or `seconds`, in jobs/s; and how many it started.
 
-    The rate leaves out the first fifth of these, so that starting and warming up do not count. Then the worker is killed. Raises
-    Failed when it starts fewer than two.
+    The rate excludes the first fifth, the start and warm-up. Then the worker is killed. Raises Failed if it starts fewer than two.
     """
     arena.clear()
     with arena.worker(contestant, **variables) as worker:
@@ -100,7 +99,7 @@ def row(
     note: str = "",
     **more: Any,
 ) -> Row:
-    """A row of the run's results, its median taken; none, where a value is none."""
+    """Return a row of the results with its median; None if a value is None."""
     known = [value for value in values if value is not None]
     median = statistics.median(known) if known and len(known) == len(values) else None
     named = {"contestant": contestant.name, "persistence": "off", "workload": workload, "unit": unit}
@@ -112,7 +111,7 @@ def _kind(arena: Arena) -> str:
 
 
 def _fill(arena: Arena, contestant: Contestant, many: int) -> tuple[int, float]:
-    """Submit the backlog; how many jobs it has, and the bytes of memory that each of them takes."""
+    """Submit the backlog. Return its number of jobs, and the bytes of memory per job."""
     with meter.Meter(arena.url).counting() as counted:
         trial = min(2_000, many)
         per_second = trial / arena.submit(contestant, "bulk", trial)
@@ -123,7 +122,7 @@ def _fill(arena: Arena, contestant: Contestant, many: int) -> tuple[int, float]:
 
 
 def _hold(contestant: Contestant, url: str, note: str) -> Row:
-    """The longest that a script holds the server, with full batches on what stands there."""
+    """Measure the longest hold of the server by a script, with full batches."""
     held = asyncio.run(_holds(url))
     name = max(held, key=lambda name: max(held[name]))
     words = f"{name} (median {statistics.median(held[name]):.1f}), CPU time; {HOLDS} full batches of each script; {note}"
@@ -131,7 +130,7 @@ def _hold(contestant: Contestant, url: str, note: str) -> Row:
 
 
 async def _holds(url: str) -> dict[str, list[float]]:
-    """ms of the server's CPU that each call with a full batch took, by script."""
+    """Return the ms of the server's CPU per call with a full batch, by script."""
     settings = Settings(redis_url=url, timeout=10)
     told, library = connect_sync(settings), Store(settings)
     pid, held = int(told.info("server")["process_id"]), dict[str, list[float]]()

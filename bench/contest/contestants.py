@@ -1,4 +1,4 @@
-"""Who takes part: each a program in `bench/peers/`, what it needs installed, and what it can."""
+"""The contestants: each has a program in `bench/peers/`, packages, and abilities."""
 
 import os
 from collections.abc import Mapping
@@ -11,21 +11,21 @@ UVLOOP = "uvloop>=0.22.1"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A way to run jobs, and how to start it."""
+    """A job queue in one setup, and how to start it."""
 
     name: str
     program: str
     environment: str
-    """The name of the environment that it runs in, of ENVIRONMENTS."""
+    """Its environment, a name in ENVIRONMENTS."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What its program finds in the environment, beside what all do."""
+    """Additional environment variables of its program."""
     running: int = 100
     """Jobs that one worker process runs at a time, at most."""
     ours: bool = False
 
     @property
     def word(self) -> str:
-        """Its name without spaces, as on a command line."""
+        """Return its name without spaces, for a command line."""
         return self.name.replace(" ", "-")
 
 
@@ -41,9 +41,9 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "huey": ("huey>=3.5.4", HIREDIS),
     "celery": ("celery[redis]>=5.7.0", HIREDIS),
 }
-"""Names of packages, each with the version that was the latest when this was written as the lower bound; `npm:` for node's.
+"""Packages, with the latest version at the time of writing as the lower bound; `npm:` for Node packages.
 
-`sublet` has also the checkout itself, with its extras `fast` and `http`. The bench runs there, too: it wants the two named here.
+`sublet` also has the checkout itself, with its extras `fast` and `http`. The bench runs there, too, and needs these two packages.
 """
 
 CONTESTANTS: tuple[Contestant, ...] = (
@@ -63,13 +63,13 @@ CONTESTANTS: tuple[Contestant, ...] = (
     Contestant("huey processes", "with_huey.py", "huey", {"BENCH_VARIANT": "processes"}, running=4),
     Contestant("celery", "with_celery.py", "celery", running=CORES),
 )
-"""Ours first, then the others; a table has them in this order."""
+"""Ours first, then the others: the order of the tables."""
 
 
 def named(names: list[str]) -> list[Contestant]:
-    """Those of these names, in the table's order; all for no name. Raises ValueError for a name that nobody has.
+    """Return the contestants with these names, in the order of the tables; without a name, all. Raises ValueError for an unknown name.
 
-    A name may have a hyphen for a space, as a command line wants it: `sublet-plain`.
+    A name may have a hyphen for a space: `sublet-plain`.
     """
     wanted, known = {word.replace(" ", "-") for word in names}, {each.word: each for each in CONTESTANTS}
     if unknown := sorted(wanted - set(known)):

@@ -1,12 +1,12 @@
-"""What becomes of running jobs when their worker is killed: how soon they run again, how many are lost, how many finish twice.
+"""Kill a worker, and measure how soon its jobs run again, how many are lost, and how many finish twice.
 
-A contestant's worker runs a hundred jobs of a second (or as many as it runs at once), and is killed with all that it has started
-(SIGKILL). Another worker is started at once, on the same machine, which is the best that can happen to the peers: some tidy up
-when they start. Ours would see that its predecessor is dead and have the jobs run again at once (the row "sublet restarted"); the
-row "sublet" is about a worker elsewhere, which cannot see it and waits for the leases to end (the default, 30 s): there the first
-worker is stopped (SIGSTOP) while the second one starts, and the clock runs from that moment. `crash.py` says more about ours.
+A contestant's worker runs a hundred jobs of a second (or as many as it runs at once), and is killed with its child processes
+(SIGKILL). Another worker is started at once, on the same machine, which is the best case for the peers: some clean up at start.
+Ours would see that its predecessor is dead and run the jobs at once (the row "sublet restarted"). The row "sublet" is for a worker
+on another host, which cannot see that and waits for the leases to expire (the default, 30 s): there the first worker is stopped
+(SIGSTOP) while the second one starts, and the clock runs from that moment. `crash.py` has more measurements of ours.
 
-Each contestant has a server of its own, and all wait at the same time; they begin one after the other.
+Each contestant has its own server. They begin one after the other, and wait at the same time.
 """
 
 import os
@@ -27,28 +27,28 @@ from contest.backlog import Row, row
 from contest.contestants import Contestant
 
 CAP = 75.0
-"""Seconds from the kill after which what does not happen is given up."""
+"""Seconds after the kill, at which the watch ends."""
 JOBS = 100
 EACH = 10
-"""Jobs for each that a contestant runs at once, if that is fewer than JOBS."""
+"""Jobs per slot of a contestant, if that is fewer than JOBS."""
 START_SECONDS = 30.0
-"""How long the first worker may take until it runs all that it can."""
+"""Seconds within which the first worker must have filled its slots."""
 ARRIVE_SECONDS = 6.0
-"""How long a second worker is given to start, and to find the first one stopped, but there."""
+"""Seconds in which a second worker starts and sees the first one, which is stopped."""
 SETTLE_SECONDS = 2.0
-"""How long all are given in the end to finish a job a second time."""
+"""Seconds at the end, in which a job may finish a second time."""
 POLL = 0.02
 
 Succeed = Callable[[Arena, Contestant, Worker, ExitStack], int]
-"""Ends the first worker and starts the second; ns of the monotonic clock at which the first one ceased to live."""
+"""Ends the first worker and starts the second. Returns when the first one died, in ns of the monotonic clock."""
 UNITS = {"crash_first": "s", "crash_last": "s", "crash_lost": "jobs", "crash_twice": "jobs"}
 
 
 def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) -> list[Row]:
-    """The rows `crash_first`, `crash_last` (s), `crash_lost` and `crash_twice` (jobs) of each; none for a cap of 0.
+    """Return the rows `crash_first`, `crash_last` (s), `crash_lost` and `crash_twice` (jobs) of each; none for a cap of 0.
 
-    A contestant's program that fails has rows without a figure, and the reason as their note. `arena` lends its programs, its
-    kind of server and its folder, and is not touched.
+    A contestant whose program fails has rows without a figure, with the reason as their note. Of `arena`, only the programs, the kind
+    of server and the folder are used.
     """
     if not cap:
         return []
@@ -68,9 +68,7 @@ def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) ->
         found = list(pool.map(lambda each: scene(each, _elsewhere if each.ours else _restarted), contestants))
     rows = [one for each, figures in zip(contestants, found, strict=True) for one in _rows(each, figures)]
     for contestant in contestants:
-        if (
-            contestant.name == "sublet"
-        ):  # when the machine is quiet again, for this one is about tenths of a second
+        if contestant.name == "sublet":  # on a quiet machine, because this one takes tenths of a second
             rows += _rows(replace(contestant, name="sublet restarted"), scene(contestant, _restarted))
     return rows
 
@@ -78,7 +76,7 @@ def run(arena: Arena, contestants: Sequence[Contestant], *, cap: float = CAP) ->
 def _scene(
     arena: Arena, contestant: Contestant, succeed: Succeed, alone: threading.Lock, cap: float
 ) -> dict[str, float | None]:
-    """Let the first worker run all that it can, have it succeeded by another one, and see what becomes of its jobs."""
+    """Fill the slots of the first worker, replace it by a second one, and return the fate of its jobs."""
     jobs = min(JOBS, EACH * contestant.running)
     with ExitStack() as stack:
         with alone:
@@ -95,7 +93,7 @@ def _scene(
 
 
 def _restarted(arena: Arena, contestant: Contestant, first: Worker, stack: ExitStack) -> int:
-    """The second worker starts when the first one is dead."""
+    """Start the second worker after the death of the first one."""
     all_of_it = _family(first)
     killed = time.monotonic_ns()
     _signal(all_of_it, signal.SIGKILL)
@@ -105,7 +103,7 @@ def _restarted(arena: Arena, contestant: Contestant, first: Worker, stack: ExitS
 
 
 def _elsewhere(arena: Arena, contestant: Contestant, first: Worker, stack: ExitStack) -> int:
-    """The second worker starts while the first one is there, but has been stopped; only then that is killed."""
+    """Start the second worker while the first one is stopped, then kill the first one."""
     all_of_it = _family(first)
     stopped = time.monotonic_ns()
     _signal(all_of_it, signal.SIGSTOP)
@@ -117,7 +115,7 @@ def _elsewhere(arena: Arena, contestant: Contestant, first: Worker, stack: ExitS
 
 
 def _family(worker: Worker) -> list[int]:
-    """The processes of a worker: its own, those that it leads, and on Linux also what has left these, but has its parent here."""
+    """Return the processes of a worker: itself, its group, and on Linux also children that have left the group."""
     found = list(dict.fromkeys([worker.process.pid, *members(worker.process.pid)]))
     for pid in found:
         for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -133,7 +131,7 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def _figures(arena: Arena, jobs: int, killed: int) -> dict[str, float | None]:
-    """What the tallies say: seconds from the kill to the first and last interrupted job's new start, and how many went wrong."""
+    """Return the seconds from the kill to the first and last new start of an interrupted job, and the numbers of lost and repeated jobs."""
     ended = {n for n, at in arena.finished() if at < killed}
     interrupted = {n for n, at in arena.tally() if at < killed} - ended
     again: dict[int, float] = {}

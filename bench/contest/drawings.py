@@ -1,4 +1,4 @@
-"""The pictures of docs/measurements/performance.md, drawn by `performance.py`: throughput, sweeps, latency, memory."""
+"""The pictures of docs/measurements/performance.md: throughput, sweeps, latency, memory. `performance.py` calls this."""
 
 import math
 import statistics
@@ -26,12 +26,12 @@ LINES = (
     ("#000000", "v", (0, (1, 1))),
 )
 FASTEST = 4
-"""Contestants whose latency is drawn in full: more lines could not be told apart."""
+"""Contestants whose latency is drawn in full: more lines would be hard to distinguish."""
 LATENCY = ("latency", "latency_p50", "latency_p95", "latency_p99")
 
 
 def draw(rows: Sequence[Row], names: Names, legend: str, folder: Path) -> list[Path]:
-    """Draw the pictures as SVG, the same bytes from the same figures; one without figures says so. Needs matplotlib."""
+    """Draw the pictures as SVG, the same bytes from the same figures. One without figures has a note. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -77,7 +77,7 @@ def draw(rows: Sequence[Row], names: Names, legend: str, folder: Path) -> list[P
 
 
 def _nothing(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """A picture that this run has no figures for: an older one must not stand beside its tables."""
+    """Draw a note instead of a picture without figures, so that no older picture stays beside the tables."""
     figure.text(0.5, 0.4, "Not measured in this run.", ha="center", va="center")
 
 
@@ -102,7 +102,7 @@ def _picture(
 
 
 def _throughput(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """Bars beside each other, a panel for each kind of work; in all of them the contestants have the same places."""
+    """Draw a panel of bars per workload, with the contestants in the same order."""
     order = _order(rows["drain_1"], [row for some in rows.values() for row in some], most=True)
     titles = ("drained by one worker", "submitted one by one", "submitted in bulk")
     for axes, (workload, some), title in zip(_columns(figure, 3, 0.2), rows.items(), titles, strict=True):
@@ -157,7 +157,7 @@ def _sweeps(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
 
 
 def _label(axes: "Axes", x: float, points: Sequence[tuple[float, str]]) -> None:
-    """The figures at one x, from the lowest, and their colours: the highest's is above it, others are below, or beside it."""
+    """Label the figures at one x, from the lowest: the highest above its point, others below or beside it."""
     floor = 0.12 * axes.get_ylim()[1]
     for y, colour in points:
         where, how = (0, 6), "center"
@@ -167,13 +167,13 @@ def _label(axes: "Axes", x: float, points: Sequence[tuple[float, str]]) -> None:
 
 
 def _styles(names: Iterable[str]) -> dict[str, Any]:
-    """Colour, marker and line of each; ours is always the first."""
+    """Return colour, marker and line of each contestant; ours is the first."""
     others = iter(LINES[1:])
     return {name: LINES[0] if name == "sublet" else next(others) for name in names}
 
 
 def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None:
-    """The distribution of all samples of the fastest; and of all contestants the table's figures: p50, p95 and p99."""
+    """Draw the distribution of all samples of the fastest contestants, and p50, p95 and p99 of all."""
     shares = [{row["contestant"]: row["median"] for row in rows[workload]} for workload in LATENCY[1:]]
     order = sorted(
         (name for name in shares[0] if shares[0][name] is not None), key=lambda name: shares[0][name]
@@ -204,14 +204,14 @@ def _latency(figure: "Figure", rows: dict[str, list[Row]], names: Names) -> None
     right.set_title("ring p50, thick to p95, thin to p99; p50 / p99")
     for axes, room in ((left, 3), (right, 3)):
         low, high = axes.get_xlim()
-        axes.set_xlim(low, high * room)  # where the legend stands, and the numbers
+        axes.set_xlim(low, high * room)  # space for the legend and the numbers
         _milliseconds(axes)
 
 
 def _distribution(
     axes: "Axes", samples: dict[str, Sequence[float]], order: Sequence[str], names: Names
 ) -> None:
-    """How many jobs have started after how long: of the fastest, and of ours."""
+    """Draw the share of started jobs over time, of the fastest contestants and of ours."""
     fastest = [name for name in order if name in samples][:FASTEST]
     drawn = fastest if "sublet" in fastest or "sublet" not in samples else [*fastest, "sublet"]
     for name, (colour, _, style) in _styles(drawn).items():
@@ -244,7 +244,7 @@ def _columns(figure: "Figure", number: int, left: float) -> list["Axes"]:
 
 
 def _order(first: Sequence[Row], all_rows: Sequence[Row], *, most: bool) -> list[str]:
-    """Who stands where, from the top: by the first panel, and then who is not in it."""
+    """Return the order from the top: by the first panel, then the contestants that are not in it."""
     placed = sorted(
         (row for row in first if row["median"] is not None), key=lambda row: row["median"], reverse=most
     )

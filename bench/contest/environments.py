@@ -1,6 +1,6 @@
-"""An environment for each contestant: its latest release and what belongs to it, apart from all others. Made once, and kept.
+"""Make an environment for each contestant, with its latest release and dependencies. Environments are kept.
 
-Needs nothing but Python with pip, and npm for those that run on node: it is what makes everything else.
+Needs only Python with pip, and npm for contestants on Node.
 """
 
 import fcntl
@@ -25,18 +25,18 @@ from venv import EnvBuilder
 ROOT = Path(__file__).resolve().parents[2]
 STAMP = "bench-stamp"
 AT_ONCE = 4
-"""Environments that are made side by side: most of it is waiting for the network."""
+"""Environments that are made concurrently: most of the time is spent on the network."""
 PATIENCE = 600.0
-"""Seconds that one may take."""
+"""Seconds within which one must be made."""
 POLL = 0.2
 NO_NODE = "node is not on the PATH"
 
 
 def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Have an environment in `folder` for each of the wanted; by name why one is not there, in a few words.
+    """Make the wanted environments in `folder`. Return the reasons of those that failed, by name.
 
-    One that is there and complete is left as it is, so a second run needs no network; delete the folder to have the latest
-    releases. Says on stderr what it does. Safe to be interrupted, and to be run twice at the same time.
+    A complete environment is kept, so a second run needs no network; delete the folder to get the latest releases. Reports
+    progress on stderr. Safe to interrupt, and to run twice at the same time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     left_out = {
@@ -49,13 +49,13 @@ def make(folder: Path, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
         return left_out
     with holding(folder):
         lacking = _lacking(folder, wanted)
-        if lacking:  # else another run has made them meanwhile
+        if lacking:  # otherwise another run has made them meanwhile
             say(f"making environments in {folder}: {', '.join(lacking)} …")
         return left_out | _make_all(folder, lacking)
 
 
 def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Make some at once; by name why one could not be. Interrupted, it ends what it has begun, and leaves nothing half made."""
+    """Make some at once. Return the reasons of failures by name. An interruption leaves no incomplete environment."""
     over = threading.Event()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
@@ -71,7 +71,7 @@ def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, s
 
 
 def command_of(folder: Path, program: Path) -> tuple[str, ...]:
-    """The words that run a program in the environment of that folder."""
+    """Return the command that runs a program in the environment of that folder."""
     return (
         shutil.which("node") or "node" if program.suffix == ".mjs" else str(folder / "bin" / "python"),
         str(program),
@@ -79,7 +79,7 @@ def command_of(folder: Path, program: Path) -> tuple[str, ...]:
 
 
 def say(words: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     print(words, file=sys.stderr, flush=True)
 
 
@@ -93,7 +93,7 @@ def _is_made(folder: Path, packages: Sequence[str]) -> bool:
 
 
 def _key(name: str, packages: Sequence[str]) -> str:
-    """A short name for: these packages under this Python; for our own, also what the checkout needs."""
+    """Return a short name for these packages under this Python; for ours, also for the checkout's dependencies."""
     lines = [
         str(ROOT),
         f"{sys.version_info[0]}.{sys.version_info[1]}",
@@ -109,12 +109,12 @@ def _project() -> str:
 
 
 def _of_node(packages: Sequence[str]) -> list[str]:
-    """Which of the packages are for node."""
+    """Return the Node packages."""
     return [package.removeprefix("npm:") for package in packages if package.startswith("npm:")]
 
 
 def _make(folder: Path, packages: Sequence[str], over: threading.Event) -> str:
-    """Make one anew; why it could not be, or nothing. What is half made is gone afterwards."""
+    """Make one. Return why it failed, or an empty string. An incomplete one is deleted."""
     began = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -152,7 +152,7 @@ def _install(folder: Path, packages: Sequence[str], over: threading.Event) -> No
 
 
 def _run(command: Sequence[str], folder: Path, over: threading.Event) -> None:
-    """Run a program to its end. Raises ValueError with what it said when it fails, TimeoutExpired when time or run is over."""
+    """Run a program. Raises ValueError with its output if it fails, TimeoutExpired if the time or the run is over."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     until = time.monotonic() + PATIENCE
     streams: dict[str, Any] = {
@@ -180,7 +180,7 @@ def _run(command: Sequence[str], folder: Path, over: threading.Event) -> None:
 
 @contextmanager
 def holding(folder: Path) -> Iterator[None]:
-    """Be the only run that makes environments in this folder, or measures with them; waits for the one that is at it."""
+    """Hold the lock of this folder's environments; wait for a run that holds it."""
     with open(folder / "lock", "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The figures of a run, asked by contestant and workload."""
+"""The figures of a run, by contestant and workload."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,7 +15,7 @@ class Run:
         self.rows: list[Row] = found["results"]
 
     def row(self, contestant: str, workload: str, persistence: str = "off") -> Row | None:
-        """The row of a contestant, if it was measured."""
+        """Return the row of a contestant, if it was measured."""
         wanted = (contestant, workload, persistence)
         return next(
             (row for row in self.rows if (row["contestant"], row["workload"], row["persistence"]) == wanted),
@@ -23,19 +23,19 @@ class Run:
         )
 
     def value(self, contestant: str, workload: str, persistence: str = "off") -> float | None:
-        """The median of the rounds; nothing where there was none, or what was waited for never came."""
+        """Return the median of the rounds; None if it was not measured, or the awaited event did not happen."""
         if workload == "backlog_ratio":
             return self._ratio(contestant)
         row = self.row(contestant, workload, persistence)
         return None if row is None or row["median"] is None else float(row["median"])
 
     def _ratio(self, contestant: str) -> float | None:
-        """How fast it drains with a million behind, as a part of its rate with a thousand: the fastest rounds of each."""
+        """Return its drain rate with a million waiting jobs, relative to that with a thousand: the fastest rounds of each."""
         few, many = self.row(contestant, "backlog_1k"), self.row(contestant, "backlog_1m")
         return max(many["values"]) / max(few["values"]) if few and many else None
 
     def spread(self, contestant: str, workload: str, persistence: str = "off") -> tuple[float, float] | None:
-        """The least and the most of the rounds; nothing where there are fewer than two figures."""
+        """Return the lowest and the highest round; None for fewer than two."""
         values = [
             value
             for value in (self.row(contestant, workload, persistence) or {"values": []})["values"]
@@ -44,7 +44,7 @@ class Run:
         return (min(values), max(values)) if len(values) > 1 else None
 
     def contestants(self, workloads: Iterable[str], persistence: str = "off") -> list[str]:
-        """Who has a row of any of these; the best at the first of them comes first, who has no figure of it last."""
+        """Return the contestants with a row of any of these workloads: the best at the first one first, those without a figure of it last."""
         names = dict.fromkeys(row["contestant"] for row in self.rows if row["persistence"] == persistence)
         wanted = tuple(workloads)
 
@@ -59,7 +59,7 @@ class Run:
     def best(
         self, workload: str, among: Callable[[str], bool], persistence: str = "off"
     ) -> tuple[str, float] | None:
-        """Who is best at it of those that are asked for, and at what figure."""
+        """Return the best of the selected contestants, and its figure."""
         for name in self.contestants([workload], persistence):
             value = self.value(name, workload, persistence)
             if among(name) and value is not None:
@@ -67,32 +67,32 @@ class Run:
         return None
 
     def best_peer(self, workload: str, persistence: str = "off") -> tuple[str, float] | None:
-        """Who is best at it of those that stand beside `sublet`, and at what figure."""
+        """Return the best of the contestants that are compared with `sublet`, and its figure."""
         return self.best(workload, lambda name: is_peer(name, workload), persistence)
 
 
 def is_peer(name: str, workload: str = "drain_1") -> bool:
-    """Does it stand beside `sublet` at this: not one of ours, and in drains one worker process?
+    """Is it compared with `sublet`: not one of ours, and in drains one worker process?
 
-    Who drains with several processes stands beside ours that does (`sublet plain`); a submit is a submit.
+    A contestant that drains with several processes is compared with `sublet plain`. Submits are compared with all.
     """
     several = name.endswith(" processes") and workload.startswith(("drain_", "backlog_"))
     return not name.startswith("sublet") and not several
 
 
 def more_is_better(workload: str) -> bool:
-    """Is a higher figure the better one?"""
+    """Is a higher figure better?"""
     return workload.startswith(MORE_IS_BETTER)
 
 
 def times_better(workload: str, ours: float, theirs: float) -> float:
-    """How many times better ours is; below 1 it is the worse."""
+    """Return how many times better ours is; below 1, it is worse."""
     above, below = (ours, theirs) if more_is_better(workload) else (theirs, ours)
     return above / below if below else float("inf")
 
 
 def number(value: float | None) -> str:
-    """A figure with as many digits as it deserves."""
+    """Format a figure with a reasonable number of digits."""
     if value is None:
         return ""
     if value >= 100 or value == int(value):

@@ -1,4 +1,4 @@
-"""Our own targets, as `performance.py` holds a run's figures against them."""
+"""Our own targets. `performance.py` compares a run's figures with them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from contest.figures import is_peer
 
 Reached = Callable[[float, float | None], bool]
-"""Given our figure, and how many times better it is than the peer's (nothing where no peer has one)."""
+"""Takes our figure, and how many times better it is than the peer's (None without a peer). Returns whether the target is met."""
 Among = Callable[[str, str], bool]
-"""Given a contestant and a workload: is it one of those whose best figure counts?"""
+"""Takes a contestant and a workload. Returns whether its figure counts."""
 NOT_PYTHON = ("bullmq",)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be reached: a figure of ours, or how many times better than the best of some peers."""
+    """A target: a figure of ours, or a ratio to the best of some peers."""
 
     words: str
     workload: str
@@ -45,7 +45,7 @@ def _python(name: str, workload: str) -> bool:
 
 
 def _huey(name: str, workload: str) -> bool:
-    """With threads or with processes, as ours has them: the better of the two."""
+    """Select Huey with threads or with processes, as ours has them: the better of the two."""
     return name in ("huey", "huey processes")
 
 

@@ -1,6 +1,6 @@
-"""What a stretch of work costs the server: its CPU time, the commands it ran, the bytes it moved, the memory that it keeps.
+"""Measure the server's load: CPU time, commands, bytes moved, memory.
 
-Reads Redis's own account (`INFO`) before and after, over a connection of its own; needs nothing but the standard library.
+Reads Redis's `INFO` before and after, over its own connection; needs only the standard library.
 """
 
 import secrets
@@ -14,33 +14,33 @@ from urllib.parse import urlsplit
 
 SCRIPTS = ("eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro")
 PATIENCE = 30.0
-"""Seconds that the server may take to answer."""
+"""Seconds within which the server must answer."""
 
 
 @dataclass
 class Counted:
-    """What the server did while it was counted; all zero until then."""
+    """The load of the server while it was counted; all zero until then."""
 
     redis_us: float = 0.0
-    """µs of CPU, user and system, of the thread that runs the commands (of the whole server where that is not told apart)."""
+    """µs of CPU, user and system, of the thread that runs the commands (of the whole server if there is no figure per thread)."""
     commands: int = 0
-    """Commands that ran, those within scripts included."""
+    """Executed commands, those within scripts included."""
     scripts: int = 0
     """Of these, the calls of scripts and functions."""
     bytes_moved: int = 0
-    """Bytes that came in and went out."""
+    """Bytes received and sent."""
     memory: int = 0
-    """By how many bytes `used_memory` grew."""
+    """Growth of `used_memory` in bytes."""
 
 
 @dataclass
-class Heard:
-    """Which commands the server was heard to run; none until the listening is over."""
+class CommandCounts:
+    """The number of executed commands; 0 until the monitoring has ended."""
 
     sent: int = 0
-    """Those that clients sent: a script is one."""
+    """Commands that clients sent: a script is one."""
     inside: int = 0
-    """Those that ran within scripts."""
+    """Commands within scripts."""
 
 
 class Meter:
@@ -51,7 +51,7 @@ class Meter:
 
     @contextmanager
     def counting(self) -> Iterator[Counted]:
-        """Count what is done within; the figures are there when the block ends, also by an error."""
+        """Count within the block. The figures are set when it ends, also by an error."""
         counted, before = Counted(), self.read()
         try:
             yield counted
@@ -60,31 +60,31 @@ class Meter:
             counted.redis_us = after.redis_us - before.redis_us
             counted.commands = (
                 after.commands - before.commands - 1
-            )  # its own, which asked for the figures before
+            )  # without the call that read the figures before
             counted.scripts = after.scripts - before.scripts
             counted.bytes_moved = after.bytes_moved - before.bytes_moved
             counted.memory = after.memory - before.memory
 
     @contextmanager
-    def listening(self) -> Iterator[Heard]:
-        """Tell the commands that clients send from those within scripts, by MONITOR, which slows the server down.
+    def monitoring(self) -> Iterator[CommandCounts]:
+        """Count the commands of clients and those within scripts, by MONITOR, which slows the server down.
 
-        The figures are there when the block ends.
+        The figures are set when the block ends.
         """
-        heard, end = Heard(), secrets.token_hex(8)
+        counts, end = CommandCounts(), secrets.token_hex(8)
         with _connected(self.url) as (line, lines):
             line.sendall(_packed("MONITOR"))
             lines.readline()
-            listener = threading.Thread(target=_listen, args=(lines, end.encode(), heard))
+            listener = threading.Thread(target=_count_monitored, args=(lines, end.encode(), counts))
             listener.start()
             try:
-                yield heard
+                yield counts
             finally:
                 ask(self.url, "ECHO", end)
                 listener.join()
 
     def read(self) -> Counted:
-        """The server's account since its start; its own question costs the server some 0.1 ms and 6 kB."""
+        """Return the server's counters since its start. The call itself takes about 0.1 ms and 6 kB."""
         told = _told(ask(self.url, "INFO", "everything"))
         calls = {name[8:]: _calls(value) for name, value in told.items() if name.startswith("cmdstat_")}
         thread = "_main_thread" if "used_cpu_user_main_thread" in told else ""
@@ -95,7 +95,7 @@ class Meter:
 
 
 def ask(url: str, *words: str) -> str:
-    """Send one command to the server and return its answer; an error of the server is raised as a RuntimeError."""
+    """Send one command to the server and return its answer. Raises RuntimeError for an error of the server."""
     with _connected(url) as (line, lines):
         line.sendall(_packed(*words))
         head = lines.readline().decode().strip()
@@ -118,14 +118,14 @@ def _packed(*words: str) -> bytes:
     )
 
 
-def _listen(lines: BinaryIO, end: bytes, heard: Heard) -> None:
-    """Count the server's lines, `+1732231234.5 [0 127.0.0.1:4711] "GET" "key"`, until one has the word that ends it."""
-    with suppress(OSError):  # it hears nothing for long, or is hung up on
+def _count_monitored(lines: BinaryIO, end: bytes, counts: CommandCounts) -> None:
+    """Count the server's lines, `+1732231234.5 [0 127.0.0.1:4711] "GET" "key"`, until one contains the end mark."""
+    with suppress(OSError):  # a timeout, or the server closed the connection
         for line in lines:
             if end in line:
                 return
             within = line.partition(b"] ")[0].endswith(b" lua")
-            heard.inside, heard.sent = heard.inside + within, heard.sent + (not within)
+            counts.inside, counts.sent = counts.inside + within, counts.sent + (not within)
 
 
 def _told(text: str) -> dict[str, str]:

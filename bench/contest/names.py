@@ -1,11 +1,11 @@
-"""What the page says of each contestant by name: its title, its documentation, what its defaults promise."""
+"""Texts of the page, by contestant: its title, its documentation, the behaviour of its defaults."""
 
 NAMES = {
     "sublet": "Sublet", "sublet plain": "Sublet, plain functions", "sublet http": "Sublet over HTTP",
     "sublet restarted": "Sublet, restarted on the same host", "bullmq": "BullMQ", "saq": "SAQ", "streaq": "streaQ",
     "rq": "RQ", "dramatiq": "Dramatiq", "huey": "Huey", "huey processes": "Huey, processes", "celery": "Celery",
 }  # fmt: skip
-"""How the page calls them."""
+"""Their titles on the page."""
 AGAIN = {
     "sublet": "lease 30 s", "sublet plain": "lease 30 s", "sublet http": "lease 30 s",
     "sublet restarted": "at once: a worker sees that its predecessor on the host is dead",
@@ -16,7 +16,7 @@ AGAIN = {
     "huey": "no: a job leaves its list when it starts", "huey processes": "no: a job leaves its list when it starts",
     "celery": "no: acknowledged at its start; what is prefetched after 1 h (visibility_timeout)",
 }  # fmt: skip
-"""What becomes of interrupted jobs by each one's defaults: from its documentation or its source."""
+"""The handling of interrupted jobs by default: from its documentation or its source."""
 GUIDES = {
     "bullmq": "https://docs.bullmq.io/guide/workers/concurrency", "taskiq": "https://taskiq-python.github.io/guide/cli.html",
     "saq": "https://saq-py.readthedocs.io/", "streaq": "https://streaq.readthedocs.io/",
@@ -25,4 +25,4 @@ GUIDES = {
     "huey processes": "https://huey.readthedocs.io/en/latest/consumer.html",
     "celery": "https://docs.celeryq.dev/en/stable/userguide/optimizing.html",
 }  # fmt: skip
-"""The documentation that each peer is set up by."""
+"""The documentation that each setup follows."""

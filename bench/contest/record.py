@@ -1,4 +1,4 @@
-"""What a run has found so far, kept in its file as it comes, and how far it is, said on stderr."""
+"""The results of a run, saved as they are measured, and its progress on stderr."""
 
 import json
 import os
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 class Record:
-    """The results of a run: `found` is what its JSON has."""
+    """The results of a run: `found` is the content of its JSON."""
 
     def __init__(self, about: Mapping[str, Any], path: Path | None = None) -> None:
         self.found: dict[str, Any] = {
@@ -30,11 +30,11 @@ class Record:
         self._rows: dict[tuple[str, str, str], Row] = {}
 
     def introduce(self, name: str, versions: Mapping[str, str], settings: str) -> None:
-        """Note what a contestant is made of, and how it is set up."""
+        """Record the versions and the setup of a contestant."""
         self.found["versions"][name], self.found["settings"][name] = dict(versions), settings
 
     def leave_out(self, name: str, why: str) -> None:
-        """Note that a contestant does not take part."""
+        """Record that a contestant does not take part."""
         self.found["left_out"][name] = why
         self.save()
 
@@ -55,7 +55,7 @@ class Record:
         self.save()
 
     def add_rows(self, rows: Sequence[Row]) -> None:
-        """Add rows that are whole already."""
+        """Add complete rows."""
         self.found["results"].extend(rows)
         self.save()
 
@@ -73,7 +73,7 @@ class Record:
         return self._rows[key]
 
     def save(self) -> None:
-        """Write the file anew, all or nothing."""
+        """Replace the file, atomically."""
         self.found["seconds"] = round(time.monotonic() - self._began, 1)
         if self._path:
             beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
@@ -81,7 +81,7 @@ class Record:
             beside.replace(self._path)
 
     def text(self) -> str:
-        """All of it as JSON, a row a line."""
+        """Return all of it as JSON, one row per line."""
         head = json.dumps(
             {key: value for key, value in self.found.items() if key != "results"},
             indent=1,
@@ -92,7 +92,7 @@ class Record:
 
 
 class Progress:
-    """Says on stderr how far the run is: a bar on a terminal, a line for each step elsewhere."""
+    """Prints the progress on stderr: a bar on a terminal, otherwise a line per step."""
 
     WIDTH = 24
 
@@ -102,7 +102,7 @@ class Progress:
         self._live = out.isatty()
 
     def begin(self, what: str) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._what = what
         if self._live:
             share = min(1.0, self.done / self.steps)
@@ -110,13 +110,13 @@ class Progress:
             self._write(f"\r\x1b[K{bar} {share:4.0%} {self._clock()}  {what}")
 
     def end(self, words: str) -> None:
-        """The step is over, with this outcome."""
+        """End the step with this outcome."""
         self.done += 1
         clear = "\r\x1b[K" if self._live else ""
         self._write(f"{clear}{self._clock()} {self.done}/{self.steps}  {self._what}: {words}\n")
 
     def say(self, words: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         self._write(f"{chr(13) + chr(27) + '[K' if self._live else ''}{words}\n")
 
     def _clock(self) -> str:

@@ -15,34 +15,34 @@ from contest.table import number
 from contest.workloads import COSTS, ONLY_ONCE, PHASES, WORKLOADS, Figure, Rates, Turn, pilot
 
 EXTRAS = ("backlog", "crash", "sweeps")
-"""What is done once, after the rounds, without persistence."""
+"""Phases that run once, after the rounds, without persistence."""
 WORDS = ("latency", "memory_pending", "memory_finished", "commands", "commands_inside", "bytes_moved")
-"""Figures that a step's line leaves to the table."""
+"""Figures that are in the table only, not in a step's line."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run."""
+    """The selected phases and their size."""
 
     contestants: Sequence[Contestant]
     workloads: Sequence[str]
     rounds: int = 3
     persistences: Sequence[str] = ("off", "aof")
     seconds: float = 1.2
-    """About how long a phase takes."""
+    """Approximate seconds of a phase."""
     samples: int = 300
-    """Jobs whose latency is taken in a round."""
+    """Latency samples per round."""
     server: str = "redis"
     crash_cap: float = crashes.CAP
 
     @property
     def phases(self) -> list[str]:
-        """What is done in every round."""
+        """Return the phases of each round."""
         return [phase for phase in PHASES if phase in self.workloads]
 
     @property
     def steps(self) -> int:
-        """How many steps it has."""
+        """Return the number of steps."""
         per_round = sum(len(self.phases_with(persistence)) for persistence in self.persistences)
         extras = (
             len(self.contestants) * ("backlog" in self.workloads)
@@ -52,14 +52,14 @@ class Plan:
         return len(self.contestants) * (1 + self.rounds * per_round) + extras
 
     def phases_with(self, persistence: str) -> list[str]:
-        """Those that tell something new with this persistence."""
+        """Return the phases whose figures depend on this persistence."""
         return [
             phase for phase in self.phases if persistence == self.persistences[0] or phase not in ONLY_ONCE
         ]
 
 
 def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: Progress) -> None:
-    """Run it all, and note in the record what it finds as it comes. A contestant that fails is told of, and left out."""
+    """Run all phases, and record the figures as they are measured. A contestant that fails is reported, and left out."""
     with _arena(plan, "off", programs) as arena:
         record.found["server"] = servers.version_of(arena.url)
         rates = {name: rate for name, rate in _pilots(plan, arena, record, progress)}
@@ -67,7 +67,7 @@ def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: P
     for done in range(plan.rounds):
         turns = (
             here[done % max(1, len(here)) :] + here[: done % max(1, len(here))]
-        )  # nobody is always the first
+        )  # each contestant is first in turn
         for persistence in plan.persistences:
             with _arena(plan, persistence, programs) as arena:
                 for phase in plan.phases_with(persistence):
@@ -84,7 +84,7 @@ def run(plan: Plan, programs: Mapping[str, Program], record: Record, progress: P
 
 
 def _pilots(plan: Plan, arena: Arena, record: Record, progress: Progress) -> Iterator[tuple[str, Rates]]:
-    """Have each introduce itself, and see about how fast it is."""
+    """Get the versions of each contestant, and measure its approximate speed."""
     for contestant in plan.contestants:
         progress.begin(f"pilot, {contestant.name}")
         try:
@@ -101,7 +101,7 @@ def _pilots(plan: Plan, arena: Arena, record: Record, progress: Progress) -> Ite
 
 
 def _figures(phase: str, turn: Turn) -> list[Figure]:
-    """What a phase finds; no values, and why, when the contestant's program fails."""
+    """Return the figures of a phase; without values, and with the reason, if the contestant's program fails."""
     found: list[Figure] = []
     try:
         found.extend(PHASES[phase](turn))
@@ -118,7 +118,7 @@ def _told(figures: Sequence[Figure], persistence: str) -> list[Figure]:
 
 
 def _words(figures: Sequence[Figure]) -> str:
-    """The figures of a step in a line."""
+    """Return the figures of a step in a line."""
     parts = [
         f"{number(one.value)} {one.unit}" if one.value is not None else "no figure"
         for one in figures
@@ -135,7 +135,7 @@ def _extras(
     record: Record,
     progress: Progress,
 ) -> None:
-    """What is done once."""
+    """Run the phases that run once."""
     here = {
         name: program for name, program in programs.items() if name in {each.name for each in contestants}
     }
@@ -171,7 +171,7 @@ def _short(row: Row) -> str:
 
 @contextmanager
 def _arena(plan: Plan, persistence: str, programs: Mapping[str, Program]) -> Iterator[Arena]:
-    """A new server, and a folder; both are gone afterwards."""
+    """Start a new server with a folder. Both are deleted afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder,
         servers.serving(Path(folder), plan.server, persistent=persistence == "aof") as url,

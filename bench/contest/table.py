@@ -1,4 +1,4 @@
-"""The table of a run: a line for each contestant, and ours beside the best peer. No line is wider than a hundred columns."""
+"""The table of a run: a line per contestant, and ours beside the best peer. Lines have at most a hundred columns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from contest.figures import Run, times_better
 
 Row = dict[str, Any]
 HIDDEN = ("latency", "sweep_batch", "sweep_slots")
-"""Workloads that are no column: samples, and what is a curve."""
+"""Workloads without a column: samples and curves."""
 BLOCKS = (
     (
         "enqueue_one",
@@ -31,13 +31,13 @@ BLOCKS = (
     ),
     ("crash_first", "crash_last", "crash_lost", "crash_twice", "hold", "memory_pending_1m"),
 )
-"""Columns that stand beside each other: speed, costs, and what is done once."""
+"""Groups of columns: speed, costs, and phases that run once."""
 BESIDE = "sublet beside"
 PERSISTENCE = {"off": "persistence off", "aof": "changes to a file, synced every second (AOF everysec)"}
 
 
 def table(found: dict[str, Any], *, settings: bool = False) -> str:
-    """The whole: machine, figures and what went wrong; versions and `settings`, if they are wanted."""
+    """Return machine, figures and failures; versions and `settings`, if requested."""
     run = Run(found)
     blocks = [_block(run, columns, persistence) for persistence in PERSISTENCE for columns in BLOCKS]
     parts = [_head(found), *blocks, _sweeps(run), _notes(found), _settings(found) if settings else ""]
@@ -53,7 +53,7 @@ def _head(found: dict[str, Any]) -> str:
 
 
 def _block(run: Run, columns: Sequence[str], persistence: str) -> str:
-    """The lines of one persistence, of these workloads; nothing if there are none."""
+    """Return the lines of these workloads with one persistence; an empty string if there are none."""
     rows = [row for row in run.rows if row["persistence"] == persistence and row["workload"] in columns]
     if not rows:
         return ""
@@ -85,7 +85,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _beside(run: Run, workload: str, persistence: str) -> tuple[str, str]:
-    """How many times better ours is than the best of the peers, and who that is, in a word; nothing if there is none."""
+    """Return the ratio of ours to the best peer, and its name; empty strings without a peer."""
     ours, best = run.value("sublet", workload, persistence), run.best_peer(workload, persistence)
     if ours is None or best is None or not best[1]:
         return "", ""
@@ -93,14 +93,14 @@ def _beside(run: Run, workload: str, persistence: str) -> tuple[str, str]:
 
 
 def number(value: float | None) -> str:
-    """A figure for people: whole from a hundred on, else of three digits; a dash for none."""
+    """Format a figure: whole from a hundred on, else three digits; a dash for None."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def _sweeps(run: Run) -> str:
-    """The curves, as figures."""
+    """Return the curves as figures."""
     lines = []
     for workload, words in (("sweep_batch", "jobs a submit"), ("sweep_slots", "slots")):
         rows = [row for row in run.rows if row["workload"] == workload]
@@ -111,7 +111,7 @@ def _sweeps(run: Run) -> str:
 
 
 def _notes(found: dict[str, Any]) -> str:
-    """What went wrong, or needs a word."""
+    """Return failures and notes."""
     lines = [f"LEFT OUT {name}: {why}" for name, why in found["left_out"].items()]
     about: dict[tuple[str, str, str], list[str]] = {}
     for row in found["results"]:
@@ -123,7 +123,7 @@ def _notes(found: dict[str, Any]) -> str:
 
 
 def _settings(found: dict[str, Any]) -> str:
-    """Which versions of what, and how each is set up."""
+    """Return the versions and the setup of each contestant."""
     lines = []
     for name, settings in found["settings"].items():
         versions = ", ".join(

@@ -1,7 +1,7 @@
-"""What every contestant does in every round, in phases: submit, drain, start a job that comes to an idle queue.
+"""The phases of a round: submit, drain, start a job on an idle queue.
 
-A phase begins on an empty server, and gives figures: workload, unit, value. What a phase takes, it takes as many jobs as this
-contestant does in so many seconds: a pilot tells how fast it is.
+A phase begins on an empty server, and returns figures: workload, unit, value. It has as many jobs as the contestant does in so
+many seconds; a pilot run measures its speed.
 """
 
 import statistics
@@ -16,47 +16,47 @@ from contest.contestants import Contestant
 from contest.meter import Counted, Meter
 
 LEAST, MOST = 100, 150_000
-"""Jobs of a phase."""
+"""Minimum and maximum jobs per phase."""
 WARM = 0.2
-"""The share of its starts that a drain lets pass before its clock runs: all workers are at work then, and warm."""
+"""The share of starts before the clock of a drain runs, so that all workers are warm."""
 PILOT_ONE, PILOT_BULK, PILOT_SECONDS = 200, 1_000, 1.0
 WARM_UP, SAMPLES = 20, 300
-"""Jobs of the latency phase whose moments do not count, and those that do."""
+"""Jobs of the latency phase: for the warm-up, and as samples."""
 LATENCY_SECONDS = 15.0
-HEARD = 1_000
-"""Jobs whose commands are listened to."""
+MONITORED = 1_000
+"""Jobs whose commands are counted with MONITOR."""
 SETTLE_SECONDS = 0.3
-"""Given to a worker after the last job has started, to say that it is done."""
+"""Seconds for a worker to complete the last job after its start."""
 START_SECONDS, DRAIN_FACTOR = 20.0, 8
-"""A drain is given up after a worker's start and so many times what it should take, or after Arena.STALL without a start."""
+"""A drain ends after the start of a worker plus so many times the expected duration, or after Arena.STALL without a start."""
 
 Told = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One value that a phase found."""
+    """One value of a phase."""
 
     workload: str
     unit: str
     value: float | None
     note: str = ""
     samples: tuple[float, ...] = ()
-    """All values, where one does not tell it all."""
+    """All samples, if one value is not enough."""
     lost: int = 0
     twice: int = 0
 
 
 @dataclass
 class Rates:
-    """How many jobs a second a contestant does: submitted one by one, in bulk, drained."""
+    """A contestant's jobs per second: submitted one by one, in bulk, drained."""
 
     one: float
     bulk: float
     drain: float
 
     def learn(self, figures: Sequence[Figure]) -> None:
-        """Take over what a phase has found."""
+        """Update the rates from a phase."""
         for figure in figures:
             if figure.value:
                 self.one = figure.value if figure.workload == "enqueue_one" else self.one
@@ -66,22 +66,22 @@ class Rates:
 
 @dataclass(frozen=True)
 class Turn:
-    """One contestant at its work in an arena."""
+    """One contestant in an arena."""
 
     arena: Arena
     contestant: Contestant
     rates: Rates
     seconds: float
-    """About how long a phase takes."""
+    """Approximate seconds of a phase."""
     samples: int = SAMPLES
 
     def jobs(self, rate: float) -> int:
-        """How many jobs are that long at a rate."""
+        """Return the number of jobs that take `seconds` at a rate."""
         return max(LEAST, min(MOST, int(rate * self.seconds)))
 
 
 def pilot(arena: Arena, contestant: Contestant) -> Rates:
-    """About how fast a contestant is. Raises Failed, also when its worker starts no job."""
+    """Measure a contestant's approximate speed. Raises Failed, also if its worker starts no job."""
     arena.flush()
     one = PILOT_ONE / arena.submit(contestant, "one", PILOT_ONE)
     bulk = PILOT_BULK / arena.submit(contestant, "bulk", PILOT_BULK, PILOT_ONE)
@@ -96,12 +96,12 @@ def pilot(arena: Arena, contestant: Contestant) -> Rates:
 
 
 def enqueue_one(turn: Turn) -> Iterator[Figure]:
-    """Jobs awaited one after the other."""
+    """Submit jobs, awaited one after the other."""
     yield from _enqueued(turn, "one", turn.jobs(turn.rates.one))
 
 
 def enqueue_bulk(turn: Turn) -> Iterator[Figure]:
-    """Jobs submitted the fastest way that there is, and the memory that each takes then."""
+    """Submit jobs the fastest way, and measure the memory of each."""
     yield from _enqueued(turn, "bulk", turn.jobs(turn.rates.bulk), "memory_pending")
 
 
@@ -115,22 +115,22 @@ def _enqueued(turn: Turn, kind: str, n: int, memory: str = "") -> Iterator[Figur
 
 
 def ordinary(turn: Turn) -> Iterator[Figure]:
-    """What the whole life of a job costs Redis, when jobs are submitted one by one."""
+    """Measure the load of Redis per job, from submit to completion, for jobs that are submitted one by one."""
     n = max(LEAST, turn.jobs(min(turn.rates.one, turn.rates.drain)) // 2)
     submitted, drained, drain = _life(turn, "one", n)
     yield Figure("redis_us_ordinary", "µs/job", (submitted.redis_us + drained.redis_us) / n, *_fate(drain))
     yield Figure("bytes_moved", "bytes/job", (submitted.bytes_moved + drained.bytes_moved) / n)
-    few = min(n, HEARD)
+    few = min(n, MONITORED)
     with Meter(
         turn.arena.url
-    ).listening() as heard:  # apart, for it costs the server as much as the work does
+    ).monitoring() as counts:  # separately, because it loads the server as much as the work
         _life(turn, "one", few)
-    yield Figure("commands", "per job", heard.sent / few)
-    yield Figure("commands_inside", "per job", heard.inside / few)
+    yield Figure("commands", "per job", counts.sent / few)
+    yield Figure("commands_inside", "per job", counts.inside / few)
 
 
 def drain_1(turn: Turn) -> Iterator[Figure]:
-    """One worker process and jobs that were submitted in bulk before; what that costs Redis, and what stays behind."""
+    """Drain jobs with one worker process; measure the load of Redis, and the memory of finished jobs."""
     n = turn.jobs(turn.rates.drain)
     submitted, drained, drain = _life(turn, "bulk", n)
     yield Figure("drain_1", "jobs/s", rate_of(drain.tally), drain.note, (), drain.lost, drain.twice)
@@ -139,7 +139,7 @@ def drain_1(turn: Turn) -> Iterator[Figure]:
 
 
 def drain_2(turn: Turn) -> Iterator[Figure]:
-    """Two worker processes; the clock runs from when both are at work, and not sooner than with one."""
+    """Drain jobs with two worker processes. The clock starts when both work, and not earlier than with one."""
     n = turn.jobs(1.5 * turn.rates.drain)
     turn.arena.flush()
     turn.arena.submit(turn.contestant, "bulk", n)
@@ -151,7 +151,7 @@ def drain_2(turn: Turn) -> Iterator[Figure]:
 
 
 def latency(turn: Turn) -> Iterator[Figure]:
-    """From the call of submit to the first line of the task, when the worker waits and the queue is empty."""
+    """Measure from the call of submit to the first line of the task, with a waiting worker and an empty queue."""
     turn.arena.flush()
     with turn.arena.worker(turn.contestant):
         sent = turn.arena.latency(turn.contestant, WARM_UP + turn.samples, 0, LATENCY_SECONDS)
@@ -185,9 +185,9 @@ WORKLOADS = {
     "drain_2": ("drain_2",),
     "latency": ("latency_p50", "latency_p95", "latency_p99"),
 }
-"""What a phase has figures of."""
+"""The workloads of each phase."""
 ONLY_ONCE = ("ordinary",)
-"""Phases that tell nothing new when changes go to a file."""
+"""Phases whose figures do not depend on persistence."""
 COSTS = (
     "memory_pending",
     "memory_finished",
@@ -197,37 +197,37 @@ COSTS = (
     "commands_inside",
     "bytes_moved",
 )
-"""Workloads that are told of without persistence alone: a buffer of the file's is not a job's memory."""
+"""Workloads that are measured only without persistence: the file's buffer is not memory of a job."""
 
 
 @dataclass(frozen=True)
 class Drain:
-    """What became of jobs that workers were let at."""
+    """The result of a drain."""
 
     tally: Told
     jobs: int
 
     @property
     def lost(self) -> int:
-        """Jobs that did not start."""
+        """Return the number of jobs that did not start."""
         return self.jobs - len({n for n, _ in self.tally})
 
     @property
     def twice(self) -> int:
-        """Starts beside each job's first."""
+        """Return the number of additional starts."""
         return sum(count - 1 for count in Counter(n for n, _ in self.tally).values())
 
     @property
     def note(self) -> str:
-        """What is wrong with it, in words."""
+        """Return the faults as text."""
         ran = f"ran {self.jobs - self.lost} of {self.jobs}" if self.lost else ""
         return ", ".join(filter(None, [ran, f"{self.twice} twice" if self.twice else ""]))
 
 
 def rate_of(tally: Told, *, since: int = 0) -> float | None:
-    """Jobs a second to the last start, from that after the first fifth (WARM), or from the moment `since` (ns), if that is later.
+    """Return the jobs per second from the end of the warm-up (WARM), or from `since` (ns) if that is later, to the last start.
 
-    A job's second start does not count. None when fewer than two are left.
+    A job's second start does not count. Returns None for fewer than two starts.
     """
     first: dict[int, int] = {}
     for n, at in tally:
@@ -238,7 +238,7 @@ def rate_of(tally: Told, *, since: int = 0) -> float | None:
 
 
 def _life(turn: Turn, kind: str, n: int) -> tuple[Counted, Counted, Drain]:
-    """Have jobs submitted and then drained by one worker; what each costs the server."""
+    """Submit jobs and drain them with one worker. Return the load of the server."""
     meter = Meter(turn.arena.url)
     turn.arena.flush()
     with meter.counting() as submitted:
@@ -249,7 +249,7 @@ def _life(turn: Turn, kind: str, n: int) -> tuple[Counted, Counted, Drain]:
 
 
 def _drain(turn: Turn, n: int, workers: int) -> Drain:
-    """Start workers on what is there, and end them when all of it has started, or no more of it does."""
+    """Start workers, and end them when all jobs have started, or no more do."""
     with ExitStack() as stack:
         started = [stack.enter_context(turn.arena.worker(turn.contestant, i + 1)) for i in range(workers)]
         turn.arena.wait(n, started, START_SECONDS + DRAIN_FACTOR * n / turn.rates.drain)

@@ -9,12 +9,12 @@ from arq.connections import RedisSettings
 from work import SLOTS, URL, finished, loop_factory, main, tally, text
 
 POLL = 0.001
-"""Seconds between two looks for jobs: the drain is as fast with 0.01, a lone job waits longer."""
-LANES = 20
+"""Seconds between two polls: the drain is as fast with 0.01, but a single job waits longer."""
+CONCURRENT = 20
 """Submits at a time in bulk: more are no faster."""
 SETTINGS = (
     f"tuned: poll_delay {POLL} s (default 0.5 s), max_jobs {SLOTS} and with it queue_read_limit {5 * SLOTS}, log_results off; "
-    f"pickle, keep_result 1 h (defaults); uvloop; no bulk call: {LANES} submits at a time"
+    f"pickle, keep_result 1 h (defaults); uvloop; no bulk call: {CONCURRENT} submits at a time"
 )
 CONNECTION = RedisSettings.from_dsn(URL)
 _pools: list[ArqRedis] = []
@@ -40,7 +40,7 @@ async def ready() -> None:
 
 
 async def close() -> None:
-    """Hang up."""
+    """Disconnect."""
     await _pools[0].aclose()
 
 
@@ -55,13 +55,13 @@ async def submit_slow(n: int) -> None:
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them in lanes, as there is no call for many."""
+    """Submit them concurrently, because there is no bulk call."""
 
     async def lane(numbers: Sequence[int]) -> None:
         for n in numbers:
             await submit_one(n)
 
-    await asyncio.gather(*(lane(numbers[i::LANES]) for i in range(LANES)))
+    await asyncio.gather(*(lane(numbers[i::CONCURRENT]) for i in range(CONCURRENT)))
 
 
 def work() -> None:

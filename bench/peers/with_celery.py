@@ -12,7 +12,7 @@ from work import URL, finished, main, tally, text
 POOL = "threads" if os.environ.get("BENCH_VARIANT") == "threads" else "prefork"
 CONCURRENCY = 8 if POOL == "threads" else os.cpu_count() or 1
 PREFETCH = 128
-"""Jobs in advance per slot: what its guide to optimizing advises for many short ones."""
+"""Prefetched jobs per slot: the advice of its optimizing guide for many short jobs."""
 LEAN = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
 SETTINGS = (
     f"-P {POOL} -c {CONCURRENCY} {' '.join(LEAN)}, prefetch multiplier {PREFETCH}; JSON, acknowledges early, "
@@ -20,7 +20,7 @@ SETTINGS = (
 )
 app = Celery("bench", broker=URL, backend=URL)
 app.conf.worker_prefetch_multiplier = PREFETCH
-app.conf.broker_connection_retry_on_startup = True  # what it does anyway, without a warning
+app.conf.broker_connection_retry_on_startup = True  # the default behaviour, without a warning
 
 
 @app.task(name="noop")

@@ -10,11 +10,11 @@ from saq import Worker
 from saq.queue.redis import RedisQueue
 from work import SLOTS, URL, finished, loop_factory, main, tally, text
 
-LANES = 20
+CONCURRENT = 20
 """Submits at a time in bulk: its `max_concurrent_ops` by default, and faster than more."""
 SETTINGS = (
     f"concurrency {SLOTS}, max_concurrent_ops the same in the worker; orjson; a pool with room for all connections; uvloop; "
-    f"ttl 600 s (default); no bulk call: {LANES} submits at a time (default max_concurrent_ops)"
+    f"ttl 600 s (default); no bulk call: {CONCURRENT} submits at a time (default max_concurrent_ops)"
 )
 _queues: list[RedisQueue] = []
 
@@ -41,13 +41,13 @@ async def slow(ctx: dict[str, Any], *, n: int) -> None:
 
 async def ready() -> None:
     """Connect."""
-    _queues.append(queue(LANES))
+    _queues.append(queue(CONCURRENT))
     await _queues[0].connect()
     await _queues[0].redis.ping()
 
 
 async def close() -> None:
-    """Hang up."""
+    """Disconnect."""
     await _queues[0].disconnect()
 
 
@@ -62,13 +62,13 @@ async def submit_slow(n: int) -> None:
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them in as many lanes as it likes to have at a time."""
+    """Submit as many at a time as it recommends."""
 
     async def lane(numbers: Sequence[int]) -> None:
         for n in numbers:
             await submit_one(n)
 
-    await asyncio.gather(*(lane(numbers[i::LANES]) for i in range(LANES)))
+    await asyncio.gather(*(lane(numbers[i::CONCURRENT]) for i in range(CONCURRENT)))
 
 
 def work() -> None:

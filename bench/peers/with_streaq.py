@@ -8,7 +8,7 @@ from streaq import Worker
 from work import URL, finished, main, tally, text
 
 CONCURRENCY = int(os.environ.get("BENCH_SLOTS", "16"))
-"""Jobs at a time, by default as many as are its own default: it is faster so than with a hundred."""
+"""Concurrent jobs. Its own default, which is faster than a hundred."""
 BATCH = 100
 """Jobs of a call of `enqueue_many`: faster than a thousand."""
 SETTINGS = (
@@ -41,7 +41,7 @@ async def ready() -> None:
 
 
 async def close() -> None:
-    """Hang up."""
+    """Disconnect."""
     await worker.__aexit__(None, None, None)
 
 

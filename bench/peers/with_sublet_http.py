@@ -1,4 +1,4 @@
-"""Sublet over HTTP: one `sublet serve`, and `sublet work --source` and submits that reach nothing else."""
+"""Sublet over HTTP: one `sublet serve`, and `sublet work --source` and submits, all through it."""
 
 import json
 import os
@@ -29,13 +29,13 @@ def serve() -> str:
 
 
 async def ready() -> None:
-    """Have an API, and connect."""
+    """Start an API, and connect."""
     _source.append(HttpSource(serve()))
     await _source[0].workers()
 
 
 async def close() -> None:
-    """Hang up, and end the API."""
+    """Disconnect, and end the API."""
     await _source[0].aclose()
     end_api()
 

@@ -9,14 +9,14 @@ from taskiq.formatters.json_formatter import JSONFormatter
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 from work import SLOTS, URL, finished, main, tally, text
 
-LANES = 20
+CONCURRENT = 20
 """Submits at a time in bulk: faster than a hundred."""
-CONNECTIONS = SLOTS + LANES
+CONNECTIONS = SLOTS + CONCURRENT
 KEEP = 3600
-"""Seconds that a result is kept: its documentation warns against for ever, the default."""
+"""Seconds that a result is kept: its documentation warns against the default, for ever."""
 SETTINGS = (
     f"RedisStreamBroker (acknowledges; the list broker is no faster), one worker process, --max-async-tasks {SLOTS}, --no-parse, "
-    f"logs warnings only; JSONFormatter, results kept {KEEP // 3600} h; uvloop; no bulk call: {LANES} submits at a time"
+    f"logs warnings only; JSONFormatter, results kept {KEEP // 3600} h; uvloop; no bulk call: {CONCURRENT} submits at a time"
 )
 results: RedisAsyncResultBackend[int | None] = RedisAsyncResultBackend(
     URL, result_ex_time=KEEP, max_connection_pool_size=CONNECTIONS
@@ -55,13 +55,13 @@ async def submit_slow(n: int) -> None:
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them in lanes, as there is no call for many."""
+    """Submit them concurrently, because there is no bulk call."""
 
     async def lane(numbers: Sequence[int]) -> None:
         for n in numbers:
             await submit_one(n)
 
-    await asyncio.gather(*(lane(numbers[i::LANES]) for i in range(LANES)))
+    await asyncio.gather(*(lane(numbers[i::CONCURRENT]) for i in range(CONCURRENT)))
 
 
 def work() -> None:

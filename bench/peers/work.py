@@ -1,6 +1,6 @@
-"""What all contestants share: the work itself, the tally of who started when, and the command line.
+"""The shared part of all contestants: the work, the tally of starts, and the command line.
 
-A contestant's program calls `main` with its ways to submit and to work. It needs nothing but the standard library.
+A contestant's program calls `main` with its functions to submit and to work. Needs only the standard library.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ PAYLOAD = 200
 ENTRY = struct.Struct("<qq")
 """An entry of the tally: a job's number, and the machine's monotonic clock in ns."""
 POLL, PAUSE = 0.001, 0.005
-"""Seconds between two looks whether a job has started, and from its start to the next submit.
+"""Seconds between two checks for a start, and from a start to the next submit.
 
-A millisecond is the least that the timers of uvloop and node know: with less, a loop would not sleep, and take a core.
+A millisecond is the resolution of the timers of uvloop and Node: with less, a loop would not sleep, and occupy a core.
 """
 PATIENCE = float(os.environ.get("BENCH_PATIENCE", "60"))
-"""Seconds that all of `latency` may take: what is not sent by then is left out."""
+"""Maximum seconds of `latency`: jobs that are not sent by then are left out."""
 
 _TEXT = "x" * PAYLOAD
 _ROOM = PAYLOAD - len('{"n": , "text": ""}')
@@ -69,11 +69,11 @@ def main(
     ready: Callable[[], Any] | None = None,
     close: Callable[[], Any] | None = None,
 ) -> None:
-    """Do what the command line says.
+    """Run the command line.
 
     All callables are plain or async functions, all of a program alike; async ones run on one loop of uvloop's, if it is there.
-    `submit_one(n)` and `submit_slow(n)` submit one job and return when it is taken in, `submit_bulk(numbers)` all of them the
-    fastest way. `ready` opens the connection (a PING), and is not on the clock, nor is `close`. `worker` works until SIGTERM.
+    `submit_one(n)` and `submit_slow(n)` submit one job and return when it is acknowledged, `submit_bulk(numbers)` submits all of
+    them the fastest way. `ready` opens the connection (a PING); its time and that of `close` do not count. `worker` works until SIGTERM.
     """
     command, *rest = sys.argv[1:]
     if command == "versions":
@@ -103,7 +103,7 @@ def _version(package: str) -> str:
 
 
 def _commit() -> dict[str, str]:
-    """The commit of the checkout that this is in, where git knows of one."""
+    """Return the commit of this checkout, if git has one."""
     command = ["git", "-C", os.path.dirname(os.path.abspath(__file__)), "rev-parse", "--short", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -118,7 +118,7 @@ def _numbers(rest: Sequence[str]) -> range:
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a plain function, or one that has to do with async ones on an event loop."""
+    """Call a plain function, or an async one on an event loop."""
     if not any(inspect.iscoroutinefunction(each) for each in (function, *arguments)):
         return function(*arguments)
     if not inspect.iscoroutinefunction(function):
@@ -128,7 +128,7 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes a loop of uvloop's, where that is installed."""
+    """Return uvloop's loop factory, if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -170,7 +170,7 @@ async def _submit_async(
 
 
 def _latency(submit: Callable[[int], Any], numbers: range, ready: Any, close: Any) -> list[int]:
-    """Submit one job at a time, each when the last one has started and a pause is over; when each was sent, in ns."""
+    """Submit one job at a time, each a pause after the start of the last one. Return when each was sent, in ns."""
     if ready:
         ready()
     sent: list[int] = []
@@ -209,7 +209,7 @@ async def _latency_async(submit: Callable[[int], Any], numbers: range, ready: An
 
 
 def _started() -> int:
-    """Bytes of the tally."""
+    """Return the size of the tally in bytes."""
     try:
         return os.stat(os.environ["BENCH_TALLY"]).st_size
     except FileNotFoundError:

@@ -92,12 +92,12 @@ def test_the_meter_counts_commands_of_its_interval(bench, arena):
 
 
 def test_sent_commands_are_counted_apart_from_those_in_scripts(bench, arena):
-    with bench.meter.Meter(arena.url).listening() as heard:
+    with bench.meter.Meter(arena.url).monitoring() as counts:
         bench.meter.ask(arena.url, "SET", "key", "] lua] \n")
         bench.meter.ask(
             arena.url, "EVAL", "return redis.call('GET', KEYS[1]) .. redis.call('GET', KEYS[1])", "1", "key"
         )
-    assert (heard.sent, heard.inside) == (2, 2)
+    assert (counts.sent, counts.inside) == (2, 2)
 
 
 def test_a_backlog_is_drained_beside_a_small_one(bench, arena, monkeypatch):
