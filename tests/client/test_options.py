@@ -46,7 +46,7 @@ def test_what_differs_is_a_word(options, rules):
         ({"delay": -1}, "delay -1 s: use 0 s or more"),
         ({"delay": float("nan")}, "delay nan: use a number of seconds"),
         ({"delay": "10"}, "delay '10': use a number of seconds"),
-        ({"run_at": datetime(2026, 1, 1)}, "a moment with a time zone"),
+        ({"run_at": datetime(2026, 1, 1)}, "a time with a time zone"),
         ({"run_at": datetime(2026, 1, 1, tzinfo=UTC), "delay": 5}, "and no delay"),
         ({"key": "two words"}, "key"),
         ({"key": "k" * 129}, "key"),

@@ -361,7 +361,7 @@ async def test_what_is_no_traceparent_is_ignored(traced_app, spans, run, foreign
 def test_no_words_at_all_make_a_submitter_of_nothing(words):
     from sublet import tracing
 
-    assert tracing._submitter(words) is None
+    assert tracing._submit_span(words) is None
 
 
 async def test_a_job_that_is_not_sampled_still_says_whence_it_came(app, run):

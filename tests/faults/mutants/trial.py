@@ -134,10 +134,10 @@ class Recorder:
     def __init__(self, job: Job) -> None:
         self.ran, self.job = Ran(), job
 
-    def pytest_collection_modifyitems(self, items: list[pytest.BatchItem]) -> None:
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if self._is_wanted(item)]
 
-    def _is_wanted(self, item: pytest.BatchItem) -> bool:
+    def _is_wanted(self, item: pytest.Item) -> bool:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         named = any(test in (item.nodeid, item.nodeid.partition("::")[0]) for test in self.job.tests)
         return named and (self.job.backends is None or params.get("backend", "") in self.job.backends)
