@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from redis.exceptions import NoPermissionError
 
 from sublet.cli.operations.acl import VERBS, commands, rights
-from sublet.cli.operations.doctor import _gather
+from sublet.cli.operations.doctor import read_facts
 from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
@@ -221,7 +221,7 @@ async def looks(store, desk):
     assert await waiting
     await event_stream.aclose()
     with SyncClient(store.settings) as client:
-        facts = await asyncio.to_thread(_gather, client)
+        facts = await asyncio.to_thread(read_facts, client)
     unknown = [name for name in ("loaded", "foreign", "overdue", "workers") if getattr(facts, name) is None]
     assert not unknown
     assert facts.info["maxmemory_policy"]

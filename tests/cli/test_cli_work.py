@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from sublet.cli.workers.event_loop import YOUNG
-from sublet.cli.workers.worker_events import Events
+from sublet.cli.workers.worker_events import EventPrinter
 from sublet.model import Lease
 from tests.cli.test_cli import on_a_terminal
 
@@ -370,10 +370,10 @@ def lines_of(*events):
 
     async def hear():
         for event in events:
-            heard.hear(*event)
+            heard.print_event(*event)
         await asyncio.sleep(0)
 
-    heard = Events(io.StringIO(), as_json=False, quiet=False)
+    heard = EventPrinter(io.StringIO(), as_json=False, quiet=False)
     asyncio.run(hear())
     return [line.split(maxsplit=1)[1] for line in heard._stream.getvalue().splitlines()]
 
@@ -382,14 +382,14 @@ LEASE = Lease("0-01M7YZCYXBMTDMEHCNPXH2D402", "1.x", 1, 1, "default", "convert",
 
 
 def test_what_is_said_of_a_job_on_the_way_does_not_end_it():
-    heard = Events(io.StringIO(), as_json=False, quiet=False)
+    heard = EventPrinter(io.StringIO(), as_json=False, quiet=False)
 
     async def hear():
-        heard.hear("started", LEASE, "")
-        heard.hear("lag", LEASE, "the loop was blocked for 2.0 s")
-        heard.hear("crashed", LEASE, "SIGSEGV")
+        heard.print_event("started", LEASE, "")
+        heard.print_event("lag", LEASE, "the loop was blocked for 2.0 s")
+        heard.print_event("crashed", LEASE, "SIGSEGV")
         assert len(heard._started) == 1, "or else what follows would be said to have taken no time"
-        heard.hear("completed", LEASE, "completed")
+        heard.print_event("completed", LEASE, "completed")
         await asyncio.sleep(0)
 
     asyncio.run(hear())
@@ -414,11 +414,11 @@ async def test_lines_for_programs_are_json_whatever_the_words_and_tell_their_own
     moments = iter([1_763_690_000.0011, 1_763_690_000.0012, 1_763_690_000.0023])
     monkeypatch.setattr("sublet.cli.workers.worker_events.time.time", lambda: next(moments))
     stream = io.StringIO()
-    heard = Events(stream, as_json=True, quiet=False)
+    heard = EventPrinter(stream, as_json=True, quiet=False)
     lease = Lease("0-a", "1.c", 1, 0, "q", "t", None, b"", "")
     said = ['half a "character" \udc80 é\n', "ValueError no: scheduled 1763690001500", "completed"]
     for event, words in zip(("lost", "failed", "completed"), said, strict=True):
-        heard.hear(event, lease, words)
+        heard.print_event(event, lease, words)
     await asyncio.sleep(0)
     lost, failed, completed = map(json.loads, stream.getvalue().splitlines())
     about = {"id": "0-a", "task": "t", "queue": "q", "attempt": 1}
@@ -440,12 +440,12 @@ async def test_lines_for_programs_are_json_whatever_the_words_and_tell_their_own
 
 
 def test_a_worker_in_which_all_is_said_leaves_nothing_behind():
-    heard = Events(io.StringIO(), as_json=False, quiet=False)
+    heard = EventPrinter(io.StringIO(), as_json=False, quiet=False)
 
     async def hear():
         for ending in ("completed", "failed", "released", "refused", "lost"):
-            heard.hear("started", LEASE, "")
-            heard.hear(ending, LEASE, "x: dead")
+            heard.print_event("started", LEASE, "")
+            heard.print_event(ending, LEASE, "x: dead")
 
     asyncio.run(hear())
     assert heard._started == {}

@@ -10,8 +10,8 @@ import redis
 
 from sublet.cli.operations.doctor import diagnose
 from sublet.cli.operations.findings import Facts, Node
-from sublet.cli.operations.namespace_checks import structures
-from sublet.cli.operations.repair import MENDED
+from sublet.cli.operations.namespace_checks import consistency
+from sublet.cli.operations.repair import REPAIRS
 from sublet.cli.operations.server_checks import (
     CHECKS,
     OF_NODE,
@@ -211,8 +211,8 @@ def test_what_does_not_agree_is_told_in_the_words_of_the_repair():
         Fault("{sublet:0}", "job", "a", "placed queued 1, unlocked"),
         Fault("{sublet:0}", "job", "b", "locked"),
     ]
-    (found,) = structures(HEALTHY._replace(audit=Audit(10, True, faults)))
-    assert f"a ({MENDED['placed'][0]}; {MENDED['unlocked'][0]}), b ({MENDED['locked'][0]})" in found.seen
+    (found,) = consistency(HEALTHY._replace(audit=Audit(10, True, faults)))
+    assert f"a ({REPAIRS['placed'][0]}; {REPAIRS['unlocked'][0]}), b ({REPAIRS['locked'][0]})" in found.seen
 
 
 def test_every_complaint_says_what_to_do():
@@ -332,7 +332,7 @@ def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
     (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
     assert structures["level"] == "bad"
     assert "3 do not consistent: " in structures["seen"]
-    assert structures["seen"].endswith(f" ({MENDED['placed'][0]})"), "as the table of --repair has it"
+    assert structures["seen"].endswith(f" ({REPAIRS['placed'][0]})"), "as the table of --repair has it"
     assert all(job_id in structures["seen"] for job_id in ids)
     assert structures["do"].endswith("doctor --repair repairs it, while workers continue")
     said = shell.json("doctor", "--repair")

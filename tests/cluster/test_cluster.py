@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from sublet.cli.operations.node_checks import reach
+from sublet.cli.operations.node_checks import check_nodes
 from sublet.client.client import Client, SyncClient
 from sublet.connection.blocking import PartitionPipeline
 from sublet.connection.routing import RoutingTransport, SyncRoutingTransport
@@ -470,7 +470,7 @@ def test_a_node_that_is_gone_without_a_replica_is_told_in_words_that_are_true(tm
         assert told[f"127.0.0.1:{other.port}"].startswith("it answers, but does not serve ")
         assert (done.returncode, f"no node of {alone.url} serves " in done.stderr) == (3, True)
     with SyncClient(settings) as client:
-        assert reach(client) == [], "where nobody answers there is nothing to tell of each"
+        assert check_nodes(client) == [], "where nobody answers there is nothing to tell of each"
 
 
 def client_on(cluster, node, partition):

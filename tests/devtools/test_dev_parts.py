@@ -158,7 +158,7 @@ def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = stream()
     monkeypatch.setattr(sys, "stdout", out)
-    lines = dev.Lines(as_json=False)
+    lines = dev.EventPrinter(as_json=False)
     lines(PlatformEvent("server", "died", "it \x1b[31mdied", {"pid": 3}))
     lines(PlatformEvent("job", "started", "for programs alone", {}))
     lines(PlatformEvent("dev", "try", "curl -s http://127.0.0.1", {}))
@@ -170,7 +170,7 @@ def test_colours_are_for_terminals_and_what_is_to_be_pasted_stands_alone(
 def test_programs_get_one_document_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
-    dev.Lines(as_json=True)(PlatformEvent("job", "started", "started  add", {"id": "0-1"}))
+    dev.EventPrinter(as_json=True)(PlatformEvent("job", "started", "started  add", {"id": "0-1"}))
     said = json.loads(out.getvalue())
     assert (said["who"], said["event"], said["id"], said["at"][-1]) == ("job", "started", "0-1", "Z")
 

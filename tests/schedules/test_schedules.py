@@ -444,7 +444,8 @@ async def test_a_worker_works_although_its_schedules_cannot_be_put(monkeypatch, 
     app.settings = settings
     monkeypatch.setattr(SyncClient, "sync", full)
     assert (
-        work_command._schedules(app, "tasks:app") == "the app's schedules could not be stored: Redis is full"
+        work_command._sync_schedules(app, "tasks:app")
+        == "the app's schedules could not be stored: Redis is full"
     )
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sublet.cli.operations.server_checks import HOLES, first_fixed
+from sublet.cli.operations.server_checks import VULNERABILITIES, first_fixed
 
-LUA, BLOCKED, TLS = HOLES
+LUA, BLOCKED, TLS = VULNERABILITIES
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def conformance(args: Namespace) -> int:
         return int(bad)
     for verdict in verdicts:
         _show(verdict)
-    write("\n" + _sum(verdicts))
+    write("\n" + _summary(verdicts))
     return int(bad)
 
 
@@ -73,7 +73,7 @@ def _show(verdict: Verdict) -> None:
         write(f"{' ' * 27}{paint('→', 'bold')} {rule.advice}")
 
 
-def _sum(verdicts: list[Verdict]) -> str:
+def _summary(verdicts: list[Verdict]) -> str:
     counts = {
         level: sum(not v.kept for v in verdicts if v.rule.level == level) for level in ("MUST", "SHOULD")
     }

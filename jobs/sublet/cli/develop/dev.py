@@ -66,7 +66,7 @@ def dev(args: Namespace) -> int:
         logging.DEBUG if args.debug else logging.WARNING
     )  # what it does, its own lines say
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        code = runner.run(Platform(wishes, Lines(args.json)).run())
+        code = runner.run(Platform(wishes, EventPrinter(args.json)).run())
         if code == HURRIED:  # somebody is in a hurry: threads that wait for something are not waited for
             sys.stdout.flush()
             os._exit(code)
@@ -88,7 +88,7 @@ def _check(args: Namespace) -> int:
     return 0
 
 
-class Lines:
+class EventPrinter:
     """Prints the platform's events: a line of text, or of JSON."""
 
     def __init__(self, as_json: bool) -> None:

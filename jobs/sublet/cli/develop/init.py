@@ -67,7 +67,7 @@ def init(args: Namespace) -> int:
     found = {folder.name: folder for folder in _targets()}
     if not args.target and args.to is None and args.app is None:
         return _list(found, args.json)
-    template = found[_known(args.target, found)]
+    template = found[_check_target(args.target, found)]
     app = os.environ.get("SUBLET_APP") if args.app is None else args.app
     module = _module_of(app or APP)
     folder = _project("." if args.to is None else args.to)
@@ -81,7 +81,7 @@ def init(args: Namespace) -> int:
         job = init_steps.job_of(app or APP, folder)
         steps = [init_steps.with_job(step, job) for step in steps]
     here = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
-    _tell(
+    _print_result(
         args.json,
         args.target,
         folder,
@@ -92,7 +92,7 @@ def init(args: Namespace) -> int:
     return 0
 
 
-def _known(target: str, found: dict[str, Traversable]) -> str:
+def _check_target(target: str, found: dict[str, Traversable]) -> str:
     """Return the target. Raises Invalid, with the closest name."""
     if not target:
         raise Invalid(with_help_hint(f"TARGET is missing; there are {', '.join(found)}", "init"))
@@ -178,14 +178,14 @@ def _plan(template: Traversable, folder: Path, app: str | None, module: str) -> 
     """Compare a template with the project. Raises JobsError, with the names, if a file exists with other content."""
     file = _file_of(folder, module)
     plan, others = Plan([], [], []), []
-    texts = {name: _named(text, app or APP, file) for name, text in _files_of(template)}
+    texts = {name: _for_app(text, app or APP, file) for name, text in _files_of(template)}
     for name, text in texts.items():
         path = folder / name
         if not os.path.lexists(path):
             plan.new.append(File(path, text))
         elif path.name in OWN and os.path.isfile(path):
             plan.same.append(path)
-            plan.lacking.extend(_not_said(path, text))
+            plan.lacking.extend(_missing_lines(path, text))
         elif _is_same(path, text):
             plan.same.append(path)
         else:
@@ -209,7 +209,7 @@ def _file_of(folder: Path, module: str) -> str:
     return f"{name}/__init__.py" if os.path.isfile(folder / name / "__init__.py") else f"{name}.py"
 
 
-def _named(text: str, app: str, file: str) -> str:
+def _for_app(text: str, app: str, file: str) -> str:
     """Return a template's text for another app than `tasks:app`."""
     text = re.sub(rf"(?<![\w.:/-]){APP}(?![\w:])", lambda _: app, text)
     return re.sub(r"(?<![\w.-])tasks\.py(?!\w)", lambda _: file, text)
@@ -224,7 +224,7 @@ def _is_same(path: Path, text: str) -> bool:
         return False
 
 
-def _not_said(path: Path, text: str) -> list[str]:
+def _missing_lines(path: Path, text: str) -> list[str]:
     """Return advice about lines that a template's file has and the project's own file lacks."""
     try:
         there = path.read_text("utf-8", errors="replace").splitlines()
@@ -267,14 +267,14 @@ def _write(folder: Path, new: list[File]) -> None:
                 made.append(at)
                 file.write(text.encode())
     except BaseException as error:
-        left = _take_back(made)
+        left = _remove_written(made)
         if not isinstance(error, OSError):
             raise
         remains = f"; what remains of it: {', '.join(map(str, left))}" if left else "; nothing was written"
         raise JobsError(f"{at} cannot be written: {error.strerror}{remains}") from None
 
 
-def _take_back(made: list[Path]) -> list[Path]:
+def _remove_written(made: list[Path]) -> list[Path]:
     """Remove what was written, the last first. Return the paths that could not be removed."""
     left = []
     for path in reversed(made):
@@ -285,7 +285,9 @@ def _take_back(made: list[Path]) -> list[Path]:
     return left
 
 
-def _tell(as_json: bool, target: str, folder: Path, plan: Plan, first: list[str], steps: list[str]) -> None:
+def _print_result(
+    as_json: bool, target: str, folder: Path, plan: Plan, first: list[str], steps: list[str]
+) -> None:
     new = [str(file.path) for file in plan.new]
     same = [str(path) for path in plan.same]
     if as_json:

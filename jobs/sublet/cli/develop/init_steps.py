@@ -100,11 +100,11 @@ def hidden(folder: Path, module: str) -> list[str]:
     return [
         f"rename {' and '.join(map(str, found))}: Sublet's package has the same name, and one of them hides the other"
         for name in PACKAGES
-        if (found := _named(folder, name, module))
+        if (found := _modules_named(folder, name, module))
     ]
 
 
-def _named(folder: Path, name: str, module: str) -> list[Path]:
+def _modules_named(folder: Path, name: str, module: str) -> list[Path]:
     if folder.resolve() == CHECKOUT:
         return []
     own = [

@@ -17,30 +17,30 @@ WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 def cancel(args: Namespace) -> int:
     """Cancel jobs."""
-    return _each("cancel", args)
+    return _for_each("cancel", args)
 
 
 def retry(args: Namespace) -> int:
     """Queue dead or cancelled jobs again."""
-    return _each("retry", args)
+    return _for_each("retry", args)
 
 
 def promote(args: Namespace) -> int:
     """Queue scheduled jobs now."""
-    return _each("promote", args)
+    return _for_each("promote", args)
 
 
 def pause(args: Namespace) -> int:
     """Stop handing out jobs of queues."""
-    return _each("pause", args)
+    return _for_each("pause", args)
 
 
 def resume(args: Namespace) -> int:
     """Hand out jobs of paused queues again."""
-    return _each("resume", args)
+    return _for_each("resume", args)
 
 
-def _each(verb: str, args: Namespace) -> int:
+def _for_each(verb: str, args: Namespace) -> int:
     """Call the verb for each job or queue and print the answers. Return 1 if one was refused."""
     kind, names = ("queue", args.queues) if verb in ("pause", "resume") else ("id", args.ids)
     with client_of(settings_of(args)) as client:
@@ -48,7 +48,7 @@ def _each(verb: str, args: Namespace) -> int:
         for name in names:
             (client.operations.check_queue if kind == "queue" else client.operations.base_of_job)(name)
         follow_sync(client.transport.run, client.operations.exists())
-        answers = [_ask(client, verb, kind, name) for name in names]
+        answers = [_call(client, verb, kind, name) for name in names]
     if args.json:
         document([{name: said for name, said in answer.items() if name != "near"} for answer in answers])
     else:
@@ -56,7 +56,7 @@ def _each(verb: str, args: Namespace) -> int:
     return 1 if any("error" in answer for answer in answers) else 0
 
 
-def _ask(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
+def _call(client: SyncClient, verb: str, kind: str, name: str) -> dict[str, Any]:
     plan = getattr(client.operations, verb)(name)
     try:
         known = [queue.name for queue in client.queues()] if kind == "queue" else [name]

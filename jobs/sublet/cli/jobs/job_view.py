@@ -36,16 +36,16 @@ WIDE = 110
 """Columns that a terminal needs to show an attempt's message in the same line."""
 
 
-def tell(job: Job, now: datetime, detail: bool) -> None:
+def show_job(job: Job, now: datetime, detail: bool) -> None:
     """Print a job in full."""
     write(f"{paint(job.id, 'bold')}   {paint(job.state.value, STATE_COLOURS[job.state])}")
     for name, text in _facts(job, now):
         write(f"  {paint(name.ljust(11), 'dim')} {fit(clean(text), 14)}")
     if job.attempts:
         write(paint("\n  attempts", "dim"))
-        _tell_attempts(job.attempts)
-    whole = [_leave_behind(f"attempt {each.number} ", each.log, each.detail, detail) for each in job.attempts]
-    whole.append(_leave_behind(f"attempt {job.attempt} has ", job.log, "", detail))
+        _show_attempts(job.attempts)
+    whole = [_show_log(f"attempt {each.number} ", each.log, each.detail, detail) for each in job.attempts]
+    whole.append(_show_log(f"attempt {job.attempt} has ", job.log, "", detail))
     if not all(whole):
         write(paint(f"\n  everything that was logged: {program()} get {job.id} --detail", "dim"))
 
@@ -131,9 +131,9 @@ def _progress(progress: object) -> str:
     return "   ".join(word for word in words if word)
 
 
-def _tell_attempts(attempts: Sequence[Attempt]) -> None:
+def _show_attempts(attempts: Sequence[Attempt]) -> None:
     """Return a row for an attempt."""
-    lines = [_line(attempt) for attempt in attempts]
+    lines = [_attempt_row(attempt) for attempt in attempts]
     if not is_narrow(WIDE):
         table(["  #", "CLAIMED", "BY", "FOR", "ENDED", ""], lines)
         return
@@ -146,7 +146,7 @@ def _tell_attempts(attempts: Sequence[Attempt]) -> None:
             write(f"     {fit(clean(str(words)), 5)}")
 
 
-def _line(attempt: Attempt) -> list[Cell | str]:
+def _attempt_row(attempt: Attempt) -> list[Cell | str]:
     took = duration((attempt.ended_at - attempt.claimed_at).total_seconds())
     colour = "green" if attempt.code == "completed" else "yellow" if attempt.code in ENDINGS else "red"
     words = attempt.message.removeprefix(f"{attempt.code}: ") or ENDINGS.get(attempt.code, "")
@@ -160,7 +160,7 @@ def _line(attempt: Attempt) -> list[Cell | str]:
     ]
 
 
-def _leave_behind(whose: str, log: Sequence[str], trace: str, detail: bool) -> bool:
+def _show_log(whose: str, log: Sequence[str], trace: str, detail: bool) -> bool:
     """Print an attempt's log, with `detail` also its stack trace. Return whether that was everything."""
     shown = log if detail else log[-LOG_LINES:]
     if shown:

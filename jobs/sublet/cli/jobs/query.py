@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sublet.cli.jobs.job_view import tell
+from sublet.cli.jobs.job_view import show_job
 from sublet.cli.output import STATE_COLOURS, Cell, document, duration, limits_of, note, table, write
 from sublet.cli.parser import program
 from sublet.cli.session import client_of, read, server_time, settings_of
@@ -27,7 +27,7 @@ def get(args: Namespace) -> int:
         if args.json:
             document(as_json(job))
         else:
-            tell(job, server_time(client), args.detail)
+            show_job(job, server_time(client), args.detail)
     return 0
 
 
@@ -67,18 +67,18 @@ def list_jobs(args: Namespace) -> int:
             now = server_time(client)
             table(["ID", "STATE", "TASK", "QUEUE", "ATTEMPT", "WHEN"], [_row(job, now) for job in page.jobs])
         else:
-            write(f"no jobs{_why(client, args.queue)}")
+            write(f"no jobs{_missing_queue(client, args.queue)}")
     if page.cursor:
-        note(f"more: {_again(args)} --cursor {shlex.quote(page.cursor)}")
+        note(f"more: {_same_command(args)} --cursor {shlex.quote(page.cursor)}")
     return 0
 
 
 def _row(job: Job, now: datetime) -> list[Cell | str]:
     state = Cell(job.state.value, STATE_COLOURS[job.state])
-    return [job.id, state, job.task, job.queue, str(job.attempt), _when(job, now)]
+    return [job.id, state, job.task, job.queue, str(job.attempt), _relevant_time(job, now)]
 
 
-def _when(job: Job, now: datetime) -> str:
+def _relevant_time(job: Job, now: datetime) -> str:
     """Return the time that matters in the job's state."""
     if job.state is State.SCHEDULED and job.due_at:
         left = (job.due_at - now).total_seconds()
@@ -89,12 +89,12 @@ def _when(job: Job, now: datetime) -> str:
     return f"{duration((now - (job.finished_at or job.submitted_at)).total_seconds())} ago"
 
 
-def _why(client: SyncClient, queue: str | None) -> str:
+def _missing_queue(client: SyncClient, queue: str | None) -> str:
     known = [each.name for each in read(client, client.operations.queues())] if queue else []
     return f": there is no queue {queue}{did_you_mean(queue, known)}" if queue and queue not in known else ""
 
 
-def _again(args: Namespace) -> str:
+def _same_command(args: Namespace) -> str:
     words = [program(), "list"]
     for flag in ("redis-url", "namespace", "state", "queue", "task"):
         value = getattr(args, flag.replace("-", "_"))
@@ -111,14 +111,14 @@ def queues(args: Namespace) -> int:
     elif found:
         table(
             ["QUEUE", "WAITING", "IN ALL", "BYTES", "LIMITS", "PAUSED"],
-            [_line(queue, now) for queue in found],
+            [_queue_row(queue, now) for queue in found],
         )
     else:
         write("no queues: no job was ever submitted here")
     return 0
 
 
-def _line(queue: Queue, now: datetime) -> list[Cell | str]:
+def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
     paused = f"for {duration((now - queue.paused_at).total_seconds())}" if queue.paused_at else ""
     numbers = [f"{number:,}" for number in (queue.queued, queue.jobs, queue.bytes)]
     return [queue.name, *numbers, limits_of(queue), Cell(paused, "yellow")]

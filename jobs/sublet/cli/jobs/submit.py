@@ -44,7 +44,7 @@ class Unfinished(TimeoutError):
         self.job_id = job_id
 
 
-class Unsure(Unconfirmed):
+class NotAsDurable(Unconfirmed):
     """The job is stored, but not with the durability that was asked for."""
 
     def __init__(self, words: str, job_id: str) -> None:
@@ -53,7 +53,7 @@ class Unsure(Unconfirmed):
 
 
 @contextlib.contextmanager
-def _heard() -> Iterator[None]:
+def _sigterm_as_interrupt() -> Iterator[None]:
     """Turn SIGTERM into KeyboardInterrupt, so that the id of a submitted job is still printed."""
 
     def end(number: int, frame: object) -> None:
@@ -68,13 +68,13 @@ def _heard() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@_heard()
+@_sigterm_as_interrupt()
 def submit(args: Namespace) -> int:
     """Submit one job and print its id, or with --wait its result."""
     app = _app(args.app)
     settings = settings_for(args, app)
     payload = payload_of(text_of(args.payload))
-    options = (checked_options(app, args.app, args.task, payload) if app else Options()).but(**_given(args))
+    options = (checked_options(app, args.app, args.task, payload) if app else Options()).but(**_options(args))
     job_id: str | None = getattr(args, "id", None)
     job = Operations(settings).submission(
         args.task, payload, options.queue, options.rules(), job_id, options.durability
@@ -83,14 +83,14 @@ def submit(args: Namespace) -> int:
         submitted = _send(client, job)
         created = submitted.created or (job_id is None and submitted.id == job.id)
         if not created:
-            note(f"there already: {_same(job, submitted.id)}")
+            note(f"there already: {_match(job, submitted.id)}")
         answer: dict[str, Any] = {"id": submitted.id, "created": created}
         if "wait" in args:
-            with _named(
+            with _naming_job(
                 submitted.id, f"{submitted.id} is submitted and continues; see {program()} get {submitted.id}"
             ):
                 answer |= {"state": State.COMPLETED.value, "result": _wait(client, submitted.id, args.wait)}
-    with _named(submitted.id, f"{submitted.id} is submitted; see {program()} get {submitted.id}"):
+    with _naming_job(submitted.id, f"{submitted.id} is submitted; see {program()} get {submitted.id}"):
         _show(args, answer)
     return 0
 
@@ -106,11 +106,11 @@ def _show(args: Namespace, answer: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _named(job_id: str, words: str) -> Iterator[None]:
+def _naming_job(job_id: str, words: str) -> Iterator[None]:
     """Add a note, and the job's id for JSON output, to any error raised here, Ctrl-C included."""
     try:
         yield
-    except (JobFailed, Unfinished, Unsure):
+    except (JobFailed, Unfinished, NotAsDurable):
         # their messages name the job
         raise
     except BaseException as error:
@@ -132,7 +132,7 @@ def text_of(said: str) -> bytes | str:
         raise Invalid(f"cannot read {said[1:]}: {error.strerror}") from None
 
 
-def _given(args: Namespace) -> dict[str, Any]:
+def _options(args: Namespace) -> dict[str, Any]:
     given = {name: getattr(args, name) for name in OPTIONS if name in args}
     if "run_at" in given and "delay" in given:
         raise Invalid("--at and --delay: use one of them")
@@ -162,7 +162,7 @@ def checked_options(app: "App", place: str, task: str, payload: bytes) -> Option
     return app.tasks[task].defaults
 
 
-def _same(job: Submission, there: str) -> str:
+def _match(job: Submission, there: str) -> str:
     return f"{there} has this id" if there == job.id else f"{there} holds this key"
 
 
@@ -174,7 +174,7 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
     except Unconfirmed as error:
         # another job, if that one has the key
         there = error.job_id or job.id
-        raise Unsure(f"{error} (--id {there})", there) from error
+        raise NotAsDurable(f"{error} (--id {there})", there) from error
     except (Unavailable, KeyboardInterrupt) as error:
         if job.id in str(error):
             error.args = (f"{error} (--id {job.id})",)

@@ -138,7 +138,7 @@ def rights(settings: Settings, roles: Sequence[str]) -> str:
 @cache
 def commands(verb: str) -> frozenset[str]:
     """Return the commands that a verb's script can run: its own, and those of the library functions that it can reach."""
-    functions, top = _parts(script(verb).text)
+    functions, top = _functions(script(verb).text)
     reached, texts = set[str](), [top]
     for text in texts:
         for name in functions.keys() - reached:
@@ -150,7 +150,7 @@ def commands(verb: str) -> frozenset[str]:
     )
 
 
-def _parts(text: str) -> tuple[dict[str, str], str]:
+def _functions(text: str) -> tuple[dict[str, str], str]:
     """Return the bodies of the functions in a script by name, and the code outside of functions."""
     functions: dict[str, str] = {}
     top, own = [], ""

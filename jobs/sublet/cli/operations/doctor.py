@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sublet.cli.jobs.query import total
 from sublet.cli.operations.findings import Facts, Finding, Node
-from sublet.cli.operations.node_checks import reach
+from sublet.cli.operations.node_checks import check_nodes
 from sublet.cli.operations.server_checks import CHECKS, OF_NODE
 from sublet.cli.output import document, paint, write
 from sublet.cli.parser import program
@@ -38,14 +38,14 @@ OVERDUE = 5.0
 def doctor(args: Namespace) -> int:
     """Check the server and print a line per finding. Return 1 if one is bad. Raises Unavailable if a server does not answer."""
     if args.repair:
-        from sublet.cli.operations.repair import mend
+        from sublet.cli.operations.repair import repair_namespace
 
-        return mend(args)
+        return repair_namespace(args)
     with client_of(settings_of(args)) as client:
         try:
-            facts = _gather(client)
+            facts = read_facts(client)
         except Unavailable:
-            _tell(reach(client), args.json)
+            _print_findings(check_nodes(client), args.json)
             raise
     findings = diagnose(facts)
     bad = any(finding.level == "bad" for finding in findings)
@@ -64,8 +64,8 @@ def doctor(args: Namespace) -> int:
     return int(bad)
 
 
-def _tell(findings: list[Finding], as_json: bool) -> None:
-    """Return findings about the nodes of a cluster that does not serve the whole namespace."""
+def _print_findings(findings: list[Finding], as_json: bool) -> None:
+    """Print findings about the nodes of a cluster that does not serve the whole namespace."""
     if findings and as_json:
         document({"ok": False, "denied": False, "checks": [finding._asdict() for finding in findings]})
         return
@@ -110,28 +110,28 @@ def _verdict(findings: list[Finding]) -> str:
     return paint(": ".join(filter(None, [fit, ", ".join(words)])), "yellow" if words else "green")
 
 
-def _gather(client: SyncClient) -> Facts:
+def read_facts(client: SyncClient) -> Facts:
     """Read all facts from the servers once. Raises Unavailable if a server does not answer TIME; other unreadable facts are None."""
-    asked = _Asked(client)
+    probe = _Probe(client)
     operations, bases = client.operations, client.operations.bases
-    nodes = [_node(asked, place, base) for place, base in _places(client).items()]
+    nodes = [_node(probe, place, base) for place, base in _servers(client).items()]
     now = client.transport.run(server_info.clock())
-    names = [asked.ask(reads.queues(base)) for base in bases]
-    stats = [each for each in [asked.ask(reads.stats(base, [])) for base in bases] if each]
+    names = [probe.ask(reads.queues(base)) for base in bases]
+    stats = [each for each in [probe.ask(reads.stats(base, [])) for base in bases] if each]
     sums = total(stats) if stats else None
-    workers = asked.follow(roster.workers(bases, jobs=False))
+    workers = probe.follow(roster.workers(bases, jobs=False))
     first = nodes[0]._asdict() | {"node": ""} if len(nodes) == 1 else nodes[0]._asdict()
     return Facts(
         settings=operations.settings,
         now=now,
         **first,
         nodes=tuple(nodes) if len(nodes) > 1 else (),
-        layouts=[asked.ask(reads.layout(base)) for base in bases],
-        numbers=tuple(asked.ask(reads.partitions(base)) for base in bases),
-        upkeep=_upkeep(sums),
+        layouts=[probe.ask(reads.layout(base)) for base in bases],
+        numbers=tuple(probe.ask(reads.partitions(base)) for base in bases),
+        upkeep=_last_maintenance(sums),
         forgotten=sums.totals["forgotten"] if sums else None,
-        overdue=_overdue(asked, now),
-        foreign=_foreign(asked, names),
+        overdue=_overdue(probe, now),
+        foreign=_wrong_type_keys(probe, names),
         misplaced=tuple(
             n
             for p, some in enumerate(names)
@@ -139,13 +139,13 @@ def _gather(client: SyncClient) -> Facts:
             if keys.partition_of_queue(n, len(bases)) != p
         ),
         workers=None if workers is None else [(worker.name, worker.seen_at) for worker in workers],
-        pools=asked.follow(pools.look_at_all(bases)),
-        audit=asked.follow(repair.audit(bases, AUDITED)),
-        denied=asked.denied,
+        pools=probe.follow(pools.look_at_all(bases)),
+        audit=probe.follow(repair.audit(bases, AUDITED)),
+        denied=probe.denied,
     )
 
 
-class _Asked:
+class _Probe:
     """Return a client for probing: a server with restricted commands refuses with its own messages."""
 
     def __init__(self, client: SyncClient) -> None:
@@ -169,7 +169,7 @@ class _Asked:
         return None
 
 
-def _places(client: SyncClient) -> dict[str, str]:
+def _servers(client: SyncClient) -> dict[str, str]:
     """Return the servers of the namespace by address, each with one of its partitions. Raises Unavailable."""
     transport, bases = client.transport, client.operations.bases
     if not isinstance(transport, SyncRoutingTransport):
@@ -177,26 +177,26 @@ def _places(client: SyncClient) -> dict[str, str]:
     return dict(sorted((transport.address(base), base) for base in bases))
 
 
-def _node(asked: _Asked, place: str, base: str) -> Node:
+def _node(probe: _Probe, place: str, base: str) -> Node:
     """Read the facts of one server. Raises Unavailable if it does not answer."""
 
     def of(call: Call[T]) -> Call[T]:
-        return _on(base, call) if place else call
+        return _routed_to(base, call) if place else call
 
     before = time.time()
-    now = asked.client.transport.run(of(server_info.clock()))
+    now = probe.client.transport.run(of(server_info.clock()))
     return Node(
         node=place,
         skew=now.timestamp() - (before + time.time()) / 2,
-        info=asked.ask(of(server_info.server())) or _room(asked, base),
-        config={name: asked.ask(of(server_info.config(name))) for name in CONFIG},
-        loaded=asked.ask(of(server_info.known([script(name).sha for name in NAMES]))),
+        info=probe.ask(of(server_info.server())) or _basic_facts(probe, base),
+        config={name: probe.ask(of(server_info.config(name))) for name in CONFIG},
+        loaded=probe.ask(of(server_info.known([script(name).sha for name in NAMES]))),
     )
 
 
-def _room(asked: _Asked, base: str) -> dict[str, Any]:
+def _basic_facts(probe: _Probe, base: str) -> dict[str, Any]:
     """Return the part of a server's INFO and CONFIG that users with the roles submit, work and tick may read, too."""
-    said = asked.ask(server_info.memory(base))
+    said = probe.ask(server_info.memory(base))
     return (
         {"maxmemory_policy": said.policy, "used_memory": said.used, "maxmemory": said.most}
         if said and said.used
@@ -204,7 +204,7 @@ def _room(asked: _Asked, base: str) -> dict[str, Any]:
     )
 
 
-def _on(base: str, call: Call[T]) -> Call[T]:
+def _routed_to(base: str, call: Call[T]) -> Call[T]:
     """Return a call that is routed to the server of a partition, because it also reads from the partition."""
 
     def read(reply: Any) -> T:
@@ -213,24 +213,24 @@ def _on(base: str, call: Call[T]) -> Call[T]:
     return Call((("HGET", base, "layout"), *call.commands), read)
 
 
-def _foreign(asked: _Asked, names: list[list[str] | None]) -> list[str] | None:
+def _wrong_type_keys(probe: _Probe, names: list[list[str] | None]) -> list[str] | None:
     """Return keys of a wrong type, or None if they cannot be read."""
-    bases = asked.client.operations.bases
+    bases = probe.client.operations.bases
     found = [
-        asked.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
+        probe.ask(reads.foreign(base, (some or [])[:QUEUES])) for base, some in zip(bases, names, strict=True)
     ]
     return None if None in found else [key for each in found for key in each or ()]
 
 
-def _upkeep(sums: Stats | None) -> tuple[datetime, str] | None:
+def _last_maintenance(sums: Stats | None) -> tuple[datetime, str] | None:
     """Return when maintenance last ran, and the process that ran it."""
     return (sums.upkeep_at, sums.upkeep_by or "") if sums and sums.upkeep_at else None
 
 
-def _overdue(asked: _Asked, now: datetime) -> tuple[int, float] | None:
+def _overdue(probe: _Probe, now: datetime) -> tuple[int, float] | None:
     """Return the number of overdue items and the longest delay in seconds, or None if they cannot be read."""
     until = round((now.timestamp() - OVERDUE) * 1000)
-    found = [asked.ask(reads.overdue(base, until)) for base in asked.client.operations.bases]
+    found = [probe.ask(reads.overdue(base, until)) for base in probe.client.operations.bases]
     if None in found:
         return None
     since = [each[1] for each in found if each and each[1]]

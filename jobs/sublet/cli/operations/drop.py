@@ -25,10 +25,10 @@ def drop(args: Namespace) -> int:
     with client_of(settings) as client:
         run, many = client.transport.run, "+cluster://" in settings.redis_url
         spread = follow_sync(run, widest(args.name, settings.partitions)) if many else 0
-        there = follow_sync(run, contents(args.name, spread))
-        if not there.keys:
+        content = follow_sync(run, contents(args.name, spread))
+        if not content.keys:
             raise JobsError(f"there is no namespace {args.name}: nothing was deleted")
-        _agree(args, there)
+        _confirm(args, content)
         try:
             deleted = follow_sync(run, forget(args.name, spread, _progress))
         except Changed:
@@ -39,27 +39,32 @@ def drop(args: Namespace) -> int:
             _clear()
     if args.json:
         document(
-            {"namespace": args.name, "deleted": deleted, "partitions": len(there.keys), "jobs": there.jobs}
+            {
+                "namespace": args.name,
+                "deleted": deleted,
+                "partitions": len(content.keys),
+                "jobs": content.jobs,
+            }
         )
     else:
-        write(f"dropped {args.name}: {deleted:,} keys of {_partitions(there)}")
+        write(f"dropped {args.name}: {deleted:,} keys of {_partitions(content)}")
     return 0
 
 
-def _agree(args: Namespace, there: Content) -> None:
+def _confirm(args: Namespace, content: Content) -> None:
     """Print the contents that would be deleted and ask for confirmation. Raises JobsError."""
     jobs = (
-        ", ".join(f"{number:,} {state}" for state, number in there.jobs.items() if number)
+        ", ".join(f"{number:,} {state}" for state, number in content.jobs.items() if number)
         or "an unknown number of jobs"
     )
     note(
-        f"{args.name}: {jobs}; {sum(there.keys.values()):,} keys of {_partitions(there)}; live workers: {len(there.live):,}"
+        f"{args.name}: {jobs}; {sum(content.keys.values()):,} keys of {_partitions(content)}; live workers: {len(content.live):,}"
     )
-    if there.live and not args.force:
-        named = clean(", ".join(there.live[:NAMED])) + (" and others" if len(there.live) > NAMED else "")
-        alive = "1 worker is" if len(there.live) == 1 else f"{len(there.live):,} workers are"
+    if content.live and not args.force:
+        named = clean(", ".join(content.live[:NAMED])) + (" and others" if len(content.live) > NAMED else "")
+        alive = "1 worker is" if len(content.live) == 1 else f"{len(content.live):,} workers are"
         raise JobsError(
-            f"{alive} alive in {args.name}: {named}; stop {'it' if len(there.live) == 1 else 'them'}, or add --force"
+            f"{alive} alive in {args.name}: {named}; stop {'it' if len(content.live) == 1 else 'them'}, or add --force"
         )
     if args.yes:
         return
@@ -75,8 +80,8 @@ def _agree(args: Namespace, there: Content) -> None:
         raise JobsError("that is not the namespace's name: nothing was deleted")
 
 
-def _partitions(there: Content) -> str:
-    return f"{len(there.keys):,} partition{'' if len(there.keys) == 1 else 's'}"
+def _partitions(content: Content) -> str:
+    return f"{len(content.keys):,} partition{'' if len(content.keys) == 1 else 's'}"
 
 
 def _progress(deleted: int) -> None:

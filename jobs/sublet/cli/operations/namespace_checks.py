@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from sublet.cli.operations.findings import Facts, Finding, unknown
-from sublet.cli.operations.repair import MENDED, kinds
+from sublet.cli.operations.repair import REPAIRS, kinds
 from sublet.cli.output import clean, duration
 from sublet.cli.parser import program
 from sublet.operations.pool import Pool
@@ -84,11 +84,11 @@ def _partitions(facts: Facts, ours: str) -> Finding:
     return Finding("ok", "layout", f"namespace {name}, layout {ours}, partitions: {number}")
 
 
-def foreign(facts: Facts) -> Iterator[Finding]:
+def key_types(facts: Facts) -> Iterator[Finding]:
     """Are there keys of a wrong type?"""
     if facts.foreign is None:
         yield unknown(facts, "keys", "their types cannot be read (TYPE)")
-    elif found := [*dict.fromkeys([*facts.foreign, *_strange(facts)])]:
+    elif found := [*dict.fromkeys([*facts.foreign, *_unreadable_keys(facts)])]:
         waits = (
             len({fault.key for fault in facts.audit.faults if fault.words == "waits"}) if facts.audit else 0
         )
@@ -115,12 +115,12 @@ def foreign(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "keys", "all checked keys have the right type")
 
 
-def _strange(facts: Facts) -> list[str]:
+def _unreadable_keys(facts: Facts) -> list[str]:
     """Return the keys at which scripts stopped during the check."""
     return [fault.key for fault in facts.audit.faults if fault.words == "foreign"] if facts.audit else []
 
 
-def structures(facts: Facts) -> Iterator[Finding]:
+def consistency(facts: Facts) -> Iterator[Finding]:
     """Is the stored data of the jobs consistent?"""
     if facts.audit is None:
         yield unknown(
@@ -135,18 +135,18 @@ def structures(facts: Facts) -> Iterator[Finding]:
         some = "all others" if any(fault.words == "waits" for fault in facts.audit.faults) else "all"
         yield Finding("ok", "structures", f"{seen}; {some} are consistent")
         return
-    examples = clean(", ".join(f"{fault.name} ({_words(fault)})" for fault in faults[:3]))
+    examples = clean(", ".join(f"{fault.name} ({_describe(fault)})" for fault in faults[:3]))
     verb = "does" if len(faults) == 1 else "do"
     yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not consistent: {examples}",
                   f"{program()} doctor --repair repairs it, while workers continue")  # fmt: skip
 
 
-def _words(fault: Fault) -> str:
+def _describe(fault: Fault) -> str:
     """Describe a fault in the words of `--repair`, or in the script's own words if `--repair` does not know the kind."""
-    return "; ".join(MENDED[kind][0] if kind in MENDED else kind for kind in kinds(fault))
+    return "; ".join(REPAIRS[kind][0] if kind in REPAIRS else kind for kind in kinds(fault))
 
 
-def kept(facts: Facts) -> Iterator[Finding]:
+def retention(facts: Facts) -> Iterator[Finding]:
     """Were jobs deleted before their retention passed?"""
     if facts.forgotten is None:
         yield unknown(facts, "kept", "the number of jobs deleted early cannot be read")
@@ -174,7 +174,7 @@ def scripts(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def upkeep(facts: Facts) -> Iterator[Finding]:
+def maintenance(facts: Facts) -> Iterator[Finding]:
     """Does maintenance run?"""
     at, by = facts.upkeep or (facts.now, "")
     looked = (
@@ -222,13 +222,13 @@ def pools(facts: Facts) -> Iterator[Finding]:
     if facts.pools is None:
         yield unknown(facts, "pools", "they cannot be read")
         return
-    troubled = [words for pool in facts.pools if (words := _trouble(pool, facts.now))]
+    troubled = [words for pool in facts.pools if (words := _problem(pool, facts.now))]
     yield from (Finding("warn", "pools", seen, do) for seen, do in troubled)
     if not troubled:
         yield Finding("ok", "pools", f"{len(facts.pools):,}, no worker owed" if facts.pools else "none")
 
 
-def _trouble(pool: Pool, now: datetime) -> tuple[str, str] | None:
+def _problem(pool: Pool, now: datetime) -> tuple[str, str] | None:
     """Return the problem of a pool and the advice, or None."""
     owed, ago = (
         pool.sum.owed if pool.sum else 0,

@@ -13,20 +13,22 @@ from sublet.errors import Forbidden, Unavailable
 from sublet.protocol import reads, server_info
 
 
-def reach(client: SyncClient) -> list[Finding]:
+def check_nodes(client: SyncClient) -> list[Finding]:
     """Return a finding per node that has a partition or that the URL names; [] if no node answers or it is not a cluster."""
     settings = client.operations.settings
     many = MultiServerUrl.read(settings.redis_url)
     if not isinstance(client.transport, SyncRoutingTransport) or many is None or many.kind != "cluster":
         return []
-    on = _places(client, client.transport, many)
+    on = _partitions_by_node(client, client.transport, many)
     known = TopologyMap(settings, many)
-    found = [_look(place, known.node(many.node(place)), on[place]) for place in sorted(on) if place]
+    found = [_check_node(place, known.node(many.node(place)), on[place]) for place in sorted(on) if place]
     answers = any(answers for answers, _ in found)
-    return [finding for _, finding in found] + _nowhere(on.get("", [])) if answers else []
+    return [finding for _, finding in found] + _without_node(on.get("", [])) if answers else []
 
 
-def _places(client: SyncClient, routes: SyncRoutingTransport, many: MultiServerUrl) -> dict[str, list[str]]:
+def _partitions_by_node(
+    client: SyncClient, routes: SyncRoutingTransport, many: MultiServerUrl
+) -> dict[str, list[str]]:
     """Return the partitions by the address of their node; those without a node are under ""."""
     on: dict[str, list[str]] = {}
     for base in client.operations.bases:
@@ -37,7 +39,7 @@ def _places(client: SyncClient, routes: SyncRoutingTransport, many: MultiServerU
     return {host: list[str]() for host in many.hosts} | on
 
 
-def _look(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Finding]:
+def _check_node(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Finding]:
     """Return whether a node answers, and a finding about it."""
     with closing(SyncTransport(settings)) as transport:
         try:
@@ -47,12 +49,12 @@ def _look(place: str, settings: Settings, bases: list[str]) -> tuple[bool, Findi
             pass
         except Unavailable as error:
             lost = f"; out of reach: {', '.join(bases)}" if bases else ""
-            seen = f"it does not answer ({_why(error)}){lost}"
+            seen = f"it does not answer ({_reason(error)}){lost}"
             return False, Finding("bad", "node", seen, "start it again, or check the network", place)
-        return True, _served(place, transport, bases)
+        return True, _check_partitions(place, transport, bases)
 
 
-def _served(place: str, transport: SyncTransport, bases: list[str]) -> Finding:
+def _check_partitions(place: str, transport: SyncTransport, bases: list[str]) -> Finding:
     """Return a finding about a node that answers: whether it serves its partitions."""
     for base in bases:
         try:
@@ -60,19 +62,19 @@ def _served(place: str, transport: SyncTransport, bases: list[str]) -> Finding:
         except Forbidden:
             break
         except Unavailable as error:
-            seen = f"it answers, but does not serve {', '.join(bases)}: {_why(error)}"
+            seen = f"it answers, but does not serve {', '.join(bases)}: {_reason(error)}"
             return Finding(
                 "bad", "node", seen, "check the nodes that do not answer; CLUSTER NODES lists all", place
             )
     return Finding("ok", "node", f"it answers{', and serves ' if bases else ''}{', '.join(bases)}", "", place)
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return the reason of an error, in the server's own words if there are any."""
     return str(error.__cause__ or error).rpartition("caused error: ")[2].rstrip(".")[:160]
 
 
-def _nowhere(bases: list[str]) -> list[Finding]:
+def _without_node(bases: list[str]) -> list[Finding]:
     """Return a finding about partitions without a node."""
     if not bases:
         return []

@@ -16,7 +16,7 @@ from sublet.protocol import keys, reads
 
 EXAMPLES = 5
 """Ids that are named per kind of fault."""
-MENDED = {
+REPAIRS = {
     "baseless": ("a partition had no metadata", "made anew"),
     "lost": ("it could be neither run nor kept", "removed, and lost"),
     "gone": ("a job without its hash (deleted or evicted)", "its name removed, and lost"),
@@ -34,7 +34,7 @@ MENDED = {
 }
 """The script's word for a fault → its description and the repair. NO_JOB renames faults of keys that belong to no job."""
 NO_JOB = {"placed": "enlisted", "stray": "unlisted", "lost": "useless"}
-LEFT = {
+UNREPAIRED = {
     "foreign": "of a wrong type, or not as scripts write it: find the program that wrote it; then restore it, or DEL it; where something is "
     "named behind a key, HDEL or ZREM that alone",
     "waits": "that wait for such a key, and cannot be checked: leave them as they are, and run it again then",
@@ -52,11 +52,11 @@ class Kind(NamedTuple):
     examples: list[str]
 
 
-def mend(args: Namespace) -> int:
+def repair_namespace(args: Namespace) -> int:
     """Repair a namespace and print the result. Return 1 if faults are left. Raises JobsError if it does not exist, Unavailable."""
     with client_of(settings_of(args)) as client:
         seen, mended = read(client, repair(client.operations.bases, _progress))
-        counted = [*_recounted(client)]
+        counted = [*_recount_faults(client)]
         _clear()
         if not (
             mended
@@ -66,23 +66,23 @@ def mend(args: Namespace) -> int:
             raise JobsError(
                 f"there is no namespace {client.operations.settings.namespace}: nothing was checked"
             )
-    done = [each for each in _kinds([*mended, *counted]) if each.kind in MENDED]
-    left = _kinds([*seen.faults, *(fault for fault in counted if fault.words in LEFT)])
+    done = [each for each in _kinds([*mended, *counted]) if each.kind in REPAIRS]
+    left = _kinds([*seen.faults, *(fault for fault in counted if fault.words in UNREPAIRED)])
     lost = len({fault.key for fault in mended if fault.is_lost})
     if args.json:
         document({
             "ok": not left,
             "looked": seen.looked,
             "lost": lost,
-            "mended": [{**each._asdict(), "found": MENDED[each.kind][0], "done": MENDED[each.kind][1]} for each in done],
-            "left": [{**each._asdict(), "do": LEFT.get(each.kind, "run it again")} for each in left],
+            "mended": [{**each._asdict(), "found": REPAIRS[each.kind][0], "done": REPAIRS[each.kind][1]} for each in done],
+            "left": [{**each._asdict(), "do": UNREPAIRED.get(each.kind, "run it again")} for each in left],
         })  # fmt: skip
     else:
         _show(seen.looked, lost, done, left)
     return int(bool(left))
 
 
-def _recounted(client: SyncClient) -> Iterator[Fault]:
+def _recount_faults(client: SyncClient) -> Iterator[Fault]:
     """Yield faults of the backlogs, or the fault that they are busy."""
     for base in client.operations.bases:
         try:
@@ -116,7 +116,7 @@ def _kinds(faults: Sequence[Fault]) -> list[Kind]:
     for fault in faults:
         for kind in kinds(fault):
             names.setdefault(kind, {})[fault.key if kind == "foreign" else fault.name] = None
-    known = [*MENDED, *LEFT]
+    known = [*REPAIRS, *UNREPAIRED]
     return [
         Kind(kind, len(found), list(found)[:EXAMPLES])
         for kind, found in sorted(names.items(), key=lambda item: known.index(item[0]))
@@ -125,12 +125,12 @@ def _kinds(faults: Sequence[Fault]) -> list[Kind]:
 
 def _show(looked: int, lost: int, done: list[Kind], left: list[Kind]) -> None:
     if done:
-        rows = [[f"{each.number:,}", *MENDED[each.kind], " ".join(each.examples)] for each in done]
+        rows = [[f"{each.number:,}", *REPAIRS[each.kind], " ".join(each.examples)] for each in done]
         table(["NUMBER", "FOUND", "DONE", "E.G."], rows)
         write()
     for each in left:
         write(
-            f"{paint('left', 'red')}  {each.number:,} {LEFT.get(each.kind, 'that came back: run it again')}"
+            f"{paint('left', 'red')}  {each.number:,} {UNREPAIRED.get(each.kind, 'that came back: run it again')}"
         )
         write(f"      {clean(', '.join(each.examples))}")
     if lost:

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 from sublet.cli.operations.findings import Facts, Finding, unknown
 from sublet.cli.operations.namespace_checks import (
-    foreign,
-    kept,
+    consistency,
+    key_types,
     layout,
+    maintenance,
     pools,
+    retention,
     scripts,
-    structures,
-    upkeep,
     workers,
 )
 from sublet.cli.output import duration
@@ -23,7 +23,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
 Lines = dict[tuple[int, int], int]
 
 
-class Hole(NamedTuple):
+class Vulnerability(NamedTuple):
     """A vulnerability in Redis itself: the first affected release line, and the first patched release of each line."""
 
     name: str
@@ -32,16 +32,16 @@ class Hole(NamedTuple):
     """By product. Later lines are patched; on a line in between without a patched release, the next line is needed."""
 
 
-HOLES = (
-    Hole("CVE-2025-49844 (Lua)", (0, 0), {
+VULNERABILITIES = (
+    Vulnerability("CVE-2025-49844 (Lua)", (0, 0), {
         "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
         "valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
     }),
-    Hole("CVE-2026-23479 (blocked clients)", (7, 2), {
+    Vulnerability("CVE-2026-23479 (blocked clients)", (7, 2), {
         "redis": {(7, 2): 14, (7, 4): 9, (8, 2): 6, (8, 4): 3, (8, 6): 3},
         "valkey": {(7, 2): 13, (8, 0): 9, (8, 1): 7, (9, 0): 4},
     }),
-    Hole("CVE-2026-81934 (TLS)", (8, 2), {"redis": {(8, 2): 9, (8, 4): 6, (8, 6): 6, (8, 8): 2, (8, 10): 1}, "valkey": {}}),
+    Vulnerability("CVE-2026-81934 (TLS)", (8, 2), {"redis": {(8, 2): 9, (8, 4): 6, (8, 6): 6, (8, 8): 2, (8, 10): 1}, "valkey": {}}),
 )  # fmt: skip
 """Vulnerabilities open to any user who may run scripts or block, or who only reaches the port. The releases of the first also
 fix CVE-2025-46817, -46818 and -46819, and before them CVE-2024-46981 and CVE-2024-31449; those of the second fix
@@ -92,20 +92,30 @@ def security(facts: Facts) -> Iterator[Finding]:
     name, version = product(facts.info)
     if not version:
         return
-    open_ones = [(fix, hole.name) for hole in HOLES if (fix := first_fixed(name, version, hole))]
+    open_ones = [
+        (fix, vulnerability.name)
+        for vulnerability in VULNERABILITIES
+        if (fix := first_fixed(name, version, vulnerability))
+    ]
     for fix, what in open_ones:
         yield Finding("warn", "security", f"{text(version)} is below {fix}, where {what} was fixed",
                       "update; or check that your distribution has patched the old release")  # fmt: skip
     if not open_ones:
-        yield Finding("ok", "security", f"{', '.join(hole.name for hole in HOLES)}: not in this version")
+        yield Finding(
+            "ok",
+            "security",
+            f"{', '.join(vulnerability.name for vulnerability in VULNERABILITIES)}: not in this version",
+        )
 
 
-def first_fixed(name: str, version: tuple[int, ...], hole: Hole = HOLES[0]) -> str:
+def first_fixed(
+    name: str, version: tuple[int, ...], vulnerability: Vulnerability = VULNERABILITIES[0]
+) -> str:
     """Return the release to update to; "" if this one is patched or was never affected."""
     major, minor, patch = (*version, 0, 0)[:3]
-    if (major, minor) < hole.since:
+    if (major, minor) < vulnerability.since:
         return ""
-    for line, fixed in sorted(hole.fixed[name].items()):
+    for line, fixed in sorted(vulnerability.fixed[name].items()):
         if line >= (major, minor):
             return "" if line == (major, minor) and patch >= fixed else f"{text(line)}.{fixed}"
     return ""
@@ -219,7 +229,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
             )
         else:
             yield Finding("ok", "durability", f"{seen}; {replicas}")
-    elif lacks := _lacks(facts):
+    elif lacks := _durability_obstacle(facts):
         yield Finding("bad", "durability", f"{seen}, and it cannot: {lacks[0]}", lacks[1])
     elif facts.config["appendfsync"] is None:
         yield unknown(
@@ -234,7 +244,7 @@ def _replicas(info: dict[str, Any]) -> int:
     return sum("online" in str(said) for name, said in info.items() if re.fullmatch(r"slave\d+", name))
 
 
-def _lacks(facts: Facts) -> tuple[str, str] | None:
+def _durability_obstacle(facts: Facts) -> tuple[str, str] | None:
     """Return why the server cannot wait for its disk, and the advice; None if it can, or if that is unknown."""
     name, version = product(facts.info)
     if name == "redis" and version < (7, 2):
@@ -298,8 +308,8 @@ def trust(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    server, security, eviction, memory, persistence, durability, connections, clock, layout, foreign, structures, kept, scripts,
-    upkeep, workers, pools, trust,
+    server, security, eviction, memory, persistence, durability, connections, clock, layout, key_types,
+    consistency, retention, scripts, maintenance, workers, pools, trust,
 )  # fmt: skip
 OF_NODE = frozenset(
     {server, security, eviction, memory, persistence, durability, connections, clock, scripts}

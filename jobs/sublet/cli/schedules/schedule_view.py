@@ -32,7 +32,7 @@ def row(one: Schedule, now: datetime) -> list[Cell | str]:
     next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
     late = _overdue(one, now)
     state = Cell(f"overdue {duration(late)}", "yellow") if late else Cell(one.state, COLOURS[one.state])
-    return [one.name, state, next_at, _left(one, now), last, one.words]
+    return [one.name, state, next_at, _time_left(one, now), last, one.words]
 
 
 def _overdue(one: Schedule, now: datetime) -> float:
@@ -51,7 +51,7 @@ def in_zone(at: datetime, tz: str) -> str:
     return f"{local:%a %Y-%m-%d %H:%M:%S %Z}"
 
 
-def _left(one: Schedule, now: datetime) -> str:
+def _time_left(one: Schedule, now: datetime) -> str:
     """Return the time until the next run as text."""
     if one.next_at is None:
         return ""

@@ -97,7 +97,7 @@ def add(args: Namespace) -> int:
         app = load_app(place)
         options = checked_options(app, place, task, payload)
     options = options.but(**{field: getattr(args, field) for field in JOB_OPTIONS if hasattr(args, field)})
-    when = _when(args)
+    when = _recurrence(args)
     wanted = new_schedule(check_name(name), when, task, payload, options)
     with client_of(settings_for(args, app)) as client:
         answer = client.follow(operations.put(client.operations, wanted))
@@ -110,7 +110,7 @@ def add(args: Namespace) -> int:
     return 0
 
 
-def _when(args: Namespace) -> Recurrence:
+def _recurrence(args: Namespace) -> Recurrence:
     """Return the recurrence that the options describe. Raises Invalid, also for options without effect."""
     given = {field: getattr(args, field) for field in RECURRENCE_OPTIONS if hasattr(args, field)}
     if "cron" not in given and "every" not in given:
@@ -203,13 +203,13 @@ def sync(args: Namespace) -> int:
     if args.json:
         document([one._asdict() for one in done])
     elif done:
-        table(["SCHEDULE", "ANSWER"], [[one.name, _synced(one, one.name in ended)] for one in done])
+        table(["SCHEDULE", "ANSWER"], [[one.name, _sync_cell(one, one.name in ended)] for one in done])
     else:
         write(f"{place} declares no schedules")
     return 0
 
 
-def _synced(one: operations.Synced, ended: bool) -> Cell:
+def _sync_cell(one: operations.Synced, ended: bool) -> Cell:
     if ended:
         return Cell(f"{one.answer}; there is no occurrence before its end", "yellow")
     colour = {"unchanged": "", "removed": "yellow"}.get(one.answer, "green")

@@ -23,12 +23,12 @@ def tick(args: Namespace) -> int:
 
     def report(done: TickSummary, pools: bool) -> None:
         nonlocal before
-        if _words(done) != _words(before) and not args.json and args.seconds:
-            write(f"{strftime('%H:%M:%S')}  {_words(done, before)}")
+        if _as_text(done) != _as_text(before) and not args.json and args.seconds:
+            write(f"{strftime('%H:%M:%S')}  {_as_text(done, before)}")
             sys.stdout.flush()
         before = replace(done)
         if pools:
-            _tell_uncalled(client, told)
+            _warn_of_uninvoked(client, told)
 
     with client_of(settings_of(args)) as client:
         done = run_tick(
@@ -41,11 +41,11 @@ def tick(args: Namespace) -> int:
     if args.json:
         document(asdict(done))
     else:
-        write(_words(done) + (f" · in {done.rounds} rounds" if done.rounds > 1 else ""))
+        write(_as_text(done) + (f" · in {done.rounds} rounds" if done.rounds > 1 else ""))
     return 0
 
 
-def _tell_uncalled(client: SyncClient, told: set[str]) -> None:
+def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
     """Print on stderr which pools are owed workers that this process cannot invoke, once per pool."""
     # slow to import
     from sublet.scaling.sync_summoner import uncalled
@@ -61,7 +61,7 @@ def _tell_uncalled(client: SyncClient, told: set[str]) -> None:
             told.add(pool.pool)
 
 
-def _words(done: TickSummary, before: TickSummary | None = None) -> str:
+def _as_text(done: TickSummary, before: TickSummary | None = None) -> str:
     since = before or TickSummary()
     counts = [(name, getattr(done, name) - getattr(since, name)) for name in ALWAYS + SOMETIMES]
     return " · ".join(f"{name} {count}" for name, count in counts if count or name in ALWAYS)

@@ -63,7 +63,7 @@ def show(args: Namespace) -> int:
         return 0
     write(f"{pool.name}: {_settings(pool)}")
     if pool.sum:
-        write(_tell(pool, pool.sum).partition("\n")[2])
+        write(_computation(pool, pool.sum).partition("\n")[2])
     write(
         f"  summoned in all: {pool.summoned:,}; came: {pool.arrived:,}; lost: {pool.lost:,}; failed: {pool.failures:,}"
     )
@@ -78,10 +78,10 @@ def _read_pools(client: SyncClient, name: str = "") -> list[Pool]:
         return read(client, pools.look_at_all(client.operations.bases, name))
     except NotFound as error:
         known = [pool.name for pool in read(client, pools.known(client.operations.bases))]
-        raise NotFound(f"{error}{_near(name, known)}") from None
+        raise NotFound(f"{error}{_hint(name, known)}") from None
 
 
-def _near(name: str, known: list[str]) -> str:
+def _hint(name: str, known: list[str]) -> str:
     return did_you_mean(name, known) or (f"; {program()} pools lists them" if known else ": there are none")
 
 
@@ -114,7 +114,7 @@ def set_pool(args: Namespace) -> int:
 def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, Pool]:
     """Return Redis's answer and the pool as it is now. Raises Changed after ATTEMPTS concurrent changes."""
     for attempts_left in reversed(range(ATTEMPTS)):
-        before = _found(client, name)
+        before = _find(client, name)
         if before is None and "queues" not in given:
             raise Invalid(f"--queues is missing: name the queues of the new pool {name[:130]}")
         try:
@@ -157,7 +157,7 @@ def remove(args: Namespace) -> int:
             if name in known:
                 answer["answer"] = client.follow(pools.remove(client.operations.bases, name))
             else:
-                answer |= {"error": "NOT_FOUND", "message": f"no pool {name[:130]}{_near(name, known)}"}
+                answer |= {"error": "NOT_FOUND", "message": f"no pool {name[:130]}{_hint(name, known)}"}
             answers.append(answer)
     if args.json:
         document(answers)
@@ -172,7 +172,7 @@ def _answer(answer: dict[str, Any]) -> Cell:
     return Cell("removed: no more workers are summoned; those that run finish their jobs and stop", "green")
 
 
-def _found(client: SyncClient, name: str) -> Pool | None:
+def _find(client: SyncClient, name: str) -> Pool | None:
     if not keys.is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     return next(
@@ -189,13 +189,13 @@ def scale(args: Namespace) -> int:
         return 0
     for i, pool in enumerate(found):
         if pool.sum:
-            write(("\n" if i else "") + _tell(pool, pool.sum))
+            write(("\n" if i else "") + _computation(pool, pool.sum))
     if not found:
         write(f"no pools: {program()} pools set NAME --queues A,B makes one")
     return 0
 
 
-def _tell(pool: Pool, sum: Sum) -> str:
+def _computation(pool: Pool, sum: Sum) -> str:
     """Return the computation of a pool's size as text."""
     wait, run = duration(pool.wait), duration(sum.run)
     by_load = sum.rate * sum.run + sum.ready * sum.run / pool.wait

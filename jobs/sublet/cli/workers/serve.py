@@ -43,7 +43,7 @@ def serve(args: Namespace) -> int:
     port = _port() if args.port is None else args.port
     log_to_stderr(args.json)
     logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
-    from sublet.cli.workers.work import leave_what_runs_on
+    from sublet.cli.workers.work import exit_despite_running_tasks
     from sublet_functions.handlers.worker_host import WorkerHost
 
     # imported late: aiohttp may be missing
@@ -56,7 +56,7 @@ def serve(args: Namespace) -> int:
         if args.json:
             document({"url": url, "pid": os.getpid(), "tokens": len(tokens)})
         else:
-            write(f"serving {url} · {_whom(tokens)}")
+            write(f"serving {url} · {_access(tokens)}")
         sys.stdout.flush()
 
     calm_collector()
@@ -78,7 +78,7 @@ def serve(args: Namespace) -> int:
         )
         if worker_host:
             threads.shutdown(wait=False, cancel_futures=True)
-            leave_what_runs_on(worker_host.stuck, 0)
+            exit_despite_running_tasks(worker_host.stuck, 0)
     return 0
 
 
@@ -106,7 +106,7 @@ def _port() -> int:
     return PORT
 
 
-def _whom(tokens: Tokens) -> str:
+def _access(tokens: Tokens) -> str:
     if not tokens.needed:
         return "this machine alone, no token needed"
     known = "one token" if len(tokens) == 1 else f"{len(tokens)} tokens"

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sublet.app import App
 from sublet.cli.session import client_of, read, settings_for
 from sublet.cli.workers.event_loop import calm_collector, loop_factory
-from sublet.cli.workers.worker_events import Events, log_to_stderr
+from sublet.cli.workers.worker_events import EventPrinter, log_to_stderr
 from sublet.devtools.bootstrap import ensure
 from sublet.errors import Forbidden, Invalid, Refused, did_you_mean
 from sublet.execution.app_loader import load_app, target_of
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 THREADS = ("sublet-task", "asyncio")
 """Prefixes of the names of threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
-LAST_RESORT = 3.0
+EXIT_GRACE = 3.0
 """Seconds that an orderly exit may take: asyncio's clean-up, `atexit`, threads that tasks have started."""
-PATIENCE = 0.25
+THREAD_GRACE = 0.25
 """Seconds that threads get to end."""
 
 
@@ -54,15 +54,19 @@ def work(args: Namespace) -> int:
         if url
         else "; ".join(
             filter(
-                None, [_unknown(app, [] if args.summons else args.queues or []), _schedules(app, args.app)]
+                None,
+                [
+                    _unknown_queues(app, [] if args.summons else args.queues or []),
+                    _sync_schedules(app, args.app),
+                ],
             )
         )
     )
     taskless = "" if app.tasks or args.commands else f"{args.app} has no task: this worker releases every job"
     poolless = "" if url or args.summons or not args.pool else _unknown_pool(app, args.pool)
     log_to_stderr(args.json)
-    source = _over_http(url, app) if url else None
-    events = Events(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
+    source = _http_source(url, app) if url else None
+    events = EventPrinter(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
     pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
     calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -78,9 +82,9 @@ def work(args: Namespace) -> int:
                 source,
             )
         )
-        events.sum_up(summary)
+        events.print_summary(summary)
         pool.shutdown(wait=False, cancel_futures=True)
-        leave_what_runs_on(summary.stuck, int(summary.stalled))
+        exit_despite_running_tasks(summary.stuck, int(summary.stalled))
     return int(summary.stalled)
 
 
@@ -88,7 +92,7 @@ async def _run(
     args: Namespace,
     app: App,
     worker_id: str,
-    events: Events,
+    events: EventPrinter,
     warnings: list[str],
     poolless: bool,
     source: JobSource | None,
@@ -97,9 +101,9 @@ async def _run(
         if event == "leaving" and poolless:
             # the pool does not exist, so it is not named
             words = words.partition(", and pool ")[0]
-        events.hear(event, lease, words)
+        events.print_event(event, lease, words)
         for warning in warnings if event == "ready" else ():
-            events.hear("warning", None, warning)
+            events.print_event("warning", None, warning)
 
     try:
         return await run_worker(
@@ -138,7 +142,7 @@ def _source_url(args: Namespace) -> str | None:
     return given or (None if redis else os.environ.get("SUBLET_SOURCE"))
 
 
-def _over_http(url: str, app: App) -> JobSource:
+def _http_source(url: str, app: App) -> JobSource:
     """Return the API at a URL, with the token from the environment. Raises Invalid."""
     ensure(("http",))
     try:
@@ -164,7 +168,7 @@ def _check_pool(args: Namespace) -> None:
         raise Invalid("--linger needs --drain")
 
 
-def _unknown(app: App, queues: list[str]) -> str:
+def _unknown_queues(app: App, queues: list[str]) -> str:
     """Return a warning about queues that neither the app nor the server knows, "" if there are none."""
     # refuses an invalid URL
     with client_of(app.settings) as client:
@@ -193,7 +197,7 @@ def _unknown_pool(app: App, name: str) -> str:
     )
 
 
-def _schedules(app: App, place: str) -> str:
+def _sync_schedules(app: App, place: str) -> str:
     """Store the app's schedules; return a warning, or "". Skipped over HTTP, where a worker's token has no right to."""
     if not app.schedules:
         return ""
@@ -207,9 +211,9 @@ def _schedules(app: App, place: str) -> str:
     return f"the app's code now owns schedules: {', '.join(taken)}" if taken else ""
 
 
-def leave_what_runs_on(stuck: int, code: int) -> None:
+def exit_despite_running_tasks(stuck: int, code: int) -> None:
     """End this process if tasks, or threads that they use, do not end. Python would wait for them for ever."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + THREAD_GRACE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
@@ -220,14 +224,14 @@ def leave_what_runs_on(stuck: int, code: int) -> None:
             "left %s that would not end; what runs in a child process can be killed, a thread cannot", what
         )
         _exit(code)
-    threading.Thread(target=_last_resort, args=(code,), name="sublet-last-resort", daemon=True).start()
+    threading.Thread(target=_exit_later, args=(code,), name="sublet-last-resort", daemon=True).start()
 
 
-def _last_resort(code: int) -> None:
+def _exit_later(code: int) -> None:
     """Exit although leftovers of tasks do not end: asyncio tasks that suppress cancellation, or threads of their own."""
     # an orderly exit ends this thread, too
-    time.sleep(LAST_RESORT)
-    log.warning("exit without waiting for leftovers of tasks: they did not end in %g s", LAST_RESORT)
+    time.sleep(EXIT_GRACE)
+    log.warning("exit without waiting for leftovers of tasks: they did not end in %g s", EXIT_GRACE)
     _exit(code)
 
 

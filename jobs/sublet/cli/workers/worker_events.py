@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 COLOURS = {"ready": "bold", "started": "dim", "completed": "green", "failed": "red", "released": "yellow", "refused": "yellow",
            "lost": "yellow", "crashed": "red", "stalled": "red", "stuck": "red", "lag": "yellow", "warning": "yellow",
            "draining": "yellow", "stopping": "yellow"}  # fmt: skip
-LOUD = ("warning", "stalled")
+UNCUT = ("warning", "stalled")
 """Events whose text is never cut."""
 ENDS = ("completed", "failed", "released", "refused", "lost")
 """Events that end an attempt."""
@@ -31,7 +31,7 @@ HEAD = 54
 _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOST|NOT_FOUND))", re.DOTALL)
 
 
-class Events:
+class EventPrinter:
     """Prints events. Lines of one iteration of the event loop are written at once."""
 
     def __init__(self, stream: TextIO, as_json: bool, quiet: bool) -> None:
@@ -41,7 +41,7 @@ class Events:
         self._unwritten = False
         self._moment = (0, "")
 
-    def hear(self, event: str, lease: Lease | None, words: str) -> None:
+    def print_event(self, event: str, lease: Lease | None, words: str) -> None:
         """Print an event."""
         if self._quiet:
             return
@@ -71,7 +71,7 @@ class Events:
         self._stream.write("".join(line + "\n" for line in lines))
         self._stream.flush()
 
-    def sum_up(self, summary: Summary) -> None:
+    def print_summary(self, summary: Summary) -> None:
         """Print the summary of a run."""
         counts = {name: getattr(summary, name) for name in ("completed", "failed", "released", "refused")}
         if self._json:
@@ -115,12 +115,12 @@ class Events:
     def _as_words(self, event: str, lease: Lease | None, words: str) -> str:
         head = f"{time.strftime('%H:%M:%S')}  {paint(event.ljust(10), COLOURS.get(event, ''), self._stream)}"
         if lease is None:
-            return f"{head}  {clean(words) if event in LOUD else fit(clean(words), 22)}"
-        why, then = self._said(event, lease, clean(words))
+            return f"{head}  {clean(words) if event in UNCUT else fit(clean(words), 22)}"
+        why, then = self._message(event, lease, clean(words))
         why = fit(why, HEAD + len(then))
         return f"{head}  {lease.task.ljust(16)}  {short(lease.id)}  {why}{then}".rstrip()
 
-    def _said(self, event: str, lease: Lease, words: str) -> tuple[str, str]:
+    def _message(self, event: str, lease: Lease, words: str) -> tuple[str, str]:
         """Return the text of an event, and what happens to the job next."""
         if event == "started":
             self._started[lease.id, lease.attempt] = time.monotonic()
@@ -157,7 +157,7 @@ def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class OneLine(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
     """Formats a log record on one line, its exception included."""
 
     def __init__(self, as_json: bool) -> None:
@@ -185,5 +185,5 @@ class OneLine(logging.Formatter):
 def log_to_stderr(as_json: bool) -> None:
     """Log to stderr, unless the app has configured logging."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine(as_json))
+    handler.setFormatter(OneLineFormatter(as_json))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

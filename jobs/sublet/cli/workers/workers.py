@@ -41,7 +41,7 @@ def list_workers(args: Namespace) -> int:
 
 
 def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
-    said = [_said(worker.about.get(name)) for name in ("host", "pid", "platform")]
+    said = [_reported(worker.about.get(name)) for name in ("host", "pid", "platform")]
     done = f"{_count(worker.about.get('completed')):,}"
     return [
         _name(worker.name),
@@ -49,7 +49,7 @@ def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
         _slots(worker),
         f"{worker.leases:,}",
         done,
-        seen(worker, now),
+        last_seen_cell(worker, now),
         _jobs(worker),
     ]
 
@@ -59,7 +59,7 @@ def _name(name: str) -> str:
     return _end(name, 20) if is_narrow(110) else _end(name, 30) if is_narrow(160) else name
 
 
-def seen(worker: WorkerInfo, now: datetime) -> Cell:
+def last_seen_cell(worker: WorkerInfo, now: datetime) -> Cell:
     """Return a cell with the time since the last heartbeat: yellow, as a silence, if that is too long."""
     silent = (now - worker.seen_at).total_seconds()
     return (
@@ -82,7 +82,7 @@ def _jobs(worker: WorkerInfo) -> Cell:
     return Cell(f"draining  {words}".rstrip(), "yellow") if worker.draining else Cell(words)
 
 
-def _said(value: Any) -> str:
+def _reported(value: Any) -> str:
     """Return a reported value as text. Workers in other languages may report anything."""
     return _end(str(value), 20) if isinstance(value, str) or _count(value) else ""
 
@@ -109,13 +109,15 @@ def _full_name(word: str, known: list[WorkerInfo]) -> str:
     for way in ways:
         fitting = [name for name in names if way(name)]
         if len(fitting) > 1:
-            raise Invalid(f"{word} matches {len(fitting)} workers: {_some(fitting)}; write more of the name")
+            raise Invalid(
+                f"{word} matches {len(fitting)} workers: {_join_names(fitting)}; write more of the name"
+            )
         if fitting:
             return fitting[0]
     return word
 
 
-def _some(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
 
 
@@ -137,7 +139,7 @@ def _request_drain(client: SyncClient, known: list[WorkerInfo], name: str) -> di
     names = [worker.name for worker in known]
     if name not in names:
         near = did_you_mean(name, names) or (
-            f"; there are: {_some(names)}" if names else ": none is registered"
+            f"; there are: {_join_names(names)}" if names else ": none is registered"
         )
         return {"worker": name, "error": "NOT_FOUND", "message": f"no worker {name}{near}"}
     try:
@@ -150,7 +152,7 @@ def _cell(answer: dict[str, Any], known: dict[str, WorkerInfo], now: datetime) -
     if "error" in answer:
         return Cell(f"refused: {answer['message']}", "red")
     worker = known[answer["worker"]]
-    silent = seen(worker, now)
+    silent = last_seen_cell(worker, now)
     if silent.colour:
         return Cell(f"asked, but it may have crashed: {silent.text}", "yellow")
     held = f"finishes the {worker.leases:,} that it holds" if worker.leases else "holds nothing"
