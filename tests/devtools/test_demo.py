@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -194,3 +195,16 @@ def test_a_kill_leaves_nothing_behind_and_two_in_a_folder_are_refused(demo: Call
     run.process.kill()
     assert run.process.wait() == -signal.SIGKILL
     assert run.is_gone()
+
+
+def test_the_picture_of_the_demo_is_drawn_by_a_script(demo: Callable[..., Demo], tmp_path: Path) -> None:
+    drawing = tmp_path / "demo.svg"
+    run = demo(str(ROOT / "bench" / "demo_picture.py"), "--to", str(drawing))
+    out, err = run.process.communicate(timeout=110)
+    assert (run.process.returncode, run.is_gone()) == (0, True), out + err
+    published = ROOT / "docs" / "pictures" / "demo.svg"
+    for picture in (drawing, published):
+        words = " ".join("".join(ElementTree.parse(picture).getroot().itertext()).split())
+        for expected in ("python3 -m jobs demo --once", "100%", "SIGKILL", "SIGSTOP", "LEASE_LOST", "lost 0"):
+            assert expected in words, picture
+        assert "url(http" not in picture.read_text(), "a picture loads nothing from the network"

@@ -1,5 +1,6 @@
 """Run the demo: one job per file of the standard library, three workers, one killed and one frozen; no job may be lost."""
 
+import os
 import signal
 import sys
 import time
@@ -35,14 +36,15 @@ LAST_LINES = 1.0
 """How long to wait for the workers' last lines after Redis reports that all jobs have ended."""
 
 
-def run(once: bool, json: bool, call: str) -> int:
+def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
     """Run the demo. Return 0 if each job ended once and the late reports of the frozen worker were refused, otherwise 1.
 
     With `json`, progress goes to stderr and the tally to stdout as one JSON object. Without `once`, server, workers and HTTP API
-    keep running until Ctrl-C; `call` is the command line of this program, for the commands to try. Raises JobsError when the demo
+    keep running until Ctrl-C; `call` is the command line of this program, for the commands to try. `screen` replaces the output
+    on stdout or stderr. Raises JobsError when the demo
     cannot continue. No process is left behind in any case.
     """
-    screen = Screen(sys.stderr if json else sys.stdout)
+    screen = screen or Screen(sys.stderr if json else sys.stdout)
     code: int | None = None
     try:
         with _signals(), ExitStack() as stack:
@@ -103,7 +105,7 @@ def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedS
         "  [bold]Sublet[/]: a job scheduler with no master. Any process may die at any moment; no job is lost."
     )
     screen.print()
-    socket = server.url.removeprefix("unix://")
+    socket = os.path.relpath(server.url.removeprefix("unix://"))
     screen.fact("server", f"{server.version}, embedded, at {socket} · {time.monotonic() - began:.1f} s")
     screen.fact("data", f"kept in {FOLDER}; to delete them: rm -r {FOLDER}")
     screen.fact("work", f"{corpus.words}, one job each")
