@@ -185,7 +185,7 @@ async def ticks(store, desk):
     done = await store.follow(store.operations.reap("tick"))
     assert done.ended
     assert await store.follow(store.operations.fire("tick")) >= 1
-    await store.follow(store.operations.see_to("tick"))
+    await store.follow(store.operations.maintain("tick"))
     await store.follow(store.operations.prune())
     await store.follow(pools.look_at_all(store.operations.bases))
     await store.follow(pools.may_leave(store.operations.bases, "p", "w"))

@@ -72,7 +72,7 @@ async def test_a_round_fires_what_has_come_once(store, due):
 
 async def test_who_looks_at_the_numbers_fires_too(store, due):
     await due()
-    await store.follow(store.operations.see_to("stats"))
+    await store.follow(store.operations.maintain("stats"))
     assert await queued(store) == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from sublet import NotFound, Unfit
 from sublet.model import Beat, Card, Completion, Failure, Note, Release, Submission
 from sublet.operations import pools
-from sublet.operations.inconsistencies import odd
+from sublet.operations.inconsistencies import invalid_metadata
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
@@ -387,7 +387,10 @@ async def test_what_somebody_spoiled_is_passed_over_by_who_reads(desk):
     told = [f"{keys.queues(desk.base)} \ufffd", f"{desk.base} partitions"]
     for spoiled in ("99999", "0", "007", "-5", "abc"):
         desk.raw.hset(desk.base, "partitions", spoiled)
-        assert (await desk.run(reads.partitions(desk.base)), await desk.run(odd(desk.base))) == (0, told)
+        assert (await desk.run(reads.partitions(desk.base)), await desk.run(invalid_metadata(desk.base))) == (
+            0,
+            told,
+        )
     assert (await desk.run(reads.overdue(desk.base, desk.now())))[0] == 1
     assert (await desk.run(reads.events(desk.base, "0", 100)))[-1][1] == {"jobs": "\ufffd"}
 

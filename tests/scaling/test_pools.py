@@ -75,7 +75,7 @@ async def test_a_pool_that_is_removed_is_gone_and_may_be_removed_again(follow, b
         ({"queues": ()}, "queues: name 1 to 32, each once"),
         ({"queues": ("a", "a")}, "queues: name 1 to 32, each once"),
         ({"queues": tuple(f"q{n}" for n in range(33))}, "queues: name 1 to 32, each once"),
-        ({"invoker": "magic"}, "invoker 'magic': there are process, http, lambda, none"),
+        ({"invoker": "magic"}, "invoker 'magic': use one of process, http, lambda, none"),
         ({"min": 3, "max": 2}, "min=3 max=2: use 0 ≤ min ≤ max ≤ 1,000"),
         ({"min": -1}, "min=-1 max=20: use 0 ≤ min"),
         ({"max": 1001}, "max=1001: use 0 ≤ min"),
@@ -86,7 +86,7 @@ async def test_a_pool_that_is_removed_is_gone_and_may_be_removed_again(follow, b
         ({"arrive": 1e9}, r"arrive=1e\+09: use 0\.1 to 86,400 seconds"),
         (
             {"invoker": "http", "target": f"https://example.com/work?{HIDDEN}"},
-            "this is how it is shown; write out",
+            "this is its shown form; write out",
         ),
         (
             {"invoker": "http", "target": "https://example.com/\n"},

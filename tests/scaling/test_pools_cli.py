@@ -164,7 +164,7 @@ def test_the_sum_is_told_as_a_person_reads_it(shell, client, run):
         ("pools set a/b --queues q", "pool 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -"),
         ("pools set a --queues q,q", "queues: name 1 to 32, each once"),
         ("pools set a --queues q --max 1001", "min=0 max=1001: use 0 ≤ min ≤ max ≤ 1,000"),
-        ("pools set a --queues q --invoker ftp", "invoker 'ftp': there are process, http, lambda, none"),
+        ("pools set a --queues q --invoker ftp", "invoker 'ftp': use one of process, http, lambda, none"),
         ("pools set a --queues q --wait 0s", "argument --wait: use a duration above 0"),
         ("pools --max 3", "--max is an option of sublet pools set"),
         ("work tasks:app --summons x", "--summons needs --pool: name the pool"),

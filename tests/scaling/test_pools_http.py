@@ -70,7 +70,7 @@ async def test_who_saw_another_revision_is_refused(core):
         ({"invoker": "http", "target": "http://example.com/work"}, "must begin with https://"),
         (
             {"invoker": "http", "target": "https://example.com/work?…"},
-            "this is how it is shown; write out what the …",
+            "this is its shown form; write out what the …",
         ),
     ],
 )

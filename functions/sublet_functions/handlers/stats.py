@@ -13,7 +13,7 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
     For KEDA: `metrics-api` with `valueLocation: ready`. The call first does a share of maintenance: with no worker running, the
     autoscaler may be the only client that notices due jobs and expired leases.
     """
-    await call.store.follow(call.store.operations.see_to("stats"))
+    await call.store.follow(call.store.operations.maintain("stats"))
     names = tuple(dict.fromkeys(call.query.queue))
     return json_response(stats_of(await read_statistics(call.store, names), whole=not names))
 

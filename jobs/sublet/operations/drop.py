@@ -1,8 +1,8 @@
-"""How a namespace is forgotten: plans without I/O, in steps, so that nobody else waits for it.
+"""Delete a namespace in small steps, so that other clients do not wait. Plans, without I/O.
 
-First every partition is marked, and from then on no verb writes there; then all keys but the marks go, and the marks at the last.
-Whoever is interrupted leaves marks, and the next one goes on from there. The script that deletes sees that nobody writes there:
-who was held up, and comes back when the partition was made anew, deletes nothing of it, and stops.
+First every partition is marked, and from then on all verbs refuse there; then all keys but the marks are deleted, and the marks
+last. An interrupted drop leaves its marks and can be repeated. The script that deletes checks the mark: a delayed drop deletes
+nothing of a partition that was created again meanwhile, and stops.
 """
 
 import re
@@ -17,30 +17,30 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 PAGE = 1000
-"""Keys that one step of a walk takes, about, and that one call deletes, at most."""
+"""Keys that one scan step returns (about), and that one call deletes (at most)."""
 PARTITIONS = 64
-"""Partitions that are looked for in a cluster, at least: there nobody can walk through all keys of all nodes."""
+"""Partitions that are checked in a cluster, at least: SCAN does not cover all nodes there."""
 PASSES = 5
-"""How often all keys are walked through: a walk may miss what is written while it goes on."""
+"""Scans of all keys, at most: a scan may miss keys that are written meanwhile."""
 ALIVE = 15.0
-"""Seconds for which a worker counts as alive that was heard of."""
+"""Seconds for which a worker counts as alive after it was last seen."""
 
 
 class Content(NamedTuple):
-    """What a namespace has."""
+    """The content of a namespace."""
 
     keys: dict[str, int]
-    """Partition's base → how many keys begin with it."""
+    """Base of a partition → number of its keys."""
     jobs: dict[str, int]
-    """State → how many jobs are in it; empty where it cannot be read."""
+    """State → number of jobs; empty if it cannot be read."""
     live: list[str]
-    """The workers that were heard of in the last 15 s."""
+    """The workers that were seen in the last 15 s."""
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
-    """Look at what a namespace has, in all its partitions, however many there are. Raises Invalid for what is no name.
+    """Read the content of a namespace, in all its partitions. Raises Invalid for an invalid name.
 
-    In a cluster, `spread` is how many partitions there are, as far as is known (see `widest`).
+    `spread`: in a cluster, the number of partitions as far as it is known (see `widest`).
     """
     found: Counter[str] = Counter()
     yield from _each(namespace, spread, lambda names: found.update(_base(name) for name in names))
@@ -58,10 +58,10 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
     return Content(dict(sorted(found.items(), key=lambda item: _number(item[0]))), dict(states), sorted(live))
 
 
-def drop(namespace: str, spread: int = 0, tell: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Forget a namespace: how many keys were deleted.
+def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
+    """Delete a namespace; returns the number of keys.
 
-    Raises WrongLayout where it is of another version's, Changed where somebody else has dropped it and it was made anew.
+    Raises WrongLayout if it belongs to another version, Changed if it was dropped and created again meanwhile.
     """
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))
@@ -72,13 +72,13 @@ def drop(namespace: str, spread: int = 0, tell: Callable[[int], None] = lambda d
     def delete(names: list[str]) -> Plan[None]:
         nonlocal deleted
         for base in sorted({_base(name) for name in names}):
-            if base not in bases:  # it was made while this went on
+            if base not in bases:  # created during the scan
                 yield from _mark(base, bases)
                 bases.add(base)
             found = [name for name in names if _base(name) == base and name != base]
             for i in range(0, len(found), PAGE):
                 deleted += yield _unlink(base, found[i : i + PAGE])
-        tell(deleted)
+        report(deleted)
 
     for _ in range(PASSES):
         before = deleted
@@ -87,30 +87,32 @@ def drop(namespace: str, spread: int = 0, tell: Callable[[int], None] = lambda d
             break
     for base in sorted(
         bases, key=_number, reverse=True
-    ):  # in a cluster the first ones say how many there are
+    ):  # in a cluster the first ones contain the partition count
         deleted += yield _unlink(base, [base])
     return deleted
 
 
 def widest(namespace: str, spread: int) -> Plan[int]:
-    """How many partitions to look for in a cluster: as many as this process was told, or one of the first bases says."""
-    return max(spread, (yield from _said(keys.base(namespace, i) for i in range(max(spread, PARTITIONS)))))
+    """Return how many partitions to check in a cluster: the configured count, or that in the first bases."""
+    return max(
+        spread, (yield from _stored_count(keys.base(namespace, i) for i in range(max(spread, PARTITIONS))))
+    )
 
 
 def _mark(base: str, bases: Collection[str]) -> Plan[None]:
-    """Have no verb write to a partition any more. What has no base gets one, so that nobody else makes it."""
+    """Mark a partition, so that all verbs refuse there. If it has no base it gets one, so that no client creates it."""
     try:
         if (yield reads.layout(base)) == "":
-            yield verbs.init(base, (yield from _said(bases)) or min(len(bases), 9999))
+            yield verbs.init(base, (yield from _stored_count(bases)) or min(len(bases), 9999))
         yield verbs.drop(base, (yield _submitted(base)))
-    except OutOfMemory:  # it has no base, and there is no room for one: nobody else can make it either
+    except OutOfMemory:  # it has no base, and no client can create one on a full server
         return
-    except Unfit:  # its base is no hash: every verb stops at it as it is
+    except Unfit:  # its base is not a hash: every verb refuses already
         return
 
 
-def _said(bases: Iterable[str]) -> Plan[int]:
-    """How many partitions there are, as these bases say; 0 where none does. What is no hash says nothing."""
+def _stored_count(bases: Iterable[str]) -> Plan[int]:
+    """Return the highest partition count in these bases; 0 if none has one. A base that is not a hash is skipped."""
     most = 0
     for base in bases:
         try:
@@ -121,7 +123,7 @@ def _said(bases: Iterable[str]) -> Plan[int]:
 
 
 def _submitted(base: str) -> Call[int]:
-    """How many jobs were submitted; 0 where that is no number of up to 14 digits, as the script has it."""
+    """Read how many jobs were submitted; 0 unless it is a number of up to 14 digits, as in the script."""
 
     def read(reply: bytes | None) -> int:
         return int(reply) if reply and reply.isdigit() and len(reply) <= reads.DIGITS else 0
@@ -129,8 +131,8 @@ def _submitted(base: str) -> Call[int]:
     return Call((("HGET", base, "submitted"),), read)
 
 
-def _each(namespace: str, spread: int, see: Callable[[list[str]], Plan[None] | None]) -> Plan[None]:
-    """Walk through all keys of a namespace: of the server, or in a cluster of one partition after the other."""
+def _each(namespace: str, spread: int, visit: Callable[[list[str]], Plan[None] | None]) -> Plan[None]:
+    """Scan all keys of a namespace: of the whole server, or in a cluster partition by partition."""
     if not keys.is_name(namespace):
         raise Invalid(f"namespace {namespace[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     patterns = [] if spread else [f"{{{namespace}:*"]
@@ -142,7 +144,7 @@ def _each(namespace: str, spread: int, see: Callable[[list[str]], Plan[None] | N
         cursor, more = 0, True
         while more:
             cursor, found = yield _page(namespace, pattern, cursor)
-            yield from see(found) or ()
+            yield from visit(found) or ()
             more = cursor != 0
 
 
@@ -159,7 +161,7 @@ def _exists(base: str) -> Call[bool]:
 
 
 def _page(namespace: str, pattern: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Some keys of a namespace, and the cursor of the next ones. `ns` is not the namespace of `{ns:a:0}`, nor of `{ns:0:1}`."""
+    """Read some keys of a namespace, and the next cursor. `{ns:a:0}` and `{ns:0:1}` do not belong to namespace `ns`."""
     own = re.compile(rf"\{{{re.escape(namespace)}:(?:0|[1-9][0-9]{{0,5}})\}}(?::|\Z)")
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
@@ -170,12 +172,12 @@ def _page(namespace: str, pattern: str, cursor: int) -> Call[tuple[int, list[str
 
 
 def _unlink(base: str, names: Sequence[str]) -> Call[int]:
-    """Delete keys of a partition whose verbs refuse. How many. Raises Changed where they do so no more."""
+    """Delete keys of a marked partition; returns their number. Raises Changed if it is not marked any more."""
     call = verbs.drop(base, 0, [name.encode("utf-8", "surrogateescape") for name in names])
     return Call(call.commands, lambda reply: int(reply.split()[1]), call.text)
 
 
 def _alive(base: str, since: int) -> Call[list[str]]:
-    """The workers that were heard of since a moment."""
+    """Read the workers that were seen since a moment (ms)."""
     command = ("ZRANGE", keys.workers(base), since, reads.LAST, "BYSCORE", "LIMIT", 0, PAGE)
     return Call((command,), lambda reply: [name.decode("utf-8", "replace") for name in reply])

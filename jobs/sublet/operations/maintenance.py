@@ -1,4 +1,4 @@
-"""What whoever touches a queue does in passing, and a tick does for its own sake: plans over all partitions, without I/O."""
+"""Maintenance over all partitions: ended leases, due jobs, schedules, pruning. Plans, without I/O."""
 
 import contextlib
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from sublet.submission.admission import Admission
 
 
 def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
-    """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of.
+    """End expired leases and queue due jobs in every partition. Due schedules and pools are only reported.
 
-    Raises Unfit where the namespace has another number of partitions.
+    Raises Unfit if the namespace has another partition count.
     """
     ended = queued = pools = 0
     more = come = False
@@ -28,9 +28,9 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
 
 
 def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
-    """Give the occurrences of schedules that have come their jobs: how many there are. Any number may do so at once.
+    """Fire the due occurrences of schedules; returns the number of jobs. Any number of callers may do so at once.
 
-    Raises OutOfMemory where a server has no room for them: the occurrences wait.
+    Raises OutOfMemory if a server is full: the occurrences wait.
     """
     # imported late: it loads the calendar, which a process without schedules does not need
     from sublet.schedules.firing import fire_due
@@ -38,22 +38,20 @@ def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> P
     return (yield from fire_due(bases, by, admission)).jobs
 
 
-def see_to(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:
-    """Do a share of the upkeep where something is overdue; where nothing is, nothing is written."""
+def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:
+    """Do a share of the maintenance if something is overdue; else write nothing."""
     come = False
     for base in bases:
         now: datetime = yield server_info.clock()
         overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
         come = (overdue > 0 and (yield verbs.reap(base, limit=verbs.SETTLE_MAX, by=by)).come) or come
     if come:
-        with contextlib.suppress(
-            OutOfMemory
-        ):  # the occurrences wait; who only looks is not to be refused for them
+        with contextlib.suppress(OutOfMemory):  # the occurrences wait; a read must not fail because of them
             yield from fire(bases, by, admission)
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
-    """Forget what is past its time, in every partition: jobs forgotten, whether there may be more."""
+    """Remove expired jobs in every partition: their number, and whether there may be more."""
     gone, more = 0, False
     for base in bases:
         answer = yield verbs.prune(base, limit=limit)

@@ -1,7 +1,6 @@
-"""What takes more than one call, without I/O: each plan yields calls, is sent their answers, and returns its own.
+"""Operations that need several calls, as plans without I/O: a plan yields calls, receives their answers, returns a result.
 
-Transports follow plans, so async and sync clients share every decision made here: which partition, how many at a time,
-what to do when a job moved on between looking and acting.
+Transports follow plans, so async and sync clients share every decision made here.
 """
 
 import re
@@ -9,42 +8,41 @@ from collections.abc import Callable
 
 from sublet.errors import Changed, Invalid
 from sublet.model import Job, Page, Queue, Reaped, State, Stats, WorkerInfo
-from sublet.operations import maintenance
-from sublet.operations import workers as roster
+from sublet.operations import maintenance, workers
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.submission.submit import SubmitOperations
 
 PAGE_EXAMINED = 1000
-"""Jobs that one page of a list looks at, at most."""
+"""Jobs that one page of a list examines, at most."""
 LOOKS = 5
-"""How often an operator's verb looks again at a job that keeps moving."""
+"""Attempts at a change of a job or a queue that keeps changing meanwhile."""
 
 _OFFSET = re.compile(r"[0-9]{1,15}")
 
 
 class Operations(SubmitOperations):
-    """Where a namespace's jobs live, and the plans over it."""
+    """The plans over a namespace."""
 
     def check_queue(self, name: str, *others: str) -> None:
-        """Raise Invalid if this can name no queue and is none of the others."""
+        """Raise Invalid unless this is a valid name of a queue, or one of `others`."""
         if not keys.is_name(name) and name not in others:
             raise Invalid(f"queue {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
 
     def base_of_job(self, job_id: str) -> str:
-        """The base where a job lives. Raises Invalid for an id that cannot be."""
+        """Return the base of the partition of a job. Raises Invalid for an invalid id."""
         if not keys.is_id(job_id):
             raise Invalid(f"id {job_id[:80]!r}: use 1 to 64 of A-Z a-z 0-9 _ . : -")
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
 
     def get(self, job_id: str) -> Plan[Job]:
-        """One job. Raises NotFound."""
+        """Read a job. Raises NotFound."""
         job: Job = yield reads.get(self.base_of_job(job_id), job_id)
         return job
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """`cancelled`, or `requested` when the job runs. Raises WrongState, NotFound, or Changed if a revision was given."""
+        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, or Changed if a revision was given."""
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None) -> Plan[str]:
@@ -58,7 +56,7 @@ class Operations(SubmitOperations):
     def _order(
         self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None
     ) -> Plan[str]:
-        """Carry out an operator's verb on the job as seen; without a revision of the caller's, look, and look again."""
+        """Make the call at the given revision; without one, read the revision first, and retry if the job changes meanwhile."""
         base, looks = self.base_of_job(job_id), 1 if revision is not None else LOOKS
         while True:
             seen = revision if revision is not None else (yield reads.get(base, job_id)).revision
@@ -71,17 +69,17 @@ class Operations(SubmitOperations):
                     raise
 
     def pause(self, queue: str) -> Plan[str]:
-        """Hand out no more jobs of a queue. `paused`. Raises Invalid for a name that cannot be."""
-        return self._arrange(queue, lambda base, seen: verbs.pause(base, queue, seen.revision))
+        """Stop claims of a queue's jobs: `paused`. Raises Invalid."""
+        return self._change(queue, lambda base, seen: verbs.pause(base, queue, seen.revision))
 
     def resume(self, queue: str) -> Plan[str]:
-        """Hand out the jobs of a paused queue again. `resumed`. Raises Invalid for a name that cannot be."""
-        return self._arrange(queue, lambda base, seen: verbs.resume(base, queue, seen.revision))
+        """Allow claims again: `resumed`. Raises Invalid."""
+        return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision))
 
     def configure(self, queue: str, **limits: int | None) -> Plan[str]:
-        """Set limits: `jobs` and `bytes` of a queue, `completed`, `dead`, `cancelled` of all partitions (`*`); None lifts one.
+        """Set limits: `jobs` and `bytes` of a queue, `completed`, `dead`, `cancelled` of all partitions (`*`); None removes one.
 
-        What is not named stays. Answers all that hold now, as words. Raises Invalid for a name or limit that cannot be.
+        Other limits stay. Returns all limits as text. Raises Invalid.
         """
         for name, value in limits.items():
             if value is not None and not 0 <= value < 10**14:
@@ -93,10 +91,10 @@ class Operations(SubmitOperations):
                 base, queue, seen.revision, " ".join(f"{name}={value}" for name, value in held.items())
             )
 
-        return self._arrange(queue, change)
+        return self._change(queue, change)
 
-    def _arrange(self, queue: str, change: Callable[[str, Queue], Call[str]]) -> Plan[str]:
-        """Look at a queue's settings, change them as seen, and look again if somebody else was faster."""
+    def _change(self, queue: str, change: Callable[[str, Queue], Call[str]]) -> Plan[str]:
+        """Read a queue's settings and change them; retry if they change meanwhile."""
         self.check_queue(queue, "*")
         answer = ""
         for base in self.bases if queue == "*" else [self.base_of_queue(queue)]:
@@ -111,40 +109,40 @@ class Operations(SubmitOperations):
         return answer
 
     def reap(self, by: str) -> Plan[Reaped]:
-        """Do what time has decided, in every partition. Schedules and pools that are to be seen to are only told of."""
+        """Do maintenance in every partition. Due schedules and pools are only reported."""
         return maintenance.reap(self.bases, by)
 
     def fire(self, by: str) -> Plan[int]:
-        """Give the occurrences of schedules that have come their jobs: how many there are. Any number may do so at once.
+        """Fire the due occurrences of schedules; returns the number of jobs. Any number of callers may do so at once.
 
-        Raises OutOfMemory where a server has no room for them: the occurrences wait.
+        Raises OutOfMemory if a server is full: the occurrences wait.
         """
         return maintenance.fire(self.bases, by, self.admission)
 
-    def see_to(self, by: str) -> Plan[None]:
-        """Do a share of the upkeep where something is overdue; where nothing is, nothing is written."""
-        return maintenance.see_to(self.bases, by, self.admission)
+    def maintain(self, by: str) -> Plan[None]:
+        """Do a share of the maintenance if something is overdue; else write nothing."""
+        return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
-        """Forget what is past its time, in every partition: jobs forgotten, whether there may be more."""
+        """Remove expired jobs in every partition: their number, and whether there may be more."""
         return maintenance.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
-        """All workers on the register, with what they hold; the latest heard of first."""
-        return roster.workers(self.bases)
+        """Return all registered workers with their leases, the latest seen first."""
+        return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:
-        """Ask a worker to finish and go: it hears of it at its next sign of life. Raises Invalid or NotFound."""
-        return roster.drain(self.bases, worker)
+        """Ask a worker to drain; it learns of it with its next heartbeat. Raises Invalid or NotFound."""
+        return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
-        """One queue, known or not; `*` has the settings of the whole namespace."""
+        """Read a queue, known or not; `*` has the settings of the whole namespace."""
         self.check_queue(name, "*")
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
 
     def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
-        """The queues that ever had a job or a setting, by name: those that come after a name, all or at most so many."""
+        """List the queues that ever had a job or a setting, by name: those after the name `after`, all or at most `most`."""
         found: list[Queue] = []
         for base in self.bases:
             names = [name for name in (yield reads.queues(base)) if name > after][:most]
@@ -153,7 +151,7 @@ class Operations(SubmitOperations):
         return sorted(found, key=lambda queue: queue.name)[:most]
 
     def stats(self) -> Plan[list[Stats]]:
-        """Each partition in numbers."""
+        """Return statistics of each partition."""
         found: list[Stats] = []
         for base in self.bases:
             names = yield reads.queues(base)
@@ -168,15 +166,15 @@ class Operations(SubmitOperations):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Plan[Page]:
-        """Jobs by state, queue and task; looks at 1,000 a page at most. Raises Invalid for a cursor from elsewhere."""
+        """List jobs by state, queue and task; a page examines at most 1,000. Raises Invalid for a cursor of another list."""
         if queue is not None:
             self.check_queue(queue)
-        shelves = yield from self._shelves(state, queue)
-        at, offset = _place(shelves, cursor)
+        structures = yield from self._structures(state, queue)
+        at, offset = _position(structures, cursor)
         found: list[Job] = []
         examined = 0
-        while at < len(shelves) and len(found) < limit and examined < PAGE_EXAMINED:
-            base, structure = shelves[at]
+        while at < len(structures) and len(found) < limit and examined < PAGE_EXAMINED:
+            base, structure = structures[at]
             ids = yield reads.ids(base, structure, offset, min(100, PAGE_EXAMINED - examined))
             jobs = {job.id: job for job in ((yield reads.summaries(base, ids)) if ids else ())}
             for job_id in ids:
@@ -188,27 +186,29 @@ class Operations(SubmitOperations):
                     break
             if not ids:
                 at, offset = at + 1, 0
-        more = at < len(shelves)
-        return Page(jobs=tuple(found), cursor=f"{shelves[at][0]}/{shelves[at][1]}/{offset}" if more else None)
+        more = at < len(structures)
+        return Page(
+            jobs=tuple(found), cursor=f"{structures[at][0]}/{structures[at][1]}/{offset}" if more else None
+        )
 
-    def _shelves(self, state: State | None, queue: str | None) -> Plan[list[tuple[str, str]]]:
-        """The structures that may hold such jobs: (base, structure), in the order in which they are listed."""
-        shelves: list[tuple[str, str]] = []
+    def _structures(self, state: State | None, queue: str | None) -> Plan[list[tuple[str, str]]]:
+        """Return the structures that may contain such jobs, (base, structure), in the order of the list."""
+        structures: list[tuple[str, str]] = []
         for wanted in [state] if state else list(State):
             for base in self.bases if queue is None else [self.base_of_queue(queue)]:
                 if wanted is not State.QUEUED:
-                    shelves.append((base, wanted.value))
+                    structures.append((base, wanted.value))
                 else:
                     names = [queue] if queue else (yield reads.queues(base))
-                    shelves += [(base, f"queue:{name}") for name in names]
-        return shelves
+                    structures += [(base, f"queue:{name}") for name in names]
+        return structures
 
 
-def _place(shelves: list[tuple[str, str]], cursor: str | None) -> tuple[int, int]:
+def _position(structures: list[tuple[str, str]], cursor: str | None) -> tuple[int, int]:
     if cursor is None:
         return 0, 0
     base, _, rest = cursor.partition("/")
     structure, _, offset = rest.rpartition("/")
-    if (base, structure) not in shelves or not _OFFSET.fullmatch(offset):
+    if (base, structure) not in structures or not _OFFSET.fullmatch(offset):
         raise Invalid(f"cursor {cursor[:80]!r}: use the one of the page before, with the same filters")
-    return shelves.index((base, structure)), int(offset)
+    return structures.index((base, structure)), int(offset)

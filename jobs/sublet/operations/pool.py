@@ -1,7 +1,4 @@
-"""What a pool is: some queues, whom to call when they need workers, and the sum behind how many that are.
-
-Pure: what is stored becomes a model and back. The calls that read and change pools are in `sublet.operations.pools`.
-"""
+"""The model of a pool: queues, the invoker of its workers, and the calculation of their number. Without I/O."""
 
 import re
 from collections.abc import Mapping
@@ -16,11 +13,11 @@ from sublet.protocol.keys import is_name
 
 Kind = Literal["process", "http", "lambda", "none"]
 KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
-"""Who can be told to start a worker: this machine, a function behind a URL, AWS Lambda, or nobody (KEDA does, or a person)."""
+"""Kinds of invokers: a local process, a function behind a URL, AWS Lambda, or none (KEDA or a person starts workers)."""
 QUEUES_MAX, WORKERS_MAX, SLOTS_MAX, SECONDS_MAX, TARGET_MAX = 32, 1000, 10_000, 86_400.0, 1024
-"""Of one pool: queues, workers, jobs that a worker runs at a time, seconds of any of its durations, bytes of its target."""
+"""Limits of one pool: queues, workers, slots of a worker, seconds of its durations, bytes of its target."""
 HIDDEN = "…"
-"""Stands for what is not shown of a target."""
+"""Replaces the secret parts of a target."""
 
 _WHOLE, _DURATIONS = ("min", "max", "slots"), ("wait", "linger", "arrive")
 _STORED = re.compile(r"(\d+)((?: \w+=\S+)+)\n(.*)", re.DOTALL)
@@ -31,72 +28,72 @@ class _Frozen(BaseModel):
 
 
 class Sum(_Frozen):
-    """How many workers a pool should have, and how that comes about."""
+    """The number of workers that a pool should have, and the numbers behind it."""
 
     ready: int
     """Jobs that a worker could take now."""
     running: int
     rate: float
-    """Jobs that come in a second, on an average over some ten seconds."""
+    """Jobs submitted per second, averaged over about ten seconds."""
     run: float
-    """Seconds that an attempt takes, on an average over some twenty attempts; 1 while none has ended."""
+    """Seconds that an attempt takes, averaged over about twenty attempts; 1 while none has ended."""
     need: float
-    """Jobs to run at a time, so that none waits longer than the pool's `wait`."""
+    """Jobs that must run at a time so that none waits longer than `wait`."""
     wanted: int
-    """Workers, for so many jobs at a time: from the pool's `min` to its `max`."""
+    """Workers for so many jobs at a time, between `min` and `max`."""
     crew: int
-    """Workers that are here: heard of in the last 12 s."""
+    """Live workers: seen in the last 12 s."""
     summoned: int
-    """Workers that were summoned and are waited for."""
+    """Workers that were summoned and have not registered yet."""
     owed: int
-    """Workers to be summoned now."""
+    """Workers to summon now."""
 
 
 class Pool(_Frozen):
-    """Queues, and how many workers are summoned for them, by whom, and when."""
+    """Queues, and how many workers are started for them, how, and when."""
 
     name: str
     queues: tuple[str, ...]
     invoker: Kind = "none"
-    """Who is told to start a worker."""
+    """The kind of invoker that starts its workers."""
     target: str = ""
-    """Whom that one calls: a URL, a function's name, MODULE:APP."""
+    """The target of the invoker: a URL or the name of a function."""
     min: int = 0
-    """Workers that are kept even when there is nothing to do."""
+    """Workers that are kept without jobs."""
     max: int = 10
     wait: float = 5.0
-    """Seconds that a job should wait at most: for shorter waits there are more workers."""
+    """Seconds that a job should wait at most."""
     slots: int = 10
     """Jobs that one worker runs at a time."""
     linger: float = 5.0
     """Seconds that an idle worker stays."""
     arrive: float = 15.0
-    """Seconds that a summoned worker is waited for; then another one is summoned."""
+    """Seconds within which a summoned worker must register; then another is summoned."""
     revision: int = 0
-    """How often this pool was put: a change names the revision that it saw."""
+    """Number of changes; a change may name the revision that it is based on."""
     summoned: int = 0
-    """Workers that were ever summoned."""
+    """Workers summoned so far."""
     arrived: int = 0
-    """Those of them that came."""
+    """Those of them that registered."""
     lost: int = 0
-    """Those that did not come in time."""
+    """Those that did not register in time."""
     failures: int = 0
-    """Those that could not even be invoked."""
+    """Those that could not be invoked."""
     failed_at: datetime | None = None
     failure: str = ""
-    """Why not, the last time."""
+    """The error of the last failure."""
     sum: Sum | None = None
 
     @property
     def words(self) -> str:
-        """The settings, as the protocol spells them."""
+        """The settings in the words of the protocol."""
         whole = [f"{name}={getattr(self, name)}" for name in _WHOLE]
         durations = [f"{name}={round(getattr(self, name) * 1000)}" for name in _DURATIONS]
         return " ".join([f"queues={','.join(self.queues)}", f"invoker={self.invoker}", *whole, *durations])
 
     @property
     def shown(self) -> "Pool":
-        """The same, fit to be shown: without what may be a secret in its target."""
+        """A copy without the secret parts of its target."""
         return self.model_copy(update={"target": shown(self.target)})
 
 
@@ -104,13 +101,13 @@ def check(pool: Pool) -> None:
     """Raise Invalid, with the field's name first, for invalid settings. `sublet.scaling.invokers.check_pool` checks the target, too."""
     if not is_name(pool.name):
         raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-    odd = next((queue for queue in pool.queues if not is_name(queue)), None)
-    if odd is not None:
-        raise Invalid(f"queue {odd[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+    invalid = next((queue for queue in pool.queues if not is_name(queue)), None)
+    if invalid is not None:
+        raise Invalid(f"queue {invalid[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     if not 1 <= len(pool.queues) <= QUEUES_MAX or len(set(pool.queues)) < len(pool.queues):
         raise Invalid(f"queues: name 1 to {QUEUES_MAX}, each once")
     if pool.invoker not in KINDS:
-        raise Invalid(f"invoker {str(pool.invoker)[:40]!r}: there are {', '.join(KINDS)}")
+        raise Invalid(f"invoker {str(pool.invoker)[:40]!r}: use one of {', '.join(KINDS)}")
     if not 0 <= pool.min <= pool.max <= WORKERS_MAX:
         raise Invalid(f"min={pool.min} max={pool.max}: use 0 ≤ min ≤ max ≤ {WORKERS_MAX:,}")
     if not 1 <= pool.slots <= SLOTS_MAX:
@@ -120,14 +117,14 @@ def check(pool: Pool) -> None:
             raise Invalid(f"{name}={getattr(pool, name):g}: use {least:g} to {SECONDS_MAX:,.0f} seconds")
     if HIDDEN in pool.target:
         raise Invalid(
-            f"target {pool.target[:200]!r}: this is how it is shown; write out what the {HIDDEN} stands for"
+            f"target {pool.target[:200]!r}: this is its shown form; write out what the {HIDDEN} stands for"
         )
     if len(pool.target.encode("utf-8", "replace")) > TARGET_MAX or not pool.target.isprintable():
         raise Invalid(f"target: use at most {TARGET_MAX:,} bytes, on one line")
 
 
 def shown(target: str) -> str:
-    """A target without what may be a secret in it: of a URL, the user, the password, the query and the fragment."""
+    """Return a target without its secret parts: of a URL, the user, the password, the query and the fragment."""
     try:
         parts = urlsplit(target)
     except ValueError:
@@ -140,13 +137,13 @@ def shown(target: str) -> str:
 
 
 def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
-    """A pool from what is stored, `<revision> <settings>` and a line with its target, and what was counted. Raises ValueError."""
+    """Parse a stored pool, `<revision> <settings>` and a line with the target, and its counters. Raises ValueError."""
     found = _STORED.fullmatch(stored)
     if not found:
-        raise ValueError("this is no pool")
-    said: dict[str, Any] = dict(word.split("=", 1) for word in found[2].split())
-    said |= {each: int(said[each]) for each in _WHOLE if each in said}
-    said |= {each: int(said[each]) / 1000 for each in _DURATIONS if each in said}
+        raise ValueError("not a stored pool")
+    fields: dict[str, Any] = dict(word.split("=", 1) for word in found[2].split())
+    fields |= {each: int(fields[each]) for each in _WHOLE if each in fields}
+    fields |= {each: int(fields[each]) / 1000 for each in _DURATIONS if each in fields}
     counts = {each: int(counted.get(each) or 0) for each in ("summoned", "arrived", "lost")}
     failed_at = (
         datetime.fromtimestamp(int(counted["failed_at"]) / 1000, UTC) if counted.get("failed_at") else None
@@ -157,14 +154,14 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
         "failure": counted.get("words") or "",
     }
     how = {"name": name, "target": found[3], "revision": int(found[1])}
-    queues = tuple(said["queues"].split(","))
+    queues = tuple(fields["queues"].split(","))
     if not all(map(is_name, queues)):
-        raise ValueError("this is no pool")
-    return Pool.model_validate({**said, "queues": queues, **counts, **failed, **how})
+        raise ValueError("not a stored pool")
+    return Pool.model_validate({**fields, "queues": queues, **counts, **failed, **how})
 
 
 def sum_from(numbers: Mapping[str, int]) -> Sum:
-    """The sum from the numbers that `summon` answers, of which `rate`, `run` and `need` are thousandths."""
+    """Parse the numbers in the reply of `summon`; `rate`, `run` and `need` are thousandths."""
     parts = {name: numbers[name] / 1000 for name in ("rate", "run", "need")}
     whole = {name: numbers[name] for name in ("ready", "running", "wanted", "crew", "summoned", "owed")}
     return Sum.model_validate(parts | whole)

@@ -1,6 +1,6 @@
-"""Pools as they are kept in Redis, without I/O: the calls of their scripts, and the plans over them.
+"""Pools in Redis: the calls of their scripts, and plans. Without I/O.
 
-They live in partition 0, whichever partition their queues live in.
+All pools are stored in partition 0, whatever the partitions of their queues.
 """
 
 import secrets
@@ -16,28 +16,28 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call, script
 
 LOOKS = 5
-"""How often a change looks again at a pool that others keep changing."""
+"""Attempts at a change of a pool that keeps changing meanwhile."""
 MOST = 100
-"""Pools whose sums are looked at together."""
+"""Pools whose sum is read in one list, at most."""
 COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "words")
-"""What is counted of a pool, and what was said of the last failure."""
+"""The stored counters of a pool, and its last error."""
 
 
 class Summoning(NamedTuple):
-    """What a pool's sum came to."""
+    """The reply of `summon`."""
 
     given: int
-    """How many workers the caller has to invoke now: the summonses are `<summons>.1`, `<summons>.2` …"""
+    """Workers that the caller must invoke now: their summonses are `<summons>.1`, `<summons>.2` …"""
     word: str
     """`leave` or `stay`, for a worker that asked; else empty."""
     settings: str
     target: str
     sum: Mapping[str, int]
-    """The numbers behind it: ready running rate (jobs that come in 1000 s) run (ms) wanted crew summoned owed."""
+    """The numbers behind it: ready running rate (jobs per 1000 s) run (ms) wanted crew summoned owed."""
 
 
 class Elsewhere(NamedTuple):
-    """A queue that lives in another partition than the pools: what it has now, and what it has had since the beginning."""
+    """The numbers of a queue in another partition than the pools: jobs now, and totals."""
 
     queue: str
     ready: int
@@ -48,7 +48,7 @@ class Elsewhere(NamedTuple):
 
 
 def pool(base: str, name: str, revision: int, settings: str, target: str) -> Call[str]:
-    """Put a pool, at the revision that was seen; without settings, remove it. `created`, `changed`, `removed`; raises Changed."""
+    """Store a pool, if it still has this revision; without settings, remove it. `created`, `changed`, `removed`; raises Changed."""
     return script("pool").call(
         base, bytes.decode, pool=name, revision=revision, settings=settings, target=target
     )
@@ -57,7 +57,7 @@ def pool(base: str, name: str, revision: int, settings: str, target: str) -> Cal
 def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
-    """Ask for up to `n` (≤ 100) summonses; with 0, look at the sum. Raises NotFound."""
+    """Ask for up to `n` (≤ 100) summonses; with 0, only read the sum. Raises NotFound."""
 
     def read(reply: list[Any]) -> Summoning:
         given, word, settings, target, *rest = reply
@@ -69,7 +69,7 @@ def summon(
 
 
 def complain(base: str, name: str, *, summons: str, n: int, words: str) -> Call[str]:
-    """Say that `n` summoned workers could not be invoked, and why. `noted`."""
+    """Report that `n` summoned workers could not be invoked, and why: `noted`."""
     return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, words=words)
 
 
@@ -77,7 +77,7 @@ def complain(base: str, name: str, *, summons: str, n: int, words: str) -> Call[
 
 
 def known(bases: Sequence[str]) -> Plan[list[Pool]]:
-    """All pools by name, with what was counted of each. What somebody else has put there, and is no pool, is left out."""
+    """List all pools by name, with their counters. Invalid entries are left out."""
     stored: dict[str, str] = yield _stored(bases[0])
     counted: list[dict[str, str]] = (yield _counted(bases[0], list(stored))) if stored else []
     found = [
@@ -87,29 +87,29 @@ def known(bases: Sequence[str]) -> Plan[list[Pool]]:
 
 
 def get(bases: Sequence[str], name: str) -> Plan[Pool]:
-    """One pool. Raises NotFound."""
+    """Read one pool. Raises NotFound."""
     found = next((pool for pool in (yield from known(bases)) if pool.name == name), None)
     if found is None:
         raise NotFound(f"no pool {name[:130]}")
     return found
 
 
-def put(bases: Sequence[str], wish: Pool, revision: int | None = None) -> Plan[str]:
-    """Have a pool be as it is wished: `created`, `changed` or `unchanged`. Raises Invalid, or Changed if a revision was given.
+def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan[str]:
+    """Create or change a pool: `created`, `changed` or `unchanged`. Raises Invalid, or Changed if it has another revision.
 
-    Without one, whatever the pool was before. The caller checks the target first: `sublet.scaling.invokers.check_pool`.
+    The caller checks the target first: `sublet.scaling.invokers.check_pool`.
     """
-    check(wish)
+    check(wanted)
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
         seen = revision
         if seen is None:
             there: dict[str, str] = yield _stored(bases[0])
-            before = _pool(wish.name, there.get(wish.name, ""), {})
-            if before and (before.words, before.target) == (wish.words, wish.target):
+            before = _pool(wanted.name, there.get(wanted.name, ""), {})
+            if before and (before.words, before.target) == (wanted.words, wanted.target):
                 return "unchanged"
-            seen = _revision(there.get(wish.name, ""))
+            seen = _revision(there.get(wanted.name, ""))
         try:
-            answer: str = yield pool(bases[0], wish.name, seen, wish.words, wish.target)
+            answer: str = yield pool(bases[0], wanted.name, seen, wanted.words, wanted.target)
             return answer
         except Changed:
             if looks == 1:
@@ -118,7 +118,7 @@ def put(bases: Sequence[str], wish: Pool, revision: int | None = None) -> Plan[s
 
 
 def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan[str]:
-    """Have nobody summoned for a pool any more: `removed`, also when it was not there. Raises Changed if a revision was given."""
+    """Remove a pool: `removed`, also if there was none. Raises Changed if it has another revision than the given one."""
     if not is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -137,13 +137,13 @@ def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan
 
 
 def look(bases: Sequence[str], pool: Pool) -> Plan[Pool]:
-    """The pool with its sum. Nothing is written. Raises NotFound."""
+    """Return the pool with its sum. Writes nothing. Raises NotFound."""
     found = yield from ask(bases, pool.name, pool.queues, summons=new_summons(), n=0)
     return pool.model_copy(update={"sum": sum_from(found.sum)})
 
 
 def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
-    """All pools, or the one of a name, each with its sum; at most a hundred have one. Nothing is written. Raises NotFound."""
+    """Return all pools, or the named one, with their sums (at most a hundred). Writes nothing. Raises NotFound."""
     found = [(yield from get(bases, name))] if name else (yield from known(bases))
     looked: list[Pool] = []
     for one in found:
@@ -158,7 +158,7 @@ def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
 def ask(
     bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
 ) -> Plan[Summoning]:
-    """Ask for up to `n` summonses, or whether a worker may leave, with the numbers of queues in other partitions."""
+    """Ask for up to `n` summonses, or whether a worker may leave. Sends the numbers of queues in other partitions along."""
     elsewhere: list[Elsewhere] = []
     for base in bases[1:]:
         own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]
@@ -169,14 +169,14 @@ def ask(
 
 
 def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]:
-    """Have the averages of a pool taken, for whoever scales it by other means. Raises NotFound."""
+    """Update the averages of a pool that is scaled by other means. Raises NotFound."""
     yield from ask(
         bases, name, queues, summons=new_summons(), n=0, leaver=new_summons()
-    )  # a leaver that is not there
+    )  # a worker that does not exist
 
 
 def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
-    """May a worker of a pool go, which is idle? If so it counts no more from this moment on. Where there is no pool, it may."""
+    """May an idle worker of a pool leave? If so, it does not count from now on. True if there is no such pool."""
     stored: dict[str, str] = yield _stored(bases[0])
     there = _pool(name, stored.get(name, ""), {})
     if there is None:
@@ -186,7 +186,7 @@ def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
 
 
 def new_summons() -> str:
-    """What a caller's summonses are called."""
+    """Make the prefix of a caller's summonses."""
     return secrets.token_hex(12)
 
 
@@ -200,27 +200,27 @@ def _elsewhere(queue: statistics.QueueNumbers) -> Elsewhere:
 def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:
     try:
         return pool_from(name, stored, counted)
-    except (*reads.MALFORMED, OSError):  # of a moment in no year that there is
+    except (*reads.MALFORMED, OSError):  # OSError: a time out of range
         return None
 
 
 def _revision(stored: str) -> int:
-    """The revision that a change must name; what is no pool has none that could be named, and is refused as Changed."""
+    """Return the stored revision; 0 for an invalid entry, whose change the script then refuses."""
     head = stored.partition(" ")[0]
     return int(head) if head.isascii() and head.isdigit() else 0
 
 
 def _stored(base: str) -> Call[dict[str, str]]:
-    """What is stored of each pool, by name."""
+    """Read the stored pools, by name."""
 
     def read(reply: Any) -> dict[str, str]:
-        return {name: reads.shown(said) for name, said in reads.pairs(reply).items()} if reply else {}
+        return {name: reads.shown(text) for name, text in reads.pairs(reply).items()} if reply else {}
 
     return Call((("HGETALL", keys.pools(base)),), read)
 
 
 def _counted(base: str, names: Sequence[str]) -> Call[list[dict[str, str]]]:
-    """What was counted of these pools."""
+    """Read the counters of these pools."""
 
     def read(reply: Sequence[Any]) -> list[dict[str, str]]:
         texts = [[reads.shown(value) if value else "" for value in values] for values in reply]

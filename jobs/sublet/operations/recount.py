@@ -1,8 +1,8 @@
-"""The backlog of each queue, counted anew while workers and producers go on. Plans without I/O.
+"""Count the backlog of each queue again, while workers and producers go on. Plans, without I/O.
 
-All unfinished jobs are looked at, a page at a time; then those that moved meanwhile, which the stream of events tells, again and
-again, until nothing moves between the last look and the call that writes: that one is refused otherwise. The stream keeps 10,000
-events, so it is followed during the walk, too. What has been written stays right: the scripts keep it so.
+All unfinished jobs are read, page by page; then, again and again, the jobs that changed meanwhile, by the event stream, until
+none changes between the last read and the call that writes the counts: the script refuses them otherwise. The stream keeps 10,000
+events, so it is read during the scan as well. Once the counts are right, the scripts keep them right.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,19 +15,19 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
-"""Jobs that are looked at in one round trip, about."""
+"""Jobs read in one round trip, about."""
 WALKS, ROUNDS = 3, 50
-"""How often all jobs are looked at, and how often those that moved, before it is given up."""
+"""Attempts: scans of all jobs, and per scan reads of the changed jobs."""
 MOVED, PAGES = 1000, 20
-"""Events in one round trip, and round trips in which the stream must be caught up with."""
+"""Events in one round trip, and round trips after which the stream counts as too busy."""
 FOLLOW = 5
-"""Pages of the walk after which the events are read: of these few are lost, however many jobs there are."""
+"""Pages of the scan after which the events are read, before the stream drops them."""
 QUEUES = 100
-"""Queues that one call takes."""
+"""Queues in one call."""
 
 
 class Held(NamedTuple):
-    """What a job that is not finished adds to the backlog of its queue."""
+    """What an unfinished job adds to the backlog of its queue."""
 
     queue: str
     bytes: int
@@ -35,25 +35,25 @@ class Held(NamedTuple):
 
 
 class Recounted(NamedTuple):
-    """What became of the backlogs of a partition."""
+    """The outcome for a partition."""
 
     jobs: int
-    """How many unfinished jobs there are."""
+    """The number of unfinished jobs."""
     found: list[tuple[str, str]]
-    """The queues whose numbers were wrong, and what these said."""
+    """The queues whose counts were wrong, with the wrong counts."""
     busy: bool
-    """So much moved that not all could be counted."""
+    """Too many jobs changed for an exact count."""
 
 
 class Sums:
-    """The unfinished jobs, and what they come to in each queue: at hand, as little time may pass between a look and the write."""
+    """The unfinished jobs, and their sums per queue, which are kept up to date so that the write can follow a read at once."""
 
     def __init__(self, queues: set[str]) -> None:
         self.held: dict[str, Held] = {}
         self.queues = {name: [0, 0, 0] for name in queues}
 
     def note(self, job_id: str, one: Held | None) -> None:
-        """What a job adds now; None for nothing."""
+        """Set what a job adds; None for nothing."""
         before = self.held.pop(job_id, None)
         if before:
             self._add(before, -1)
@@ -67,15 +67,15 @@ class Sums:
             sums[i] += by * n
 
 
-class Moves:
-    """The jobs that moved since a moment, as the stream of events tells them."""
+class ChangedJobs:
+    """The jobs that changed since a moment, by the event stream."""
 
     def __init__(self, base: str, stamp: str) -> None:
         self.base, self.stamp = base, stamp
         self._ids: set[str] = set()
 
     def follow(self) -> Plan[bool]:
-        """Read on to the last event. Is all known that moved? Not where events were cut off that nobody has read."""
+        """Read on to the last event. False if unread events were trimmed, or if there are too many."""
         for _ in range(PAGES):
             found = yield _since(self.base, self.stamp)
             if found is None:
@@ -87,36 +87,36 @@ class Moves:
         return False
 
     def take(self) -> list[str]:
-        """Those that nobody has looked at since they moved."""
+        """Return and forget the jobs that changed and were not read since."""
         ids, self._ids = sorted(self._ids), set()
         return ids
 
 
 def recount(base: str, how: str = "mend") -> Plan[Recounted]:
-    """Compare the backlogs of a partition with its jobs, and where `how` is `mend`, have them say what there is."""
+    """Compare the backlogs of a partition with its jobs; with `how="mend"`, correct them."""
     sums = Sums(set())
     found: dict[str, str] = {}
     settled: set[str] = set()
     for _ in range(WALKS):
-        moves = Moves(base, (yield _last(base)))
+        changed = ChangedJobs(base, (yield _last(base)))
         sums = Sums((yield _counted(base)))
-        complete = yield from _walk(base, sums, moves)
+        complete = yield from _walk(base, sums, changed)
         for _ in range(ROUNDS):
             if not complete:
                 break
-            yield from _look(base, moves.take(), sums)
-            if (yield from _write(base, how, moves.stamp, sums, settled, found)):
+            yield from _read(base, changed.take(), sums)
+            if (yield from _write(base, how, changed.stamp, sums, settled, found)):
                 return Recounted(len(sums.held), sorted(found.items()), False)
-            complete = yield from moves.follow()
+            complete = yield from changed.follow()
     return Recounted(len(sums.held), sorted(found.items()), True)
 
 
 def _write(
     base: str, how: str, stamp: str, sums: Sums, settled: set[str], found: dict[str, str]
 ) -> Plan[bool]:
-    """Send the sums of all queues that are not settled yet, those that have nothing included. Are all settled now?
+    """Send the sums of all queues that are not in `settled`, also of empty ones. Are all settled now?
 
-    Those that were and those that said something else are noted; what is right once is kept so by the scripts.
+    Adds to `settled`, and to `found` the queues with wrong counts.
     """
     names = sorted(sums.queues.keys() - settled)
     for i in range(0, len(names), QUEUES):
@@ -133,25 +133,25 @@ def _write(
     return True
 
 
-def _walk(base: str, sums: Sums, moves: Moves) -> Plan[bool]:
-    """Look at all jobs that are in a structure of the unfinished. Is it known which of them moved meanwhile?"""
+def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
+    """Read all unfinished jobs. Is it known which of them changed meanwhile?"""
     names: list[str] = yield reads.queues(base)
     pages = 0
     for structure in ("running", "scheduled", *(f"queue:{name}" for name in names)):
         cursor, more = 0, True
         while more:
             cursor, ids = yield members(base, structure, cursor)
-            yield from _look(base, ids, sums)
+            yield from _read(base, ids, sums)
             more = cursor != 0
             pages += 1
-            if pages % FOLLOW == 0 and not (yield from moves.follow()):
+            if pages % FOLLOW == 0 and not (yield from changed.follow()):
                 return False
-    known: bool = yield from moves.follow()
+    known: bool = yield from changed.follow()
     return known
 
 
-def _look(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
-    """Note what these jobs add to the backlog now: the finished, and those that are gone, nothing."""
+def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
+    """Read these jobs and update the sums. Finished and missing jobs add nothing."""
     for i in range(0, len(ids), PAGE):
         some = ids[i : i + PAGE]
         for job_id, one in zip(some, (yield _jobs(base, some)), strict=True):
@@ -159,7 +159,7 @@ def _look(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
 
 
 def members(base: str, structure: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Some names in a sorted set, and the cursor of the next ones (0: that was all). None that stays is left out."""
+    """Read some members of a sorted set, and the next cursor (0 at the end). No member is missed that stays all the time."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         flat = (
@@ -198,7 +198,7 @@ def _held(fields: Sequence[bytes | None], payload: int) -> Held | None:
 
 
 def _counted(base: str) -> Call[set[str]]:
-    """The queues of which there are numbers."""
+    """Read the queues that have counts."""
     read = keys.backlog(base)
     return Call(
         (("HKEYS", read),),
@@ -207,7 +207,7 @@ def _counted(base: str) -> Call[set[str]]:
 
 
 def _last(base: str) -> Call[str]:
-    """The id of the last event; empty where there is none."""
+    """Read the id of the last event; empty if there is none."""
     return Call(
         (("XREVRANGE", keys.events(base), "+", "-", "COUNT", 1),),
         lambda reply: reply[0][0].decode() if reply else "",
@@ -215,7 +215,7 @@ def _last(base: str) -> Call[str]:
 
 
 def _since(base: str, stamp: str) -> Call[tuple[str, set[str], bool] | None]:
-    """The id of the last of the events after another, the jobs that they tell of, and are there more? None: some were cut off."""
+    """Read events after an id: the last id, their jobs, and whether there are more. None if some were trimmed."""
     after = reads.events(base, stamp or "0", MOVED)
 
     def read(reply: Sequence[Any]) -> tuple[str, set[str], bool] | None:

@@ -1,16 +1,15 @@
-"""Finds where what is stored of a namespace does not agree with itself, and mends it, while workers go on. Plans without I/O.
+"""Find inconsistent data of a namespace and repair it, while workers go on. Plans, without I/O.
 
-All keys of a partition are walked through in steps, and so is what its sorted sets name; the script `repair` looks at each, 25
-in a call. What it finds fault with is sent to it once more, to be mended: it decides by what it sees then, so a job that has
-moved meanwhile is left alone. Jobs that are put back into a queue go in the order in which they were submitted, as far as the
-milliseconds and the ids of one batch of `FOUND` tell.
+All keys of a partition and all members of its sorted sets are scanned; the script `repair` checks 25 of them in a call. What it
+reports is sent once more to be repaired: the script decides by the current data, so a job that has changed meanwhile is not
+touched. Jobs return to a queue in the order of their submits, by ms and id, within one batch of `FOUND`.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sublet.errors import Invalid, Unfit
-from sublet.operations.inconsistencies import odd
+from sublet.operations.inconsistencies import invalid_metadata
 from sublet.operations.recount import members
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.plan import Plan
@@ -18,13 +17,13 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 PAGE = 500
-"""Keys that one step of a walk takes, about."""
+"""Keys that one scan step returns, about."""
 CALL = 25
-"""What one call of the script looks at, or mends: each is a dozen reads, and to put a job back several writes."""
+"""Items in one call: each takes a dozen reads, and the repair of a job several writes."""
 FOUND = 100_000
-"""Faults that are mended before the walk goes on."""
+"""Inconsistencies that are repaired before the scan goes on."""
 ROUNDS, LIMIT = 3, 100
-"""How often what was found is mended, as what was mended may show another fault; and how often where walks end at `FOUND`."""
+"""Rounds of repair, as one may reveal further inconsistencies; and scans that end early at `FOUND`."""
 KINDS = {
     "job": "job",
     "worker": "worker",
@@ -33,23 +32,23 @@ KINDS = {
     "crew": "pool",
     "summons": "pool",
 }
-"""What a key is of, by the word after the base."""
+"""The kind of item to which a key belongs, by the word after the base."""
 PAIRS = {"workers": "worker", "schedules": "schedule"}
-"""The sorted sets that name hashes other than jobs."""
+"""The sorted sets whose members are not jobs."""
 BESIDE = (*PAIRS.values(), "pool")
-"""What is looked at besides jobs, as it is said to the script."""
+"""The kinds of items besides jobs, in the words of the script."""
 NO_TEXT = "\ufffd"
-"""What is shown for bytes that are no text. Nobody can name these in a call: they are told, with the key that they are in."""
+"""Replaces bytes that are not UTF-8. Such members cannot be sent in a call; they are reported with their key."""
 UNFINISHED = ("scheduled", "running")
-"""Where a name without its hash is a job that is gone, as it is in a queue."""
+"""Structures, beside queues, where a member without its hash is a lost job."""
 ALONE = ("foreign", "waits")
-"""What is left alone: what no script writes, whatever it meant; and what cannot be looked at because of another key."""
+"""Only reported: data that no script of ours writes, and items that cannot be checked because of such a key."""
 
 
 class Fault(NamedTuple):
-    """What does not agree: in which partition, where it was seen, a job's id or a name, and the words of the script.
+    """An inconsistency: partition, where it was found, id or name of the item, and the words of the script.
 
-    Ours are `baseless`, `gone` (a job of which only the name is left) and `waits` (for a key of a wrong type beside it).
+    Words of this module: `baseless`, `gone` (a lost job), `waits` (a related key has a wrong type).
     """
 
     base: str
@@ -59,59 +58,63 @@ class Fault(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of what was looked at, in full."""
+        """The full key of the item."""
         if self.seen_in in ("key", "base"):
             return self.name
         return f"{self.base}:{self.seen_in if self.seen_in in BESIDE else 'job'}:{self.name}"
 
     @property
     def is_lost(self) -> bool:
-        """Is it a job that nobody can run or look at any more?"""
+        """Is it a job that is lost for good?"""
         return self.seen_in not in BESIDE and not {"gone", "lost"}.isdisjoint(self.words.split(", "))
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Which is mended first: what is too much, then what is missing, the first submitted first, as moments and ids tell."""
+        """Sort key of repairs: superfluous entries first, then missing ones in the order of the submits."""
         _, _, rest = self.words.partition("placed ")
         moment = rest.partition(",")[0].rpartition(" ")[2]
         return (1, int(moment), self.name) if moment.isdigit() else (0, 0, "")
 
 
 class Audit(NamedTuple):
-    """What a walk has seen."""
+    """The result of a scan."""
 
     looked: int
-    """How many jobs, workers, schedules, entries and so on."""
+    """The number of items that were checked."""
     whole: bool
-    """It came to the end of everything."""
+    """Was everything scanned?"""
     faults: list[Fault]
 
 
-Tell = Callable[[int, int], None]
-"""Hears how many were looked at, and how many faults were found."""
+Report = Callable[[int, int], None]
+"""Called with the numbers of items checked and inconsistencies found."""
 
 
-class Walk:
-    """A walk through one partition. It collects what the script says of what it meets."""
+class Scan:
+    """A scan of one partition, which collects the inconsistencies."""
 
-    def __init__(self, base: str, most: int | None = None, tell: Tell = lambda looked, faults: None) -> None:
-        self.base, self.tell, self.most = base, tell, most
+    def __init__(
+        self, base: str, most: int | None = None, report: Report = lambda looked, faults: None
+    ) -> None:
+        self.base, self.report, self.most = base, report, most
         self.looked, self.faults = 0, list[Fault]()
         self._todo: list[tuple[str, str]] = []
         self._queues: set[str] = set()
 
     @property
     def enough(self) -> bool:
-        """Is this all that it may look at?"""
+        """Has the scan reached a limit?"""
         return len(self.faults) >= FOUND or (self.most is not None and self.looked >= self.most)
 
-    def walk(self) -> Plan[bool]:
-        """Go through everything. Did it come to the end?"""
+    def run(self) -> Plan[bool]:
+        """Scan everything. True if it came to the end."""
         wrong = yield reads.foreign(self.base, [])
         if wrong:
             self.faults += [Fault(self.base, "key", key, "foreign") for key in wrong]
             return False
-        self.faults += [Fault(self.base, "key", field, "foreign") for field in (yield odd(self.base))]
+        self.faults += [
+            Fault(self.base, "key", field, "foreign") for field in (yield invalid_metadata(self.base))
+        ]
         self._queues.update((yield reads.queues(self.base)))
         ended = yield from self._keys()
         for structure in (*keys.STRUCTURES, *PAIRS, *sorted(f"queue:{name}" for name in self._queues)):
@@ -120,7 +123,7 @@ class Walk:
         return ended
 
     def _keys(self) -> Plan[bool]:
-        """Every key of the partition."""
+        """Scan the keys of the partition."""
         cursor, more, pages = 0, True, 0
         while more:
             if self.enough or (
@@ -141,7 +144,7 @@ class Walk:
         return True
 
     def _members(self, structure: str) -> Plan[bool]:
-        """All that a sorted set names. What is a job has been looked at with its key, but for queues that it is not of."""
+        """Scan the members of a sorted set. Jobs with a hash were checked with their keys, except in a wrong queue."""
         cursor, more = 0, True
         try:
             while more:
@@ -169,35 +172,37 @@ class Walk:
         yield from self._flush(CALL - 1)
 
     def _flush(self, left: int) -> Plan[None]:
-        """Ask of what was met, until so much is left."""
+        """Check the collected items until `left` remain."""
         while len(self._todo) > left:
             some, self._todo = self._todo[:CALL], self._todo[CALL:]
             self.faults += yield from ask(self.base, "look", some)
             self.looked += len(some)
-            self.tell(self.looked, len(self.faults))
+            self.report(self.looked, len(self.faults))
 
 
 def audit(
-    bases: Sequence[str], most: int | None = None, tell: Tell = lambda looked, faults: None
+    bases: Sequence[str], most: int | None = None, report: Report = lambda looked, faults: None
 ) -> Plan[Audit]:
-    """Look at everything in these partitions, or in each at `most` so many (about), and change nothing."""
+    """Check everything in these partitions, or about `most` items in each. Writes nothing."""
     looked, whole, faults = 0, True, list[Fault]()
     for base in bases:
-        walk = Walk(base, most, lambda n, found: tell(looked + n, len(faults) + found))  # noqa: B023  # called before it changes
+        scan = Scan(base, most, lambda n, found: report(looked + n, len(faults) + found))  # noqa: B023  # called in this iteration only
         if (yield reads.layout(base)):
-            whole = (yield from walk.walk()) and whole
-        elif (yield from _is_left(base)):
-            walk.faults.append(Fault(base, "base", base, "baseless"))
-        looked, faults = looked + walk.looked, faults + walk.faults
+            whole = (yield from scan.run()) and whole
+        elif (yield from _has_keys(base)):
+            scan.faults.append(Fault(base, "base", base, "baseless"))
+        looked, faults = looked + scan.looked, faults + scan.faults
     return Audit(looked, whole, faults)
 
 
-def repair(bases: Sequence[str], tell: Tell = lambda looked, faults: None) -> Plan[tuple[Audit, list[Fault]]]:
-    """Mend what can be mended. The last look, whose faults are what is left; and all that was mended."""
+def repair(
+    bases: Sequence[str], report: Report = lambda looked, faults: None
+) -> Plan[tuple[Audit, list[Fault]]]:
+    """Repair what can be repaired. Returns the last audit, with what is left, and all that was repaired."""
     mended: list[Fault] = []
     rounds = walks = 0
     while True:
-        seen = yield from audit(bases, tell=tell)
+        seen = yield from audit(bases, report=report)
         todo = [fault for fault in seen.faults if fault.words not in ALONE]
         if not todo or rounds == ROUNDS or walks == LIMIT:
             return seen, mended
@@ -208,7 +213,7 @@ def repair(bases: Sequence[str], tell: Tell = lambda looked, faults: None) -> Pl
 
 
 def mend(base: str, faults: Sequence[Fault], number: int) -> Plan[list[Fault]]:
-    """Have the script mend these faults of one of so many partitions, in their order. What it did."""
+    """Repair these faults of one of `number` partitions, in their order. Returns what was done."""
     done: list[Fault] = []
     if any(fault.seen_in == "base" for fault in faults):
         yield verbs.init(base, number)
@@ -226,43 +231,43 @@ def mend(base: str, faults: Sequence[Fault], number: int) -> Plan[list[Fault]]:
 
 
 def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault]]:
-    """What the script says of these; where a key in its way is of a wrong type, of each by itself, and what that key is."""
+    """Send items to the script. If a key has a wrong type, send each item alone, and report the key."""
     try:
         answers = yield verbs.repair(base, how, seen)
     except (Unfit, Invalid):
         if len(seen) == 1:
-            return (yield from _blame(Fault(base, *seen[0], "foreign")))
+            return (yield from _find_wrong_type(Fault(base, *seen[0], "foreign")))
         found: list[Fault] = []
         for one in seen:
             found += yield from ask(base, how, [one])
         return found
     faults = [Fault(base, *one, words) for one, words in zip(seen, answers, strict=True) if words != "sound"]
-    told: list[Fault] = []
-    for fault in (yield from _tell_gone(base, faults)):
-        told += (yield from _blame(fault)) if fault.words == "foreign" else [fault]
-    return told
+    answered: list[Fault] = []
+    for fault in (yield from _mark_gone(base, faults)):
+        answered += (yield from _find_wrong_type(fault)) if fault.words == "foreign" else [fault]
+    return answered
 
 
-def _tell_gone(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
-    """The same; what stood where unfinished jobs do, and has no hash, is a job that is gone."""
+def _mark_gone(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
+    """Report members of structures of unfinished jobs that have no hash as `gone`: these jobs are lost."""
     names = [fault.name for fault in faults if _may_be_gone(fault)]
     there = (yield _exist(base, names)) if names else []
     gone = {name for name, is_there in zip(names, there, strict=True) if not is_there}
-    told = [fault._replace(words=fault.words.replace("stray", "gone")) for fault in faults]
+    marked = [fault._replace(words=fault.words.replace("stray", "gone")) for fault in faults]
     return [
         word if _may_be_gone(fault) and fault.name in gone else fault
-        for fault, word in zip(faults, told, strict=True)
+        for fault, word in zip(faults, marked, strict=True)
     ]
 
 
 def _may_be_gone(fault: Fault) -> bool:
-    """Is it a name where unfinished jobs stand, or of one that held its key, and nothing is told of its hash?"""
+    """Was only a member of a structure of unfinished jobs, or only a deduplication key, inconsistent?"""
     waited = fault.seen_in in UNFINISHED or fault.seen_in.startswith("queue:")
     return (waited and fault.words == "stray") or fault.words == "stray, unlocked"
 
 
-def _blame(fault: Fault) -> Plan[list[Fault]]:
-    """What is of a wrong type where the script met something that is: keys beside it, for which it waits, or else itself."""
+def _find_wrong_type(fault: Fault) -> Plan[list[Fault]]:
+    """Find the key of a wrong type that made the script fail: a related key, for which the item waits, or the item itself."""
     base, queue, key = fault.base, "", ""
     if fault.seen_in not in BESIDE:
         try:
@@ -282,7 +287,7 @@ def _blame(fault: Fault) -> Plan[list[Fault]]:
 
 
 def _header(base: str, job_id: str) -> Call[tuple[str, str]]:
-    """The queue and the key that a job's header names; empty for none."""
+    """Read the queue and the deduplication key in a job's header; empty if there is none."""
 
     def read(reply: bytes | None) -> tuple[str, str]:
         queue, *words = (reply or b"").partition(b"\n")[0].decode("utf-8", "replace").split(" ")
@@ -291,8 +296,8 @@ def _header(base: str, job_id: str) -> Call[tuple[str, str]]:
     return Call((("HGET", keys.job(base, job_id), "spec"),), read)
 
 
-def _is_left(base: str) -> Plan[bool]:
-    """Is anything left of a partition that has no base?"""
+def _has_keys(base: str) -> Plan[bool]:
+    """Are there keys of a partition that has no base?"""
     cursor, more = 0, True
     while more:
         cursor, found = yield _page(base, cursor)
@@ -303,7 +308,7 @@ def _is_left(base: str) -> Plan[bool]:
 
 
 def _page(base: str, cursor: int) -> Call[tuple[int, list[tuple[str, str]]]]:
-    """Some keys of a partition, as the word after the base, and what follows; and the cursor of the next ones."""
+    """Read some keys of a partition, as (word after the base, rest), and the next cursor."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[tuple[str, str]]]:
         names = [key.decode("utf-8", "replace").removeprefix(f"{base}:").partition(":") for key in reply[1]]
@@ -313,7 +318,7 @@ def _page(base: str, cursor: int) -> Call[tuple[int, list[tuple[str, str]]]]:
 
 
 def _holders(base: str, locks: Sequence[str]) -> Call[list[str]]:
-    """The jobs that hold these keys; empty for what is none."""
+    """Read the ids of the jobs that hold these deduplication keys; empty for a missing key."""
     commands = (("MGET", *(f"{base}:key:{lock}" for lock in locks)),)
     return Call(commands, lambda reply: [(name or b"").decode("utf-8", "replace") for name in reply])
 

@@ -1,6 +1,6 @@
-"""What is counted, as numbers, without I/O: what each queue has now, what became of its jobs, and how long that took.
+"""Statistics of queues: current sizes, outcomes of jobs, and durations. Without I/O.
 
-The scripts count; here it is read, in calls that are bounded however many queues and jobs there are.
+The scripts count; this module reads the counters in calls of bounded size.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from sublet.protocol.reads import TOTALS, number, pairs, shown, together
 from sublet.protocol.scripts import Call
 
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
-"""ms: up to which each class of a histogram goes; the scripts have the same. One class more has no bound."""
+"""Upper bounds of the classes of a histogram (ms), the same as in the scripts; the last class has no bound."""
 MOST = 1000
-"""Queues that are looked at, at most."""
+"""Queues that are read, at most."""
 SEEN = 60_000
-"""ms since which a worker must have been heard of to count as one that is here."""
+"""ms within which a live worker was last seen."""
 OTHERS = "*"
-"""Under this name the scripts count what they count by queue no more: there are too many."""
+"""The name under which the scripts count further queues together, if there are very many."""
 
 _FINISHED = ("completed", "dead", "cancelled")
 _CLASSES = (*map(str, BOUNDS), "inf")
@@ -32,7 +32,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long something took: how often by class (not summed up), and the sum in ms."""
+    """A histogram of durations: the number per class (not cumulative), and the total in ms."""
 
     classes: tuple[int, ...] = (0,) * len(_CLASSES)
     total_ms: int = 0
@@ -44,13 +44,13 @@ class Times:
 
     @property
     def count(self) -> int:
-        """How often."""
+        """The number of durations."""
         return sum(self.classes)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """One queue in numbers: what it has now, and what was counted since it was first used."""
+    """Statistics of one queue: current sizes, and totals since it was first used."""
 
     name: str
     scheduled: int
@@ -58,39 +58,39 @@ class QueueNumbers:
     running: int
     paused: bool
     head: str | None
-    """The id of the job that goes next."""
+    """The id of the next job."""
     wait: Times
-    """From when each job was to run for the first time to its first claim."""
+    """The time from when a job was first due to its first claim."""
     completed: Times
-    """The attempts that ended in a result."""
+    """The duration of attempts that returned a result."""
     failed: Times
-    """The attempts that ended in a failure which their worker told."""
+    """The duration of attempts whose worker reported a failure."""
     dead: int
     cancelled: int
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A partition as a whole, and which queues it has."""
+    """A partition as a whole, and its queues."""
 
     now: int
-    """ms by the server's clock."""
+    """The server's time (ms)."""
     sizes: dict[str, int]
-    """How many jobs are in each of the partition's own structures."""
+    """Jobs per structure of the partition."""
     totals: dict[str, int]
     upkeep_at: int | None
     upkeep_by: str
-    """Who saw to what was due then; empty if nobody ever had to."""
+    """The worker or tick that last did maintenance; empty if none ever had to."""
     known: int
-    """How many queues there are."""
+    """The number of queues."""
     busy: dict[str, int]
-    """Queues where something waits or runs, and how much: all of them, if they are few."""
+    """Queues with unfinished jobs, and their number: all such queues, if they are few."""
     others: frozenset[str]
-    """More queues, likewise."""
+    """Other queues: all, if they are few."""
 
 
 def survey(base: str) -> Call[Survey]:
-    """A partition as a whole: one round trip, which looks at some thousand queues at most."""
+    """Read a partition as a whole, in one round trip; about a thousand queues at most."""
 
     def read(reply: Sequence[Any]) -> Survey:
         time, fields, lines, known, backlog, queues, *sizes = reply
@@ -120,7 +120,7 @@ def survey(base: str) -> Call[Survey]:
 
 
 def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
-    """Base → the queues to look at: the busiest first, then the others by name; no more than `MOST` in all."""
+    """Choose at most `MOST` queues per base to read: the busiest first, then the others by name."""
     places = [
         (-survey.busy.get(name, 0), name, base)
         for base, survey in found.items()
@@ -133,7 +133,7 @@ def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
 
 
 def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
-    """These queues in numbers, known or not. `*` is what was counted of all that have no numbers of their own."""
+    """Read the statistics of these queues, known or not. `*`: all queues that are counted together."""
 
     def read(reply: Sequence[Any]) -> list[QueueNumbers]:
         settings, backlog, counted, *rest = reply
@@ -161,7 +161,7 @@ def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
 def _queue(
     name: str, settings: bytes | None, backlog: Sequence[Any], counted: Sequence[Any], queued: Any, head: Any
 ) -> QueueNumbers:
-    """The reads are of one moment each, not of one for all: what is a difference may be a little off, and never below 0."""
+    """Make the statistics of a queue. The reads are not atomic, so a difference may be a little off; it is never below 0."""
     jobs, running = max(0, _whole(backlog[0])), max(0, _whole(backlog[1]))
     numbers = dict(zip(_FIELDS, map(_whole, counted), strict=True))
     wait, completed, failed = _times(numbers)
@@ -186,7 +186,7 @@ def _times(numbers: Mapping[str, int]) -> Iterator[Times]:
 
 
 def _whole(value: bytes | None) -> int:
-    """A number as the scripts write it; 0 for what is missing, or was spoiled."""
+    """Parse a counter; 0 if it is missing or invalid."""
     try:
         return int(value or 0)
     except ValueError:
@@ -194,10 +194,7 @@ def _whole(value: bytes | None) -> int:
 
 
 def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
-    """Since when (ms) each of these jobs was to run; None for one that is gone by now.
-
-    That is the end of its last backoff or delay, and where there was none the moment it was to run for the first time.
-    """
+    """Read since when (ms) each of these jobs has been due: its submit, or the end of its last delay. None if it is gone."""
 
     def read(reply: Sequence[Any]) -> list[int | None]:
         return [_due(spec, ended or b"") if spec else None for spec, ended in reply]
@@ -220,5 +217,5 @@ def _due(spec: bytes, ended: bytes) -> int | None:
 
 
 def here(base: str, now: int) -> Call[int]:
-    """How many workers on the register were heard of in the last minute."""
+    """Count the workers that were seen in the last minute."""
     return Call((("ZCOUNT", keys.workers(base), now - SEEN, "+inf"),), int)

@@ -1,6 +1,6 @@
-"""The register of workers: who is here, what each holds, and how the leases of those that are gone come back.
+"""Registered workers: list them, drain them, end the leases of those that are gone. Plans, without I/O.
 
-Reads and plans, without I/O. The register itself is in partition 0; leases are wherever their jobs are.
+Registrations are stored in partition 0, leases in the partitions of their jobs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from sublet.protocol.reads import DIGITS, LAST, json_of, number, pairs, shown, t
 from sublet.protocol.scripts import Call
 
 MOST = 1000
-"""Workers that are shown at most, the latest heard of first."""
+"""Workers in a list, at most; the latest seen first."""
 SHOWN = 100
-"""Ids of a worker's jobs that are shown at most."""
+"""Ids of a worker's jobs in a list, at most."""
 PAGE = 500
-"""Running jobs that are looked at in one round trip."""
+"""Running jobs read in one round trip."""
 
 
 def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]]:
-    """All workers on the register, the latest heard of first; with `jobs`, what each of them holds."""
+    """List the registered workers, the latest seen first; with `jobs`, with their leases."""
     seen = yield _seen(bases[0])
     found: list[WorkerInfo] = (yield _cards(bases[0], seen)) if seen else []
     held = (yield from _held(bases, {worker.name for worker in found})) if jobs and found else {}
@@ -39,14 +39,14 @@ def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]
 
 
 def drain(bases: Sequence[str], name: str) -> Plan[str]:
-    """Ask a worker to finish and go. `drain`. Raises Invalid for a name that cannot be, NotFound for one that is not there."""
+    """Ask a worker to drain: `drain`. Raises Invalid or NotFound."""
     found = yield from worker(bases, name)
     answer: str = yield verbs.drain(bases[0], name, found.life)
     return answer
 
 
 def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
-    """One worker on the register, without what it holds. Raises Invalid for a name that cannot be, NotFound for one not there."""
+    """Read one registered worker, without its leases. Raises Invalid or NotFound."""
     if not keys.is_name(name):
         raise Invalid(f"worker {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
@@ -56,10 +56,10 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """Strike off workers (name → life) that are gone for good, and end what leases they held. How many those were.
+    """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of leases.
 
-    Workers enlist before they claim. So what the register still says of a life, after its leases were found, makes sure that
-    they are that life's: a worker that was started anew under the same name keeps what it has.
+    A worker registers before it claims. So if a name still has the same life after its leases were read, they belong to that
+    life: a worker that was restarted under the same name keeps its leases.
     """
     if not gone:
         return 0
@@ -77,7 +77,7 @@ def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
 
 
 def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[str, str, int]]]]:
-    """The leases that these workers hold: for each, base, job and attempt."""
+    """Read the leases of these workers: base, job and attempt of each."""
     held: dict[str, list[tuple[str, str, int]]] = {}
     for base in bases:
         cursor, more = 0, True
@@ -91,7 +91,7 @@ def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[st
 
 
 def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
-    """The names of enlisted workers, and when each was last heard of; the latest first, without what is no name or no moment."""
+    """Read the names of registered workers and when each was last seen, the latest first. Invalid entries are left out."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
         flat = (
@@ -110,7 +110,7 @@ def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
 
 
 def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerInfo]]:
-    """What these workers say of themselves; those that have left by then are left out, and what is only half a worker's."""
+    """Read the registrations of these workers. Missing and incomplete ones are left out."""
 
     def read(reply: Sequence[Any]) -> list[WorkerInfo]:
         found = zip(seen, (pairs(fields) if fields else {} for fields in reply), strict=True)
@@ -120,7 +120,7 @@ def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerI
 
 
 def _is_whole(fields: dict[str, bytes]) -> bool:
-    """Is it a worker's card? Somebody may have spoiled it, or deleted a part."""
+    """Is it a complete registration?"""
     since = fields.get("enlisted_at", b"")
     return fields.get("life", b"").isascii() and "life" in fields and since.isdigit() and len(since) <= DIGITS
 
@@ -139,7 +139,7 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
 
 
 def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """The ids of some jobs that run, and the cursor of the next ones (0: that was all). None that stays is left out."""
+    """Read the ids of some running jobs, and the next cursor (0 at the end). No job is missed that runs all the time."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         ids = reply[1][::2] if reply[1] and isinstance(reply[1][0], bytes) else [pair[0] for pair in reply[1]]
@@ -149,7 +149,7 @@ def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
 
 
 def _holders(base: str, job_ids: Sequence[str]) -> Call[list[tuple[str, str, int]]]:
-    """Of those of these jobs that run: id, worker, attempt; without those whose attempt somebody has spoiled."""
+    """Read id, worker and attempt of those of these jobs that run."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, str, int]]:
         found = (

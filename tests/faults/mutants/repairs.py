@@ -190,8 +190,8 @@ MUTANTS = (
     Mutant(
         "a recount does not look at what has moved meanwhile",
         "jobs/sublet/operations/recount.py",
-        "yield from _look(base, moves.take(), sums)",
-        "moves.take()",
+        "yield from _read(base, changed.take(), sums)",
+        "changed.take()",
         "on a server that is busy the numbers are those of a while ago",
         "protocol/test_recount.py::test_while_jobs_come_and_go_the_count_is_exact[fakeredis]",
     ),
@@ -286,8 +286,8 @@ MUTANTS = (
     Mutant(
         "a recount tells only what its last walk mended",
         "jobs/sublet/operations/recount.py",
-        "        moves = Moves(base, (yield _last(base)))\n",
-        "        moves = Moves(base, (yield _last(base)))\n        found = {}\n",
+        "        changed = ChangedJobs(base, (yield _last(base)))\n",
+        "        changed = ChangedJobs(base, (yield _last(base)))\n        found = {}\n",
         "queues are mended, and nobody is told",
         "protocol/test_recount.py::test_what_was_mended_before_something_moved_is_told[fakeredis-True]",
     ),
