@@ -1,8 +1,8 @@
-"""How many files a reader opens to follow one request (see `tests.support.walk`)."""
+"""How many files a reader opens to follow one request, and the page that shows them (see `tests.support.walk`)."""
 
 import pytest
 
-from tests.support.walk import http_walk, plain, submit_walk
+from tests.support.walk import PAGE, both, http_walk, page, plain, submit_walk
 
 pytestmark = pytest.mark.real_server
 
@@ -16,4 +16,9 @@ async def test_a_submit_passes_through_few_files(place, settings_of):
 
 async def test_a_submit_over_http_passes_through_few_files(place):
     walk = await http_walk(plain(place.settings))
-    assert len(walk.files) <= 18, walk
+    assert len(walk.files) <= 14, walk
+
+
+async def test_the_page_shows_the_walks_as_they_are(place):
+    """`python3 -m tests.support.walk --write` updates the page."""
+    assert PAGE.read_text("utf-8") == page(await both(plain(place.settings)))

@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "a job does not carry its submitter's trace",
         "jobs/sublet/tracing.py",
-        "    CARRIED.inject(carried)\n",
+        "    PROPAGATOR.inject(carried)\n",
         "",
         "no trace leads from a request to its job",
         "execution/test_tracing.py::test_a_submit_and_its_attempt_are_two_linked_spans[valkey]",
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "an attempt is always its submitter's child",
         "jobs/sublet/tracing.py",
-        "if self._parent and submitter:",
+        "if self._parent and submit_span:",
         "if submitter:",
         "traces grow for days, and a job that is sampled out takes its retries along",
         "execution/test_tracing.py::test_a_submit_and_its_attempt_are_two_linked_spans[valkey]",
