@@ -67,7 +67,7 @@ DURABLE = {"redis_version": "7.4.9", "aof_enabled": 1, "slave0": "ip=::1,port=1,
 
 def failed(minutes):
     return POOL.model_copy(
-        update={"failed_at": NOW - timedelta(minutes=minutes), "failure": "it answered 500"}
+        update={"failed_at": NOW - timedelta(minutes=minutes), "failure": "the target answered 500"}
     )
 
 

@@ -22,7 +22,7 @@ def principal(name, *roles):
 
 @pytest.fixture
 def looks_at_once(monkeypatch):
-    monkeypatch.setattr(secrets_file, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(secrets_file, "CHECK_EVERY", 0.0)
 
 
 def test_a_token_names_its_principal_and_roles():
@@ -233,13 +233,13 @@ def test_what_is_no_file_is_never_opened(tmp_path, looks_at_once, caplog, monkey
     tokens = Tokens("", file)
     monkeypatch.setattr(module.Path, "open", lambda *a, **k: pytest.fail("opened"))
     for odd in (pipe, "/dev/zero", tmp_path):
-        with pytest.raises(Invalid, match="cannot be read: it is no regular file"):
+        with pytest.raises(Invalid, match="cannot be read: it is not a regular file"):
             Tokens("", odd)
     os.replace(pipe, file)
     for _ in range(2):
         assert tokens.principal(f"Bearer {ONE}") is not None
     (record,) = caplog.records
-    assert "no regular file; the 1 tokens read before stay valid" in record.message
+    assert "not a regular file; the 1 tokens read before stay valid" in record.message
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,9 @@ async def test_a_signature_is_as_good_as_a_token_here_and_nowhere_else(app, sett
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"secrets": Secrets("another-secret-of-ours")}, "fits no secret of this server"),
+        ({"secrets": Secrets("another-secret-of-ours")}, "the signature does not match"),
         ({"at": time.time() - 3600}, "is too old"),
-        ({"at": time.time() + 3600}, "lies in the future"),
+        ({"at": time.time() + 3600}, "has a timestamp in the future"),
     ],
 )
 async def test_a_signature_that_is_none_of_ours_opens_nothing(url, change, why, worker_host):
@@ -350,7 +350,7 @@ async def test_where_another_works_a_call_fails_and_is_counted(app, url, summone
     await submit(app, "add", a=1)
     assert await summoner.summon() == Summoned(pools=1, summoned=0, failed=1)
     (pool,) = await summoner._store.follow(pools.look_at_all(summoner._store.operations.bases))
-    assert (pool.failures, pool.failure) == (1, "it answered 429")
+    assert (pool.failures, pool.failure) == (1, "the target answered 429")
     app.gate.set()
     one.close()
 
@@ -375,14 +375,16 @@ async def test_the_log_says_what_came_and_went_and_who_is_refused_once_a_minute(
         if record.name == "sublet_functions.handlers.worker_host"
     ]
     assert refused.startswith(
-        "POST /work refused with 401 (logged at most once a minute): the signature fits no secret"
+        "POST /work refused with 401 (logged at most once a minute): the signature does not match"
     )
     assert gone.startswith("a worker ended after ")
 
 
 async def test_an_invoker_with_another_secret_gets_nobody(url, summoner):
     stranger = HttpInvoker(Secrets("another-secret-of-ours"), private=True)
-    with pytest.raises(InvocationFailed, match="it answered 401: has it the same SUBLET_SIGNING_SECRETS"):
+    with pytest.raises(
+        InvocationFailed, match="the target answered 401: does it have the same SUBLET_SIGNING_SECRETS"
+    ):
         await stranger.invoke(Invocation("images", f"{url}/work", ("q",), 2, 0.0, ("s.1",)))
     await stranger.aclose()
 
@@ -509,7 +511,7 @@ def refuses(url):
         (
             (),
             {"SUBLET_SIGNING_SECRETS": "s3cret"},
-            "SUBLET_SIGNING_SECRETS: word 1: a secret has 16 to 512 characters",
+            "SUBLET_SIGNING_SECRETS: word 1: a secret must have 16 to 512 characters",
         ),
     ],
 )

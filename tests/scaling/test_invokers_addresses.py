@@ -10,7 +10,7 @@ import pytest
 
 from sublet.errors import Invalid
 from sublet.scaling.invokers import KINDS, allows_private, check_target, invokers_of
-from sublet.scaling.invokers.addresses import LOOKUPS, Guard, NotAllowed, check_url, is_public
+from sublet.scaling.invokers.addresses import LOOKUPS, AddressGuard, NotAllowed, check_url, is_public
 from tests.support.program_runs import soon
 
 INSIDE = [
@@ -103,7 +103,7 @@ def test_the_list_is_no_shorter_than_pythons_own():
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.parametrize("host", ODD)
 def test_an_address_in_odd_spelling_is_refused_whatever_it_means(host, private):
-    with pytest.raises(Invalid, match="no address in plain spelling"):
+    with pytest.raises(Invalid, match="not an address in canonical form"):
         check_url(f"https://{host}/", private=private)
 
 
@@ -144,19 +144,19 @@ def test_what_is_inside_may_be_called_if_somebody_has_said_so(url, why):
         ("https://", "host must be a name"),
         ("https://:443/", "host must be a name"),
         ("https:///work", "host must be a name"),
-        ("https://a@example.com/", "must not hold a user"),
-        ("https://a:s3cret@example.com/", "must not hold a user"),
-        ("https://example.com@127.0.0.1/", "must not hold a user"),
-        ("https://example.com/#fragment", "no fragment"),
-        ("https://example.com/#", "no fragment"),
+        ("https://a@example.com/", "must not contain a user"),
+        ("https://a:s3cret@example.com/", "must not contain a user"),
+        ("https://example.com@127.0.0.1/", "must not contain a user"),
+        ("https://example.com/#fragment", "must not have a fragment"),
+        ("https://example.com/#", "must not have a fragment"),
         ("https://example.com:0/", "port must be"),
-        ("https://example.com:65536/", "is no URL"),
-        ("https://example.com:x/", "is no URL"),
-        ("https://[::1/", "is no URL"),
+        ("https://example.com:65536/", "is not a valid URL"),
+        ("https://example.com:x/", "is not a valid URL"),
+        ("https://[::1/", "is not a valid URL"),
         ("https://[fe80::1%25eth0]/", "no address|not public"),
-        ("https://[1.2.3.4]/", "no address|no URL"),
-        ("https://[v1.x]/", "no address|no URL"),
-        ("https://%31%32%37.0.0.1/", "host must be a name|plain spelling"),
+        ("https://[1.2.3.4]/", "not an address|not a valid URL"),
+        ("https://[v1.x]/", "not an address|not a valid URL"),
+        ("https://%31%32%37.0.0.1/", "host must be a name|canonical form"),
         ("https://ex%61mple.com/", "host must be a name"),
         ("https://-a.com/", "host must be a name"),
         ("https://a..com/", "host must be a name"),
@@ -183,12 +183,12 @@ def test_a_name_is_not_looked_up_when_it_is_set(url):
     [
         ("ftp", "", "use one of http, lambda, process, none"),
         ("http", "", "must be a URL"),
-        ("lambda", "", "the name of a Lambda function"),
-        ("lambda", "https://example.com", "the name of a Lambda function"),
-        ("lambda", "a/../b", "the name of a Lambda function"),
-        ("lambda", "x" * 200, "the name of a Lambda function"),
-        ("process", "tasks:app", "takes no target: it runs the app that this machine was told"),
-        ("none", "https://example.com", "takes no target: it calls nobody"),
+        ("lambda", "", "the name or ARN of a Lambda function"),
+        ("lambda", "https://example.com", "the name or ARN of a Lambda function"),
+        ("lambda", "a/../b", "the name or ARN of a Lambda function"),
+        ("lambda", "x" * 200, "the name or ARN of a Lambda function"),
+        ("process", "tasks:app", "takes no target: it runs the app that is configured"),
+        ("none", "https://example.com", "takes no target: it invokes nothing"),
     ],
 )
 def test_a_target_that_does_not_fit_its_invoker_is_refused(kind, target, why):
@@ -254,7 +254,7 @@ def looking_up(*answers):
 
 
 async def test_a_name_is_refused_as_soon_as_any_of_its_addresses_is_inside():
-    guard = Guard(private=False, resolve=looking_up(["8.8.8.8"], ["8.8.8.8", "10.0.0.1"], ["::1"]))
+    guard = AddressGuard(private=False, resolve=looking_up(["8.8.8.8"], ["8.8.8.8", "10.0.0.1"], ["::1"]))
     (found,) = await guard.resolve("example.com", 443)
     assert (found["host"], found["port"], found["flags"]) == (
         "8.8.8.8",
@@ -262,7 +262,9 @@ async def test_a_name_is_refused_as_soon_as_any_of_its_addresses_is_inside():
         socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
     )
     for address in ("10.0.0.1", "::1"):
-        with pytest.raises(NotAllowed, match=f"example.com means {address}, which is not a public address"):
+        with pytest.raises(
+            NotAllowed, match=f"example.com resolves to {address}, which is not a public address"
+        ):
             await guard.resolve("example.com", 443)
 
 
@@ -271,19 +273,21 @@ async def test_a_name_is_refused_as_soon_as_any_of_its_addresses_is_inside():
     [("127.0.0.1", 80), ("127.1", 80), ("0x7f000001", 80), ("2600::1", 80, 0, 3), ("localhost", 80)],
 )
 def test_no_socket_is_made_for_an_address_that_is_not_public(address):
-    guard = Guard(private=False)
+    guard = AddressGuard(private=False)
     with pytest.raises(NotAllowed):
         guard.open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address))
     guard.open((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 443))).close()
-    Guard(private=True).open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address)).close()
+    AddressGuard(private=True).open((socket.AF_INET, socket.SOCK_STREAM, 6, "", address)).close()
 
 
 async def test_a_name_is_really_looked_up():
-    with pytest.raises(NotAllowed, match="localhost means"):
-        await Guard(private=False).resolve("localhost", 443, socket.AF_UNSPEC)
-    assert {one["host"] for one in await Guard(private=True).resolve("localhost", 443)} == {"127.0.0.1"}
+    with pytest.raises(NotAllowed, match="localhost resolves to"):
+        await AddressGuard(private=False).resolve("localhost", 443, socket.AF_UNSPEC)
+    assert {one["host"] for one in await AddressGuard(private=True).resolve("localhost", 443)} == {
+        "127.0.0.1"
+    }
     with pytest.raises(NotAllowed):
-        await Guard(private=False).resolve("0x7f000001", 443)
+        await AddressGuard(private=False).resolve("0x7f000001", 443)
 
 
 @pytest.fixture
@@ -304,17 +308,17 @@ def hanging(monkeypatch):
 
 
 async def test_a_resolver_that_hangs_keeps_nobody_but_who_asks_for_its_names(hanging):
-    loop, guard = asyncio.get_running_loop(), Guard(private=True)
+    loop, guard = asyncio.get_running_loop(), AddressGuard(private=True)
     loop.set_default_executor(ThreadPoolExecutor(1))
     waiting = [
         asyncio.create_task(guard.resolve(f"slow{i % LOOKUPS}.example", 443)) for i in range(2 * LOOKUPS)
     ]
     await soon(lambda: len(hanging) == LOOKUPS)
-    with pytest.raises(socket.gaierror, match="no answer yet to 16 other names"):
+    with pytest.raises(socket.gaierror, match="16 other lookups are still under way"):
         await guard.resolve("localhost", 443)
     async with asyncio.timeout(20):
         assert await loop.getaddrinfo("localhost", 443), "others have theirs looked up by the loop"
-        assert await Guard(private=True).resolve("localhost", 443)
+        assert await AddressGuard(private=True).resolve("localhost", 443)
         await guard.close()
         assert {type(end) for end in await asyncio.gather(*waiting, return_exceptions=True)} == {
             asyncio.CancelledError
@@ -323,7 +327,7 @@ async def test_a_resolver_that_hangs_keeps_nobody_but_who_asks_for_its_names(han
 
 
 async def test_who_stops_waiting_for_a_name_leaves_it_to_the_others(hanging):
-    guard = Guard(private=True)
+    guard = AddressGuard(private=True)
     first, other = (asyncio.create_task(guard.resolve("slow.example", 443)) for _ in range(2))
     await soon(lambda: hanging)
     first.cancel()

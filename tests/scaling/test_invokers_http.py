@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from sublet.scaling import invokers as module
-from sublet.scaling.invokers import Invocation, InvocationFailed, Nobody, call_each, invokers_of
+from sublet.scaling.invokers import Invocation, InvocationFailed, NoInvoker, call_each, invokers_of
 from sublet.scaling.invokers import http as http_module
 from sublet.scaling.invokers.http import HttpInvoker
 from sublet.scaling.signing import Secrets
@@ -156,17 +156,17 @@ async def test_a_compressed_answer_is_not_opened(invoker):
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (b"HTTP/1.1 500 Oh\r\nContent-Length: 6\r\n\r\ns3cret", "it answered 500"),
-        (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "it answered 404"),
-        (b"HTTP/1.1 429 Later\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n", "it answered 429"),
+        (b"HTTP/1.1 500 Oh\r\nContent-Length: 6\r\n\r\ns3cret", "the target answered 500"),
+        (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "the target answered 404"),
+        (b"HTTP/1.1 429 Later\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n", "the target answered 429"),
         (
             b"HTTP/1.1 302 There\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
-            "it answered 302, and no redirect",
+            "the target answered 302: redirects are not followed",
         ),
-        (b"", "it hung up before it answered"),
-        (b"SSH-2.0-OpenSSH\r\n", "what answered does not speak HTTP"),
-        (b"HTTP/1.1 2000 What\r\n\r\n", "what answered does not speak HTTP"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", "what answered does not speak HTTP"),
+        (b"", "the target closed the connection before it answered"),
+        (b"SSH-2.0-OpenSSH\r\n", "the answer is not valid HTTP"),
+        (b"HTTP/1.1 2000 What\r\n\r\n", "the answer is not valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", "the answer is not valid HTTP"),
     ],
 )
 async def test_what_is_no_yes_is_told_in_words_and_never_its_body(invoker, said, words):
@@ -183,11 +183,12 @@ async def test_a_function_that_hangs_up_rudely_or_is_not_there_is_told_in_words(
         writer.transport.abort()
 
     async with playing(reset) as played:
-        assert await why(invoker, played.url) == "it hung up before it answered"
+        assert await why(invoker, played.url) == "the target closed the connection before it answered"
     assert (
-        await why(invoker, f"http://127.0.0.1:{played.port}/") == "it cannot be reached: Connection refused"
+        await why(invoker, f"http://127.0.0.1:{played.port}/")
+        == "the target cannot be reached: Connection refused"
     )
-    assert (await why(invoker, "http://nowhere.invalid/")).startswith("it cannot be reached: ")
+    assert (await why(invoker, "http://nowhere.invalid/")).startswith("the target cannot be reached: ")
 
 
 async def test_a_function_that_hangs_or_trickles_is_given_up_after_five_seconds_all_in_all(
@@ -231,7 +232,7 @@ async def test_it_is_told_which_of_many_calls_failed(invoker):
     async with playing(answer) as played:
         with pytest.raises(InvocationFailed) as failed:
             await invoker.invoke(request_of(played.url, "s.1", "s.2", "s.3"))
-    assert str(failed.value) == "it answered 500 (1 of 3 calls failed)"
+    assert str(failed.value) == "the target answered 500 (1 of 3 calls failed)"
     (lost,) = failed.value.summons
     assert lost in ("s.1", "s.2", "s.3")
 
@@ -297,7 +298,7 @@ async def test_a_name_that_means_this_machine_by_the_time_of_the_call_is_not_cal
         invoker = HttpInvoker(SECRETS, resolve=naming("8.8.8.8", "127.0.0.1"))
         assert (await invoker._guard.resolve("rebound.example", 443))[0]["host"] == "8.8.8.8"
         words = await why(invoker, f"https://rebound.example:{played.port}/")
-        assert words.startswith("rebound.example means 127.0.0.1, which is not a public address")
+        assert words.startswith("rebound.example resolves to 127.0.0.1, which is not a public address")
         assert not played.requests
         await invoker.aclose()
 
@@ -386,9 +387,9 @@ async def test_over_tls_the_certificate_must_be_good(tmp_path, certificate):
     served.load_cert_chain(tmp_path / "cert", tmp_path / "key")
     async with playing(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ssl=served) as played:
         for trusted, name, words in [
-            (None, "localhost", "no TLS with it: self-signed certificate"),
+            (None, "localhost", "TLS with the target failed: self-signed certificate"),
             (str(tmp_path / "cert"), "localhost", ""),
-            (str(tmp_path / "cert"), "other.localhost", "no TLS with it: Hostname mismatch"),
+            (str(tmp_path / "cert"), "other.localhost", "TLS with the target failed: Hostname mismatch"),
         ]:
             invoker = HttpInvoker(
                 SECRETS,
@@ -422,8 +423,8 @@ def test_a_process_has_the_invokers_that_its_environment_allows(monkeypatch):
 
 
 async def test_nobody_is_invoked_by_the_invoker_none():
-    await Nobody().invoke(request_of(""))
-    await Nobody().aclose()
+    await NoInvoker().invoke(request_of(""))
+    await NoInvoker().aclose()
 
 
 def test_nothing_large_is_imported_before_it_is_needed():

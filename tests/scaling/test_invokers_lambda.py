@@ -120,7 +120,7 @@ async def test_what_is_no_yes_is_told_in_words_and_not_tried_again(invoker, monk
 
 
 async def test_an_api_that_hangs_is_given_up(invoker, monkeypatch):
-    monkeypatch.setattr(module, "SECONDS", 1.5)
+    monkeypatch.setattr(module, "SECONDS", 15.0)
     async with aws(monkeypatch, TAKEN) as came:
         await invoker.invoke(request_of())  # boto3 is imported, which takes a while
     monkeypatch.setattr(module, "SECONDS", 0.3)
@@ -144,17 +144,17 @@ async def test_without_credentials_it_says_so(invoker, monkeypatch):
 
 async def test_without_boto3_it_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(InvocationFailed, match=r"takes boto3: pip install 'sublet\[aws\]'"):
+    with pytest.raises(InvocationFailed, match=r"needs boto3: pip install 'sublet\[aws\]'"):
         await LambdaInvoker("eu-central-1").invoke(request_of())
 
 
 def test_a_call_that_hangs_does_not_keep_the_process_from_its_end():
     script = (
         "import asyncio, threading\n"
-        "from sublet.scaling.invokers.aside import aside\n"
+        "from sublet.scaling.invokers.thread_call import run_in_thread\n"
         "async def main():\n"
         "    try:\n"
-        "        async with asyncio.timeout(0.05): await aside(threading.Event().wait)\n"
+        "        async with asyncio.timeout(0.05): await run_in_thread(threading.Event().wait)\n"
         "    except TimeoutError: print('given up')\n"
         "asyncio.run(main())\n"
     )

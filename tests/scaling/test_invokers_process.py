@@ -99,7 +99,7 @@ async def test_an_end_is_told_at_once_and_leaves_no_zombie(play):
 async def test_no_more_live_at_once_than_may(play):
     invoker = play(most=2)
     with pytest.raises(
-        InvocationFailed, match=r"2 workers live here already, which is the most \(1 of 3 calls failed\)"
+        InvocationFailed, match=r"2 workers run here already, which is the limit \(1 of 3 calls failed\)"
     ) as failed:
         await invoker.invoke(request_of("s.1", "s.2", "s.3"))
     assert failed.value.summons == ("s.3",)
@@ -110,12 +110,12 @@ async def test_no_more_live_at_once_than_may(play):
 
 
 async def test_a_worker_that_outlives_its_time_is_killed(play, monkeypatch, caplog):
-    monkeypatch.setattr(module, "MERCY", 0.2)
+    monkeypatch.setattr(module, "KILL_AFTER", 0.2)
     invoker = play(STUBBORN, seconds=0.1)
     await invoker.invoke(request_of("s.1"))
     await soon(lambda: invoker.ends)
     assert invoker.ends[0][2] == -signal.SIGKILL
-    assert "is killed: it did not end in 0.1 s" in caplog.text
+    assert "did not end within 0.1 s" in caplog.text
 
 
 async def test_at_the_end_the_polite_go_by_themselves_and_the_others_are_killed(play, caplog):
@@ -129,8 +129,8 @@ async def test_at_the_end_the_polite_go_by_themselves_and_the_others_are_killed(
     for one in (stubborn, frozen):
         await one.aclose(0.2)
         assert [code for *_, code in one.ends] == [-signal.SIGKILL]
-    assert "workers are killed that would not end: 1" in caplog.text
-    with pytest.raises(InvocationFailed, match="no more workers are started here"):
+    assert "killing workers that did not end: 1" in caplog.text
+    with pytest.raises(InvocationFailed, match="this process is ending"):
         await polite.invoke(request_of("s.2"))
 
 
@@ -163,8 +163,8 @@ async def test_who_gives_up_waiting_for_the_start_still_has_the_worker(play):
 async def test_a_process_that_cannot_be_started_is_told_in_words(play, monkeypatch):
     invoker = play()
     monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
-    monkeypatch.setattr("sublet.devtools.embedded_server.sys.executable", "/nowhere/python")
-    with pytest.raises(InvocationFailed, match="no process could be started: No such file"):
+    monkeypatch.setattr("sublet.tasks.bound_process.sys.executable", "/nowhere/python")
+    with pytest.raises(InvocationFailed, match="the process could not be started: No such file"):
         await invoker.invoke(request_of("s.1"))
     assert invoker.processes == ()
 
@@ -243,7 +243,7 @@ async def test_output_may_go_where_the_caller_wants(play, tmp_path):
 def test_a_worker_finds_this_package_and_takes_its_jobs_from_redis(monkeypatch):
     monkeypatch.setenv("SUBLET_SOURCE", "http://elsewhere")
     monkeypatch.setenv("PYTHONPATH", "mine")
-    found = ProcessInvoker("tasks:app")._surroundings()
+    found = ProcessInvoker("tasks:app")._worker_environment()
     assert (found["PYTHONPATH"], found["SUBLET_SOURCE"]) == (f"{ROOT}{os.pathsep}mine", "")
 
 

@@ -9,7 +9,7 @@ from sublet.model import Card
 from sublet.operations import pools
 from sublet.protocol import keys
 from sublet.scaling import summoner
-from sublet.scaling.summoner import HANDED, TOGETHER, Summoned, Summoner
+from sublet.scaling.summoner import BATCH, SUMMONS_MAX, Summoned, Summoner
 from sublet.scaling.sync_summoner import summon_once
 from sublet.store.store import Store
 from tests.support.recording_invoker import HOST, POOL, Recorder, jobs
@@ -74,13 +74,13 @@ async def test_fifty_submitters_at_once_summon_no_more_than_is_owed(place, have_
 
 
 async def test_many_workers_are_invoked_a_few_at_a_time(have_pool, summoner_of):
-    await have_pool(min=2 * HANDED + 50, max=1000)
+    await have_pool(min=2 * SUMMONS_MAX + 50, max=1000)
     invoker = Recorder()
     who = summoner_of(invoker)
     who.nudge(["q"])
     await who.settle()
-    assert len(set(invoker.summons)) == 2 * HANDED + 50
-    assert max(len(request.summons) for request in invoker.requests) == TOGETHER
+    assert len(set(invoker.summons)) == 2 * SUMMONS_MAX + 50
+    assert max(len(request.summons) for request in invoker.requests) == BATCH
 
 
 async def test_a_summons_that_nobody_obeys_expires_and_another_is_sent(have_pool, summoner_of):

@@ -11,7 +11,7 @@ from sublet.client.client import Client, SyncClient
 from sublet.options import Options
 from sublet.scaling.invokers import invokers_of
 from sublet.scaling.summoner import Summoned
-from sublet.scaling.sync_summoner import SyncSummoner, summon_once, uncalled
+from sublet.scaling.sync_summoner import SyncSummoner, summon_once, uninvoked
 from tests.support.recording_invoker import HOST
 
 pytest_plugins = ["tests.support.job_sources", "tests.support.pool_fixtures"]
@@ -36,7 +36,7 @@ async def test_who_is_owed_and_cannot_be_called_from_here_is_found_by_a_look(pla
     def found():
         with SyncClient(place.settings) as client:
             return [
-                pool.words for pool in uncalled(place.settings, client.transport, lambda: invokers_of({}))
+                pool.words for pool in uninvoked(place.settings, client.transport, lambda: invokers_of({}))
             ]
 
     await have_pool()
@@ -48,7 +48,7 @@ async def test_who_is_owed_and_cannot_be_called_from_here_is_found_by_a_look(pla
     ):
         await have_pool(min=2, invoker=invoker, target={"http": HOST, "lambda": "resize"}.get(invoker, ""))
         (words,) = await asyncio.to_thread(found)
-        assert words.startswith(f"pool p: 2 workers owed, not called from here: {why}")
+        assert words.startswith(f"pool p: 2 workers owed, not invoked from here: {why}")
         assert (await look()).sum.summoned == 0
     await have_pool(min=2, invoker="none", target="")
     assert await asyncio.to_thread(found) == []
@@ -82,7 +82,7 @@ async def test_a_sync_submit_does_not_fail_for_redis_being_away_by_then(place, m
     who = SyncSummoner(away, made)
     who.nudge(["q"])
     await asyncio.to_thread(who.close)
-    assert "cannot look which pools need workers" in caplog.text
+    assert "cannot read the list of pools" in caplog.text
     who.nudge(["q"])
     await asyncio.to_thread(who.close)
 

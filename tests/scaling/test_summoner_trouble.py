@@ -11,7 +11,7 @@ from sublet.operations import pools
 from sublet.protocol import keys
 from sublet.scaling import summoner
 from sublet.scaling.invokers import InvocationFailed
-from sublet.scaling.summoner import Summoned, Summoner, Troubles
+from sublet.scaling.summoner import PoolErrors, Summoned, Summoner
 from sublet.scaling.sync_summoner import summon_once
 from sublet.store.store import Store
 from tests.support.recording_invoker import Recorder, jobs
@@ -80,7 +80,7 @@ async def test_a_pool_that_is_given_another_invoker_in_this_moment_is_said_to(
     await have_pool(min=1, invoker="lambda", target="resize")
     who.nudge(["q"])
     await who.settle()
-    assert (await look()).failure == "who asked has no invoker lambda"
+    assert (await look()).failure == "this process has no invoker lambda"
 
 
 async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, have_pool, summoner_of, caplog):
@@ -116,12 +116,12 @@ async def test_a_spoiled_pool_keeps_nobody_from_the_others_and_is_told(
 
 def test_while_redis_is_away_no_other_pool_is_asked_about():
     for error, are_all in ((Unavailable(), True), (Unfit(), False)):
-        troubles = Troubles()
-        with troubles.of("p"):
+        errors = PoolErrors()
+        with errors.catch("p"):
             raise error
-        assert troubles.are_all is are_all
+        assert errors.stop is are_all
         with pytest.raises(type(error)):
-            troubles.throw()
+            errors.throw()
 
 
 async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place, summoner_of, caplog):
@@ -132,7 +132,7 @@ async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place,
         who.nudge(["q"])
         await who.settle()
     assert [record.message.partition(":")[0] for record in caplog.records] == [
-        "cannot look which pools need workers"
+        "cannot read the list of pools"
     ]
     with pytest.raises(Unavailable):
         await who.summon()
@@ -165,5 +165,5 @@ async def test_closing_does_not_wait_for_ever(have_pool, summoner_of, caplog):
         while not invoker.requests:
             await asyncio.sleep(0.01)
     await who.aclose(0.05)
-    assert "left 1 summonses that would not get through" in caplog.text
+    assert "gave up 1 invocations that did not end" in caplog.text
     assert asyncio.all_tasks() == before

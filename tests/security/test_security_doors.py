@@ -282,7 +282,7 @@ async def test_a_request_that_was_overheard_and_is_sent_again_brings_one_worker_
 
 
 def test_secrets_files_are_looked_at_each_second():
-    assert secrets_file.LOOK_EVERY <= 1.0
+    assert secrets_file.CHECK_EVERY <= 1.0
 
 
 async def test_a_leases_token_holds_128_bits_of_chance_and_all_of_it_counts(asked, monkeypatch):

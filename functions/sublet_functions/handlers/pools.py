@@ -4,7 +4,7 @@ from typing import Any
 
 from sublet.operations import pools
 from sublet.operations.pool import Pool
-from sublet.scaling.invokers import check_pool
+from sublet.scaling.pool_check import check_pool
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.problems import invalid_at
 from sublet_functions.http.response import Response, json_response

@@ -98,7 +98,7 @@ class Pool(_Frozen):
 
 
 def check(pool: Pool) -> None:
-    """Raise Invalid, with the field's name first, for invalid settings. `sublet.scaling.invokers.check_pool` checks the target, too."""
+    """Raise Invalid, with the field's name first, for invalid settings. `sublet.scaling.pool_check.check_pool` checks the target, too."""
     if not is_name(pool.name):
         raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     invalid = next((queue for queue in pool.queues if not is_name(queue)), None)

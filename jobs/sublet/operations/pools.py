@@ -97,7 +97,7 @@ def get(bases: Sequence[str], name: str) -> Plan[Pool]:
 def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan[str]:
     """Create or change a pool: `created`, `changed` or `unchanged`. Raises Invalid, or Changed if it has another revision.
 
-    The caller checks the target first: `sublet.scaling.invokers.check_pool`.
+    The caller checks the target first: `sublet.scaling.pool_check.check_pool`.
     """
     check(wanted)
     for looks in range(1 if revision is not None else LOOKS, 0, -1):

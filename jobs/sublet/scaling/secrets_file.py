@@ -1,4 +1,4 @@
-"""A small file of secrets, which is read again when it has changed, so that they can be replaced without a restart."""
+"""A file of secrets that is read again when it has changed, so that secrets can be replaced without a restart."""
 
 import stat
 import time
@@ -6,27 +6,28 @@ from pathlib import Path
 
 from sublet.errors import Invalid
 
-LOOK_EVERY = 1.0
-"""Seconds between two looks at a file."""
+CHECK_EVERY = 1.0
+"""Least seconds between two checks of a file."""
 
 _Stamp = tuple[int, int, int]
 
 
 class SecretsFile:
-    """Where secrets are kept: `what` they are is for messages, `most` is how many characters the file may have."""
+    """A file of secrets. `what` names them in messages; `most` is the largest size of the file in characters."""
 
     def __init__(self, path: str | Path, what: str, most: int) -> None:
         self.path, self._what, self._most = Path(path), what, most
-        self._stamp = self._look()
-        self._looked_at = time.monotonic()
+        self._stamp = self._read_stamp()
+        self._checked_at = time.monotonic()
 
     def text(self) -> str:
-        """What the file holds. Raises Invalid, with the place of what is wrong, and never with what stands there."""
+        """Read the file. Raises Invalid, never with a part of its text."""
         try:
-            if not stat.S_ISREG(
-                self.path.stat().st_mode
-            ):  # to open a pipe or a device could mean to wait for ever
-                raise Invalid(f"the file of {self._what} {self.path} cannot be read: it is no regular file")
+            # Opening a pipe or a device could block without end.
+            if not stat.S_ISREG(self.path.stat().st_mode):
+                raise Invalid(
+                    f"the file of {self._what} {self.path} cannot be read: it is not a regular file"
+                )
             with self.path.open(encoding="utf-8-sig", errors="replace") as file:
                 text = file.read(self._most + 1)
         except OSError as error:
@@ -36,16 +37,16 @@ class SecretsFile:
         return text
 
     def has_changed(self) -> bool:
-        """Is it another one than when this was last asked? It is looked at once a second, at most."""
+        """Has the file changed since the last call? It is checked once a second at most."""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_EVERY:
+        if now - self._checked_at < CHECK_EVERY:
             return False
-        self._looked_at = now
-        before, self._stamp = self._stamp, self._look()
+        self._checked_at = now
+        before, self._stamp = self._stamp, self._read_stamp()
         return self._stamp != before
 
-    def _look(self) -> _Stamp | None:
-        """What changes when the file does, also when another takes its place; None where there is none."""
+    def _read_stamp(self) -> _Stamp | None:
+        """Return values that change with the file, also when it is replaced; None if it does not exist."""
         try:
             status = self.path.stat()
         except OSError:

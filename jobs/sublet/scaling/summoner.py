@@ -1,8 +1,8 @@
-"""Summons workers for the pools whose queues need some: after a submit, in a tick, at a worker's end.
+"""Summons workers for pools whose queues need some: after a submit, in a tick, and at a worker's end.
 
-How many are owed is decided in Redis (`summon`), where two who ask at once are never told the same. What is done here is to ask
-at the right moments, and to pass on to an invoker what was handed out. Nothing of it may hold up a submit or make it fail: a
-summons that does not get through is counted where people see it, expires by itself, and is handed out again.
+The script `summon` decides in Redis how many workers are owed, so two concurrent callers never get the same summons. This module
+calls it at the right moments and passes the summonses to an invoker. It must not delay a submit or make it fail: a failed
+invocation is counted where operators see it, its summons expires, and the worker is owed again.
 """
 
 import asyncio
@@ -23,46 +23,46 @@ from sublet.store.store import Store
 log = logging.getLogger(__name__)
 
 PAUSE = 0.05
-"""Seconds between two askings about one pool."""
+"""Least seconds between two `summon` calls for one pool."""
 KNOWN = 2.0
-"""Seconds for which the list of pools is taken to be as it was."""
-HANDED = 100
-"""Summonses that are asked for at once."""
-TOGETHER = 10
-"""Workers that one invocation is about."""
-LANES = 4
-"""Invocations for one pool that are under way at once."""
+"""Seconds for which the list of pools is cached."""
+SUMMONS_MAX = 100
+"""Most summonses of one call."""
+BATCH = 10
+"""Most workers of one invocation."""
+AT_ONCE = 4
+"""Invocations for one pool that may be under way at once."""
 PATIENCE = 8.0
-"""Seconds that one invocation may take, whatever its invoker promises."""
+"""Seconds that one invocation may take, also if its invoker has no limit of its own."""
 CLOSING = 8.0
-"""Seconds that closing waits for what is under way."""
+"""Seconds that closing waits for invocations under way."""
 AGAIN = 60.0
-"""Seconds between two lines in the log about one pool."""
+"""Least seconds between two log lines about one pool."""
 WORDS_MAX = 300
-"""Bytes that are kept of why an invocation failed."""
+"""Bytes of an invocation's error message that are stored."""
 
 
 @dataclass
 class Summoned:
-    """What one look at all pools came to."""
+    """Result of one pass over all pools."""
 
     pools: int = 0
-    """Pools that were asked about: those whose invoker is here."""
+    """Pools that were checked: those whose invoker this process has."""
     summoned: int = 0
     """Workers that were invoked."""
     failed: int = 0
-    """Workers that could not be."""
+    """Workers that could not be invoked."""
 
 
-class Order(NamedTuple):
-    """Workers to be invoked together: one for each summons."""
+class InvocationBatch(NamedTuple):
+    """Workers to invoke together: one for each summons."""
 
     pool: Pool
     summons: tuple[str, ...]
 
 
 Invoking = tuple[int, "asyncio.Task[int]"]
-"""Of how many workers an invocation is; it gives how many of them could not be invoked."""
+"""Number of workers of an invocation, and its task, which returns how many of them could not be invoked."""
 
 
 async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
@@ -70,46 +70,47 @@ async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
     return Summoned(summoned=sum(n for n, _ in invoking) - lost, failed=lost)
 
 
-class Troubles:
-    """Why pools could not be asked about, kept until the others are seen to."""
+class PoolErrors:
+    """Errors of single pools, kept until all other pools are done."""
 
     def __init__(self) -> None:
-        self.are_all = False
-        """Redis does not answer, so it is of no use to ask about another pool."""
+        self.stop = False
+        """Redis does not answer: the other pools would fail as well."""
         self._first: JobsError | None = None
 
     @contextlib.contextmanager
-    def of(self, pool: str) -> Iterator[None]:
-        """Keep what comes of asking about this pool."""
+    def catch(self, pool: str) -> Iterator[None]:
+        """Catch the error of this pool."""
         try:
             yield
         except JobsError as error:
-            log.warning("pool %s: cannot ask whether it needs workers: %s", pool, error)
-            self.are_all = isinstance(error, Unavailable) and not isinstance(error, Unfit)
+            log.warning("pool %s: cannot check whether it needs workers: %s", pool, error)
+            self.stop = isinstance(error, Unavailable) and not isinstance(error, Unfit)
             self._first = self._first or error
 
     def throw(self) -> None:
-        """Raise the first of them, if there are any."""
+        """Raise the first error, if any."""
         if self._first:
             raise self._first
 
 
-def owed(bases: Sequence[str], pool: Pool) -> Plan[list[Order]]:
-    """Ask for what a pool is owed: whoever gets orders has to carry them out. Raises NotFound."""
+def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
+    """Take the summonses of the workers that a pool is owed; the caller must invoke them. Raises NotFound."""
     summons = pools.new_summons()
-    found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=HANDED)
+    found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)
     if not found.given:
         return []
-    now = pool_from(pool.name, f"0 {found.settings}\n{found.target}", {})  # it may have been changed
+    # The settings may have changed since the list was read.
+    now = pool_from(pool.name, f"0 {found.settings}\n{found.target}", {})
     ids = [f"{summons}.{i + 1}" for i in range(found.given)]
-    return [Order(now, tuple(ids[i : i + TOGETHER])) for i in range(0, len(ids), TOGETHER)]
+    return [InvocationBatch(now, tuple(ids[i : i + BATCH])) for i in range(0, len(ids), BATCH)]
 
 
 class Summoner:
-    """Asks what pools are owed, and has it invoked. Belongs to its store's event loop, and closes the invokers that it is given.
+    """Takes the summonses of pools and invokes the workers. Belongs to its store's event loop; closes its invokers.
 
-    Only pools whose kind of invoker is among these, and of them those that are `ours`, are asked about. For those of `none`, a
-    tick has the averages taken, no more.
+    It handles the pools whose kind of invoker is in `invokers` and for which `ours` is true. For pools with the invoker `none`,
+    it only samples the averages.
     """
 
     def __init__(
@@ -117,17 +118,17 @@ class Summoner:
     ) -> None:
         self._store, self._ours = store, ours
         self.nudged = 0
-        """Times that somebody put something into a queue."""
+        """Number of calls of `nudge`."""
         self.prompt = False
-        """Nothing may be put off: somebody waits for `settle`. A pool that is new is noticed up to 2 s later then."""
+        """Do nothing later, because a caller awaits `settle`. A new pool is then noticed up to 2 s later."""
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
         self._known: dict[str, Pool] = {}
         self._uncalled: list[Pool] = []
         self._by_queue: dict[str, list[str]] = {}
         self._known_at = float("-inf")
-        self._looking: asyncio.Task[None] | None = None
-        self._unlooked: set[str] = set()
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._pending: set[str] = set()
+        self._summoning: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._under_way: dict[str, set[asyncio.Task[int]]] = {}
         self._lanes: dict[str, asyncio.Semaphore] = {}
@@ -135,62 +136,63 @@ class Summoner:
         self._closing = asyncio.Event()
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Something was put into these queues. Returns at once; what comes of it is seen to beside."""
+        """Note that jobs were added to these queues. Returns at once; the workers are summoned in the background."""
         self.nudged += 1
         if self._closing.is_set() or not self._invokers:
             return
         unknown = set(queues)
         if time.monotonic() - self._known_at < KNOWN:
-            self._ask_for(unknown)
+            self._summon_for(unknown)
             unknown = set() if self.prompt else unknown - self._by_queue.keys()
-        self._unlooked |= unknown
-        if unknown and self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+        self._pending |= unknown
+        if unknown and self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def summon(self) -> Summoned:
-        """Ask about all pools once, and wait for what is invoked. Raises Unavailable when Redis does not answer.
+        """Summon the owed workers of all pools once, and await the invocations. Raises Unavailable if Redis does not answer.
 
-        A pool that cannot be asked about keeps nobody from the others: why it cannot is raised when those are seen to.
+        An error of one pool does not stop the others; it is raised at the end.
         """
         await self._know()
         invoking: list[Invoking] = []
-        troubles = Troubles()
+        errors = PoolErrors()
         for pool in (*self._known.values(), *self._uncalled):
-            with troubles.of(pool.name):
-                if pool.invoker == "none":  # somebody may scale it by its sum
+            with errors.catch(pool.name):
+                # Another system may scale this pool by its averages.
+                if pool.invoker == "none":
                     with contextlib.suppress(NotFound, NoNamespace):
                         await self._store.follow(
                             pools.sample(self._store.operations.bases, pool.name, pool.queues)
                         )
-                elif len(self._under_way.get(pool.name, ())) < LANES:  # or else we are at it already
-                    invoking += [self._start(order) for order in await self._ask(pool)]
-            if troubles.are_all:
+                elif len(self._under_way.get(pool.name, ())) < AT_ONCE:
+                    invoking += [self._start(batch) for batch in await self._take(pool)]
+            if errors.stop:
                 break
         done = replace(await _outcome(invoking), pools=len(self._known))
-        troubles.throw()
+        errors.throw()
         return done
 
-    async def carry_out(self, orders: Sequence[Order]) -> Summoned:
-        """Have invoked what was handed out, and wait for it."""
-        return await _outcome([self._start(order) for order in orders])
+    async def invoke(self, batches: Sequence[InvocationBatch]) -> Summoned:
+        """Invoke the workers of these batches, and await it."""
+        return await _outcome([self._start(batch) for batch in batches])
 
     async def may_leave(self, pool: str, worker: str) -> bool:
-        """May a worker of a pool go, which is idle? If so it counts no more from this moment on. Raises Unavailable."""
+        """May an idle worker leave its pool? If so, it does not count from this moment on. Raises Unavailable."""
         return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))
 
     async def settle(self) -> None:
-        """Wait until what was nudged is asked for, and what was handed out is invoked."""
+        """Wait until all nudges are handled and all invocations have ended."""
         while under_way := self._tasks():
             await asyncio.wait(under_way)
 
     async def aclose(self, patience: float = CLOSING) -> None:
-        """See to what was nudged, for so many seconds at most, and let go of everything."""
+        """Handle pending nudges for `patience` seconds at most, and close the invokers."""
         self._closing.set()
         try:
             async with asyncio.timeout(patience):
                 await self.settle()
         except TimeoutError:
-            log.warning("left %d summonses that would not get through", len(self._tasks()))
+            log.warning("gave up %d invocations that did not end", len(self._tasks()))
         finally:
             left = self._tasks()
             for task in left:
@@ -198,18 +200,18 @@ class Summoner:
             ends = (*left, *(invoker.aclose() for invoker in self._invokers.values()))
             for outcome in await asyncio.gather(*ends, return_exceptions=True):
                 if isinstance(outcome, Exception):
-                    log.error("cannot close all that summons workers", exc_info=outcome)
+                    log.error("cannot close an invoker", exc_info=outcome)
 
     def _tasks(self) -> list[asyncio.Task[None] | asyncio.Task[int]]:
-        looking = [self._looking] if self._looking else []
+        looking = [self._refreshing] if self._refreshing else []
         return [
             *looking,
-            *self._asking.values(),
+            *self._summoning.values(),
             *(task for tasks in self._under_way.values() for task in tasks),
         ]
 
     async def _know(self) -> None:
-        """Read which pools there are."""
+        """Read the list of pools."""
         found = await self._store.follow(pools.known(self._store.operations.bases))
         self._known = {
             pool.name: pool for pool in found if pool.invoker in self._invokers and self._ours(pool)
@@ -221,77 +223,78 @@ class Summoner:
                 self._by_queue.setdefault(queue, []).append(pool.name)
         self._known_at = time.monotonic()
 
-    async def _look(self) -> None:
-        """Look which pools there are, when it is time again: what had none may have one by then."""
+    async def _refresh(self) -> None:
+        """Read the list of pools when the cached one has expired: a queue without a pool may have one by then."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._known_at + KNOWN - time.monotonic())):
                 await self._closing.wait()
         try:
             await self._know()
         except JobsError as error:
-            self._say("", "cannot look which pools need workers: %s", error)
+            self._warn("", "cannot read the list of pools: %s", error)
         finally:
-            queues, self._unlooked, self._looking = self._unlooked, set(), None
-        self._ask_for(queues)
+            queues, self._pending, self._refreshing = self._pending, set(), None
+        self._summon_for(queues)
 
-    def _ask_for(self, queues: Iterable[str]) -> None:
-        """Have the pools of these queues asked about: each by one at a time, and once more for who came meanwhile."""
+    def _summon_for(self, queues: Iterable[str]) -> None:
+        """Summon for the pools of these queues: one task per pool, which repeats for nudges that come meanwhile."""
         for name in {name for queue in queues for name in self._by_queue.get(queue, ())}:
-            if name in self._asking:
+            if name in self._summoning:
                 self._again.add(name)
             else:
-                self._asking[name] = asyncio.get_running_loop().create_task(self._attend(name))
+                self._summoning[name] = asyncio.get_running_loop().create_task(self._summon_pool(name))
 
-    async def _attend(self, name: str) -> None:
+    async def _summon_pool(self, name: str) -> None:
         try:
             more = True
             while more and name in self._known:
                 self._again.discard(name)
                 under_way = self._under_way.get(name, set())
-                while len(under_way) >= LANES:
+                while len(under_way) >= AT_ONCE:
                     await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                orders = await self._ask(self._known[name])
-                for order in orders:
-                    self._start(order)
+                batches = await self._take(self._known[name])
+                for batch in batches:
+                    self._start(batch)
                 await asyncio.sleep(0 if self.prompt else PAUSE)
-                more = name in self._again or sum(len(order.summons) for order in orders) == HANDED
+                more = name in self._again or sum(len(batch.summons) for batch in batches) == SUMMONS_MAX
         except JobsError as error:
-            self._say(name, "pool %s: cannot ask whether it needs workers: %s", name, error)
+            self._warn(name, "pool %s: cannot check whether it needs workers: %s", name, error)
         finally:
-            del self._asking[name]
+            del self._summoning[name]
             self._again.discard(name)
 
-    async def _ask(self, pool: Pool) -> list[Order]:
+    async def _take(self, pool: Pool) -> list[InvocationBatch]:
         try:
-            return await self._store.follow(owed(self._store.operations.bases, pool))
-        except (NotFound, NoNamespace):  # removed by now
+            return await self._store.follow(take_owed(self._store.operations.bases, pool))
+        except (NotFound, NoNamespace):  # the pool was removed
             return []
 
-    def _start(self, order: Order) -> Invoking:
-        under_way = self._under_way.setdefault(order.pool.name, set())
-        task = asyncio.get_running_loop().create_task(self._invoke(order.pool, order.summons))
+    def _start(self, batch: InvocationBatch) -> Invoking:
+        under_way = self._under_way.setdefault(batch.pool.name, set())
+        task = asyncio.get_running_loop().create_task(self._invoke(batch.pool, batch.summons))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
-        return len(order.summons), task
+        return len(batch.summons), task
 
     async def _invoke(self, pool: Pool, ids: tuple[str, ...]) -> int:
-        """Have some workers invoked. How many could not be; that is counted, too."""
+        """Invoke some workers, and store the failures. Returns how many could not be invoked."""
         asked, lost = Invocation(pool.name, pool.target, pool.queues, pool.slots, pool.linger, ids), ids
-        async with self._lanes.setdefault(pool.name, asyncio.Semaphore(LANES)):
+        async with self._lanes.setdefault(pool.name, asyncio.Semaphore(AT_ONCE)):
             try:
                 invoker = self._invokers.get(pool.invoker)
-                if invoker is None:  # the pool has just been given another one
-                    raise InvocationFailed(f"who asked has no invoker {pool.invoker}")
+                # The pool's invoker was changed a moment ago.
+                if invoker is None:
+                    raise InvocationFailed(f"this process has no invoker {pool.invoker}")
                 async with asyncio.timeout(PATIENCE):
                     await invoker.invoke(asked)
                 return 0
             except InvocationFailed as error:
                 lost, why = error.summons or ids, str(error)
             except TimeoutError:
-                why = f"no answer for {PATIENCE:g} s"
-            except Exception as error:  # noqa: BLE001  what it calls may raise anything, and its words may hold secrets
+                why = f"no answer within {PATIENCE:g} s"
+            except Exception as error:  # noqa: BLE001  an invoker may raise anything, and its message may contain secrets
                 why = f"{type(error).__name__} in the invoker"
-        self._say(
+        self._warn(
             pool.name,
             "pool %s: %d of its workers could not be invoked (%s): %s",
             pool.name,
@@ -308,11 +311,11 @@ class Summoner:
             await self._store.run(
                 pools.complain(self._store.operations.bases[0], name, summons=ids[0], n=len(ids), words=words)
             )
-        except JobsError as error:  # its summonses expire all the same
-            log.debug("pool %s: a failure is not counted: %s", name, error)
+        except JobsError as error:  # the summonses expire anyway
+            log.debug("pool %s: cannot store a failed invocation: %s", name, error)
 
-    def _say(self, name: str, words: str, *more: object) -> None:
-        """Warn, once a minute at most for each pool."""
+    def _warn(self, name: str, words: str, *more: object) -> None:
+        """Log a warning, once a minute at most for each pool."""
         now = time.monotonic()
         if now - self._said_at.get(name, float("-inf")) >= AGAIN:
             self._said_at[name] = now

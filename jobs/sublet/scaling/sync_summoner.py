@@ -1,6 +1,6 @@
-"""Summoning for code without an event loop: the one place where a loop is started for it, if anybody is to be summoned.
+"""Summoning for code without an event loop; a loop is started here, and only if a worker is owed.
 
-A submit has been acknowledged by then: nothing here can hold it up or make it fail.
+The submit has been acknowledged before: nothing here can delay it or make it fail.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from sublet.errors import JobsError, NotFound
 from sublet.operations import pools
 from sublet.operations.operations import Operations
 from sublet.protocol.plan import follow_sync
-from sublet.scaling.invokers import Invoker, invokers_of, lacking
-from sublet.scaling.summoner import AGAIN, Order, Summoned, Summoner, Troubles, owed
+from sublet.scaling.invokers import Invoker, invokers_of, why_missing
+from sublet.scaling.summoner import AGAIN, InvocationBatch, PoolErrors, Summoned, Summoner, take_owed
 from sublet.store.store import Store
 
 log = logging.getLogger(__name__)
 
 Invokers = Callable[[], Mapping[str, Invoker]]
-"""Makes invokers, for one event loop."""
+"""Creates the invokers of one event loop."""
 PAUSE = 0.05
-"""Seconds for which the thread waits for more to do."""
+"""Seconds that the thread waits for more nudges before it ends."""
 SECONDS = 20.0
-"""Seconds that the thread may take for one round: what does not answer ends by itself before."""
+"""Seconds that the thread may take for one round; invocations time out before."""
 
 
-class Uncalled(NamedTuple):
-    """A pool that is owed workers which this process cannot call."""
+class Uninvoked(NamedTuple):
+    """A pool that is owed workers which this process cannot invoke."""
 
     pool: str
     owed: int
@@ -43,21 +43,21 @@ class Uncalled(NamedTuple):
 
     @property
     def words(self) -> str:
-        """In a line."""
-        return f"pool {self.pool}: {_workers(self.owed)} owed, not called from here: {self.why}"
+        """The finding on one line."""
+        return f"pool {self.pool}: {_workers(self.owed)} owed, not invoked from here: {self.why}"
 
 
-def uncalled(
+def uninvoked(
     settings: Settings, transport: SyncTransport, invokers: Invokers = invokers_of
-) -> list[Uncalled]:
-    """The pools that are owed workers by an invoker that is not here. A look: nothing is written. Raises Unavailable."""
-    bases, hired, found = Operations(settings).bases, invokers(), list[Uncalled]()
+) -> list[Uninvoked]:
+    """Return the pools that are owed workers and whose invoker this process does not have. Writes nothing. Raises Unavailable."""
+    bases, here, found = Operations(settings).bases, invokers(), list[Uninvoked]()
     for pool in follow_sync(transport.run, pools.known(bases)):
-        if pool.invoker not in hired:
-            with contextlib.suppress(NotFound):  # removed by now
+        if pool.invoker not in here:
+            with contextlib.suppress(NotFound):  # the pool was removed
                 now = follow_sync(transport.run, pools.look(bases, pool)).sum
                 if now and now.owed:
-                    found.append(Uncalled(pool.name, now.owed, lacking(pool.invoker)))
+                    found.append(Uninvoked(pool.name, now.owed, why_missing(pool.invoker)))
     return found
 
 
@@ -68,47 +68,48 @@ def _workers(count: int) -> str:
 def summon_once(
     settings: Settings, invokers: Invokers = invokers_of, transport: SyncTransport | None = None
 ) -> Summoned:
-    """Ask about all pools once, and have invoked what they are owed. Raises Unavailable when Redis does not answer.
+    """Summon the owed workers of all pools once. Raises Unavailable if Redis does not answer.
 
-    An event loop is started only where some pool is owed a worker. A pool that cannot be asked about keeps nobody from the
-    others: why it cannot is raised when those are seen to.
+    An event loop is started only if a pool is owed a worker. An error of one pool does not stop the others; it is raised at the
+    end.
     """
-    own, hired, troubles = transport or sync_transport_for(settings), invokers(), Troubles()
+    own, here = transport or sync_transport_for(settings), invokers()
+    errors = PoolErrors()
     try:
-        bases, asked, orders = Operations(settings).bases, 0, list[Order]()
+        bases, asked, batches = Operations(settings).bases, 0, list[InvocationBatch]()
         for pool in follow_sync(own.run, pools.known(bases)):
-            with troubles.of(pool.name), contextlib.suppress(NotFound):  # removed by now
+            with errors.catch(pool.name), contextlib.suppress(NotFound):  # the pool was removed
                 if pool.invoker == "none":
                     follow_sync(own.run, pools.sample(bases, pool.name, pool.queues))
-                elif pool.invoker in hired:
+                elif pool.invoker in here:
                     asked += 1
-                    orders += follow_sync(own.run, owed(bases, pool))
-            if troubles.are_all:
+                    batches += follow_sync(own.run, take_owed(bases, pool))
+            if errors.stop:
                 break
     finally:
         if transport is None:
             own.close()
-    done = asyncio.run(_carry_out(settings, hired, orders)) if orders else Summoned()
-    troubles.throw()
+    done = asyncio.run(_invoke(settings, here, batches)) if batches else Summoned()
+    errors.throw()
     return replace(done, pools=asked)
 
 
-async def _carry_out(
-    settings: Settings, invokers: Mapping[str, Invoker], orders: Sequence[Order]
+async def _invoke(
+    settings: Settings, invokers: Mapping[str, Invoker], batches: Sequence[InvocationBatch]
 ) -> Summoned:
     store = Store(settings)
     summoner = Summoner(store, invokers)
     try:
-        return await summoner.carry_out(orders)
+        return await summoner.invoke(batches)
     finally:
         await summoner.aclose()
         await store.aclose()
 
 
 class SyncSummoner:
-    """A `Summoner` for code without an event loop: nudges are seen to by a thread, which lives as long as there are any.
+    """A `Summoner` for code without an event loop: a thread handles nudges, and ends when there are none.
 
-    Its process waits for that thread before it ends, for some seconds at most.
+    The process waits for that thread before it ends, for some seconds at most.
     """
 
     def __init__(self, settings: Settings, invokers: Invokers = invokers_of) -> None:
@@ -120,33 +121,34 @@ class SyncSummoner:
         self._said_at = float("-inf")
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Something was put into these queues. Returns at once; what comes of it is seen to beside. Safe from any thread."""
-        self._see_whose_process_it_is()
+        """Note that jobs were added to these queues. Returns at once; a thread summons the workers. Safe from any thread."""
+        self._reset_after_fork()
         with self._lock:
             self._queues.update(queues)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="sublet-summons")
                 try:
                     thread.start()
-                except RuntimeError as error:  # no more threads, or the interpreter is at its end; the job is stored all the same
-                    self._say("cannot summon workers: %s", error)
+                # No more threads, or the interpreter is ending. The job is stored anyway.
+                except RuntimeError as error:
+                    self._warn("cannot summon workers: %s", error)
                 else:
                     self._thread = thread
 
     def close(self) -> None:
-        """Wait until what was nudged is seen to."""
-        self._see_whose_process_it_is()
+        """Wait until all nudges are handled."""
+        self._reset_after_fork()
         thread = self._thread
         if thread is not None:
             thread.join()
 
-    def _see_whose_process_it_is(self) -> None:
-        """Start anew in a process that is a fork: the thread is its parent's, and so may the lock be."""
+    def _reset_after_fork(self) -> None:
+        """Reset the state in a forked process: the thread is its parent's, and the parent may hold the lock."""
         if self._process != os.getpid():
             self._lock, self._queues, self._thread, self._process = threading.Lock(), set(), None, os.getpid()
 
-    def _say(self, words: str, *more: object) -> None:
-        """Warn, once a minute at most."""
+    def _warn(self, words: str, *more: object) -> None:
+        """Log a warning, once a minute at most."""
         now = time.monotonic()
         if now - self._said_at >= AGAIN:
             self._said_at = now
@@ -154,22 +156,22 @@ class SyncSummoner:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._see_to_all())
+            asyncio.run(self._handle_nudges())
         except (JobsError, TimeoutError) as error:
-            log.warning("cannot summon workers: %s", str(error) or f"no end in {SECONDS:g} s")
+            log.warning("cannot summon workers: %s", str(error) or f"it took longer than {SECONDS:g} s")
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():
                     self._thread, self._queues = None, set()
 
     def _done(self) -> bool:
-        """Is there nothing more to do? Then this thread ends, and the next nudge has another one."""
+        """Are there no more nudges? Then this thread ends, and the next nudge starts another."""
         with self._lock:
             if not self._queues:
                 self._thread = None
             return not self._queues
 
-    async def _see_to_all(self) -> None:
+    async def _handle_nudges(self) -> None:
         store = Store(self._settings)
         summoner = Summoner(store, self._invokers())
         try:

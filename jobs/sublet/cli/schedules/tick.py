@@ -48,10 +48,10 @@ def tick(args: Namespace) -> int:
 def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
     """Print on stderr which pools are owed workers that this process cannot invoke, once per pool."""
     # slow to import
-    from sublet.scaling.sync_summoner import uncalled
+    from sublet.scaling.sync_summoner import uninvoked
 
     try:
-        found = uncalled(client.operations.settings, client.transport)
+        found = uninvoked(client.operations.settings, client.transport)
     except JobsError:
         # the round is done; the next one tries again
         return

@@ -12,7 +12,7 @@ from sublet.errors import Changed, Invalid, NotFound, did_you_mean
 from sublet.operations import pools
 from sublet.operations.pool import Pool, Sum
 from sublet.protocol import keys
-from sublet.scaling.invokers import check_pool
+from sublet.scaling.pool_check import check_pool
 
 HEADS = ("POOL", "QUEUES", "INVOKER", "TARGET", "READY", "HERE", "WANTED", "SUMMONED", "LAST FAILURE")
 SPARE = ("TARGET", "INVOKER", "SUMMONED")

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from sublet.devtools.bootstrap import missing
 from sublet.devtools.platform.api_service import environment, where
 from sublet.errors import JobsError
-from sublet.scaling.invokers.aside import aside
+from sublet.scaling.invokers.thread_call import run_in_thread
 from sublet.tasks.bound_process import spawn_bound
 
 LOOK_SECONDS = 60.0
@@ -73,7 +73,7 @@ async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, byt
         process = await asyncio.to_thread(spawn_bound, command, stdout=out, stderr=err, env=environment(env))
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                await aside(process.wait)
+                await run_in_thread(process.wait)
         except TimeoutError:
             raise AppBroken(f"its import takes more than {LOOK_SECONDS:g} s") from None
         finally:

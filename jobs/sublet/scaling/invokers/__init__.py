@@ -1,8 +1,8 @@
-"""Invokers: what calls a worker into being. A pool names one by its kind, and the target that is called.
+"""Invokers: they start workers through a platform. A pool's settings give the kind of invoker and its target.
 
 `http` posts a signed request to a function's URL, `lambda` invokes an AWS Lambda function, `process` starts workers on this
-machine, and `none` leaves it to others. Who was called comes by itself, or not: a summons that nobody obeys expires, and is owed
-again. So an invocation is sent once, for a bounded time, and its failure is told, not retried.
+machine, and `none` leaves it to other systems. An invocation is sent once, within a time limit, and not retried: if no worker
+arrives for a summons, the summons expires and the worker is owed again.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sublet.errors import Invalid, JobsError
-from sublet.operations.pool import Pool, check
 from sublet.scaling.invokers.addresses import check_url
 from sublet.scaling.signing import Secrets
 
 KINDS = ("http", "lambda", "process", "none")
-"""What a pool's invoker may be."""
+"""Kinds of invokers."""
 SECONDS = 5.0
-"""How long one `invoke` may take, however many workers it is to call."""
+"""Seconds that one `invoke` may take, for any number of workers."""
 AT_ONCE = 16
-"""Calls that one invoker has under way at once; others wait for their turn, within the same seconds."""
+"""Calls of one invoker that may be under way at once; others wait for a slot, within the same seconds."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
-"""The variable that allows private addresses, and http without TLS."""
+"""The variable that allows private addresses, and HTTP without TLS."""
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 _FUNCTION = re.compile(
     r"(arn:(aws[a-zA-Z-]*):lambda:)?([a-z]{2}(-[a-z]+)+-\d:)?(\d{12}:)?(function:)?[a-zA-Z0-9_-]{1,140}(:(\$LATEST|[a-zA-Z0-9_-]{1,128}))?"
 )
-"""How AWS spells a function: its name or its ARN, and perhaps a version or alias."""
+"""A Lambda function: its name or ARN, optionally with a version or alias."""
 
 
 class InvocationFailed(JobsError):
-    """A call did not get through, or not to all. `summons` are those that nobody will obey now: they expire by themselves."""
+    """Some or all workers could not be invoked. `summons` are theirs; these expire by themselves."""
 
     def __init__(self, words: str, summons: tuple[str, ...] = ()) -> None:
         super().__init__(words)
@@ -48,78 +47,72 @@ class InvocationFailed(JobsError):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What a pool is owed: one worker for each summons, and what each is to be started with."""
+    """Workers to start for a pool, one for each summons, and their options."""
 
     pool: str
     target: str
-    """Where to: a URL, the name of a function; empty for this machine."""
+    """URL or function name; empty for the kinds without a target."""
     queues: tuple[str, ...]
     slots: int
-    """Jobs that a worker runs at a time."""
+    """Slots of each worker."""
     linger: float
-    """Seconds that it stays when there is nothing to do."""
+    """Seconds that an idle worker waits for more jobs."""
     summons: tuple[str, ...]
 
     def body(self, summons: str) -> bytes:
-        """What one worker is told, as JSON."""
-        said = {
+        """Return the options of one worker as JSON."""
+        options = {
             "pool": self.pool,
             "queues": self.queues,
             "slots": self.slots,
             "linger": self.linger,
             "summons": summons,
         }
-        return json.dumps(said, separators=(",", ":")).encode()
+        return json.dumps(options, separators=(",", ":")).encode()
 
 
 class Invoker(Protocol):
-    """Calls workers into being. Belongs to one event loop."""
+    """Starts workers. Belongs to one event loop."""
 
     @property
     def kind(self) -> str:
-        """By what name pools ask for it."""
+        """The kind that pools name."""
         ...
 
     async def invoke(self, request: Invocation) -> None:
-        """Call one worker for each summons, within 5 s. Raises InvocationFailed with the summonses that did not get through."""
+        """Invoke one worker for each summons, within 5 s. Raises InvocationFailed with the summonses that failed."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of all that it holds. Workers elsewhere go on."""
+        """Close all connections. Workers elsewhere go on."""
         ...
 
 
-class Nobody:
-    """The invoker `none`: workers are started by others, who look at what is owed (KEDA, a person)."""
+class NoInvoker:
+    """The invoker `none`: another system starts the workers by the number that is owed (KEDA, an operator)."""
 
     kind = "none"
 
     async def invoke(self, request: Invocation) -> None:
-        """Leave it to others."""
+        """Do nothing."""
 
     async def aclose(self) -> None:
-        """It holds nothing."""
+        """Do nothing."""
 
 
 def allows_private(environment: Mapping[str, str] | None = None) -> bool:
-    """Does SUBLET_INVOKE_PRIVATE allow addresses that are not public? Raises Invalid if it says neither yes nor no."""
+    """Does SUBLET_INVOKE_PRIVATE allow addresses that are not public? Raises Invalid for an unknown value."""
     raw = (os.environ if environment is None else environment).get(PRIVATE, "")
-    said = raw.strip().lower()
-    if said not in _YES + _NO:
+    value = raw.strip().lower()
+    if value not in _YES + _NO:
         raise Invalid(f"{PRIVATE}={raw[:40]!r}: use 1 to allow private addresses, or 0")
-    return said in _YES
-
-
-def check_pool(pool: Pool) -> None:
-    """Check a pool's settings, its invoker and its target before it is stored. Raises Invalid."""
-    check(pool)
-    check_target(pool.invoker, pool.target)
+    return value in _YES
 
 
 def check_target(kind: str, target: str, *, private: bool | None = None) -> None:
-    """Look at a pool's invoker and its target before they are kept. Raises Invalid for what cannot be, or must not be called.
+    """Check a pool's invoker and target before they are stored. Raises Invalid for invalid and for forbidden ones.
 
-    `private` is what the environment allows, unless it is said here.
+    `private` allows private addresses; by default, if the environment allows them.
     """
     if kind not in KINDS:
         raise Invalid(f"invoker {kind[:40]!r}: use one of {', '.join(KINDS)}")
@@ -128,7 +121,7 @@ def check_target(kind: str, target: str, *, private: bool | None = None) -> None
     elif kind == "lambda":
         if len(target) > 170 or not _FUNCTION.fullmatch(target):
             raise Invalid(
-                "the target must be the name of a Lambda function, or its ARN, e.g. resize or resize:live"
+                "the target must be the name or ARN of a Lambda function, e.g. resize or resize:live"
             )
     elif target:
         raise Invalid(f"the invoker {kind} takes no target: {_why_none(kind)}")
@@ -136,24 +129,27 @@ def check_target(kind: str, target: str, *, private: bool | None = None) -> None
 
 def _why_none(kind: str) -> str:
     return (
-        "it runs the app that this machine was told, and nothing that stands in Redis"
+        "it runs the app that is configured on the machine, never code that is named in Redis"
         if kind == "process"
-        else "it calls nobody"
+        else "it invokes nothing"
     )
 
 
 def invokers_of(
     environment: Mapping[str, str] | None = None, app_target: str | None = None
 ) -> dict[str, Invoker]:
-    """The invokers that this process may use, by their kind.
+    """Return the invokers that this process may use, by kind.
 
-    `none` always; `http` where the environment has a signing secret; `lambda` where boto3 is installed and a region is set;
-    `process` only where the caller says which app the workers run (MODULE:APP), for no name of code comes out of Redis. None
-    of them imports or opens anything before it is used. Raises Invalid for secrets that cannot be, and for what
-    SUBLET_INVOKE_PRIVATE cannot say.
+    - `none`: always.
+    - `http`: if the environment has a signing secret.
+    - `lambda`: if boto3 is installed and a region is set.
+    - `process`: only if the caller names the app that the workers run (MODULE:APP), because no code is named in Redis.
+
+    None of them imports or opens anything before its first use. Raises Invalid for invalid secrets, and for an unknown value of
+    SUBLET_INVOKE_PRIVATE.
     """
     found = os.environ if environment is None else environment
-    invokers: dict[str, Invoker] = {"none": Nobody()}
+    invokers: dict[str, Invoker] = {"none": NoInvoker()}
     secrets = Secrets.read(found)
     if secrets:
         from sublet.scaling.invokers.http import HttpInvoker
@@ -171,8 +167,8 @@ def invokers_of(
     return invokers
 
 
-def lacking(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Why `invokers_of` has no invoker of this kind here, in words."""
+def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
+    """Say why `invokers_of` has no invoker of this kind here."""
     found = os.environ if environment is None else environment
     if kind == "http":
         return "no SUBLET_SIGNING_SECRETS"
@@ -182,23 +178,23 @@ def lacking(kind: str, environment: Mapping[str, str] | None = None) -> str:
             "no boto3: pip install 'sublet[aws]' (from a checkout: '.[aws]')" if region else "no AWS_REGION"
         )
     return (
-        "only sublet dev starts those, on its own machine"
+        "only sublet dev starts workers as processes, on its own machine"
         if kind == "process"
-        else f"nothing here calls by {kind[:40]}"
+        else f"this process has no invoker {kind[:40]}"
     )
 
 
 async def call_each(
     request: Invocation, call: Callable[[str], Awaitable[None]], *turns: asyncio.Semaphore
 ) -> None:
-    """Call one worker for each summons, side by side, all within 5 s. Raises InvocationFailed: which failed, and why.
+    """Invoke one worker for each summons, concurrently, all within 5 s. Raises InvocationFailed: which failed, and why.
 
-    Each call waits for its turn in all of `turns`, one after the other.
+    Each call acquires all of `turns`, one after the other.
     """
     failed: dict[str, str] = {}
 
     async def one(summons: str) -> None:
-        words = f"it had no turn within {SECONDS:g} s: others were under way, as many as may be"
+        words = f"not sent within {SECONDS:g} s: too many other calls were under way"
         try:
             async with asyncio.timeout(SECONDS), contextlib.AsyncExitStack() as had:
                 for turn in turns:

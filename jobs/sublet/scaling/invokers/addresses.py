@@ -1,8 +1,8 @@
-"""Which addresses may be called: by default https on the public internet, for a pool's target is what an operator typed.
+"""Which addresses may be called: by default only HTTPS on the public internet, because a pool's target is external input.
 
-What is inside (this machine, its network, the platform's metadata service) answers to whoever can reach it, so nobody outside may
-choose what this process calls there. Looked at twice: a target when it is set, as far as it says an address itself, and every
-address at the moment of connecting, when a name may mean another one than before.
+Private services (this machine, its network, the platform's metadata service) often trust every caller that can reach them, so a
+target must not make this process call them (SSRF). There are two checks: of the target when it is set, as far as it contains an
+address, and of every address when a connection is made, because a name may resolve differently by then.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sublet.errors import Invalid
-from sublet.scaling.invokers.aside import aside
+from sublet.scaling.invokers.thread_call import run_in_thread
 
 TARGET_MAX = 2048
 """Characters that a URL may have."""
 LOOKUPS = 16
-"""Names that are looked up at once."""
-SAY_SO = "SUBLET_INVOKE_PRIVATE=1 allows it"
+"""Names that may be resolved at once."""
+HOW_TO_ALLOW = "SUBLET_INVOKE_PRIVATE=1 allows it"
 
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
@@ -50,36 +50,34 @@ _INSIDE = tuple(
                 "203.0.113.0/24",
             ),
             *("224.0.0.0/4", "240.0.0.0/4"),
-            "168.63.129.16/32",  # Azure's own service for its machines, by an address that looks public
-            *(
-                "2001::/23",
-                "2001:db8::/32",
-                "2002::/16",
-                "3fff::/20",
-            ),  # Teredo and 6to4 carry an IPv4 address inside
+            # Azure's service for its virtual machines, though the address looks public
+            "168.63.129.16/32",
+            # Teredo and 6to4 addresses contain an IPv4 address
+            *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
         ),
     )
 )
-"""What is not the public internet (IANA's special-purpose registries); of IPv6, all beyond 2000::/3 is none either."""
+"""Networks that are not public (IANA's special-purpose registries). All of IPv6 outside of 2000::/3 is not public either."""
 
 Address = tuple[Any, ...]
 AddressInfo = tuple[Any, Any, int, str, Address]
 Resolve = Callable[[str, int, int], Awaitable[list[AddressInfo]]]
-"""What `getaddrinfo` does: host, port and family to addresses."""
+"""Like `getaddrinfo`: host, port and family to addresses."""
 
 
 class NotAllowed(OSError):
-    """An address that must not be called. An OSError, for that is what becomes of a connection that cannot be made."""
+    """An address that must not be called. An OSError, as for any connection that fails."""
 
 
 def is_public(text: str) -> bool:
-    """Is this an address of the public internet, in plain spelling? An IPv4 address inside of an IPv6 one must be so, too."""
+    """Is this a public address in canonical form? An IPv4 address inside of an IPv6 address must be public, too."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
     if isinstance(address, ipaddress.IPv6Address):
-        if address in _NAT64:  # how a network without IPv4 reaches it
+        # NAT64 is how a network without IPv4 reaches IPv4 addresses.
+        if address in _NAT64:
             return is_public(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
         if address.scope_id or address not in _PUBLIC_6:
             return False
@@ -89,9 +87,9 @@ def is_public(text: str) -> bool:
 
 
 def check_url(text: str, *, private: bool) -> None:
-    """Look at a URL that is to be called. Raises Invalid, saying what is wrong, for one that cannot be or must not be.
+    """Check a target URL. Raises Invalid if it is malformed or must not be called.
 
-    Names are not looked up: what they mean is checked at the moment of connecting.
+    Names are not resolved here: their addresses are checked when a connection is made.
     """
     if not 1 <= len(text) <= TARGET_MAX or not re.fullmatch(r"[!-\[\]-~]+", text):
         raise Invalid(
@@ -101,20 +99,20 @@ def check_url(text: str, *, private: bool) -> None:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise Invalid(f"the target is no URL: {error}") from None
+        raise Invalid(f"the target is not a valid URL: {error}") from None
     if parts.scheme not in ("https", "http") or not text.lower().startswith(f"{parts.scheme}://"):
         raise Invalid("the target must begin with https://")
     if "@" in parts.netloc:
         raise Invalid(
-            "the target must not hold a user or a password: requests are signed, and URLs are shown"
+            "the target must not contain a user or a password: URLs are shown, and requests are signed instead"
         )
     if "#" in text:
-        raise Invalid("the target must have no fragment (#…): it would never be sent")
+        raise Invalid("the target must not have a fragment (#…): it would not be sent")
     if port == 0:
         raise Invalid("the target's port must be 1 to 65535")
     if parts.scheme == "http" and not private:
         raise Invalid(
-            f"the target must begin with https://; in the clear, others could read and keep what is sent ({SAY_SO})"
+            f"the target must begin with https://: without TLS others can read the request ({HOW_TO_ALLOW})"
         )
     _check_host(host, parts.netloc, private)
 
@@ -122,17 +120,16 @@ def check_url(text: str, *, private: bool) -> None:
 def _check_host(host: str, netloc: str, private: bool) -> None:
     is_literal = netloc.startswith("[")
     last = host.rstrip(".").rpartition(".")[2]
-    if is_literal or _NUMBER.fullmatch(
-        last
-    ):  # a host that ends in a number is an IPv4 address, to whoever connects
+    # A host that ends in a number is an IPv4 address for the code that connects.
+    if is_literal or _NUMBER.fullmatch(last):
         try:
             ipaddress.IPv6Address(host) if is_literal else ipaddress.IPv4Address(host)
         except ValueError:
             raise Invalid(
-                f"the target's host {host[:80]!r} is no address in plain spelling, e.g. 192.0.2.7 or [2001:db8::7]"
+                f"the target's host {host[:80]!r} is not an address in canonical form, e.g. 192.0.2.7 or [2001:db8::7]"
             ) from None
         if "%" in host or (not private and not is_public(host)):
-            raise Invalid(f"the target's address {host[:80]} is not public ({SAY_SO})")
+            raise Invalid(f"the target's address {host[:80]} is not public ({HOW_TO_ALLOW})")
     elif not _NAME.fullmatch(host):
         raise Invalid(
             "the target's host must be a name of letters, digits, dots and hyphens (xn--… for others), or an address"
@@ -140,18 +137,18 @@ def _check_host(host: str, netloc: str, private: bool) -> None:
     elif not private and (
         host.rstrip(".").lower() == "localhost" or host.rstrip(".").lower().endswith(".localhost")
     ):
-        raise Invalid(f"the target's host {host[:80]} is this machine ({SAY_SO})")
+        raise Invalid(f"the target's host {host[:80]} is this machine ({HOW_TO_ALLOW})")
 
 
-class Guard:
-    """Stands where connections are made: gives aiohttp its addresses, and each of its sockets."""
+class AddressGuard:
+    """Checks addresses where connections are made: aiohttp gets its addresses and sockets from here."""
 
     def __init__(self, *, private: bool, resolve: Resolve | None = None) -> None:
         self._private, self._lookups = private, Lookups()
         self._look_up = resolve or self._lookups
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """What a name means at this moment, as aiohttp's resolvers say it. Raises NotAllowed if any of it is not public."""
+        """Resolve a name, in the form of aiohttp's resolvers. Raises NotAllowed if any of its addresses is not public."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
@@ -162,11 +159,11 @@ class Guard:
         ]  # fmt: skip
 
     async def close(self) -> None:
-        """Wait for no name any more."""
+        """Cancel the lookups under way."""
         await self._lookups.close()
 
     def open(self, info: AddressInfo) -> socket.socket:
-        """The socket that is about to be connected to this very address: the last look, and the one that counts."""
+        """Open the socket for exactly this address, after the last and decisive check."""
         family, kind, proto, _, address = info
         self.check(address)
         return socket.socket(family, kind, proto)
@@ -176,36 +173,37 @@ class Guard:
         scoped = len(address) > 3 and address[3]
         if not self._private and (scoped or not is_public(address[0])):
             raise NotAllowed(
-                f"{f'{host} means ' if host else ''}{address[0]}, which is not a public address ({SAY_SO})"
+                f"{f'{host} resolves to ' if host else ''}{address[0]}, which is not a public address ({HOW_TO_ALLOW})"
             )
 
 
 class Lookups:
-    """Looks names up, each in a thread of its own.
+    """Resolves names, each in its own thread.
 
-    A resolver may hang for longer than anybody waits, and whoever else has a name looked up by the event loop, as for Redis, must
-    not stand in line behind it, nor the process's end wait for it. So as not to have ever more threads, who asks for a name that
-    is being looked up waits for that, and beyond so many names there is no answer.
+    A resolver may hang for longer than the caller's timeout. It must not delay other lookups of the event loop (as for Redis), nor
+    the end of the process. The number of threads is bounded: a repeated lookup shares the one under way, and beyond LOOKUPS names
+    a lookup fails.
     """
 
     def __init__(self) -> None:
         self._under_way: dict[tuple[str, int, int], asyncio.Task[list[AddressInfo]]] = {}
 
     async def __call__(self, host: str, port: int, family: int) -> list[AddressInfo]:
-        """The addresses of a name. Raises OSError."""
+        """Return the addresses of a name. Raises OSError."""
         key = host, port, family
         task = self._under_way.get(key)
         if task is None:
             if len(self._under_way) >= LOOKUPS:
-                raise socket.gaierror(
-                    socket.EAI_AGAIN, f"no answer yet to {LOOKUPS} other names that were looked up"
-                )
-            task = self._under_way[key] = asyncio.create_task(aside(lambda: _getaddrinfo(host, port, family)))
+                raise socket.gaierror(socket.EAI_AGAIN, f"{LOOKUPS} other lookups are still under way")
+            task = self._under_way[key] = asyncio.create_task(
+                run_in_thread(lambda: _getaddrinfo(host, port, family))
+            )
             task.add_done_callback(lambda _: self._under_way.pop(key, None))
-        return await asyncio.shield(task)  # who stops waiting leaves it to the others
+        # Shielded: other callers may share this lookup.
+        return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Leave those that are under way to themselves."""
+        """Stop to wait for the lookups under way."""
         left = tuple(self._under_way.values())
         for task in left:
             task.cancel()

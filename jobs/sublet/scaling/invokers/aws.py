@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 from sublet.scaling.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
-from sublet.scaling.invokers.aside import aside
+from sublet.scaling.invokers.thread_call import run_in_thread
 
 CONNECT, READ = 2.0, 3.0
-"""Seconds for a connection, and for an answer: together no more than a call may take."""
+"""Seconds for the connection, and for the answer: together as long as a call may take."""
 
 
 class LambdaInvoker:
-    """Has AWS start a function, and does not wait for what it does. Credentials are found as boto3 finds them."""
+    """Invokes a Lambda function asynchronously: does not wait for its end. Credentials come from where boto3 finds them."""
 
     kind = "lambda"
 
@@ -24,17 +24,17 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the pool's function, once for each summons. Raises InvocationFailed for those that AWS did not take."""
+        """Invoke the pool's function once for each summons. Raises InvocationFailed for those that AWS did not accept."""
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
     async def _call(self, request: Invocation, summons: str) -> None:
         async with self._making:
             if self._client is None:
-                self._client = await aside(self._made)
+                self._client = await run_in_thread(self._made)
         words = {"FunctionName": request.target, "InvocationType": "Event", "Payload": request.body(summons)}
         try:
-            answer = await aside(lambda: self._client.invoke(**words))
-        except Exception as error:  # noqa: BLE001  boto3 makes its classes of errors as it goes
+            answer = await run_in_thread(lambda: self._client.invoke(**words))
+        except Exception as error:  # noqa: BLE001  boto3 creates its exception classes at run time
             raise InvocationFailed(_why(error)) from None
         status = answer.get("StatusCode")
         if status != 202:
@@ -45,19 +45,17 @@ class LambdaInvoker:
             import boto3
             from botocore.config import Config
         except ImportError:
-            words = (
-                "to call a Lambda function takes boto3: pip install 'sublet[aws]' (from a checkout: '.[aws]')"
-            )
+            words = "invoking a Lambda function needs boto3: pip install 'sublet[aws]' (from a checkout: '.[aws]')"
             raise InvocationFailed(words) from None
         how = Config(
             connect_timeout=CONNECT,
             read_timeout=READ,
-            retries={"total_max_attempts": 1},  # who was called twice would come twice
+            retries={"total_max_attempts": 1},  # a repeated call could start two workers
             max_pool_connections=AT_ONCE,
         )
         try:
             return boto3.session.Session().client("lambda", region_name=self._region, config=how)
-        except Exception as error:  # noqa: BLE001  a region or a profile that cannot be
+        except Exception as error:  # noqa: BLE001  e.g. an invalid region or profile
             raise InvocationFailed(_why(error)) from None
 
     async def aclose(self) -> None:
@@ -68,11 +66,14 @@ class LambdaInvoker:
 
 
 def _why(error: Exception) -> str:
-    """What went wrong, without what AWS says of accounts and roles."""
+    """Describe an error, without AWS's own message, which names accounts and roles."""
     if isinstance(error, InvocationFailed):
         return str(error)
-    said = getattr(error, "response", None) or {}
-    code, status = said.get("Error", {}).get("Code"), said.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    answer = getattr(error, "response", None) or {}
+    code, status = (
+        answer.get("Error", {}).get("Code"),
+        answer.get("ResponseMetadata", {}).get("HTTPStatusCode"),
+    )
     if code or status:
         return f"AWS refused the call: {code or 'no reason'} ({status})"
     return f"AWS cannot be called: {type(error).__name__}"

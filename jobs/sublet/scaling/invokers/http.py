@@ -1,8 +1,8 @@
-"""The invoker `http`: a signed POST to a function's URL for each worker that is owed.
+"""The invoker `http`: a signed POST to a function's URL for each worker.
 
-It has got through when a status of 2xx has come: a function answers first and works then, as `POST /work` does. What follows is
-not waited for. But to many platforms and gateways a caller who has hung up is a reason to stop, so the connection is kept open,
-unread but for a little, as long as this process lives, at most 15 minutes.
+The call has succeeded with a 2xx status: a function answers first and works afterwards, as `POST /work` does. The end of the work
+is not awaited. But many platforms and gateways stop a function whose caller has disconnected, so the connection is kept open for
+up to 15 minutes, or until this process ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from sublet.errors import Invalid
 from sublet.scaling.invokers import AT_ONCE, Invocation, InvocationFailed, call_each
-from sublet.scaling.invokers.addresses import Guard, NotAllowed, Resolve, check_url
+from sublet.scaling.invokers.addresses import AddressGuard, NotAllowed, Resolve, check_url
 from sublet.scaling.signing import Secrets
 
 if TYPE_CHECKING:
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONE_TARGET = 8
-"""Calls of one target that are under way at once: one that hangs leaves turns to the others."""
+"""Calls of one target that may be under way at once, so that a slow target does not block the others."""
 HOLD = 900.0
-"""Seconds that a connection is kept open behind its status: no function platform of note lets a request go on for longer."""
+"""Seconds that a connection is kept open after its status: no major function platform lets a request run for longer."""
 HELD_MAX = 256
-"""Connections that are kept open; of further ones, each is closed when its status is here."""
+"""Connections that are kept open at once; a further one is closed after its status."""
 ANSWER_MAX = 64 * 1024
-"""Bytes of an answer that are taken from the wire, and thrown away; then the connection is closed."""
-HINTS = {401: ": has it the same SUBLET_SIGNING_SECRETS as whoever calls it?"}
-"""What to look for behind a status."""
+"""Bytes of an answer that are read and discarded before the connection is closed."""
+HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
+"""What to check after a status."""
 
 
 class HttpInvoker:
-    """Calls functions by their URLs. The connection is made to the address that was checked, and to no other."""
+    """Invokes functions by URL. Connects only to the address that was checked."""
 
     kind = "http"
 
@@ -51,7 +51,7 @@ class HttpInvoker:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._secrets, self._private, self._tls = secrets, private, tls
-        self._guard = Guard(private=private, resolve=resolve)
+        self._guard = AddressGuard(private=private, resolve=resolve)
         self._session: aiohttp.ClientSession | None = None
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -61,12 +61,11 @@ class HttpInvoker:
         """Post to the pool's URL, once for each summons. Raises InvocationFailed for those that got no 2xx within 5 s."""
         try:
             check_url(request.target, private=self._private)
-        except Invalid as error:  # whatever wrote it to Redis
+        except Invalid as error:  # it was written to Redis without the check
             raise InvocationFailed(str(error), request.summons) from None
         session = self._open(request)
-        own = self._turns_of.setdefault(
-            request.target, asyncio.Semaphore(AT_ONE_TARGET)
-        )  # gone when its last call is
+        # A weak reference: removed after the last call of the target.
+        own = self._turns_of.setdefault(request.target, asyncio.Semaphore(AT_ONE_TARGET))
         await call_each(request, lambda summons: self._call(session, request, summons), own, self._turns)
 
     async def _call(self, session: aiohttp.ClientSession, request: Invocation, summons: str) -> None:
@@ -90,22 +89,24 @@ class HttpInvoker:
         response.close()
         if 300 <= response.status < 400:
             raise InvocationFailed(
-                f"it answered {response.status}, and no redirect is followed: give the address that answers"
+                f"the target answered {response.status}: redirects are not followed: use the final URL as the target"
             )
         if not 200 <= response.status < 300:
-            raise InvocationFailed(f"it answered {response.status}{HINTS.get(response.status, '')}")
+            raise InvocationFailed(f"the target answered {response.status}{HINTS.get(response.status, '')}")
 
     def _open(self, request: Invocation) -> aiohttp.ClientSession:
-        """The session, made when it is first needed: so is aiohttp, which takes a while to import."""
+        """Return the session; it is created, and aiohttp imported (which is slow), at the first use."""
         if self._session is None:
             try:
                 import aiohttp
             except ImportError:
-                words = "to call a URL takes aiohttp: pip install 'sublet[http]' (from a checkout: '.[http]')"
+                words = "calling a URL needs aiohttp: pip install 'sublet[http]' (from a checkout: '.[http]')"
                 raise InvocationFailed(words, request.summons) from None
             connector = aiohttp.TCPConnector(
-                limit=0,  # the turns are the limit; held connections must not count
-                force_close=True,  # a connection that was left idle may be dead, and then nobody knows whether the call was heard
+                # The semaphores are the limit; connections that are kept open must not count.
+                limit=0,
+                # An idle connection may be dead; then it is unknown whether a call has arrived.
+                force_close=True,
                 use_dns_cache=False,
                 resolver=cast(Any, self._guard),
                 socket_factory=self._guard.open,
@@ -115,9 +116,12 @@ class HttpInvoker:
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "sublet"},
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # `call_each` sees to it
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=None
+                ),  # `call_each` has the time limit
                 auto_decompress=False,
-                trust_env=False,  # a proxy would connect to an address that nobody has checked
+                # A proxy would connect to an address that was not checked.
+                trust_env=False,
             )
         return self._session
 
@@ -134,7 +138,7 @@ class HttpInvoker:
 
 
 async def _hold(response: aiohttp.ClientResponse) -> None:
-    """Stay on the line until the answer has ended, has become too long, or has taken too long."""
+    """Read and discard the answer until it ends, or is too long or too slow."""
     import aiohttp
 
     left = ANSWER_MAX
@@ -143,7 +147,7 @@ async def _hold(response: aiohttp.ClientResponse) -> None:
             while left > 0 and (piece := await response.content.readany()):
                 left -= len(piece)
     except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-        log.debug("an invoked function's answer broke off: %s", type(error).__name__)
+        log.debug("the answer of an invoked function was cut off: %s", type(error).__name__)
     finally:
         response.close()
 
@@ -153,18 +157,16 @@ def _unconnected(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(why, NotAllowed):
         return str(why)
     if isinstance(why, ssl.SSLError | ssl.CertificateError):
-        return f"no TLS with it: {getattr(why, 'verify_message', '') or getattr(why, 'reason', '') or 'the handshake failed'}"
-    plain = why.errno and not isinstance(why, socket.gaierror)  # asyncio's own words name the address
-    return (
-        f"it cannot be reached: {(os.strerror(why.errno) if plain else why.strerror) or type(why).__name__}"
-    )
+        return f"TLS with the target failed: {getattr(why, 'verify_message', '') or getattr(why, 'reason', '') or 'the handshake failed'}"
+    plain = why.errno and not isinstance(why, socket.gaierror)  # asyncio's message contains the address
+    return f"the target cannot be reached: {(os.strerror(why.errno) if plain else why.strerror) or type(why).__name__}"
 
 
 def _broken(error: Exception) -> str:
     import aiohttp
 
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | ConnectionError):
-        return "it hung up before it answered"
+        return "the target closed the connection before it answered"
     if isinstance(error, aiohttp.ClientResponseError):
-        return "what answered does not speak HTTP"
-    return f"the call broke off ({type(error).__name__})"
+        return "the answer is not valid HTTP"
+    return f"the call failed ({type(error).__name__})"

@@ -1,4 +1,4 @@
-"""The invoker `process`: workers as processes of this machine, one for each summons, that never outlive their invoker."""
+"""The invoker `process`: starts workers as processes on this machine, one for each summons; they end with the invoker."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from sublet.tasks.bound_process import spawn_bound
 log = logging.getLogger(__name__)
 
 MOST = 32
-"""Workers that live at once."""
+"""Default number of workers that may live at once."""
 SECONDS = 900.0
-"""How long a worker may live: it is told, and gone by then, as on a function platform."""
-MERCY = 5.0
-"""Seconds beyond that after which it is killed."""
+"""Default seconds that a worker may live. It knows the limit and ends by then, as on a function platform."""
+KILL_AFTER = 5.0
+"""Seconds beyond that limit after which it is killed."""
 PATIENCE = 13.0
-"""Seconds that all have to go when the invoker is closed: as long as a worker's grace, its clean-up and its last words."""
+"""Seconds that workers have to end when the invoker is closed: a worker's grace, clean-up and last settle calls."""
 LINE_MAX = 8192
-"""Bytes of a line of output; the rest of a longer one is left out."""
+"""Bytes of a line of output; a longer line is cut."""
 
 
 class Spawned(NamedTuple):
-    """A worker that was started here and has not ended."""
+    """A worker process that runs."""
 
     pid: int
     pool: str
@@ -43,9 +43,9 @@ class Spawned(NamedTuple):
 
 
 Ended = Callable[[str, int, int], None]
-"""Hears of a worker's end: its summons, its process, and its exit code (negative: the signal that killed it)."""
+"""Called at a worker's end: its summons, its pid, and its exit code (negative: the signal that killed it)."""
 Hear = Callable[[Spawned, str], None]
-"""Hears a line that a worker wrote."""
+"""Called with each line of a worker's output."""
 
 
 @dataclass(eq=False)
@@ -65,12 +65,12 @@ class _Worker:
 
 
 class ProcessInvoker:
-    """Starts `sublet work APP --drain …` for each summons. A worker dies with this process, however that dies.
+    """Starts `sublet work APP --drain …` for each summons. A worker ends with this process, even if this process is killed.
 
-    At most `most` live at once, each for at most `seconds`. `arguments` are further words for `sublet work`; their environment is
-    `environment` (this process's own, unless it is given). What they write goes to `output` as it is (None: where this process
-    writes), or line by line to `hear`. `ended` is called as soon as one has ended, for whatever reason; both are called on the
-    event loop, and must not raise.
+    At most `most` workers live at once, each for at most `seconds`. `arguments` are further arguments of `sublet work`, and
+    `environment` is its environment (default: this process's own). Its output goes to `output` (None: to this process's own), or
+    line by line to `hear`. `ended` is called as soon as a worker has ended. Both callbacks run on the event loop and must not
+    raise.
     """
 
     kind = "process"
@@ -96,7 +96,7 @@ class ProcessInvoker:
 
     @property
     def processes(self) -> tuple[Spawned, ...]:
-        """The workers that live, the oldest first."""
+        """The workers that run, the oldest first."""
         return tuple(
             sorted(
                 (worker.shown for worker in self._workers if worker.process),
@@ -107,14 +107,12 @@ class ProcessInvoker:
     async def invoke(self, request: Invocation) -> None:
         """Start one worker for each summons. Raises InvocationFailed for those that could not be started."""
         if self._closed:
-            raise InvocationFailed(
-                "no more workers are started here: this process is about to end", request.summons
-            )
+            raise InvocationFailed("this process is ending and starts no more workers", request.summons)
         await call_each(request, lambda summons: self._start(request, summons), self._turns)
 
     async def _start(self, request: Invocation, summons: str) -> None:
         if len(self._workers) >= self._most:
-            raise InvocationFailed(f"{self._most} workers live here already, which is the most")
+            raise InvocationFailed(f"{self._most} workers run here already, which is the limit")
         loop = asyncio.get_running_loop()
         worker = _Worker(request.pool, summons, datetime.now(UTC), loop.create_future())
         self._workers.add(worker)
@@ -129,36 +127,36 @@ class ProcessInvoker:
             f"--pool={request.pool}",
             f"--summons={summons}",
             f"--slots={request.slots}",
-            f"--linger={_said(request.linger)}",
+            f"--linger={_duration(request.linger)}",
         ]
         words += [f"--queues={','.join(request.queues)}"] if request.queues else []
-        words += [f"--for={_said(self._seconds)}", *self._arguments]
+        words += [f"--for={_duration(self._seconds)}", *self._arguments]
         return [sys.executable, "-P", "-m", "sublet", "work", self._app, "--drain", *words]
 
     def _keep(self, loop: asyncio.AbstractEventLoop, worker: _Worker, command: list[str]) -> None:
-        """Start a worker and wait for its end: the life of a thread."""
+        """Start a worker and wait for its end, in a thread."""
 
-        def tell(what: Callable[..., None], *words: object) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+        def call(what: Callable[..., None], *words: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(what, worker, *words)
 
         try:
             process, pipe = self._spawn(command)
         except OSError as error:
-            tell(self._not_started, error)
+            call(self._not_started, error)
             return
-        tell(self._started, process, pipe)
+        call(self._started, process, pipe)
         code = process.wait()
         if process.stdin:
             process.stdin.close()
-        tell(self._ended, code)
+        call(self._ended, code)
 
     def _spawn(self, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-        """Start a process; where its lines are heard, with a pipe to read them from."""
+        """Start a process. Returns it and the pipe of its output, -1 if that is not read here."""
         mine, theirs = os.pipe() if self._hear else (-1, -1)
         out = theirs if self._hear else self._output
         try:
-            return spawn_bound(command, stdout=out, stderr=out, env=self._surroundings()), mine
+            return spawn_bound(command, stdout=out, stderr=out, env=self._worker_environment()), mine
         except BaseException:
             if mine >= 0:
                 os.close(mine)
@@ -167,8 +165,8 @@ class ProcessInvoker:
             if theirs >= 0:
                 os.close(theirs)
 
-    def _surroundings(self) -> dict[str, str]:
-        """The environment: it must find this very package, and take its jobs from Redis."""
+    def _worker_environment(self) -> dict[str, str]:
+        """Return the environment: the worker must import this same package, and take its jobs from Redis."""
         found = dict(os.environ if self._environment is None else self._environment)
         path = os.pathsep.join(filter(None, [*import_folders(), found.get("PYTHONPATH")]))
         return found | {"PYTHONPATH": path, "SUBLET_SOURCE": ""}
@@ -179,7 +177,7 @@ class ProcessInvoker:
         if pipe >= 0:
             os.set_blocking(pipe, False)
             loop.add_reader(pipe, self._read, worker)
-        worker.timer = loop.call_later(self._seconds + MERCY, self._overdue, worker)
+        worker.timer = loop.call_later(self._seconds + KILL_AFTER, self._overdue, worker)
         if self._closed:
             process.terminate()
         if not worker.started.done():
@@ -189,14 +187,14 @@ class ProcessInvoker:
         self._forget(worker)
         if not worker.started.done():
             worker.started.set_exception(
-                InvocationFailed(f"no process could be started: {error.strerror or error}")
+                InvocationFailed(f"the process could not be started: {error.strerror or error}")
             )
 
     def _ended(self, worker: _Worker, code: int) -> None:
         process = worker.process
         assert process is not None
         self._read(worker)
-        self._hang_up(worker)
+        self._close_pipe(worker)
         self._forget(worker)
         self._on_end(worker.summons, process.pid, code)
 
@@ -209,7 +207,7 @@ class ProcessInvoker:
     def _overdue(self, worker: _Worker) -> None:
         if worker.process:
             log.warning(
-                "worker %d of pool %s is killed: it did not end in %g s",
+                "killing worker %d of pool %s: it did not end within %g s",
                 worker.process.pid,
                 worker.pool,
                 self._seconds,
@@ -217,52 +215,52 @@ class ProcessInvoker:
             worker.process.kill()
 
     def _read(self, worker: _Worker) -> None:
-        """Hear what a worker has written since."""
-        for _ in range(16):  # others want to be heard, too
+        """Read a worker's output, up to 16 pieces, so that the loop is free for others in between."""
+        for _ in range(16):
             try:
                 piece = os.read(worker.pipe, 65536) if worker.pipe >= 0 else b""
             except BlockingIOError:
                 return
             if not piece:
-                self._hang_up(worker)
+                self._close_pipe(worker)
                 return
             worker.rest += piece
             *lines, rest = worker.rest.split(b"\n")
             worker.rest = rest[:LINE_MAX]
             for line in lines:
-                self._tell(worker, line)
+                self._pass_on(worker, line)
 
-    def _hang_up(self, worker: _Worker) -> None:
+    def _close_pipe(self, worker: _Worker) -> None:
         if worker.pipe >= 0:
             asyncio.get_running_loop().remove_reader(worker.pipe)
             os.close(worker.pipe)
             worker.pipe = -1
         if worker.rest:
-            self._tell(worker, worker.rest)
+            self._pass_on(worker, worker.rest)
             worker.rest = bytearray()
 
-    def _tell(self, worker: _Worker, line: bytes | bytearray) -> None:
+    def _pass_on(self, worker: _Worker, line: bytes | bytearray) -> None:
         if self._hear:
             self._hear(worker.shown, line[:LINE_MAX].decode("utf-8", "replace").rstrip("\r"))
 
     async def aclose(self, patience: float = PATIENCE) -> None:
-        """Have all workers give back what they hold and go; after so many seconds, kill them. Starts no more."""
+        """Stop all workers, which release their jobs; kill those that are left after `patience` seconds. No more are started."""
         self._closed = True
         self._signal(signal.SIGTERM)
         try:
-            await self._gone(patience)
+            await self._wait_for_all(patience)
         finally:
             if self._workers:
-                log.warning("workers are killed that would not end: %d", len(self._workers))
+                log.warning("killing workers that did not end: %d", len(self._workers))
                 self._signal(signal.SIGKILL)
-                await self._gone(PATIENCE)
+                await self._wait_for_all(PATIENCE)
 
     def _signal(self, number: int) -> None:
         for worker in self._workers:
             if worker.process:
                 worker.process.send_signal(number)
 
-    async def _gone(self, seconds: float) -> None:
+    async def _wait_for_all(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._workers:
@@ -270,6 +268,6 @@ class ProcessInvoker:
                     await self._changed.wait()
 
 
-def _said(seconds: float) -> str:
-    """A duration as the command line takes it."""
+def _duration(seconds: float) -> str:
+    """Format a duration for the command line."""
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
