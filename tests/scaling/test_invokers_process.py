@@ -244,7 +244,10 @@ def test_a_worker_finds_this_package_and_takes_its_jobs_from_redis(monkeypatch):
     monkeypatch.setenv("SUBLET_SOURCE", "http://elsewhere")
     monkeypatch.setenv("PYTHONPATH", "mine")
     found = ProcessInvoker("tasks:app")._worker_environment()
-    assert (found["PYTHONPATH"], found["SUBLET_SOURCE"]) == (f"{ROOT}{os.pathsep}mine", "")
+    assert (found["PYTHONPATH"], found["SUBLET_SOURCE"]) == (
+        os.pathsep.join([str(ROOT / "jobs"), str(ROOT / "functions"), "mine"]),
+        "",
+    )
 
 
 # its own end
