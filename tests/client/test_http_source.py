@@ -211,7 +211,7 @@ async def test_who_does_not_speak_http_is_no_api(peer, said, words):
 
 async def test_silence_is_heard(peer):
     source = HttpSource(await peer(b"", close=False), timeout=0.1)
-    with pytest.raises(Unavailable, match=r"not a word for 0\.1 s"):
+    with pytest.raises(Unavailable, match=r"nothing for 0\.1 s"):
         await source.heartbeat([Beat(LEASE)], lease=30)
     await source.aclose()
 
@@ -281,7 +281,7 @@ async def test_a_redirect_is_not_followed():
     stand = Stand(of(307, Location="http://user:pass@other.example/x?key=1"))
     async with fronting(stand) as (_, url):
         source = HttpSource(url, SECRET)
-        with pytest.raises(Unavailable, match=r"sends us elsewhere \(307, to http://other\.example/x\)"):
+        with pytest.raises(Unavailable, match=r"redirects \(307, to http://other\.example/x\)"):
             await source.workers()
         await source.aclose()
     assert len(stand.seen) == 1
@@ -319,7 +319,7 @@ async def test_each_problem_is_the_error_that_the_store_would_raise(slug):
     async with fronting(Stand(Problem(slug, "these words").response())) as (_, url):
         source = HttpSource(url, SECRET)
         means = MEANS.get(slug) or REFUSALS[slug.replace("-", "_").upper()]
-        words = "does not take this token: check SUBLET_TOKEN" if slug == "unauthorized" else "these words"
+        words = "refuses this token: check SUBLET_TOKEN" if slug == "unauthorized" else "these words"
         with pytest.raises(means, match=words) as error:
             await source.submit([]) or await source._ask("GET", "/jobs/0-a", lambda answer: None)
         assert SECRET not in str(error.value)
@@ -352,9 +352,9 @@ async def test_a_token_opens_and_what_is_refused_says_which_variable_to_set(guar
     file = tmp_path / "token"
     file.write_text(f"2{SECRET}\n")
     for token, words in (
-        (None, "wants a token: set SUBLET_TOKEN, or SUBLET_TOKEN_FILE"),
-        ("wrong", "does not take this token: check SUBLET_TOKEN$"),
-        (file, "does not take this token for this .*role `work`; check SUBLET_TOKEN_FILE$"),
+        (None, "requires a token: set SUBLET_TOKEN, or SUBLET_TOKEN_FILE"),
+        ("wrong", "refuses this token: check SUBLET_TOKEN$"),
+        (file, "refuses this token for this request .*role `work`; check SUBLET_TOKEN_FILE$"),
     ):
         source = HttpSource(guarded, token)
         with pytest.raises(Denied, match=words) as denied:
@@ -397,7 +397,7 @@ async def test_what_came_with_another_token_is_left_to_its_lease(guarded, store,
     await one.enlist(Card("dead", "1", "", b"{}"))
     await one.claim(worker="dead", queues=["q"], n=1, lease=60)
     assert await other.reconcile({"dead": "1"}) == 0
-    assert "dead held comes back when its leases end" in caplog.text
+    assert "the jobs of worker dead return when its leases end" in caplog.text
     assert await one.reconcile({"dead": "1"}) == 1
     await one.aclose()
     await other.aclose()
@@ -418,7 +418,7 @@ async def test_what_came_with_another_token_is_left_to_its_lease(guarded, store,
 def test_a_token_that_others_could_read_on_its_way_is_a_warning(url, token, warns, caplog):
     caplog.set_level(logging.WARNING)
     HttpSource(url, token)
-    assert ("in the clear" in caplog.text) is warns
+    assert ("unencrypted" in caplog.text) is warns
     assert SECRET not in caplog.text
 
 
@@ -435,8 +435,8 @@ def test_a_token_that_others_could_read_on_its_way_is_a_warning(url, token, warn
         ("http://host/\x00", "use the API's address"),
         ("http://host/\r\nX: y", "use the API's address"),
         ("http://user:hidden@host", "the token goes into SUBLET_TOKEN"),
-        ("https://host/?key=hidden", r"nothing may stand behind a \? or #"),
-        ("https://host/#hidden", r"nothing may stand behind a \? or #"),
+        ("https://host/?key=hidden", r"remove the \? or # and what follows it"),
+        ("https://host/#hidden", r"remove the \? or # and what follows it"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused_in_words(url, words):

@@ -138,7 +138,7 @@ def test_a_worker_whose_token_loses_its_role_for_a_while_waits_for_it(stage, tmp
         ids = stage.submit(tasks.rests, stage.go)
         stage.until_noted("began")
         tokens.write_text(f"w:submit:{SECRET}\n")
-        worker.hears("cannot", "does not take this token for this")
+        worker.hears("cannot", "refuses this token for this request")
         stage.say_go()
         stage.until_noted("done")
         tokens.write_text(f"w:work:{SECRET}\n")
@@ -171,8 +171,8 @@ def test_a_worker_that_cannot_begin_says_why_in_one_line(shell, stage):
             ("work", "tasks:app", "--drain"),
             {"SUBLET_SOURCE": api.url, "SUBLET_REDIS_URL": "redis://127.0.0.1:1"},
         )
-        assert "wants a token" in shell.no(1, *work, **there)
-        assert "does not take this token" in shell.no(1, *work, **there, SUBLET_TOKEN=f"{SECRET}3")
+        assert "requires a token" in shell.no(1, *work, **there)
+        assert "refuses this token" in shell.no(1, *work, **there, SUBLET_TOKEN=f"{SECRET}3")
         done = shell.run(*work, **there, SUBLET_TOKEN=SECRET)
         assert (done.returncode, done.stderr) == (0, "")
         assert SECRET not in done.stdout

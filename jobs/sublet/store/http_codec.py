@@ -1,6 +1,6 @@
-"""What a worker and a producer say to the HTTP API and hear from it, without I/O: models to JSON and back.
+"""Encode requests to the HTTP API and decode its answers: models to JSON and back. Without I/O.
 
-Times travel as RFC 3339, durations as seconds, payloads and results as the JSON that they are.
+Times are RFC 3339, durations seconds; payloads and results are part of the JSON.
 """
 
 import json
@@ -34,49 +34,47 @@ from sublet.protocol.keys import is_name
 log = logging.getLogger(__name__)
 
 BATCH = 1000
-"""Items that one request carries."""
+"""Items in one request, at most."""
 ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
-"""Where endings of a kind go."""
+"""The route for each kind of outcome."""
 ABOUT_MAX = 3800
-"""Bytes that a worker may say of itself, so that there is room for what the server adds: it keeps 4,096."""
+"""Bytes of `about`, at most: the server adds to it, and stores 4,096."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
-"""What the scripts say, by the status of an item."""
+"""The word of the scripts for the status of an item."""
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """An answer of the API."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """What it says. Raises ValueError for what is no JSON."""
+        """Decode the body. Raises ValueError if it is not JSON."""
         try:
             return from_json(self.body)
-        except (
-            ValueError
-        ):  # half of a surrogate pair is JSON, too, and one odd payload must not cost the others
+        except ValueError:  # unpaired surrogates are valid JSON for Python only, and may be part of a payload
             return json.loads(self.body)
 
 
 def write(value: Any) -> bytes:
-    """A body."""
+    """Encode a body."""
     return to_json(value)
 
 
 def _value_of(raw: bytes, what: str, lease_or_job: Lease | Submission) -> Any:
-    """Somebody's own JSON, to be part of a body. Raises Invalid for what cannot be."""
+    """Decode JSON of a user, to be part of a body. Raises Invalid."""
     try:
         return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise Invalid(
-            f"{what} of job {lease_or_job.id}: it is no JSON that can be sent over HTTP ({error})"
+            f"{what} of job {lease_or_job.id}: it cannot be sent over HTTP as JSON ({error})"
         ) from None
 
 
 def _bytes_of(value: Any) -> bytes:
-    """The other way round."""
+    """Encode a part of a body as JSON of a user."""
     try:
         return to_json(value)
     except (PydanticSerializationError, ValueError):
@@ -84,19 +82,19 @@ def _bytes_of(value: Any) -> bytes:
 
 
 def _text(text: str, most: int) -> str:
-    """Text that can travel: as much of it as is kept, and without halves of surrogate pairs."""
+    """Return the first `most` characters, without unpaired surrogates."""
     return text[:most].encode("utf-8", "replace").decode()
 
 
 def part(name: str) -> str:
-    """A name or an id as a part of a path. Raises Invalid for what can be none."""
+    """Return a name or an id as a part of a path. Raises Invalid."""
     if not is_name(name) or name in (".", ".."):
         raise Invalid(f"{name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     return name
 
 
 def moment_ms(text: str) -> int:
-    """Milliseconds since 1970."""
+    """Parse a time to ms since 1970."""
     return math.floor(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
 
 
@@ -104,17 +102,17 @@ def moment_ms(text: str) -> int:
 
 
 def new_job(job: Submission) -> dict[str, Any]:
-    """A job to be; the rules, which are the protocol's words, become fields. Raises Invalid for what cannot be sent."""
+    """Encode a submission; its rules become fields. Raises Invalid."""
     payload = _value_of(job.payload or b"{}", "payload", job)
     fields = {"id": job.id, "task": job.task, "queue": job.queue, "payload": payload}
     fields |= {"durability": job.durability} if job.durability else {}
     for word in job.rules.split():
         name, _, value = word.partition("=")
         try:
-            field, said = _rule(name, value)
+            field, decoded = _rule(name, value)
         except (KeyError, ValueError, OverflowError):
             raise Invalid(f"rule {word[:80]} of job {job.id}: it cannot be sent over HTTP") from None
-        fields[field] = said
+        fields[field] = decoded
     return fields
 
 
@@ -135,25 +133,25 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
     ) / 1000
 
 
-class Not(NamedTuple):
-    """Why a job of a batch was not taken in: its problem's type, and words."""
+class Rejected(NamedTuple):
+    """Why a job of a batch was refused: the type and the detail of the problem."""
 
     type: str
     detail: str
 
 
-def submitted(line: Any) -> Submitted | Not:
-    """What became of a job of a batch."""
+def submitted(line: Any) -> Submitted | Rejected:
+    """Decode the outcome of a job of a batch."""
     if line["status"] in (200, 201):
         return Submitted(line["id"], line["status"] == 201)
-    return Not(line["type"], line["detail"])
+    return Rejected(line["type"], line["detail"])
 
 
 # claim
 
 
 def claimed(answer: Answer) -> Claimed:
-    """The leases of a claim, and when to come again."""
+    """Decode the leases of a claim, and when to claim again."""
     ends: dict[str, int] = {}
     leases = []
     for job in answer.json()["jobs"] if answer.status != 204 else ():
@@ -173,38 +171,38 @@ def claimed(answer: Answer) -> Claimed:
 
 
 def beat(beat: Beat) -> dict[str, Any]:
-    """A sign of life."""
-    said = _held(beat.lease)
+    """Encode a heartbeat."""
+    fields = _held(beat.lease)
     if beat.progress:
         try:
-            said["progress"] = _value_of(beat.progress, "progress", beat.lease)
-        except Invalid as error:  # it is only good to know
+            fields["progress"] = _value_of(beat.progress, "progress", beat.lease)
+        except Invalid as error:  # progress is only informative
             log.warning("%s", error)
-    return said
+    return fields
 
 
 def ending(ending: Ending) -> dict[str, Any]:
-    """The ending of an attempt. Raises Invalid for a result that cannot be sent."""
-    said = _held(ending.lease)
+    """Encode the outcome of an attempt. Raises Invalid for a result that cannot be sent."""
+    fields = _held(ending.lease)
     if isinstance(ending, Completion):
-        said["result"] = _value_of(ending.result or b"null", "result", ending.lease)
+        fields["result"] = _value_of(ending.result or b"null", "result", ending.lease)
     elif isinstance(ending, Failure):
-        said["code"] = ending.code if is_name(ending.code) else "failed"
-        said["message"], said["detail"] = _text(ending.message, 1024), _text(ending.detail, 4096)
-        said["again"] = ending.again
+        fields["code"] = ending.code if is_name(ending.code) else "failed"
+        fields["message"], fields["detail"] = _text(ending.message, 1024), _text(ending.detail, 4096)
+        fields["again"] = ending.again
     else:
-        said["delay"], said["reason"] = min(max(ending.delay, 0.0), 1e9), _text(ending.reason, 1024)
-    return said
+        fields["delay"], fields["reason"] = min(max(ending.delay, 0.0), 1e9), _text(ending.reason, 1024)
+    return fields
 
 
 def note(note: Note) -> dict[str, Any]:
-    """What a task leaves with its job. Raises Invalid for a checkpoint that cannot be sent."""
-    said = _held(note.lease)
+    """Encode a checkpoint and log. Raises Invalid for a checkpoint that cannot be sent."""
+    fields = _held(note.lease)
     if note.checkpoint:
-        said["checkpoint"] = _value_of(note.checkpoint, "checkpoint", note.lease)
+        fields["checkpoint"] = _value_of(note.checkpoint, "checkpoint", note.lease)
     if note.log:
-        said["log"] = note.log.decode("utf-8", "replace")[-8192:]
-    return said
+        fields["log"] = note.log.decode("utf-8", "replace")[-8192:]
+    return fields
 
 
 def _held(lease: Lease) -> dict[str, Any]:
@@ -212,14 +210,14 @@ def _held(lease: Lease) -> dict[str, Any]:
 
 
 def beaten(line: Any) -> int | str:
-    """The lease's new end in ms, or why not."""
+    """Decode the answer to a heartbeat: the lease's new end in ms, or a word of the scripts."""
     if line["status"] != 200:
         return ANSWERS[line["status"]]
     return "CANCEL_REQUESTED" if line["cancel_requested"] else moment_ms(line["lease_expires_at"])
 
 
 def settled(line: Any) -> str:
-    """The job's new state, and when it is due, or why not."""
+    """Decode the answer to an outcome: the job's new state and when it is due, or a word of the scripts."""
     if line["status"] != 200:
         return ANSWERS[line["status"]]
     due = line.get("due_at")
@@ -227,19 +225,19 @@ def settled(line: Any) -> str:
 
 
 def noted(line: Any) -> str:
-    """Whether it was kept."""
+    """Decode the answer to a note."""
     return "noted" if line["status"] == 200 else ANSWERS[line["status"]]
 
 
-# the register
+# registration
 
 
 def card(card: Card) -> dict[str, Any]:
-    """What a worker says of itself; the server adds whose token it came with."""
+    """Encode a registration; the server adds the name of the token."""
     about = json.loads(card.about or b"{}")
     if len(card.about) > ABOUT_MAX:
         about.pop("queues", None)
-    of_pool = {name: said for name, said in (("pool", card.pool), ("summons", card.summons)) if said}
+    of_pool = {name: text for name, text in (("pool", card.pool), ("summons", card.summons)) if text}
     return {"life": card.life, "worker_id": card.worker_id, "about": about, **of_pool}
 
 
@@ -247,7 +245,7 @@ def card(card: Card) -> dict[str, Any]:
 
 
 def standing(job: Any) -> Standing:
-    """Where a job stands, from all that is said of it."""
+    """Decode the state of a job."""
     state = State(job["state"])
     if state not in FINISHED:
         return Standing(state, b"", "")

@@ -1,4 +1,4 @@
-"""Where the HTTP API is, as whom we come to it, and what its refusals mean. Without I/O but for the file of a token."""
+"""The URL and token of the HTTP API, and the errors for its refusals. Without I/O, except for the token's file."""
 
 import contextlib
 import ipaddress
@@ -12,24 +12,24 @@ from sublet.errors import REFUSALS, Denied, Invalid, JobsError, Unavailable, Unc
 from sublet.store.http_codec import Answer
 
 PROBLEM = "urn:sublet:problem:"
-"""What the type of each of the API's problem documents begins with."""
+"""The prefix of the types of the API's problem documents."""
 SAID = 500
-"""Characters of somebody else's words that we pass on."""
+"""Characters of a foreign error message that are passed on."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
 
 
 def address(url: str | None = None) -> tuple[str, str | Path | None]:
-    """A URL, else SUBLET_SOURCE, and the token from SUBLET_TOKEN, else the path of its file from SUBLET_TOKEN_FILE."""
+    """Return `url` or SUBLET_SOURCE, and the token SUBLET_TOKEN or the path in SUBLET_TOKEN_FILE."""
     env = os.environ
     file = env.get("SUBLET_TOKEN_FILE")
     return url or env.get("SUBLET_SOURCE", ""), env.get("SUBLET_TOKEN") or (Path(file) if file else None)
 
 
 class Endpoint:
-    """The API at a URL, and a token for it. Raises Invalid for a URL or a token that cannot be.
+    """The API at a URL, and a token for it. Raises Invalid for an invalid URL or token.
 
-    `token` may be the path of a file that has it. The token itself is in no message, and in no repr.
+    `token` may be the path of a file. No message and no repr contains the token.
     """
 
     def __init__(self, url: str, token: str | Path | None = None) -> None:
@@ -39,40 +39,36 @@ class Endpoint:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What says who we are."""
+        """The headers that authenticate a request."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:
-        """The token of a request's headers was refused: is there another by now, or in its file?"""
+        """After a refusal of `sent` headers: read the token's file again. Is there another token now?"""
         if self._file:
-            with contextlib.suppress(
-                Invalid
-            ):  # it is being replaced, perhaps; the refusal says what is wrong
+            with contextlib.suppress(Invalid):  # the file may be being replaced; the refusal is reported
                 self._token = _fit(_first_line(self._file))
         return self.headers != sent
 
     @property
     def is_overheard(self) -> bool:
-        """Does a token go over a network in the clear?"""
+        """Is a token sent unencrypted over a network?"""
         parts = urlsplit(self.url)
         return bool(self._token) and parts.scheme == "http" and not _is_loopback(parts.hostname or "")
 
     def refusal(self, answer: Answer, asked: str) -> JobsError:
-        """The error for an answer that is none of the 200s, to a request (method and path)."""
+        """Make the error for an answer whose status is not 2xx. `asked`: method and path of the request."""
         status, content = answer.status, answer.headers.get("Content-Type", "no content type")[:80]
         kind, detail = _problem(answer) if content.startswith("application/problem+json") else ("", "")
         if status in (401, 403):
             return self._denied(status, detail)
-        if _code(kind) == "NOT_FOUND" and not asked.startswith(
-            "GET /jobs/"
-        ):  # nothing else that we ask for can be missing
+        if _code(kind) == "NOT_FOUND" and not asked.startswith("GET /jobs/"):  # nothing else can be missing
             return self.foreign(f"{status} to {asked}")
         if _code(kind) in REFUSALS:
             return REFUSALS[_code(kind)](detail)
         if 300 <= status < 400:
             to = _shown(answer.headers.get("Location", ""))
             return Unavailable(
-                f"the API at {self.url} sends us elsewhere ({status}, to {to}): set SUBLET_SOURCE to where it is"
+                f"the API at {self.url} redirects ({status}, to {to}): set SUBLET_SOURCE to its address"
             )
         if status == 413 or (kind and status in (400, 414, 415, 422, 431)):
             return Invalid(detail or f"the API at {self.url} refused the request ({status})")
@@ -83,46 +79,46 @@ class Endpoint:
         return self.foreign(f"{status}, {content}")
 
     def item(self, kind: str, detail: str) -> JobsError:
-        """The error for an item of a batch that was refused, by its problem's type."""
+        """Make the error for a refused item of a batch, by its problem type."""
         return REFUSALS.get(_code(kind), Invalid)(detail)
 
     def _denied(self, status: int, detail: str) -> Denied:
         what, variable = f"the API at {self.url}", "SUBLET_TOKEN_FILE" if self._file else "SUBLET_TOKEN"
-        said = f" ({detail})" if detail else ""
+        reason = f" ({detail})" if detail else ""
         if not self._token:
             return Denied(
-                f"{what} wants a token{said if status == 403 else ''}: set SUBLET_TOKEN, or SUBLET_TOKEN_FILE"
+                f"{what} requires a token{reason if status == 403 else ''}: set SUBLET_TOKEN, or SUBLET_TOKEN_FILE"
             )
         if status == 401:
-            return Denied(f"{what} does not take this token: check {variable}")
-        needed = "" if "did not come with" in detail else "a worker needs one with the role `work`; "
-        return Denied(f"{what} does not take this token for this{said}: {needed}check {variable}")
+            return Denied(f"{what} refuses this token: check {variable}")
+        needed = "" if "with another token" in detail else "a worker needs one with the role `work`; "
+        return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str) -> Unavailable:
-        """The error for an answer that the API would not give."""
+        """Make the error for an answer that is not from the API."""
         return Unavailable(
-            f"what answers at {self.url} is not the API of Sublet ({what}): is it up, and is SUBLET_SOURCE right?"
+            f"the server at {self.url} is not the API of Sublet ({what}): is it up, and is SUBLET_SOURCE right?"
         )
 
     def away(self, why: str) -> Unavailable:
-        """The error for no answer."""
+        """Make the error for no answer."""
         return Unavailable(
             f"no answer from the API at {self.url} ({why}): is it up, and is SUBLET_SOURCE right?"
         )
 
 
 def _problem(answer: Answer) -> tuple[str, str]:
-    """The type and the detail of a problem document; empty where it is none of ours."""
+    """Return the type and the detail of a problem document; empty if it is not one of ours."""
     try:
-        said = answer.json()
-        found = str(said["type"]), str(said.get("detail", ""))
+        document = answer.json()
+        found = str(document["type"]), str(document.get("detail", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "", ""
     return (found[0], found[1][:SAID]) if found[0].startswith(PROBLEM) else ("", "")
 
 
 def _code(kind: str) -> str:
-    """The code of the refusal that a problem's type stands for."""
+    """Return the refusal code of a problem type."""
     return kind.removeprefix(PROBLEM).upper().replace("-", "_")
 
 
@@ -135,7 +131,7 @@ def _checked(url: str) -> str:
             and parts.port != 0
             and url.strip().isprintable()
         )
-    except ValueError:  # a port that cannot be
+    except ValueError:  # an invalid port
         whole = False
     if not whole or " " in url.strip():
         raise Invalid(f"SUBLET_SOURCE {_shown(url)!r}: use the API's address, e.g. https://jobs.example.com")
@@ -144,14 +140,12 @@ def _checked(url: str) -> str:
             f"SUBLET_SOURCE {_shown(url)!r}: no user and password here; the token goes into SUBLET_TOKEN"
         )
     if "?" in url or "#" in url:
-        raise Invalid(
-            f"SUBLET_SOURCE {_shown(url)!r}: nothing may stand behind a ? or #; the API's address is all"
-        )
+        raise Invalid(f"SUBLET_SOURCE {_shown(url)!r}: remove the ? or # and what follows it")
     return url.strip().rstrip("/")
 
 
 def _shown(url: str) -> str:
-    """A URL without what may be a secret in it, for messages."""
+    """Return a URL without its secret parts, for messages."""
     before, slashes, rest = url.strip().partition("://")
     host, slash, path = rest.partition("/")
     return re.split(r"[?#]", f"{before}{slashes}{host.rpartition('@')[2]}{slash}{path}")[0][:200]
@@ -170,15 +164,13 @@ def _first_line(file: Path) -> str:
     try:
         return next(iter(file.read_text("utf-8").split()), "")
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a text"
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise Invalid(f"SUBLET_TOKEN_FILE {str(file)!r} cannot be read ({why})") from None
 
 
 def _fit(token: str) -> str:
-    """The token, which must be one word. It is not shown, whatever is wrong with it."""
+    """Check a token. No error shows it."""
     token = token.strip()
     if token and not _TOKEN.fullmatch(token):
-        raise Invalid(
-            "SUBLET_TOKEN: use the secret alone, what stands behind the last : of NAME:ROLES:SECRET"
-        )
+        raise Invalid("SUBLET_TOKEN: use the secret alone, the part behind the last : of NAME:ROLES:SECRET")
     return token
