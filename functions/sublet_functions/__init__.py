@@ -1,1 +1,1 @@
-"""Stateless entry points: what a platform calls, does its work, and may kill at any line."""
+"""Sublet over HTTP and on platforms: the API, adapters for servers and functions, the worker and the tick as functions."""

@@ -7,8 +7,8 @@ A client that disconnects is noticed while its request waits if the server shows
 response cannot be sent: then a claim releases its leases.
 
 `a2wsgi` over the ASGI application was tried and not used. It never looks at the connection while a request waits, so that a claim
-whose client has gone takes jobs; it has no time limit for slow bodies and slow readers; it drops chunked bodies; it does not see
-that gunicorn is told to stop; and its thread is lost when a preloaded server forks.
+whose client has gone takes jobs; it lacks time limits for slow bodies and slow readers; it drops chunked bodies; it does not see
+that gunicorn stops; and its thread is lost when a preloaded server forks.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ async def _next_nonempty(pieces: AsyncIterator[bytes]) -> bytes:
 
 
 def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]]:
-    """Return status and headers. A response to HEAD has no Content-Length unless the body is known."""
+    """Return status and headers. A response to HEAD has a Content-Length only if the body is known."""
     headers = [(name, value) for name, value in response.headers.items() if not is_hop_by_hop(name)]
     body = response.body
     if isinstance(body, bytes) and response.status not in BODILESS and (body or not is_head):
@@ -237,7 +237,7 @@ def _head(response: Response, is_head: bool) -> tuple[str, list[tuple[str, str]]
 
 
 def _log_unexpected(error: Exception) -> None:
-    """Log an unexpected exception without its text, which may contain what the client sent."""
+    """Log an unexpected exception without its text, which may contain data of the client."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     file = os.path.basename(place.filename)
     log.error("unexpected %s at %s:%d", type(error).__name__, file, place.lineno or 0)

@@ -1,1 +1,1 @@
-"""What the entry points for other servers and platforms are made of."""
+"""Parts of the entry points for other servers and platforms."""

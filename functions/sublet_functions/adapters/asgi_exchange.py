@@ -80,7 +80,7 @@ class RequestStream:
                 self.discard()
 
     def discard(self) -> None:
-        """Discard what has arrived of the body, and what will arrive."""
+        """Discard the body, including bytes that arrive later."""
         self._unwanted = True
         self._held.clear()
         self._space.set()
@@ -198,7 +198,7 @@ class ResponseSender:
 
 
 async def dismiss(send: Send) -> None:
-    """Send an empty 503 to a disconnected client: middleware reports a defect if there is no response at all."""
+    """Send an empty 503 to a disconnected client: middleware reports a missing response as a defect."""
     with contextlib.suppress(Exception):  # the server's own, for a disconnected client
         async with asyncio.timeout(DISCARD_SECONDS):
             await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})

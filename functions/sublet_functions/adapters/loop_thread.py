@@ -58,7 +58,7 @@ class Application(Protocol):
 
 
 class LoopUnresponsive(Exception):
-    """The loop does not answer; the message says why."""
+    """The loop does not answer; the message gives the reason."""
 
 
 class ClientDisconnected(Exception):
@@ -68,7 +68,7 @@ class ClientDisconnected(Exception):
 class LoopThread:
     """The event loop of one process and the application on it. Started by `start`, closed at exit.
 
-    `make` makes the application, on the loop. `is_ending` tells whether the server was told to stop while requests still wait.
+    `make` makes the application, on the loop. `is_ending` returns whether the server is stopping while requests still wait.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class LoopThread:
         self.rounds += 1
 
     def check_ending(self) -> bool:
-        """Return whether the server was told to stop; if so, answer waiting requests and end workers. Raises LoopUnresponsive."""
+        """Return whether the server is stopping; if so, answer waiting requests and end workers. Raises LoopUnresponsive."""
         ending = self._is_ending()
         if ending:
             self.soon(self._end)
@@ -196,7 +196,7 @@ class LoopThread:
 class LoopCall:
     """A thread's call into the loop. While the thread waits, it runs functions that the loop passes back to it.
 
-    `has_left` tells whether the thread need not wait any more.
+    `has_left` returns whether the thread can stop waiting.
     """
 
     def __init__(self, thread: LoopThread, has_left: Callable[[], bool] = lambda: False) -> None:

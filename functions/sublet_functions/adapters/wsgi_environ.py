@@ -150,6 +150,6 @@ def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
 
 
 def is_ending() -> bool:
-    """Return whether the server was told to stop. gunicorn does not tell applications, but its worker notes the signal."""
+    """Return whether the server is stopping. gunicorn does not inform applications, but its worker notes the signal."""
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

@@ -86,7 +86,7 @@ class Api:
                 self._failed_at = time.monotonic()
             response = problem_of(error).response()
         except Exception as error:  # noqa: BLE001  one request must not end the server
-            # without the error's text, which may contain what the client sent
+            # without the error's text, which may contain data of the client
             places = "".join(traceback.format_tb(error.__traceback__))
             name = type(error).__name__
             log.error("%s %s: unexpected %s at\n%s", request.method, request.path[:200], name, places)
@@ -155,7 +155,7 @@ class Api:
         return principal
 
     def find(self, request: Request) -> tuple[AnyRoute, dict[str, str]]:
-        """Return the route of a request and the parameters in its path. Raises Problem if there is none."""
+        """Return the route of a request and the parameters in its path. Raises Problem for an unknown path or method."""
         by_method = self._by_path.get(request.path, {})
         route = by_method.get(request.method)
         if route:

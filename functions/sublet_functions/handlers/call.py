@@ -29,4 +29,4 @@ class Call(Generic[B, Q]):
     worker_host: WorkerHost | None = None
     """Runs workers, if this server has an app."""
     is_token_name: Callable[[str], bool] = field(default=lambda name: False, repr=False)
-    """Tells whether a token has this name. A worker with such a name belongs to that token alone."""
+    """Whether a token has this name. A worker with such a name belongs to that token alone."""

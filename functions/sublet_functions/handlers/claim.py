@@ -12,7 +12,7 @@ from sublet_functions.schemas.requests import Claim
 
 
 async def claim(call: Call[Claim, Empty]) -> Response:
-    """Claim up to `n` jobs from the queues, in their order; with `wait`, wait for the first one. 204 if there is none."""
+    """Claim up to `n` jobs from the queues, in their order; with `wait`, wait for the first one. 204 if the queues are empty."""
     asked = call.body
     claimed = await call.store.claim(
         worker=_worker(call, asked.worker),
@@ -26,7 +26,7 @@ async def claim(call: Call[Claim, Empty]) -> Response:
 
 
 async def claim_next(call: Call[Empty, ClaimNextQuery]) -> Response:
-    """Claim one job, with options in the query instead of a body. 204 if there is none."""
+    """Claim one job, with options in the query instead of a body. 204 if the queues are empty."""
     asked = call.query
     claimed = await call.store.claim(
         worker=_worker(call, asked.worker),

@@ -47,7 +47,7 @@ def lease_problem(job_id: str, code: str) -> Problem:
 def batch_response(
     ids: Sequence[str], words: Sequence[Any], item: Callable[[str, Any], dict[str, Any]]
 ) -> Response:
-    """Return a batch's response: for each job what the single route would have returned, with its status."""
+    """Return a batch's response: for each job the response of the single route, with its status."""
     items = []
     for job_id, word in zip(ids, words, strict=True):
         try:

@@ -38,7 +38,7 @@ class _NamespaceCollector(Collector):
         self._found = found
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry has no other collector whose names could collide."""
+        """Return nothing: names cannot collide with those of another collector."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

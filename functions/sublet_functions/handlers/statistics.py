@@ -68,7 +68,7 @@ def _sum(parts: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def _others(found: Sequence[QueueNumbers]) -> list[QueueNumbers]:
-    """Add up what the partitions count of all other queues; empty if that is nothing."""
+    """Add up the counts of all other queues; empty if they are 0."""
     total = QueueNumbers(statistics.OTHERS, 0, 0, 0, False, None, Times(), Times(), Times(), 0, 0)
     for queue in found:
         total = replace(

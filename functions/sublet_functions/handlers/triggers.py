@@ -43,7 +43,7 @@ M = TypeVar("M", bound=BaseModel)
 def is_passed_on(request: Request) -> bool:
     """Return whether the Lambda Web Adapter sent this request for an invocation without an HTTP request.
 
-    The adapter overwrites the header `x-amzn-request-context` of each request; it is `null` if there was no HTTP request. All
+    The adapter overwrites the header `x-amzn-request-context` of each request; `null` stands for an invocation without one. All
     requests to a Lambda function come through the adapter.
     """
     if FUNCTION not in os.environ or request.path != os.environ.get(PASS_THROUGH):

@@ -43,7 +43,7 @@ async def leave(call: Call[Empty, LifeQuery]) -> Response:
 
 
 async def retire(call: Call[RetireRequest, Empty]) -> Response:
-    """Ask whether an idle worker of a pool may end. If so, it no longer counts for the pool and must not claim."""
+    """Ask whether an idle worker of a pool may end. If so, the pool stops counting it, and it must not claim."""
     name, body = call.path["name"], call.body
     if not await _authorize(call, name, body.life):  # another life has registered under the name
         return json_response({"leave": True})
@@ -65,7 +65,7 @@ async def drain(call: Call[Empty, Empty]) -> Response:
 
 
 async def _authorize(call: Call[Any, Any], name: str, life: str) -> model.WorkerInfo | None:
-    """Return the registered worker, or None if there is none of this name and life.
+    """Return the registered worker, or None if name or life are not registered.
 
     Raises Problem if it registered with another token's name, or if `name` is the name of another token: claims without a
     worker's name are made under the token's name.

@@ -131,7 +131,7 @@ class BodyQueues:
     A queue belongs to a token's name, or to one kind of request of that token; requests without a token share one queue.
     After a body that took long to parse, other requests get the CPU for as long as they use it, at most for the time that the
     body took. A flood from one token then delays each request of another token by the time of one body, or of two if Redis
-    answers slowly. A token that has no competition loses next to nothing.
+    answers slowly. A token alone on the server loses next to nothing.
     """
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class QueuedBody:
 
     def __exit__(self, *_: object) -> None:
         if self._queue:
-            # CPU time: what other processes on this CPU use says nothing about the client
+            # CPU time: other processes on this CPU must not count against the client
             self._queue.leave(time.thread_time() - self._began)
 
 

@@ -86,7 +86,7 @@ class Event:
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def json_data(self) -> bytes:
-        """Return its data as JSON. Raises Problem if it has no data, or data of another type."""
+        """Return its data as JSON. Raises Problem for missing data, or data of another type."""
         kind = self.form.get("datacontenttype", JSON)
         if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
             raise Problem(

@@ -117,7 +117,7 @@ class Problem(Exception):
 
 
 class MayBeStored(Unavailable):
-    """It is unknown whether jobs without ids or keys were stored. `resend` says how to send them again safely."""
+    """It is unknown whether jobs without ids or keys were stored. `resend`: how to send them again safely."""
 
     def __init__(self, message: str, resend: str) -> None:
         super().__init__(message)

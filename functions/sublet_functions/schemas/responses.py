@@ -147,7 +147,7 @@ class EnlistResult(ResponseModel):
 
 
 class RetireResult(ResponseModel):
-    """Whether the worker may end. If so, it no longer counts for its pool and must not claim."""
+    """Whether the worker may end. If so, the pool stops counting it, and it must not claim."""
 
     leave: bool
 

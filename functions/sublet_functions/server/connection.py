@@ -1,7 +1,7 @@
 """One client's connection: a request handler of aiohttp's low-level server, with our limits and problem documents.
 
 `web.Application` was measured and not used: with one catch-all route it adds 7 to 20 µs of CPU to a request, and with aiohttp's
-`Response` about 50 µs, where `POST /jobs` takes about 330 µs in total. It also has none of the defences below. Each override and
+`Response` about 50 µs, where `POST /jobs` takes about 330 µs in total. It also lacks the defences below. Each override and
 its attack (tests in tests/http/test_http_bad_input.py and test_serve_callers.py):
 
 - `connection_made`: more connections than the limit → each further one is answered 503
@@ -90,7 +90,7 @@ class Connection(web.RequestHandler):
         self.busy = False
         """Whether a request is being answered."""
         self.head_at = 0.0
-        """When the first byte of a request arrived whose headers are incomplete; 0 if there is none."""
+        """When the first byte of a request arrived whose headers are incomplete; otherwise 0."""
         self.idle_at = time.monotonic()
         """When the last request was answered."""
         self.refused = False
@@ -277,8 +277,13 @@ class Connection(web.RequestHandler):
             task.add_done_callback(self.state.discarding.discard)
 
 
+async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    """Answer one request on its connection."""
+    return await cast(Connection, request.protocol).handle(request)
+
+
 def _absolute_target(target: str) -> tuple[str, str]:
-    """Return path and query of an absolute URL, as a proxy's request has it; two empty strings if it is none."""
+    """Return path and query of an absolute URL, as a proxy's request has it; two empty strings if it is not."""
     try:
         parts = urlsplit(target)
     except ValueError:
@@ -289,7 +294,7 @@ def _absolute_target(target: str) -> tuple[str, str]:
 
 
 def _malformed(error: BaseException | None, limits: Limits) -> Response:
-    """Return the response to what cannot be parsed as a request."""
+    """Return the response to a malformed request."""
     args: tuple[Any, ...] = error.args if error else ()
     if isinstance(error, LineTooLong):
         if args[1:2] == (limits.line,):
@@ -301,7 +306,7 @@ def _malformed(error: BaseException | None, limits: Limits) -> Response:
 
 
 class SentResponse(web.StreamResponse):
-    """Tells aiohttp that the response was sent already, and whether the connection stays open."""
+    """Reports to aiohttp that the response was sent already, and whether the connection stays open."""
 
     def __init__(self, keep: bool) -> None:
         super().__init__()

@@ -7,13 +7,12 @@ import logging
 import time
 from collections.abc import Sequence
 from socket import socket
-from typing import cast
 
 from aiohttp import web
 
 from sublet_functions.http.limits import Limits
 from sublet_functions.http.response import DISCARD_SECONDS
-from sublet_functions.server.connection import Application, Connection, ServerState, refusal
+from sublet_functions.server.connection import Application, Connection, ServerState, handle, refusal
 from sublet_functions.server.sockets import BACKLOG
 
 log = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ class HttpServer(web.Server):
     """Accepts connections; each passes its requests to the application."""
 
     def __init__(self, application: Application, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
-        super().__init__(_handle, handler_cancellation=True)
+        super().__init__(handle, handler_cancellation=True)
         self.state = ServerState(application, limits)
         self._options = {
             "access_log": None,
@@ -92,7 +91,3 @@ class HttpServer(web.Server):
             for task in tuple(running):
                 task.cancel()
             await asyncio.wait(tuple(running), timeout=DISCARD_SECONDS)
-
-
-async def _handle(request: web.BaseRequest) -> web.StreamResponse:
-    return await cast(Connection, request.protocol).handle(request)

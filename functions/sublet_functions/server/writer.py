@@ -45,7 +45,7 @@ def _date(second: int) -> str:
 
 
 def encode_response(response: Response, body: bytes, *, keep: bool, is_head: bool = False) -> bytes:
-    """Encode a complete response. One to HEAD has no body, and no Content-Length unless the body is known."""
+    """Encode a complete response. One to HEAD consists of the headers, with Content-Length only if the body is known."""
     if is_head:
         return encode_head(response, keep=keep, length=len(body) or None)
     return encode_head(response, keep=keep, length=len(body)) + body
