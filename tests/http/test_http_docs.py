@@ -101,7 +101,7 @@ def test_the_limits_are_these():
     assert told["a body"].startswith(f"{gate.BODY_MAX >> 20} MiB; batches {gate.BATCH_BODY_MAX >> 20} MiB")
     assert told["items"].startswith(f"{requests.BATCH_MAX:,} a batch")
     assert told["`wait`"].startswith(f"{fields.WAIT_MAX} s")
-    assert told["time for the head, and for the body"] == f"{limits.head_seconds:g} s each"
+    assert told["time for the headers, and for the body"] == f"{limits.head_seconds:g} s each"
     assert limits.head_seconds == limits.body_seconds
     assert told["connections of a process"] == f"{limits.connections:,}"
     assert told["header lines of a request"] == str(limits.headers)
