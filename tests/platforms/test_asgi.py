@@ -323,7 +323,7 @@ def test_it_is_prompt_where_it_may_be_frozen_between_two_requests(monkeypatch, n
     for one in FREEZES:
         monkeypatch.delenv(one, raising=False)
     monkeypatch.setenv(name, value)
-    assert Asgi()._make()._prompt is prompt
+    assert Asgi()._make().freezes is prompt
 
 
 def printed(code, folder):

@@ -211,7 +211,7 @@ async def test_who_is_there_against_all_that_the_server_said_may_try_again(caplo
         ("http.response.start", 503),
         ("http.response.body", None),
     ]
-    assert "a caller is lost, for the server raised RuntimeError" in caplog.text
+    assert "a client is lost: the server raised RuntimeError" in caplog.text
 
 
 # a body that nobody reads
@@ -310,7 +310,7 @@ async def test_a_stream_that_breaks_does_not_look_whole(caplog):
         core.pieces.put_nowait(ValueError("with a s3cret in it"))
         with contextlib.suppress(ConnectionError):
             assert not (await one.rest()).endswith(b"0\r\n\r\n")
-    assert "an answer broke off: ValueError" in caplog.text
+    assert "a response was cut off: unexpected ValueError" in caplog.text
     assert "s3cret" not in caplog.text
 
 
@@ -322,7 +322,7 @@ async def test_no_header_of_an_answer_can_become_two(value, caplog):
     async with fronting(core) as url:
         answer = await ask(url, "GET", "/")
         assert (answer.status, "location" in answer.headers) == (500, False)
-    assert "an answer broke off: ValueError" in caplog.text
+    assert "a response was cut off: unexpected ValueError" in caplog.text
 
 
 # the server's life
@@ -331,7 +331,7 @@ async def test_no_header_of_an_answer_can_become_two(value, caplog):
 @pytest.mark.parametrize(
     ("tokens", "env", "why"),
     [
-        ("", {}, "no caller can be let in, for this server has no tokens: set SUBLET_TOKENS"),
+        ("", {}, "no tokens are set, so every request is refused: set SUBLET_TOKENS"),
         ("ci:submit:hunter2", {}, "SUBLET_TOKENS: word 1: its secret must be 16 to 512"),
         (ADMIN, {"SUBLET_REDIS_URL": "http://hunter2@localhost"}, "SUBLET_REDIS_URL '"),
         (ADMIN, {"SUBLET_APP": "nowhere:app"}, "nowhere"),
@@ -352,7 +352,7 @@ def test_where_no_lifespan_is_run_a_caller_is_refused_without_tokens(tmp_path, r
         for _ in range(2):
             answer = asyncio.run(ask(server.url, "POST", "/jobs", {"task": "t"}))
             assert (answer.status, answer.problem) == (503, "not-set-up")
-        assert server.said().count("no caller can be let in") == 1
+        assert server.said().count("no tokens are set") == 1
 
 
 def test_at_a_signal_who_waits_is_answered_streams_end_well_and_the_server_goes(tmp_path, redis_url):
@@ -523,8 +523,8 @@ def test_each_event_loop_has_an_api_of_its_own(heard):
     other.start()
     other.join(30)
     assert len(made) == 3
-    assert len(app._places) == 1, "those of loops that are closed are forgotten"
-    hook, last = signal.getsignal(signal.SIGTERM), weakref.ref(*app._places.values())
+    assert len(app._states) == 1, "those of loops that are closed are forgotten"
+    hook, last = signal.getsignal(signal.SIGTERM), weakref.ref(*app._states.values())
     assert asyncio.run(get(app)) == 200
     gc.collect()
     assert last() is None, "nothing holds what it was connected to"

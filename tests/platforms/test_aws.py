@@ -181,7 +181,7 @@ async def test_an_answer_that_is_too_large_for_lambda_is_refused_and_what_it_cla
     settings, project
 ):
     (project / "narrow.py").write_text(
-        "import sublet_functions.aws\nfunctions.aws.BODY_MAX = 5000\nfrom sublet_functions.aws import handler\n"
+        "import sublet_functions.aws\nsublet_functions.aws.BODY_MAX = 5000\nfrom sublet_functions.aws import handler\n"
     )
     with runtime(settings, ADMIN, folder=project, handler="narrow.handler") as invoke:
         asked = asking(invoke)
@@ -276,7 +276,7 @@ async def test_who_submits_is_not_held_up_by_the_question_whether_a_pool_has_jus
     """It may be asked about at most every so often. A process that is frozen after its answer cannot put that off."""
     pytest.importorskip("boto3")
     environment(AWS_REGION="eu-central-1")
-    for module, name in ((summoner, "KNOWN"), (summon_first, "SETTLING")):
+    for module, name in ((summoner, "KNOWN"), (summon_first, "SUMMON_SECONDS")):
         monkeypatch.setattr(module, name, 3600.0)
     function = Hosted(freezes=True)
     async with asyncio.timeout(60):
@@ -351,15 +351,15 @@ def test_a_tick_goes_on_for_no_longer_than_there_is_time(invoke):
         ({"sublet": "dance"}, "dance"),
         ({"sublet": "tick", "for": "long"}, "for"),
         ({}, "its keys are none"),
-        ([1, 2], "must be a JSON object, and this is list"),
-        ("tick", "must be a JSON object, and this is str"),
-        ({"resource": "/x", "httpMethod": "GET", "requestContext": {"stage": "prod"}}, "a request of a REST API"),
+        ([1, 2], "the event is a list, not a JSON object"),
+        ("tick", "the event is a str, not a JSON object"),
+        ({"resource": "/x", "httpMethod": "GET", "requestContext": {"stage": "prod"}}, "requests of a REST API"),
         ({"version": "1.0", "httpMethod": "GET", "requestContext": {}}, "payload 1.0"),
         ({"requestContext": {"elb": {"targetGroupArn": "arn"}}, "httpMethod": "GET", "path": "/"}, "a load balancer (ALB)"),
         ({"requestContext": {"connectionId": "x", "eventType": "MESSAGE"}, "body": "{}"}, "a WebSocket API"),
-        ({"requestContext": {"http": {"method": "GET"}}}, "cannot be read (KeyError)"),
-        (http_event("GET", "/", JSON) | {"body": "~", "isBase64Encoded": True}, "cannot be read (Error)"),
-        (http_event("GET", "/", JSON) | {"headers": "none"}, "cannot be read (AttributeError)"),
+        ({"requestContext": {"http": {"method": "GET"}}}, "is malformed (KeyError)"),
+        (http_event("GET", "/", JSON) | {"body": "~", "isBase64Encoded": True}, "is malformed (Error)"),
+        (http_event("GET", "/", JSON) | {"headers": "none"}, "is malformed (AttributeError)"),
     ],
 )  # fmt: skip
 def test_an_event_of_another_shape_fails_and_says_what_was_seen(invoke, event, words):
@@ -450,7 +450,7 @@ def test_when_redis_is_away_callers_are_told_soon_and_a_tick_fails():
 
 def test_connections_that_died_in_a_long_sleep_are_made_anew(settings, project):
     (project / "stale.py").write_text(
-        "import sublet_functions.adapters.hosted\nfunctions.hosted.IDLE = 0.0\nfrom sublet_functions.aws import handler\n"
+        "import sublet_functions.adapters.hosted\nsublet_functions.adapters.hosted.IDLE = 0.0\nfrom sublet_functions.aws import handler\n"
     )
     with (
         Forgetful(settings) as proxy,
@@ -521,7 +521,7 @@ child = os.fork()
 for _ in range(3):
     assert handler({"sublet": "tick"}, Context())["rounds"] == 1
 if child:
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), handler({"sublet": "tick"}, Context())["rounds"])
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), handler({"sublet": "tick"}, Context())["rounds"], flush=True)
 os._exit(0)
 """
     env = os.environ | {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}

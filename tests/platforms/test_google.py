@@ -116,7 +116,7 @@ def test_a_tick_that_cannot_be_is_raised_to_the_platform(monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://:s3cret@127.0.0.1:1/0")
     monkeypatch.setenv("SUBLET_TOKENS", "")
     try:
-        with pytest.raises(TickFailed, match=r"503 .*Redis does not answer") as caught:
+        with pytest.raises(TickFailed, match=r"503: Redis is not available: Redis does not answer") as caught:
             event(object())
     finally:
         app.close()

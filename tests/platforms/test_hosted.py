@@ -215,7 +215,7 @@ async def test_an_answer_whose_caller_leaves_while_others_work_is_seen_to_is_und
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Store, "rest", rest)
-    monkeypatch.setattr(module, "RESTING", 60.0)
+    monkeypatch.setattr(module, "REST_SECONDS", 60.0)
     headers = {"host": "h", "authorization": f"Bearer {SECRET}"}
     claiming = asyncio.create_task(hosted.answer(Request("GET", "/jobs/next", "", headers)))
     async with asyncio.timeout(10):
@@ -234,7 +234,7 @@ async def test_what_claims_have_left_keeps_no_answer_back_for_long(environment, 
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Store, "rest", rest)
-    monkeypatch.setattr(module, "RESTING", 0.01)
+    monkeypatch.setattr(module, "REST_SECONDS", 0.01)
     hosted = Hosted(freezes=True)
     async with asyncio.timeout(10):
         assert (await asked(hosted, "GET", "/jobs"))[0] == 200
@@ -264,7 +264,7 @@ async def test_who_sends_a_token_that_is_none_is_told_so(environment):
     hosted = Hosted()
     assert "Bearer TOKEN" in (await asked(hosted, "GET", "/jobs", token=""))[1]["detail"]
     assert (
-        "none of this server's"
+        "not valid on this server"
         in (await asked(hosted, "GET", "/jobs", token="another-secret-than-ours"))[1]["detail"]
     )
     await hosted.aclose()

@@ -294,12 +294,12 @@ def test_a_defect_is_a_plain_500(applied, caplog, core):
     assert (answer.status, answer.problem) == (500, "internal")
     assert b"secret" not in answer.body
     assert "secret" not in caplog.text
-    assert "a defect: ValueError" in caplog.text
+    assert "unexpected ValueError" in caplog.text
 
 
 def test_a_loop_that_does_not_turn_holds_nobody_for_ever(applied, monkeypatch, caplog):
-    monkeypatch.setattr(loop_thread, "STUCK", 0.5)
-    monkeypatch.setattr(loop_thread, "SLICE", 0.05)
+    monkeypatch.setattr(loop_thread, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(loop_thread, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(loop_thread, "LAST_RESORT", 0.1)
     go = threading.Event()
     core = Stand()
@@ -399,12 +399,12 @@ async def test_settings_that_cannot_be_are_told_to_the_log_once_and_to_no_caller
 FORKS = """
 import os, sys, threading
 from sublet_functions.wsgi import app
-assert threading.active_count() == 1 and not app._loops, "nothing at import"
+assert threading.active_count() == 1 and not app._threads, "nothing at import"
 def ask():
     said = []
     given = {"REQUEST_METHOD": "GET", "PATH_INFO": "/stats", "HTTP_AUTHORIZATION": "Bearer " + sys.argv[1]}
     body = b"".join(app(given, lambda status, headers: said.append(status)))
-    return said[0] == "200 OK", app._loops[os.getpid()]
+    return said[0] == "200 OK", app._threads[os.getpid()]
 good, own = ask()
 pid = os.fork()
 if pid == 0:

@@ -117,11 +117,11 @@ def test_a_shipped_sublet_writes_a_template_into_an_empty_folder(how, installed,
     where = run(installed / "python", "-c", "import sublet; print(sublet.__file__)", cwd=tmp_path, env=env)
     assert (".whl" in where) == (how != "installed")
     assert "wrote compose.yaml\n" in run(*words, "init", "compose", cwd=tmp_path, env=env)
-    stored_json = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert stored_json.pop("tasks.py").startswith("from sublet import App")
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written.pop("tasks.py").startswith("from sublet import App")
     packed = {path.name: path.read_text() for path in (ROOT / "deploy" / "compose").iterdir()}
-    assert stored_json == {"compose.md": packed.pop("README.md"), **packed}
-    assert run(*words, "init", "compose", cwd=tmp_path, env=env).count("there already: ") == len(stored_json)
+    assert written == {"compose.md": packed.pop("README.md"), **packed}
+    assert run(*words, "init", "compose", cwd=tmp_path, env=env).count("there already: ") == len(written)
 
 
 def test_an_installed_sublet_is_typed_for_its_users(installed, tmp_path):

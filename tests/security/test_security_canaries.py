@@ -62,7 +62,7 @@ class Run:
     """A folder with the app, and processes in it; all that they write is kept."""
 
     def __init__(self, folder, settings):
-        self.folder, self.settings, self.stored_json = folder, settings, {}
+        self.folder, self.settings, self.written = folder, settings, {}
         (folder / "tasks.py").write_text(TASKS)
         self.env = {
             name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))
@@ -74,7 +74,7 @@ class Run:
         """Run a command to its end, with all that it can say; it may fail. Gives its exit code and what it printed."""
         done = subprocess.run([sys.executable, "-m", "sublet", *words], cwd=self.folder, env=self.env | env,
                               capture_output=True, text=True, timeout=60)  # fmt: skip
-        self.stored_json[f"{len(self.written)} {' '.join(words)}"] = (done.stdout, done.stderr)
+        self.written[f"{len(self.written)} {' '.join(words)}"] = (done.stdout, done.stderr)
         return done.returncode, done.stdout
 
 
@@ -109,8 +109,8 @@ def story(guarded, tmp_path_factory):
         answers += asyncio.run(an_outage_over_http(api.url))
         until(lambda: "cannot answer" in api.said(), api.said)
         api.stop()
-        run.stored_json["serve"] = (api.said(), "")
-    return run.stored_json, answers, leases
+        run.written["serve"] = (api.said(), "")
+    return run.written, answers, leases
 
 
 async def a_day_over_http(url):
@@ -245,8 +245,8 @@ async def an_outage_over_http(url):
 
 
 def test_no_secret_is_in_anything_that_was_written_or_answered(story):
-    stored_json, answers, _ = story
-    for name, streams in stored_json.items():
+    written, answers, _ = story
+    for name, streams in written.items():
         for secret in SECRETS:
             assert secret not in streams[0] + streams[1], f"{name}: {secret}"
     for role, method, path, answer in answers:
@@ -254,14 +254,12 @@ def test_no_secret_is_in_anything_that_was_written_or_answered(story):
             assert secret.encode() not in answer.body + repr(answer.headers).encode(), (
                 f"{method} {path} as {role}: {secret}"
             )
-    assert len(stored_json) > 40
-    assert any("Traceback" in err for _, err in stored_json.values()), (
-        "--debug did show where errors came from"
-    )
+    assert len(written) > 40
+    assert any("Traceback" in err for _, err in written.values()), "--debug did show where errors came from"
 
 
 def test_a_leases_token_is_seen_by_who_claimed_and_by_nobody_else(story):
-    stored_json, answers, leases = story
+    written, answers, leases = story
     assert len(leases) == 4
     assert len(set(leases)) == 4
     for role, method, path, answer in answers:
@@ -270,15 +268,15 @@ def test_a_leases_token_is_seen_by_who_claimed_and_by_nobody_else(story):
             assert b'"token"' not in answer.body or answer.status == 422 or path == "/openapi.json", (
                 f"{method} {path} as {role}"
             )
-    for name, streams in stored_json.items():
+    for name, streams in written.items():
         assert not [one for one in leases if one in streams[0] + streams[1]], name
 
 
 def test_what_is_in_jobs_is_in_no_log(story):
     """…and a command prints of it what it was asked for. A worker's own events say, on stdout, by what an attempt failed."""
-    stored_json, _, _ = story
+    written, _, _ = story
     shows = ("get", "list", "schedules")
-    for name, (out, err) in stored_json.items():
+    for name, (out, err) in written.items():
         verb = name.split()[1] if " " in name else name
         for kind, canary in DATA.items():
             assert canary not in err, f"{name}: {kind}"

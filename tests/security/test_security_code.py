@@ -47,7 +47,6 @@ REACHES = {
     "sublet.execution.app_loader": "the app's name, from whoever starts the process",
     "sublet_functions.handlers.worker_host": "fields of our own model",
     "sublet_functions.handlers.schedules": "fields of our own model",
-    "sublet_functions.handlers.stats": "states of our own",
 }
 """Which modules read or set an attribute by a name that is not written there, and where that name comes from."""
 TOOLS = (

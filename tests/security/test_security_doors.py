@@ -162,7 +162,7 @@ def test_behind_a_platform_nobody_is_let_in_without_tokens_however_near(way, wit
 
 
 async def test_a_hosted_api_does_not_start_without_tokens(without_tokens):
-    with pytest.raises(Invalid, match="no caller can be let in"):
+    with pytest.raises(Invalid, match="no tokens are set"):
         await Hosted().start()
 
 
