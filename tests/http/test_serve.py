@@ -55,7 +55,7 @@ def test_the_command_says_where_it_serves_and_ends_well_at_a_signal(settings, tm
     [
         (["--host", "0.0.0.0"], {}, "set SUBLET_TOKENS"),
         (["--port", "70000"], {}, "use 0 to 65535"),
-        ([], {"SUBLET_TOKENS": "ci:submit:hunter2"}, "its secret must be"),
+        ([], {"SUBLET_TOKENS": "ci:submit:hunter2"}, "secret: use"),
         (["--tokens-file", "nowhere"], {}, "cannot be read"),
     ],
 )

@@ -332,7 +332,7 @@ async def test_no_header_of_an_answer_can_become_two(value, caplog):
     ("tokens", "env", "why"),
     [
         ("", {}, "no tokens are set, so every request is refused: set SUBLET_TOKENS"),
-        ("ci:submit:hunter2", {}, "SUBLET_TOKENS: word 1: its secret must be 16 to 512"),
+        ("ci:submit:hunter2", {}, "SUBLET_TOKENS: word 1: secret: use 16 to 512"),
         (ADMIN, {"SUBLET_REDIS_URL": "http://hunter2@localhost"}, "SUBLET_REDIS_URL '"),
         (ADMIN, {"SUBLET_APP": "nowhere:app"}, "nowhere"),
     ],
