@@ -187,7 +187,7 @@ def test_looking_makes_no_namespace(shell):
     shell.ok("stats", said=shell.none_yet)
     assert shell.json("list") == {"jobs": [], "cursor": None}
     shell.no(1, "get", "0-nobody")
-    assert "is not there yet" in shell.run("doctor").stdout
+    assert "does not exist yet" in shell.run("doctor").stdout
 
 
 # ── steering ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -217,4 +217,4 @@ def test_asking_makes_no_namespace(shell):
         1,
         "nobody  refused: no worker nobody: none is registered",
     )
-    assert "is not there yet" in shell.run("doctor").stdout
+    assert "does not exist yet" in shell.run("doctor").stdout

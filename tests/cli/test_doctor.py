@@ -187,7 +187,7 @@ def test_a_partition_that_lost_its_base_is_told_and_not_taken_for_a_new_one():
     )
     found = {finding.what: finding for finding in diagnose(lost)}
     assert (found["layout"].level, found["keys"].level) == ("bad", "unknown")
-    assert "{sublet:0} is gone" in found["layout"].seen
+    assert "{sublet:0} is missing" in found["layout"].seen
     assert "--repair" in found["layout"].do
     new = {finding.what: finding for finding in diagnose(HEALTHY._replace(layouts=[""]))}
     assert (new["layout"].level, new["keys"].seen) == ("ok", "there are none")
@@ -325,13 +325,13 @@ def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
     ids = [shell.ok("submit", "add", f'{{"a": {n}}}', "--queue", "default") for n in range(3)]
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
-    assert (structures["level"], "all agree" in structures["seen"]) == ("ok", True)
+    assert (structures["level"], "all are consistent" in structures["seen"]) == ("ok", True)
     assert shell.ok("doctor", "--repair").endswith("items checked; all are consistent, nothing was changed")
     own.delete(keys.queue(base, "default"))
     own.hset(keys.backlog(base), "default jobs", 70)
     (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
     assert structures["level"] == "bad"
-    assert "3 do not consistent: " in structures["seen"]
+    assert "3 are not consistent: " in structures["seen"]
     assert structures["seen"].endswith(f" ({REPAIRS['placed'][0]})"), "as the table of --repair has it"
     assert all(job_id in structures["seen"] for job_id in ids)
     assert structures["do"].endswith("doctor --repair repairs it, while workers continue")
@@ -377,7 +377,7 @@ def test_the_doctor_sees_a_base_that_is_gone_and_a_drop_that_was_interrupted(own
     own.delete(base)
     checks = {check["what"]: check for check in shell_checks(shell)}
     assert checks["layout"]["level"] == "bad"
-    assert f"{base} is gone" in checks["layout"]["seen"]
+    assert f"{base} is missing" in checks["layout"]["seen"]
     assert checks["keys"]["level"] == "unknown"
     own.delete(keys.queue(base, "evil"))
     assert shell.run("doctor", "--repair").returncode == 0
@@ -386,7 +386,7 @@ def test_the_doctor_sees_a_base_that_is_gone_and_a_drop_that_was_interrupted(own
     assert "interrupted" in layout["seen"]
     assert layout["do"].endswith(f"drop {namespace} again")
     assert shell.run("drop", namespace, "--yes").returncode == 0
-    assert "is not there yet" in shell.run("doctor").stdout
+    assert "does not exist yet" in shell.run("doctor").stdout
 
 
 def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
@@ -476,7 +476,7 @@ def test_a_job_that_is_gone_is_counted_as_lost(own, shell):
     jobs = [shell.ok("submit", "add", "--queue", "default") for _ in range(2)]
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     own.delete(keys.job(base, jobs[0]))
-    assert "1 does not consistent: " in next(
+    assert "1 is not consistent: " in next(
         c["seen"] for c in shell_checks(shell) if c["what"] == "structures"
     )
     said = shell.json("doctor", "--repair")
@@ -572,7 +572,7 @@ def test_what_cannot_be_repaired_is_said_and_the_exit_code_is_1(own, shell):
     done = shell.run("doctor", "--repair")
     assert done.returncode == 1
     assert "removed there" in done.stdout
-    assert "find who wrote it" in done.stdout
+    assert "find the program that wrote it" in done.stdout
     assert job_id in done.stdout
     assert done.stdout.splitlines()[-1].endswith("items checked; not all could be repaired")
     assert shell.run("doctor", "--repair", "--json").returncode == 1

@@ -51,7 +51,7 @@ def layout(facts: Facts) -> Iterator[Finding]:
             facts, "layout", f"namespace {name} cannot be read (HGET)", "check the rights of this user (ACL)"
         )
     elif facts.lost:
-        yield Finding("bad", "layout", f"{', '.join(facts.lost)} is missing, while other keys exist in namespace {name} are there",
+        yield Finding("bad", "layout", f"{', '.join(facts.lost)} is missing, while other keys of namespace {name} exist",
                       f"{program()} doctor --repair creates it again and repairs the rest")  # fmt: skip
     else:
         yield _partitions(facts, ours)
@@ -136,7 +136,7 @@ def consistency(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "structures", f"{seen}; {some} are consistent")
         return
     examples = clean(", ".join(f"{fault.name} ({_describe(fault)})" for fault in faults[:3]))
-    verb = "does" if len(faults) == 1 else "do"
+    verb = "is" if len(faults) == 1 else "are"
     yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not consistent: {examples}",
                   f"{program()} doctor --repair repairs it, while workers continue")  # fmt: skip
 
