@@ -1,9 +1,12 @@
-"""One suite over every backend, and what every test of the store has at hand.
+"""Fixtures of the whole suite, which runs over every backend.
 
-`fakeredis` runs the real scripts in this process, `valkey` is the server from the wheel, `redis` is the machine's own
-`redis-server` (or the one at SUBLET_TEST_REDIS_URL). A test that asks for `desk`, `store`, `raw` or `base` runs on each of them;
-in a whole run on one, drawn for each test and run (tests/support/draws.py).
-Nothing sleeps: `elapse` lets time pass by shifting what Redis has stored into the past.
+`fakeredis` runs the real scripts in this process, `valkey` is the server from the wheel, `redis` is the
+machine's own
+`redis-server` (or the one at SUBLET_TEST_REDIS_URL). A test that requests `desk`, `store`, `raw` or `base`
+runs on each of them; in a
+whole run on one, drawn for each test and run (tests/support/draws.py). Nothing sleeps: `elapse` lets time
+pass by shifting the
+stored moments into the past.
 """
 
 import contextlib
@@ -40,7 +43,7 @@ from sublet.operations import pools
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
-from sublet.schedules.firing import Pick, Picked, Shot
+from sublet.schedules.firing import FireRequest, Pick, Picked
 from sublet.store.store import Store
 from tests.support.draws import one_for
 from tests.support.leftovers import Leftovers
@@ -55,7 +58,7 @@ REAL = [
     *(["redis"] if GIVEN_URL or shutil.which("redis-server") else []),
 ]
 OF_THE_CALLER = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
-"""Variables of the calling shell that would change what the processes of the tests do."""
+"""Variables of the calling shell that would change the behaviour of the tests' processes."""
 BACKENDS = ["fakeredis", *REAL]
 
 
@@ -67,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for name in OF_THE_CALLER:
         os.environ.pop(name, None)
-    # A shell's background job ignores SIGINT, nohup's program SIGHUP; what a test starts would inherit that.
+    # A shell's background job ignores SIGINT, nohup's program SIGHUP; the processes of a test would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -78,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_server: needs what fakeredis does not have, or has too slowly")
 
 
-@pytest.hookimpl(optionalhook=True)  # there is no such hook without pytest-xdist
+@pytest.hookimpl(optionalhook=True)  # the hook exists only with pytest-xdist
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return workers(config)
 
@@ -99,7 +102,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope="session")
 def new_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], EmbeddedServer]]:
-    """Start a server of one's own, "valkey" or "redis". It ends with the run."""
+    """Start a server for one test, "valkey" or "redis". It ends with the run."""
     with contextlib.ExitStack() as ends:
 
         def start(name: str) -> EmbeddedServer:
@@ -117,7 +120,7 @@ def new_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 def server_url(
     new_server: Callable[[str], EmbeddedServer], request: pytest.FixtureRequest
 ) -> Callable[[str], str]:
-    """The URL of this run's server of a kind, started when first asked for."""
+    """The URL of this run's server of a kind, started at first use."""
     urls: dict[str, str] = {"redis": GIVEN_URL} if GIVEN_URL else {}
 
     def url(name: str) -> str:
@@ -133,7 +136,7 @@ def server_url(
 
 
 class Place(NamedTuple):
-    """Where a test's namespace is: a way to make clients of it."""
+    """A test's server and namespace, and how to make clients of it."""
 
     settings: Settings
     fake: fakeredis.FakeServer | None
@@ -170,7 +173,7 @@ def base(place: Place) -> str:
 
 @pytest.fixture
 def raw(place: Place) -> Iterator[Any]:
-    """A plain client, to look at what is stored; its replies are text."""
+    """A plain client, to read the stored data; its replies are text."""
     client = place.raw()
     yield client
     found = list(client.scan_iter(match=f"{{{place.settings.namespace}:*", count=1000))
@@ -195,13 +198,13 @@ async def store(place: Place, raw: Any) -> AsyncIterator[Store]:
 
 @pytest.fixture
 def elapse(raw: Any, base: str) -> Callable[[float], None]:
-    """Let some seconds pass: every moment that Redis has stored moves that much into the past."""
+    """Let some seconds pass: every stored moment moves that much into the past."""
     script = (Path(__file__).parent / "support" / "elapse.lua").read_text()
     return lambda seconds: raw.eval(script, 1, base, round(seconds * 1000))
 
 
 class Desk:
-    """The verbs in few words over a fresh namespace, and a look at what they left behind."""
+    """Short forms of the verbs on a fresh namespace, and reads of the stored data."""
 
     def __init__(self, transport: Transport, raw: Any, base: str, elapse: Callable[[float], None]) -> None:
         self.run, self.raw, self.base, self.elapse = transport.run, raw, base, elapse
@@ -209,7 +212,7 @@ class Desk:
     async def submit(
         self, *ids: str, queue: str = "q", rules: str = "", payload: bytes = b"{}", task: str = "t"
     ) -> list[Submitted | str]:
-        """Submit jobs that are alike."""
+        """Submit equal jobs."""
         return await self.run(
             verbs.submit(self.base, [Submission(i, queue, task, rules, payload) for i in ids])
         )
@@ -223,18 +226,18 @@ class Desk:
         lease: float = 30,
         claim_id: str = "",
     ) -> Claimed:
-        """Claim, and get the whole answer."""
+        """Claim; returns the whole reply."""
         claim_id = claim_id or uuid.uuid4().hex
         return await self.run(
             verbs.claim(self.base, claim_id=claim_id, worker=worker, lease=lease, n=n, queues=queues)
         )
 
     async def claim(self, n: int = 1, **how: Any) -> list[Lease]:
-        """Claim, and get the leases."""
+        """Claim; returns the leases."""
         return (await self.ask(n, **how)).leases
 
     async def take(self, job_id: str, **how: Any) -> Lease:
-        """Claim the one job that must be next."""
+        """Claim the job that must be next."""
         (lease,) = await self.claim(1, **how)
         assert lease.id == job_id
         return lease
@@ -275,18 +278,18 @@ class Desk:
         return await self.run(verbs.drain(self.base, worker, life))
 
     async def reconcile(self, *leases: Lease, worker: str = "w", life: str = "1") -> list[str]:
-        """End leases of a worker that is gone; with none, strike it off."""
+        """End leases of a dead worker; without leases, remove its registration."""
         return await self.run(
             verbs.reconcile(self.base, worker, life, [(lease.id, lease.attempt) for lease in leases])
         )
 
     async def order(self, verb: str, job_id: str, revision: int | None = None) -> str:
-        """An operator's verb, on the job as it stands unless a revision is given."""
+        """Run an operator's verb, with the job's current revision unless one is given."""
         seen = self.revision(job_id) if revision is None else revision
         return await self.run(getattr(verbs, verb)(self.base, job_id, seen))
 
     async def arrange(self, verb: str, queue: str = "q", revision: int | None = None, *settings: str) -> str:
-        """An operator's verb on a queue, as it stands unless a revision is given."""
+        """Run an operator's verb on a queue, with its current revision unless one is given."""
         text = self.raw.hget(keys.queues(self.base), queue)
         seen = int(text.split()[0]) if text else 0
         return await self.run(
@@ -294,7 +297,7 @@ class Desk:
         )
 
     def backlog(self, queue: str = "q") -> tuple[int, int]:
-        """What a queue has waiting and running: jobs, and bytes of their payloads."""
+        """A queue's backlog: jobs waiting and running, and the bytes of their payloads."""
         jobs, size = self.raw.hmget(keys.backlog(self.base), f"{queue} jobs", f"{queue} bytes")
         return int(jobs or 0), int(size or 0)
 
@@ -310,7 +313,7 @@ class Desk:
         due: int | None = None,
         **what: Any,
     ) -> str:
-        """Put a schedule, whose next occurrence is the one given (ms)."""
+        """Put a schedule with this next occurrence (ms)."""
         due = occurrence if due is None else due
         return await self.run(
             firing.schedule(self.base, name, revision, **{**SCHEDULE, **what}, occurrence=occurrence, due=due)
@@ -328,9 +331,9 @@ class Desk:
         due: int | None = None,
         by: str = "tick",
     ) -> str:
-        """Fire occurrences of a schedule that was picked; `then` is the occurrence after them."""
-        shot = Shot(pick, occurrences, missed, then, then if due is None else due)
-        return (await self.run(firing.fire(self.base, by, [shot])))[0]
+        """Fire occurrences of a picked schedule; `then` is the occurrence after them."""
+        request = FireRequest(pick, occurrences, missed, then, then if due is None else due)
+        return (await self.run(firing.fire(self.base, by, [request])))[0]
 
     def schedule(self, name: str = "s") -> dict[str, str]:
         """The fields of a schedule's hash."""
@@ -342,11 +345,11 @@ class Desk:
         return await self.run(pools.pool(self.base, name, revision, settings, target))
 
     async def summon(self, n: int = 0, name: str = "p", *, summons: str = "", **how: Any) -> pools.Summoning:
-        """Ask for so many workers; with none, look."""
+        """Summon this many workers; with 0, only read."""
         return await self.run(pools.summon(self.base, name, summons=summons or uuid.uuid4().hex, n=n, **how))
 
     async def join(self, worker: str, summons: str = "", *, pool: str = "p", life: str = "1") -> str:
-        """A worker of a pool is here."""
+        """Register a worker of a pool."""
         return await self.run(verbs.enlist(self.base, Card(worker, life, "", b"{}", pool, summons)))
 
     async def prune(self, limit: int = 200) -> tuple[int, bool]:
@@ -355,7 +358,7 @@ class Desk:
     async def watch(self, *ids: str) -> list[Standing]:
         return await self.run(verbs.watch(self.base, ids))
 
-    # what Redis holds
+    # stored data
 
     def job(self, job_id: str) -> dict[str, str]:
         """The fields of a job's hash."""
@@ -366,11 +369,11 @@ class Desk:
         return int(attempt or 0) + int(ops or 0)
 
     def card(self, worker: str = "w") -> dict[str, str]:
-        """What the register knows of a worker."""
+        """The registration of a worker."""
         return self.raw.hgetall(keys.worker(self.base, worker))
 
     def enlisted(self) -> list[str]:
-        """The workers on the register, the latest heard of last."""
+        """The registered workers, the latest heartbeat last."""
         return self.raw.zrange(keys.workers(self.base), 0, -1)
 
     def members(self, structure: str) -> list[str]:
@@ -381,14 +384,14 @@ class Desk:
         return int(self.raw.zscore(keys.structure(self.base, structure), job_id))
 
     def places(self, job_id: str) -> list[str]:
-        """All structures in which a job is."""
+        """All structures that hold a job."""
         names = [*keys.STRUCTURES, *(f"queue:{name}" for name in self.raw.hkeys(keys.queues(self.base)))]
         return [
             name for name in names if self.raw.zscore(keys.structure(self.base, name), job_id) is not None
         ]
 
     def state(self, job_id: str) -> str | None:
-        """A job's state, which must be the one structure that it is in."""
+        """A job's state; fails unless the job is in that state's structure and no other."""
         state, spec = self.raw.hmget(keys.job(self.base, job_id), "state", "spec")
         shelf = f"queue:{spec.split()[0]}" if state == "queued" else state
         assert self.places(job_id) == ([shelf] if state else [])
@@ -411,8 +414,9 @@ class Desk:
         return seconds * 1000 + micros // 1000
 
     def everything(self) -> dict[str, Any]:
-        """All that is stored in this namespace, to compare before and after; but how often something was refused, and
-        which claims were asked for again."""
+        """All stored data of this namespace, to compare before and after, without the counters of refusals and
+        repeated claims.
+        """
         reads: dict[str, Callable[[str], Any]] = {
             "string": self.raw.get,
             "hash": self.raw.hgetall,
@@ -438,7 +442,7 @@ async def desk(transport: Transport, raw: Any, base: str, elapse: Callable[[floa
 
 @pytest.fixture
 def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
-    """One call of each verb but `init`, about a lease's job (or about one that is not there)."""
+    """One call of each verb but `init`, on a lease's job (or on one that does not exist)."""
 
     def calls(base: str, lease: Lease | None = None) -> dict[str, Call[Any]]:
         held = lease or Lease("nobody", "1.none", 1, 0, "q", "t", None, b"", "")
@@ -465,7 +469,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "schedule": firing.schedule(base, "new", 0, **SCHEDULE, occurrence=1, due=1),
             "pick": firing.pick(base),
             "fire": firing.fire(
-                base, "tick", [Shot(Pick("s", "1", 1000, b"{}", "allow"), [1000], 0, None, None)]
+                base, "tick", [FireRequest(Pick("s", "1", 1000, b"{}", "allow"), [1000], 0, None, None)]
             ),
             "pool": pools.pool(base, "new", 0, "queues=q invoker=none", ""),
             "summon": pools.summon(base, "p", summons="s" * 22, n=1),

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from sublet.schedules.cron import zone
-from sublet.schedules.cron_times import Line, line
+from sublet.schedules.cron_times import CronLine, cron_line
 
 CHANGES = """
 # Berlin: 02:00 becomes 03:00
@@ -107,10 +107,10 @@ def backwards(cron, begin, end, where):
 def test_a_day_on_which_clocks_change_has_these_occurrences(row):
     name, between, text, expected = row
     begin, end = moment(between[:16], name), moment(between[17:], name)
-    found = forwards(line(text), begin - 1, end - 1, zone(name))
+    found = forwards(cron_line(text), begin - 1, end - 1, zone(name))
     shown = [datetime.fromtimestamp(at, zone(name)) for at in found]
     assert ", ".join(f"{at:%d %H:%M%z}".removesuffix("00") for at in shown) == expected
-    assert backwards(line(text), begin - 1, end - 1, zone(name)) == found
+    assert backwards(cron_line(text), begin - 1, end - 1, zone(name)) == found
 
 
 def some(least, most):
@@ -136,7 +136,7 @@ lines = st.tuples(
 
 def read(text):
     try:
-        return Line(text)
+        return CronLine(text)
     except ValueError:
         assume(False)  # such as the 30th of February
 
@@ -202,31 +202,31 @@ def test_no_occurrence_is_missed_whichever_moment_one_looks_from():
     where = zone("Australia/Lord_Howe")
     four = moment("2025-10-05 04:00", "Australia/Lord_Howe")
     for begin in range(moment("2025-10-04 05:00", "Australia/Lord_Howe"), four, 997):
-        assert line("*/15 4 * * *").after(begin, where) == four
+        assert cron_line("*/15 4 * * *").after(begin, where) == four
 
 
 def test_a_midnight_that_was_there_is_found_from_the_evening_that_came_after_it():
     """Newfoundland, 2009: midnight, a minute of the new day, and then 23:01 of the old one again."""
     where, midnight = zone("America/St_Johns"), int(datetime(2009, 11, 1, 2, 30, tzinfo=UTC).timestamp())
     assert f"{datetime.fromtimestamp(midnight + 1800, where):%d %H:%M}" == "31 23:30"
-    assert line("@daily").until(midnight + 1800, where) == midnight
-    assert line("@daily").after(midnight, where) == midnight + 25 * 3600
+    assert cron_line("@daily").until(midnight + 1800, where) == midnight
+    assert cron_line("@daily").after(midnight, where) == midnight + 25 * 3600
 
 
 def test_there_is_nothing_before_1970():
     where = zone("America/New_York")
-    assert line("@daily").until(5 * 3600 - 1, where) is None
-    assert line("@daily").until(5 * 3600, where) == 5 * 3600
-    assert line("*/15 * * * *").until(-1, where) is None
+    assert cron_line("@daily").until(5 * 3600 - 1, where) is None
+    assert cron_line("@daily").until(5 * 3600, where) == 5 * 3600
+    assert cron_line("*/15 * * * *").until(-1, where) is None
 
 
 def test_lines_with_seconds_find_every_second():
     where, begin = zone("Europe/Berlin"), moment("2026-03-29 01:59", "Europe/Berlin")
-    assert forwards(line("*/20 * * * * *"), begin, begin + 120, where) == [
+    assert forwards(cron_line("*/20 * * * * *"), begin, begin + 120, where) == [
         begin + s for s in (20, 40, 60, 80, 100, 120)
     ]
-    assert forwards(line("*/20 59 1 * * *"), begin, begin + 120, where) == [begin + 20, begin + 40]
-    assert forwards(line("*/20 30 2 * * *"), begin, begin + 3600, where) == [
+    assert forwards(cron_line("*/20 59 1 * * *"), begin, begin + 120, where) == [begin + 20, begin + 40]
+    assert forwards(cron_line("*/20 30 2 * * *"), begin, begin + 3600, where) == [
         begin + 60
     ]  # skipped: once, after the gap
 
@@ -234,11 +234,11 @@ def test_lines_with_seconds_find_every_second():
 @pytest.mark.parametrize("text", ["0 0 29 2 *", "0 0 29 2 */7", "0 0 * 2 MON#5", "59 59 23 31 12 *"])
 def test_rare_lines_are_found_from_anywhere(text):
     where = ZoneInfo("Europe/Berlin")
-    occurrences = forwards(line(text), 0, 3_000_000_000, where)
-    assert occurrences == backwards(line(text), 0, 3_000_000_000, where)
+    occurrences = forwards(cron_line(text), 0, 3_000_000_000, where)
+    assert occurrences == backwards(cron_line(text), 0, 3_000_000_000, where)
     assert len(occurrences) >= 2
     assert (
-        line(text).after(occurrences[0] + 1, where)
+        cron_line(text).after(occurrences[0] + 1, where)
         == occurrences[1]
-        == line(text).until(occurrences[1], where)
+        == cron_line(text).until(occurrences[1], where)
     )

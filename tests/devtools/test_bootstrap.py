@@ -30,9 +30,11 @@ test = ["sublet[demo]"]
 MAIN = """
 import json, os, sys
 from sublet.devtools.bootstrap import ensure
-ensure(sys.argv[1:2])
-import tinydep
-print(json.dumps({"prefix": sys.prefix, "argv": sys.argv[1:], "guard": os.environ.get("SUBLET_SET_UP")}))
+
+def main():
+    ensure(sys.argv[1:2])
+    import tinydep
+    print(json.dumps({"prefix": sys.prefix, "argv": sys.argv[1:], "guard": os.environ.get("SUBLET_SET_UP")}))
 """
 
 
@@ -101,10 +103,13 @@ def test_it_is_the_standard_library_alone() -> None:
         "import sys; sys.path.insert(0, sys.argv[1]); import sublet.devtools.bootstrap; print(*sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script, str(ROOT)], capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-S", "-c", script, str(ROOT / "jobs")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     outside = {name.partition(".")[0] for name in done.stdout.split()} - set(sys.stdlib_module_names)
-    assert outside == {"jobs", "__main__"} - set(sys.stdlib_module_names)
+    assert outside == {"sublet", "__main__"} - set(sys.stdlib_module_names)
 
 
 def test_it_returns_at_once_where_all_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +218,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         folder.mkdir(parents=True)
     for name in ("tinydep", "tiny_extra"):
         make_wheel(home / "wheels", name)
-    shutil.copy(ROOT / "jobs" / "bootstrap.py", root / "jobs")
-    (root / "jobs" / "__init__.py").touch()
-    (root / "jobs" / "__main__.py").write_text(MAIN)
+    package = root / "jobs" / "sublet"
+    (package / "devtools").mkdir(parents=True)
+    for name in ("__init__.py", "devtools/__init__.py"):
+        (package / name).touch()
+    for name in ("source_tree.py", "devtools/bootstrap.py"):
+        shutil.copy(ROOT / "jobs" / "sublet" / name, package / name)
+    shutil.copy(ROOT / "jobs" / "__main__.py", root / "jobs")
+    (package / "__main__.py").write_text(MAIN)
     (root / "pyproject.toml").write_text(PROJECT)
     checkout = Checkout(root)
     answer, said = checkout.run("demo", "--flag", "two words")

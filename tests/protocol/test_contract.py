@@ -16,7 +16,7 @@ from sublet.operations.pools import Elsewhere
 from sublet.protocol import keys, scripts, verbs
 from sublet.protocol.scripts import LIBRARIES, NAMES, script, source
 from sublet.schedules import firing
-from sublet.schedules.firing import Pick, Shot
+from sublet.schedules.firing import FireRequest, Pick
 from tests.support.paths import ROOT
 
 LUA = ROOT / "lua"
@@ -80,7 +80,7 @@ SAMPLES = {
     ),
     "pick": (firing.pick("B", 9), {"limit": 9}),
     "fire": (
-        firing.fire("B", "WORKER", [Shot(Pick("NAME", "5", 7, b"PLAN", "skip"), [7, 8], 3, 9, 10)]),
+        firing.fire("B", "WORKER", [FireRequest(Pick("NAME", "5", 7, b"PLAN", "skip"), [7, 8], 3, 9, 10)]),
         {"by": "WORKER", "name": "NAME", "revision": "5", "occurrence": 7, "occurrences": "7 8", "missed": 3, "next": 9, "due": 10},
     ),
     "pool": (

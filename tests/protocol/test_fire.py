@@ -9,7 +9,7 @@ from sublet.model import Card
 from sublet.protocol import keys, verbs
 from sublet.schedules import firing
 from sublet.schedules.definition import schedule_from, stored
-from sublet.schedules.firing import Pick, Shot
+from sublet.schedules.firing import FireRequest, Pick
 from tests.support.verb_scenes import elsewhere
 
 NEVER = 99999999999999
@@ -151,7 +151,7 @@ async def test_one_that_is_spoiled_is_not_fired_and_the_others_are(desk, field, 
     desk.raw.hset(keys.schedule(desk.base, "bad"), field, value)
     occurrence = value.decode() if field == "occurrence" else 1000
     shots = [
-        Shot(PICK._replace(name=name, occurrence=at), [1000], 0, 2000, 2000)
+        FireRequest(PICK._replace(name=name, occurrence=at), [1000], 0, 2000, 2000)
         for name, at in (("bad", occurrence), ("s", 1000))
     ]
     bad, good = await desk.run(firing.fire(desk.base, "w", shots))
@@ -163,7 +163,7 @@ async def test_one_whose_queue_is_a_key_of_a_wrong_type_is_not_fired_and_the_oth
     await desk.put("bad", queue="spoiled")
     await desk.put()
     desk.raw.set(f"{desk.base}:{structure}", "x")
-    shots = [Shot(PICK._replace(name=name), [1000], 0, 2000, 2000) for name in ("bad", "s")]
+    shots = [FireRequest(PICK._replace(name=name), [1000], 0, 2000, 2000) for name in ("bad", "s")]
     bad, good = await desk.run(firing.fire(desk.base, "w", shots))
     assert (bad, good) == (f"INVALID {structure} is a key of a wrong type", "fired 1")
 
@@ -173,7 +173,7 @@ async def test_one_whose_queue_is_a_key_of_a_wrong_type_is_not_fired_and_the_oth
 
 async def test_of_many_who_fire_an_occurrence_one_does(desk):
     await desk.put()
-    shots = [firing.fire(desk.base, f"w{i}", [Shot(PICK, [1000], 0, 2000, 2000)]) for i in range(20)]
+    shots = [firing.fire(desk.base, f"w{i}", [FireRequest(PICK, [1000], 0, 2000, 2000)]) for i in range(20)]
     answers = [answer for (answer,) in await asyncio.gather(*map(desk.run, shots))]
     assert sorted(answers) == ["CHANGED"] * 19 + ["fired 1"]
     assert desk.members("queue:q") == ["0-s:1000"]
@@ -208,7 +208,7 @@ async def test_who_picked_and_died_delays_an_occurrence_by_two_seconds(desk):
 
 async def test_a_schedule_named_twice_is_fired_once(desk):
     await desk.put()
-    shots = [Shot(PICK, [1000], 0, 2000, 2000), Shot(PICK, [1000], 5, 9000, 9000)]
+    shots = [FireRequest(PICK, [1000], 0, 2000, 2000), FireRequest(PICK, [1000], 5, 9000, 9000)]
     assert await desk.run(firing.fire(desk.base, "w", shots)) == ["fired 1", "CHANGED"]
     assert (desk.schedule()["occurrence"], desk.schedule()["fired"]) == ("2000", "1")
 
@@ -370,7 +370,7 @@ async def test_a_full_queue_leaves_the_occurrence_to_come_and_is_tried_again_in_
 async def test_a_call_stores_a_mebibyte_and_leaves_the_rest_for_the_next(desk):
     for i in range(6):
         await desk.put(f"n{i}", payload=b"x" * 262_144, occurrence=1000)
-    shots = [Shot(pick, [1000], 0, 2**42, 2**42) for pick in (await desk.pick()).picks]
+    shots = [FireRequest(pick, [1000], 0, 2**42, 2**42) for pick in (await desk.pick()).picks]
     assert await desk.run(firing.fire(desk.base, "w", shots)) == ["fired 1"] * 4 + ["later"] * 2
     again = await desk.pick()
     assert [pick.name for pick in again.picks] == ["n4", "n5"]
@@ -417,7 +417,9 @@ FAR = 2**42  # ms: in the year 2109
 async def test_moments_that_make_no_sense_fire_nothing(desk, occurrences, missed, then, due):
     await desk.put()
     before = desk.everything()
-    (answer,) = await desk.run(firing.fire(desk.base, "w", [Shot(PICK, occurrences, missed, then, due)]))
+    (answer,) = await desk.run(
+        firing.fire(desk.base, "w", [FireRequest(PICK, occurrences, missed, then, due)])
+    )
     assert answer.startswith("INVALID ")
     assert len(answer) < 120
     assert desk.everything() == before
@@ -425,7 +427,9 @@ async def test_moments_that_make_no_sense_fire_nothing(desk, occurrences, missed
 
 async def test_a_schedule_that_is_not_there_is_not_found_and_the_others_are_fired(desk):
     await desk.put()
-    shots = [Shot(PICK._replace(name=name), [1000], 0, 2000, 2000) for name in ("ghost", "s", "", "a b")]
+    shots = [
+        FireRequest(PICK._replace(name=name), [1000], 0, 2000, 2000) for name in ("ghost", "s", "", "a b")
+    ]
     assert await desk.run(firing.fire(desk.base, "w", shots)) == [
         "NOT_FOUND",
         "fired 1",
@@ -436,7 +440,7 @@ async def test_a_schedule_that_is_not_there_is_not_found_and_the_others_are_fire
 
 async def test_a_call_takes_50_schedules_and_100_occurrences(desk):
     await desk.put()
-    shot = Shot(PICK, [], 0, 2000, 2000)
+    shot = FireRequest(PICK, [], 0, 2000, 2000)
     with pytest.raises(TooMany, match="51 items: a call takes 0 to 50"):
         await desk.run(firing.fire(desk.base, "w", [shot] * 51))
     with pytest.raises(Invalid, match="at most 100 occurrences"):

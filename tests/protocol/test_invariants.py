@@ -27,7 +27,7 @@ from sublet.model import Beat, Card, Completion, Failure, Note, Release, Submiss
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
-from sublet.schedules.firing import Pick, Shot
+from sublet.schedules.firing import FireRequest, Pick
 from tests.support.model import FORTNIGHT, FROM, FULL, Job, Model, Schedule
 from tests.support.paths import ROOT
 from tests.support.verb_scenes import how_often
@@ -258,7 +258,9 @@ class Verbs(RuleBasedStateMachine):
             one.occurrence + n + 1,
         )
         call = firing.fire(
-            self.base, by, [Shot(Pick(name, str(revision), occurrence, b"", ""), occurrences, 0, then, then)]
+            self.base,
+            by,
+            [FireRequest(Pick(name, str(revision), occurrence, b"", ""), occurrences, 0, then, then)],
         )
         for _ in range(2):
             expected = self.model.fire(name, by, revision, occurrence, occurrences, then)

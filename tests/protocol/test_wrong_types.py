@@ -11,7 +11,7 @@ from sublet.operations.inconsistencies import invalid_metadata
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
-from sublet.schedules.firing import Shot
+from sublet.schedules.firing import FireRequest
 from tests.conftest import SCHEDULE
 
 VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "unschedule", "unpool"]
@@ -92,7 +92,7 @@ async def scene(desk):
         "unschedule": firing.unschedule(desk.base, "one", 1),
         "pick": firing.pick(desk.base),
         "fire": firing.fire(
-            desk.base, "tick", [Shot(one, [], 3, 9000, 9000), Shot(two, [1000], 0, None, None)]
+            desk.base, "tick", [FireRequest(one, [], 3, 9000, 9000), FireRequest(two, [1000], 0, None, None)]
         ),
         "pool": pools.pool(desk.base, "p", 1, "queues=q invoker=http", "there"),
         "unpool": pools.pool(desk.base, "p", 1, "", ""),

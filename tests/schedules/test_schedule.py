@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from sublet.schedules import recurrence as schedules
 from sublet.schedules.cron import ALIASES
-from sublet.schedules.cron_times import Line
-from sublet.schedules.recurrence import COUNTED, Occurrence, Recurrence, firing, first, upcoming, words
+from sublet.schedules.cron_times import CronLine
+from sublet.schedules.recurrence import COUNTED, Occurrence, Recurrence, describe, firing, first, upcoming
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "guides" / "schedules.md").read_text()
@@ -177,8 +177,8 @@ def test_after_its_last_occurrence_a_schedule_is_over():
 def test_years_without_a_look_cost_no_more_than_a_day(rules, missed, monkeypatch):
     searched = []
     for way in ("after", "until"):
-        plain = getattr(Line, way)
-        monkeypatch.setattr(Line, way, lambda *args, plain=plain: searched.append(args) or plain(*args))
+        plain = getattr(CronLine, way)
+        monkeypatch.setattr(CronLine, way, lambda *args, plain=plain: searched.append(args) or plain(*args))
     recurrence = Recurrence(**rules, missed=missed, most=100)
     found = firing(recurrence, "name", NOON, NOON + 5 * YEAR)
     assert len(searched) < 2 * COUNTED + 20
@@ -326,7 +326,7 @@ WORDS = [
 
 @pytest.mark.parametrize(("rules", "said"), WORDS)
 def test_a_schedule_is_said_in_words(rules, said):
-    assert words(Recurrence(**rules)) == said
+    assert describe(Recurrence(**rules)) == said
 
 
 # the page

@@ -420,7 +420,7 @@ def test_a_plan_that_this_code_cannot_read_is_shown_paused_removed_and_mended(cl
     raw.hset(keys.schedule(base, "a"), "plan", plan)
     come(raw, base, "a")
     assert [one.state for one in client.schedules.list()] == ["broken", "active"]
-    assert client.schedules.get("a").words.startswith("its plan cannot be read here: ")
+    assert client.schedules.get("a").words.startswith("this version of the code cannot read its plan: ")
     assert client.follow(client.operations.fire("me")) == 0
     assert client.schedules.pause("a") == "paused"
     with pytest.raises(Invalid):

@@ -1,4 +1,4 @@
-"""The API of a fresh namespace, to be asked: a plugin."""
+"""Fixtures for tests of the HTTP API: a plugin."""
 
 from collections.abc import AsyncIterator
 
@@ -14,7 +14,7 @@ from tests.support.route_samples import Ask, asker
 
 @pytest.fixture
 async def core(settings: Settings) -> AsyncIterator[Ask]:
-    """The core of a fresh namespace."""
+    """The framework-free API (`async def answer(request)`) on a fresh namespace."""
     api = Api(Store(settings), Tokens())
     yield asker(api)
     await api.aclose()
@@ -22,7 +22,7 @@ async def core(settings: Settings) -> AsyncIterator[Ask]:
 
 @pytest.fixture(params=["core", "wire"])
 async def asked(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Ask]:
-    """A fresh namespace, asked directly and through a real server."""
+    """Send requests to the API on a fresh namespace: to the core directly, and through a real server."""
     if request.param == "core":
         api = Api(Store(settings), Tokens())
         yield asker(api)

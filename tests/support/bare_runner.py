@@ -1,4 +1,4 @@
-"""A runner of tasks with nothing around it, for the tests of children and threads."""
+"""A `Runner` of tasks without a worker around it, for the tests of child processes and threads."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ NUMBERS = itertools.count(1)
 
 @pytest.fixture
 async def hire():
-    """Make runners of the tasks' app; all are closed at the end, and leave no process."""
+    """Make runners for the app of the test's tasks. All are closed at the end and must leave no process."""
     runners, before = (
         [],
         set(children_of(os.getpid())),
@@ -75,6 +75,6 @@ async def eventually(condition, seconds=60):
 
 
 async def written(path):
-    """The numbers in a file, as soon as there are any."""
+    """The numbers in a file, as soon as it has any."""
     assert await eventually(lambda: path.exists() and path.read_text())
     return [int(word) for word in path.read_text().split()]

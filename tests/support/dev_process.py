@@ -1,4 +1,4 @@
-"""`sublet dev` as a process, and all that it starts: what it report, what lives, what is left."""
+"""`sublet dev` as a process, with everything that it starts: its output, its processes, its leftovers."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 from tests.support.processes import SECONDS, is_alive, until
 
 MARK = "DEV_TEST_MARK"
-"""An environment variable by which everything that a platform starts can be found."""
+"""An environment variable that marks everything that a platform starts."""
 TASKS = """
 import asyncio, os, time
 from sublet import App
@@ -43,7 +43,7 @@ sys.exit(main())
 """
 """The same platform, with other constants."""
 IMPATIENT = "worker_monitor.SILENT = 7.0; supervisor.ASK, supervisor.MISSES = 0.3, 2"
-"""A sign of life of a worker comes every 5 s."""
+"""Workers send a heartbeat every 5 s."""
 NO_TICK = "local_workers.TICK = 1000.0"
 
 
@@ -81,14 +81,14 @@ class Dev:
         self.errors += self.process.stderr
 
     def said(self, who: str, event: str, **facts: Any) -> list[dict[str, Any]]:
-        """The lines so far by someone about an event, with these facts."""
+        """The events so far of a source and kind, with these fields."""
         return [
             line for line in list(self.lines)
             if (line["who"], line["event"]) == (who, event) and all(line.get(k) == v for k, v in facts.items())
         ]  # fmt: skip
 
     def until(self, who: str, event: str, nth: int = 1, **facts: Any) -> dict[str, Any]:
-        """Wait for such a line, the `nth` one, and give it."""
+        """Wait for the `nth` such event; returns it."""
         until(
             lambda: len(self.said(who, event, **facts)) >= nth or self.process.poll() is not None, self.story
         )
@@ -96,21 +96,21 @@ class Dev:
         return self.said(who, event, **facts)[nth - 1]
 
     def up(self) -> dict[str, Any]:
-        """Wait until it is up; where it is: `url`, `redis_url`."""
+        """Wait until it is ready; returns that event, with `url` and `redis_url`."""
         return self.until("dev", "ready")
 
     def story(self) -> str:
-        """All that it has said."""
+        """All output so far."""
         return "\n".join(
             [*(f"{x['at'][11:]} {x['who']} {x['event']}: {x['words']}" for x in self.lines), *self.errors]
         )
 
     def family(self) -> list[int]:
-        """The processes that it has started, itself included, that are still there."""
+        """The living processes that it has started, itself included."""
         mark = f"{MARK}={self.mark}".encode()
         found = [
             line["pid"] for line in self.said("server", "ready") if is_alive(line["pid"])
-        ]  # it writes over its environment
+        ]  # it overwrites its environment
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
                 if mark in path.read_bytes() and is_alive(int(path.parent.name)):
@@ -120,7 +120,7 @@ class Dev:
         return found
 
     def pid_of(self, who: str) -> int:
-        """The process that is now the server, or the API."""
+        """The current process of the server, or the API."""
         return int(self.said(who, "ready")[-1]["pid"])
 
     def outside(self) -> dict[str, str]:
@@ -128,7 +128,7 @@ class Dev:
         return {name: value for name, value in self.env.items() if name != MARK}
 
     def sublet(self, *words: str, url: str = "") -> str:
-        """What another terminal's `sublet …` prints."""
+        """Run `sublet …` as in another terminal; returns its output."""
         env = self.outside() | {"SUBLET_REDIS_URL": url or self.up()["redis_url"]}
         done = subprocess.run(
             [sys.executable, "-m", "sublet", *words],
@@ -142,26 +142,26 @@ class Dev:
         return done.stdout.strip()
 
     def end(self, number: int = signal.SIGINT) -> int:
-        """Send it a signal, and wait for its end; its exit code."""
+        """Send it a signal and wait for its end; returns its exit code."""
         self.process.send_signal(number)
         return self.wait()
 
     def wait(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for its end; returns its exit code."""
         code = self.process.wait(SECONDS)
         for thread in self._threads:
             thread.join(SECONDS)
         return code
 
     def is_gone(self) -> bool:
-        """Has all of it ended, within a few seconds?"""
+        """Whether all its processes end within a few seconds."""
         deadline = time.monotonic() + 10
         while self.family() and time.monotonic() < deadline:
             time.sleep(0.02)
         return not self.family()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End all that is left."""
         for pid in self.family():
             os.kill(pid, signal.SIGKILL)
         self.wait()

@@ -1,7 +1,8 @@
-"""The server for tests: in this process, or as a process of its own; and HTTP as bytes, to say what no client would say.
+"""The HTTP server for tests, in this process or as a process of its own; and HTTP as raw bytes, for requests
+that no client sends.
 
-async with serving(settings) as url: ...                      # on this loop; tokens="ci:submit:<secret>" for tokens
-with serve_process(settings, tokens="…") as server: ...       # `python -m jobs serve`: server.url, server.pid, server.said()
+    async with serving(settings) as url: ...                      # on this loop; tokens="ci:submit:<secret>" for tokens
+    with serve_process(settings, tokens="…") as server: ...       # `sublet serve`: server.url, server.pid, server.said()
 """
 
 import asyncio
@@ -30,10 +31,10 @@ from tests.support.paths import ROOT
 from tests.support.processes import until
 
 SECONDS = 30.0
-"""How long a test waits for what must come."""
+"""How long a test waits for an expected event, in seconds."""
 SECRET = "s3cret-s3cret-s3cret"
 ADMIN = f"boss:admin:{SECRET}"
-"""A token for everything, for tests in which roles do not matter."""
+"""A token with every role, for tests in which roles do not matter."""
 
 
 @contextlib.asynccontextmanager
@@ -45,9 +46,9 @@ async def serving(
     stop: Stop | None = None,
     **more: Any,
 ) -> AsyncIterator[str]:
-    """The API of these settings, served on this loop and a free port; gives its URL. `stop.ask()` ends it sooner.
+    """Serve the API on this loop and a free port; gives its URL. `stop.ask()` ends it sooner.
 
-    `more` is for the worker function: a `workshop`, `secrets`.
+    `more` configures the worker function: a `workshop`, `secrets`.
     """
     stop = stop or Stop()
     up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -69,7 +70,9 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def fronting(core: Any, limits: Limits | None = None) -> AsyncIterator[tuple[HttpServer, str]]:
-    """A core of one's own behind the real connections: anything with `async def answer(request)`. Gives the front and its URL."""
+    """Serve another core behind the real connections: anything with `async def answer(request)`. Gives the
+    server and its URL.
+    """
     front, hurried = HttpServer(core, limits or Limits()), asyncio.Event()
     (one,) = listen("127.0.0.1", 0, loopback_only=True)
     await front.start([one])
@@ -83,7 +86,7 @@ async def fronting(core: Any, limits: Limits | None = None) -> AsyncIterator[tup
 
 
 class Held:
-    """A core for `fronting` whose answer is held back until `go`, and that notes what becomes of it."""
+    """A core for `fronting` that holds its answer back until `go`, and records what happens to it."""
 
     def __init__(self, body: bytes = b"taken", *, stubborn: bool = False) -> None:
         self.body, self.stubborn = body, stubborn
@@ -106,7 +109,7 @@ class Held:
 
 @dataclass
 class Served:
-    """A server that is a process: what it said when it was up, and what it has written since."""
+    """A server that is a process: its first line, and its output since then."""
 
     process: "subprocess.Popen[bytes]"
     folder: Path
@@ -117,7 +120,7 @@ class Served:
         return self.process.pid
 
     def said(self) -> str:
-        """All that it has written so far, on stdout and on stderr."""
+        """Its output so far, stdout and stderr."""
         return (self.folder / "out").read_text() + (self.folder / "err").read_text()
 
     def signal(self, number: int = signal.SIGTERM) -> None:
@@ -125,18 +128,20 @@ class Served:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for its end; returns its exit code."""
         return self.process.wait(SECONDS)
 
     def stop(self) -> int:
-        """Have it stop, and wait for its end; its exit code."""
+        """Stop it and wait for its end; returns its exit code."""
         self.signal()
         return self.wait()
 
 
 @contextlib.contextmanager
 def serve_process(settings: Settings, *words: str, tokens: str = "", **env: str) -> Iterator[Served]:
-    """`python -m jobs serve` on a free port, until the block's end; `words` are further arguments, `env` further variables."""
+    """Run `sublet serve` on a free port until the end of the block. `words` are further arguments, `env`
+    further variables.
+    """
     with (
         tempfile.TemporaryDirectory() as place,
         spawn(settings, Path(place), "--json", *words, tokens=tokens, **env) as server,
@@ -152,7 +157,7 @@ def serve_process(settings: Settings, *words: str, tokens: str = "", **env: str)
 
 @contextlib.contextmanager
 def spawn(settings: Settings, folder: Path, *words: str, tokens: str = "", **env: str) -> Iterator[Served]:
-    """The same, without waiting for it to be up."""
+    """The same, without waiting until it listens."""
     clean = {
         name: value
         for name, value in os.environ.items()
@@ -180,7 +185,7 @@ def spawn(settings: Settings, folder: Path, *words: str, tokens: str = "", **env
 
 @dataclass
 class Answer:
-    """One answer as it came: status, headers by lower-case name, body."""
+    """One answer as received: status, headers by lower-case name, body."""
 
     status: int
     headers: dict[str, str]
@@ -191,7 +196,7 @@ class Answer:
 
     @property
     def problem(self) -> str:
-        """The last word of a problem's type; fails for what is no problem document."""
+        """The last part of a problem's type. Fails for an answer that is not a problem document."""
         assert self.headers["content-type"] == "application/problem+json", (
             self.status,
             self.headers,
@@ -204,7 +209,7 @@ class Answer:
 
 
 class Wire:
-    """A connection of bytes: what is written goes out as it is."""
+    """A raw connection: bytes are sent as they are."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -220,7 +225,7 @@ class Wire:
         self.writer.write(data)
 
     async def answer(self, method: str = "GET") -> Answer:
-        """The next answer."""
+        """Read the next answer."""
         async with asyncio.timeout(SECONDS):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             status = int(head[0].split()[1])
@@ -246,18 +251,18 @@ class Wire:
         return body
 
     async def rest(self) -> bytes:
-        """All that comes until the server closes."""
+        """Read until the server closes."""
         async with asyncio.timeout(SECONDS):
             return await self.reader.read(-1)
 
     async def is_closed(self) -> bool:
-        """Wait for the server to close, having said nothing more."""
+        """Wait until the server closes; fails if it sends anything before."""
         with contextlib.suppress(ConnectionError):
             return await self.rest() == b""
         return True
 
     def close(self, *, rudely: bool = False) -> None:
-        """Hang up; `rudely` with a reset."""
+        """Close the connection; with `rudely` by a reset."""
         if rudely:
             self.writer.transport.abort()
         self.writer.close()
@@ -265,7 +270,7 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def wire(url: str) -> AsyncIterator[Wire]:
-    """A connection of bytes to a server."""
+    """Open a raw connection to a server."""
     one = await Wire.open(url)
     try:
         yield one
@@ -276,7 +281,9 @@ async def wire(url: str) -> AsyncIterator[Wire]:
 async def ask(
     url: str, method: str, path: str, body: Any = None, *, token: str = "", **headers: str
 ) -> Answer:
-    """One request on a connection of its own. A body that is not bytes is sent as JSON; `idempotency_key=…` is a header."""
+    """Send one request on a connection of its own. A body that is not bytes is sent as JSON;
+    `idempotency_key=…` is a header.
+    """
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"{method} {path} HTTP/1.1", f"Host: {urlsplit(url).netloc}", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]

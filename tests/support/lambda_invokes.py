@@ -1,4 +1,4 @@
-"""Lambda's Invoke API on loopback, as far as an asynchronous invocation sees it: it takes events, and says that it has."""
+"""Lambda's Invoke API on loopback, as an asynchronous caller sees it: it accepts an event and confirms that."""
 
 import json
 import queue
@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 Taken = tuple[str, str, Any]
-"""The path of an invocation, which names the function; how it is invoked; the event."""
+"""The path of an invocation (it names the function), the invocation type, and the event."""
 
 
 class _Api(ThreadingHTTPServer):
@@ -33,12 +33,12 @@ class _Invoke(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody wants to read that."""
+        """Write no access log."""
 
 
 @contextmanager
 def invoke_api() -> Iterator[tuple["queue.Queue[Taken]", dict[str, str]]]:
-    """What was taken, and the variables that lead boto3 there."""
+    """Start it; gives the invocations it received, and the variables that direct boto3 to it."""
     api = _Api()
     try:
         yield (

@@ -1,11 +1,14 @@
-"""AWS Lambda on loopback: the Runtime API, small and faked, and behind it AWS's own client (`awslambdaric`) in a process.
+"""AWS Lambda on loopback: a small fake of the Runtime API, and AWS's own client (`awslambdaric`) in a process
+behind it.
 
     with runtime(settings, "ci:submit:<secret>", SUBLET_APP="tasks:app") as invoke:
         result, error = invoke(http_event("GET", "/jobs/one", {"authorization": "Bearer …"}))
         answer = await asking(invoke)("POST", "/jobs", {"task": "t"}, token="…")
 
-It does what the platform does, as far as that can be seen from inside: one invocation at a time, a deadline at which the process
-is killed (the next invocation begins a new one), answers of 6 MB at most, and a process that is frozen between two invocations.
+It behaves as the platform does, as far as the process can see: one invocation at a time, a deadline at
+which the process is killed
+(the next invocation starts a new one), answers of 6 MB at most, and a process that is frozen between two
+invocations.
 """
 
 import asyncio
@@ -37,11 +40,11 @@ HANDLER = "sublet_functions.aws.handler"
 API = "/2018-06-01/runtime"
 ARN = "arn:aws:lambda:eu-central-1:123456789012:function:sublet"
 ANSWER_MAX = 6_291_556
-"""Bytes that an answer may have as JSON."""
+"""The largest answer, in bytes of JSON."""
 SECONDS = 30.0
-"""How long a process may take to ask for its first invocation."""
+"""How long a process may take to request its first invocation."""
 LATE = 1.0
-"""Seconds after the deadline when a process is killed: the platform is strict, a busy machine slow."""
+"""Seconds after the deadline at which a process is killed: the platform is strict, a busy machine slow."""
 
 
 class Runtime:
@@ -49,11 +52,11 @@ class Runtime:
 
     def __init__(self, handler: str, root: Path, place: Path, env: Mapping[str, str]) -> None:
         self.seconds = 0.0
-        """What the last invocation took, from the handing out of its event to its answer."""
+        """Duration of the last invocation, from handing out its event to its answer."""
         self.started_in = 0.0
-        """Seconds from the last start of a process to its first asking for an event."""
+        """Seconds from the last start of a process to its first request for an event."""
         self.init_error: Any = None
-        """What the process said that could not import its handler."""
+        """The error of a process that could not import its handler."""
         self._handler, self._root, self._log, self._env = handler, root, place / "log", dict(env)
         self._events: queue.Queue[tuple[str, bytes, float]] = queue.Queue()
         self._answers: queue.Queue[tuple[str, str, bytes]] = queue.Queue()
@@ -64,19 +67,19 @@ class Runtime:
 
     @property
     def pid(self) -> int:
-        """Of the process as it is now."""
+        """The id of the current process."""
         assert self._process
         return self._process.pid
 
     def said(self) -> str:
-        """The function's log: all that its processes have written."""
+        """The function's log: the output of all its processes."""
         return self._log.read_text()
 
     def start(self) -> None:
-        """Have a process that waits for an event, unless there is one."""
+        """Start a process that waits for an event, unless one is running."""
         if not self._process or self._process.poll() is not None:
             self._asks.clear()
-            self._events = queue.Queue()  # whoever still waits for the old one's is gone
+            self._events = queue.Queue()  # requests of the old process wait on the old queue
             began = time.perf_counter()
             words = [sys.executable, "-m", "awslambdaric", self._handler]
             env = self._env | {"AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._server.server_port}"}
@@ -87,7 +90,7 @@ class Runtime:
         self._wait()
 
     def _wait(self) -> None:
-        """Until the process asks for an event, or ends."""
+        """Wait until the process requests an event, or ends."""
         deadline = time.monotonic() + SECONDS
         while (
             not self._asks.wait(0.005)
@@ -98,7 +101,7 @@ class Runtime:
             pass
 
     def __call__(self, event: Any, deadline_seconds: float = 30.0) -> tuple[Any, dict[str, Any] | None]:
-        """Invoke it: (what the handler returned, None), or (None, the error as the platform shows it)."""
+        """Invoke it; returns (the handler's result, None), or (None, the error as the platform reports it)."""
         with self._one_at_a_time:
             self.start()
             if not self._asks.is_set():
@@ -136,12 +139,14 @@ class Runtime:
         return {"errorType": kind, "errorMessage": words}
 
     def freeze(self) -> None:
-        """Stop the process, as the platform does with one that waits for an event; but one that has several is kept awake."""
+        """Stop the process, as the platform does with one that waits for an event; one that serves several at
+        once stays awake.
+        """
         if "AWS_LAMBDA_MAX_CONCURRENCY" not in self._env:
             self._signal(signal.SIGSTOP)
 
     def kill(self) -> None:
-        """End the process and its children, as the platform does when it needs the room."""
+        """End the process and its children, as the platform does when it reclaims resources."""
         if self._process:
             self._signal(signal.SIGKILL)
             self._process.wait(SECONDS)
@@ -159,10 +164,10 @@ class Runtime:
         self._server.shutdown()
         self._server.server_close()
 
-    # what the process asks of the Runtime API, on the server's threads
+    # requests of the process to the Runtime API, on the server's threads
 
     def next(self) -> tuple[str, bytes, float] | None:
-        """The next event, when there is one; the process is frozen until then. None when all is over."""
+        """The next event; the process is frozen until there is one. None at the end."""
         events = self._events
         self.freeze()
         self._asks.set()
@@ -172,7 +177,7 @@ class Runtime:
         return None
 
     def take(self, path: str, body: bytes) -> None:
-        """An answer to an event, or an error."""
+        """Receive an answer to an event, or an error."""
         words = path.removeprefix(f"{API}/").split("/")
         if words == ["init", "error"]:
             self.init_error = json.loads(body)
@@ -189,7 +194,7 @@ class _Server(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A process that was killed hangs up."""
+        """A killed process closes its connection."""
 
 
 class _Api(BaseHTTPRequestHandler):
@@ -237,7 +242,7 @@ class _Api(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody wants to read that."""
+        """Write no access log."""
 
 
 @contextlib.contextmanager
@@ -249,10 +254,12 @@ def runtime(
     folder: Path | None = None,
     **env: str,
 ) -> Iterator[Runtime]:
-    """A function with the settings of a namespace and some tokens in its environment; `env` are further variables.
+    """A function with the settings of a namespace and some tokens in its environment; `env` has further
+    variables.
 
-    `folder` is where its code is, beside this checkout's: the place of a `tasks.py`. Without settings, there are no variables of
-    ours but those that are given.
+    `folder` holds its code, beside this checkout: the place of a `tasks.py`. Without settings it has no
+    variables of Sublet but those
+    that are given.
     """
     clean = {
         name: value
@@ -291,7 +298,9 @@ def http_event(
     *,
     stage: str = "$default",
 ) -> dict[str, Any]:
-    """A request as API Gateway's HTTP API and a Function URL bring it (payload 2.0). `target` is a path with its query."""
+    """A request as API Gateway's HTTP API and a Function URL send it (payload 2.0). `target` is a path with
+    its query.
+    """
     path, _, query = target.partition("?")
     sent = {
         name.lower(): value
@@ -331,7 +340,7 @@ def http_event(
 
 
 def http_answer(result: Any) -> Answer:
-    """What a caller of API Gateway gets of what the handler returned."""
+    """The response that a caller of API Gateway receives for a handler's result."""
     assert set(result) <= {"statusCode", "headers", "body", "isBase64Encoded", "cookies"}, result
     body = (
         base64.b64decode(result["body"], validate=True)
@@ -344,9 +353,10 @@ def http_answer(result: Any) -> Answer:
 
 
 def asking(invoke: Runtime, deadline_seconds: float = 30.0) -> Ask:
-    """`await asked(method, path, body, token=…, **headers)` over HTTP events; a body that is not bytes is sent as JSON.
+    """`await asked(method, path, body, token=…, **headers)` over HTTP events; a body that is not bytes is sent
+    as JSON.
 
-    Fails when the invocation fails. Several may ask at once: they wait for their turns.
+    Fails when the invocation fails. Concurrent calls wait for their turn.
     """
 
     async def asked(method: str, path: str, body: Any = None, *, token: str = "", **headers: str) -> Answer:

@@ -1,8 +1,12 @@
-"""No test leaves a process behind: every process that a run starts inherits a mark of that run, and at its end nobody bears it.
+"""No test leaves a process behind. Every process that a run starts inherits a mark of that run; at the end of
+the run none may have it.
 
-A plugin for pytest. What is found is named, ended, and fails the run. Only this run's own are looked at: others may run beside
-it, and a run inside a test (as those of the mutants) bears its own mark as well as the outer one's. Where a run is spread over
-workers (tests/support/parallel_runs.py), each of them looks for its own, and the run that started them for those of a worker that is gone.
+A plugin for pytest. A process that is found is named and ended, and the run fails. Only processes of this
+run count: others may run
+beside it, and a run inside a test (as those of the mutants) has its own mark as well as the outer one.
+Where a run is spread over
+workers (tests/support/parallel_runs.py), each worker looks for its own processes, and the controller for
+those of a dead worker.
 """
 
 import contextlib
@@ -17,15 +21,16 @@ from typing import Any
 import pytest
 
 MARK = "RUN_OF_THE_TESTS"
-"""The environment's variable that bears the marks. Not SUBLET_…: tests take those away from what they start."""
+"""The environment variable with the marks. Its name does not begin with SUBLET_: tests remove those from the
+processes they start."""
 LEFT = "left behind"
-"""What a worker found, as it tells the run that started it."""
+"""The key under which a worker reports processes to the controller."""
 SECONDS = 10.0
-"""How long a process may take to be gone that was told to go."""
+"""How long a process may take to end after it was told to."""
 
 
 class Leftovers:
-    """Marks what a run starts, and looks for it when the run is over."""
+    """Marks the processes that a run starts, and looks for them when the run is over."""
 
     def __init__(self) -> None:
         self.mark = uuid.uuid4().hex
@@ -33,10 +38,10 @@ class Leftovers:
         os.environ[MARK] = " ".join(filter(None, [os.environ.get(MARK), self.mark]))
 
     def living(self) -> dict[int, str]:
-        """The processes with this run's mark, and what they are; their environment shows what they were started with."""
+        """The running processes with this run's mark, and their command lines."""
         found = {}
         for home in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+            with contextlib.suppress(OSError):  # ended meanwhile, or owned by another user
                 if home.name != str(os.getpid()) and self.mark.encode() in (home / "environ").read_bytes():
                     words = (
                         (home / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
@@ -44,7 +49,7 @@ class Leftovers:
                     found[int(home.name)] = words[:200]
         return found
 
-    @pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended theirs
+    @pytest.hookimpl(trylast=True)  # after the session's fixtures have ended their processes
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if sys.platform != "linux":
             return

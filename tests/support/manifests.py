@@ -1,9 +1,10 @@
-"""Kubernetes documents, held against the schemas that npm packages publish: a plugin.
+"""Kubernetes documents, checked against the schemas that npm packages publish: a plugin.
 
-def test_it_is_what_a_cluster_takes(manifest_faults):
-    assert manifest_faults(documents(path)) == []
+    def test_a_cluster_accepts_it(manifest_faults):
+        assert manifest_faults(documents(path)) == []
 
-(PYTEST_DONT_REWRITE: its functions are imported before its fixture is asked for, and pytest would warn of that.)
+(PYTEST_DONT_REWRITE: its functions are imported before its fixture is requested, and pytest would warn
+about that.)
 """
 
 import json
@@ -22,7 +23,7 @@ SECONDS = 60
 
 Document = dict[str, Any]
 Check = Callable[[Sequence[Document]], list[str]]
-"""The faults of some documents, in words; none when all is well. A kind that no schema knows is a fault."""
+"""Returns the faults of some documents. A kind without a schema is a fault."""
 
 
 def documents(*paths: Path) -> list[Document]:
@@ -31,7 +32,7 @@ def documents(*paths: Path) -> list[Document]:
 
 
 def kind_of(documents: Sequence[Document], kind: str, name: str | None = None) -> Document:
-    """The one document of a kind, or of that and a name. Fails if there are none, or several."""
+    """The one document of a kind, or of a kind and name. Fails if there are none, or several."""
     (one,) = [d for d in documents if d["kind"] == kind and name in (None, d["metadata"]["name"])]
     return one
 

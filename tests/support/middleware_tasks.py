@@ -1,4 +1,4 @@
-"""Tasks behind middleware, here where a child process can find them."""
+"""Tasks behind middleware, in a module that a child process can import."""
 
 import os
 import threading
@@ -12,13 +12,13 @@ from sublet import App, Context
 
 app, forgiving = App(), App()
 trail: list[str] = []
-"""What the hooks of this process did since a task last looked."""
+"""The calls of the middleware in this process since a task last read them."""
 place: ContextVar[str] = ContextVar("place", default="nowhere")
-"""Set by a hook, for the task to see."""
+"""Set by the middleware, for the task to read."""
 
 
 def here() -> str:
-    """This very process and thread."""
+    """This process and thread."""
     return f"{os.getpid()} {threading.get_ident()}"
 
 
@@ -54,7 +54,7 @@ def inner(ctx: Context) -> Iterator[None]:
 
 
 def _seen() -> tuple[str, str, list[str]]:
-    """Where the hook was, where the task is, and what has happened until now."""
+    """Where the middleware ran, where the task runs, and the calls so far."""
     found = (place.get(), here(), list(trail))
     trail.clear()
     return found
@@ -94,7 +94,7 @@ def stuck_in_a_child(left: str) -> None:
 @forgiving.middleware
 @contextmanager
 def forgives(ctx: Context) -> Iterator[None]:
-    """Swallow what is not there, pass on the rest."""
+    """Suppress FileNotFoundError, let other exceptions pass."""
     try:
         yield
     except Exception as error:
@@ -110,7 +110,7 @@ def swallowed() -> int | None:
 
 @forgiving.task(max_attempts=1)
 def refused() -> int:
-    return "words"  # type: ignore[return-value]  # on purpose: a task that breaks its own word
+    return "words"  # type: ignore[return-value]  # on purpose: a result of another type than declared
 
 
 @forgiving.task

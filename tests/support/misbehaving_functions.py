@@ -1,4 +1,4 @@
-"""Plain functions that misbehave: here, where a child process can find them."""
+"""Plain functions that misbehave, in a module that a child process can import."""
 
 import contextlib
 import ctypes
@@ -53,7 +53,7 @@ def turns(file: str) -> None:
 
 @app.task
 def hogs(file: str) -> None:
-    """C code that never lets go of the interpreter."""
+    """Run C code that never releases the interpreter."""
     Path(file).write_text(str(os.getpid()))
     ctypes.PyDLL(None).pause()
 
@@ -77,7 +77,7 @@ def starts_a_program(file: str, then: str) -> None:
 
 @app.task
 def forks_and_dies(file: str) -> None:
-    """What it forks has inherited every pipe."""
+    """Fork a process that has inherited every pipe."""
     forked = os.fork()
     if not forked:
         time.sleep(600)
@@ -87,7 +87,7 @@ def forks_and_dies(file: str) -> None:
 
 @app.task
 def writes(where: str) -> None:
-    """Write to the pipe that leads to the worker, found as only a stranger would."""
+    """Write to the pipe that leads to the worker, found by its file descriptor alone."""
     for number in range(3, 20):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{number}").startswith("pipe:") and os.write(
@@ -167,7 +167,7 @@ def raises(what: str) -> None:
 
 @app.task
 def ends_a_program_politely() -> int:
-    """SIGTERM means something to what a task starts."""
+    """Handle SIGTERM in a process that the task starts."""
     program = subprocess.Popen(["sleep", "600"])
     program.terminate()
     return program.wait(60)
@@ -223,5 +223,5 @@ async def hooked_async() -> list[str]:
 
 @hooked.task
 def hooked_seen() -> list[str]:
-    """What earlier tasks in the same child have left."""
+    """The traces of earlier tasks in the same child process."""
     return list(SEEN)

@@ -1,7 +1,8 @@
-"""Tasks that behave as badly as tasks do: what `tests/support/worker_processes.py` has real workers run.
+"""Tasks that misbehave, run by the real workers of `tests/support/worker_processes.py`.
 
-Each writes to a ledger what it does, so that a test knows what ran where and how often. Most misbehave in their first attempt
-alone, so that the second one shows that the job has come through.
+Each writes its steps to a ledger, so that a test sees what ran where and how often. Most misbehave in their
+first attempt alone, so
+that the second one shows that the job completes.
 """
 
 import asyncio
@@ -18,9 +19,9 @@ from pathlib import Path
 from sublet import App, Context
 
 LEDGER = "DYING_LEDGER"
-"""The environment's variable that names the ledger: a line per note, `id attempt word pid`."""
+"""The environment variable that names the ledger. It has a line per note: `id attempt word pid`."""
 LONG = 60.0
-"""Seconds after which a task gives up that was told to wait: no test waits that long."""
+"""Seconds after which a waiting task gives up: no test waits that long."""
 
 app = App()
 
@@ -28,7 +29,7 @@ app = App()
 def note(ctx: Context, word: str, pid: int | None = None) -> None:
     with open(
         os.environ[LEDGER], "a"
-    ) as ledger:  # one short write to a file that is only added to: lines do not mix
+    ) as ledger:  # one short write to a file opened for appending: lines do not mix
         ledger.write(f"{ctx.id} {ctx.attempt} {word} {pid or os.getpid()}\n")
 
 
@@ -37,7 +38,7 @@ def is_there(path: str) -> bool:
 
 
 def until_there(path: str) -> None:
-    """Block until a file is there."""
+    """Block until a file exists."""
     until = time.monotonic() + LONG
     while not is_there(path) and time.monotonic() < until:
         time.sleep(0.01)
@@ -57,7 +58,7 @@ def plain_quick(ctx: Context) -> int:
 
 @app.task(timeout=300)
 async def rests(ctx: Context, until: str = "", always: bool = False) -> int:
-    """In its first attempt wait for a file, or for ever; after that return at once, unless `always`."""
+    """In the first attempt wait for a file, or for ever; later attempts return at once, unless `always`."""
     note(ctx, "began")
     try:
         seconds = 0.0
@@ -73,7 +74,7 @@ async def rests(ctx: Context, until: str = "", always: bool = False) -> int:
 
 @app.task(timeout=300)
 def plain_rests(ctx: Context, until: str = "", always: bool = False) -> int:
-    """The same in a child."""
+    """The same in a child process."""
     note(ctx, "began")
     if ctx.attempt == 1 or always:
         until_there(until or "/nowhere")
@@ -83,7 +84,7 @@ def plain_rests(ctx: Context, until: str = "", always: bool = False) -> int:
 
 @app.task(timeout=300, max_attempts=20, backoff=0.01)
 async def naps(ctx: Context, seconds: float) -> None:
-    """Do something useful for a while."""
+    """Work for a while."""
     note(ctx, "began")
     await asyncio.sleep(seconds)
     note(ctx, "done")
@@ -91,7 +92,7 @@ async def naps(ctx: Context, seconds: float) -> None:
 
 @app.task(timeout=300, max_attempts=20, backoff=0.01)
 def plain_naps(ctx: Context, seconds: float) -> None:
-    """The same in a child."""
+    """The same in a child process."""
     note(ctx, "began")
     time.sleep(seconds)
     note(ctx, "done")
@@ -112,7 +113,7 @@ def dies(ctx: Context, how: str) -> int:
 
 @app.task(timeout=300, backoff=0.01)
 def dies_beside_a_fork(ctx: Context) -> int:
-    """What it has forked holds every pipe that it had itself, and lives on."""
+    """Fork a process that holds every pipe of its parent and lives on."""
     note(ctx, "began")
     if ctx.attempt == 1:
         fork = os.fork()
@@ -125,7 +126,7 @@ def dies_beside_a_fork(ctx: Context) -> int:
 
 @app.task(timeout=300, backoff=0.01)
 def closes_everything(ctx: Context) -> int:
-    """As programs do that make themselves daemons; then it can say nothing more."""
+    """Become a daemon; it cannot report anything after that."""
     note(ctx, "began")
     if ctx.attempt == 1:
         os.closerange(3, 256)
@@ -135,7 +136,7 @@ def closes_everything(ctx: Context) -> int:
 
 @app.task(timeout=300, max_attempts=1)
 def eats(ctx: Context, mebibytes: int) -> int:
-    """Take memory, and write to all of it."""
+    """Allocate memory and write to all of it."""
     note(ctx, "began")
     return len([bytearray(b"x" * 2**20) for _ in range(mebibytes)])
 
@@ -149,7 +150,7 @@ def loops(ctx: Context) -> None:
 
 @app.task(timeout=0.5, max_attempts=1)
 def deadlocks(ctx: Context) -> None:
-    """Two threads take two locks, each in its own order."""
+    """Deadlock: two threads take two locks, each in its own order."""
     one, other, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
 
     def take(first: threading.Lock, second: threading.Lock) -> None:
@@ -176,7 +177,7 @@ def in_a_thread(ctx: Context) -> None:
 
 @app.task(timeout=0.5)
 async def swallows(ctx: Context) -> int:
-    """In its first attempt go on whatever happens."""
+    """Ignore cancellation in the first attempt."""
     note(ctx, "began")
     while ctx.attempt == 1:
         try:
@@ -189,7 +190,7 @@ async def swallows(ctx: Context) -> int:
 
 @app.task(timeout=300)
 async def blocks(ctx: Context, until: str, then: str = "await") -> int:
-    """In its first attempt hold the event loop until a file is there; then return, or await."""
+    """In the first attempt hold the event loop until a file exists; then return, or await."""
     note(ctx, "began")
     if ctx.attempt == 1:
         until_there(until)
@@ -224,7 +225,7 @@ def plain_hangs(ctx: Context) -> None:
 
 @app.task(timeout=300)
 async def ends_its_worker(ctx: Context, until: str) -> None:
-    """When a file is there, the whole worker goes, without another word."""
+    """End the whole worker process when a file exists."""
     note(ctx, "began")
     while not is_there(until):
         await asyncio.sleep(0.01)
@@ -233,7 +234,7 @@ async def ends_its_worker(ctx: Context, until: str) -> None:
 
 @app.task(timeout=300)
 def holds_the_interpreter(ctx: Context) -> int:
-    """Compute in C without once letting another thread run."""
+    """Compute in C and never let another thread run."""
     note(ctx, "began")
     return sum(range(10**11)) if ctx.attempt == 1 else 0
 
@@ -251,7 +252,7 @@ def has_a_child_of_its_own(ctx: Context, then: str = "") -> None:
 
 @app.task(timeout=300, max_attempts=1)
 def ends_its_own_child(ctx: Context, how: str) -> int | None:
-    """Start a program, or a fork, and ask it politely to end: how did it take it?"""
+    """Start a program, or a fork, send it SIGTERM, and record how it ended."""
     if how == "fork":
         fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(2 * LONG,))
         fork.start()

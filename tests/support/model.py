@@ -1,4 +1,4 @@
-"""The life of all jobs in plain Python: what the scripts are held against (see test_invariants)."""
+"""A model of all jobs in plain Python, against which the scripts are tested (see test_invariants)."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,12 +15,14 @@ FROM = {
     "retry": ("dead", "cancelled"),
     "promote": ("scheduled",),
 }
-"""The states from which an operator's verb leads."""
+"""The states from which an operator's verb is accepted."""
 
 
 @dataclass
 class Job:
-    """What the model knows of a job. `due` is when it is due, its lease ends, or it may be forgotten: in its own seconds."""
+    """The model's state of a job. `due` is the moment when it falls due, its lease ends or it may be
+    forgotten, in the model's seconds.
+    """
 
     queue: str
     tries: int
@@ -48,7 +50,9 @@ class Job:
 
 @dataclass
 class Queue:
-    """What the model knows of a queue beside its jobs. `last` is the last order: verb, revision seen, and the limits it named."""
+    """The model's state of a queue beside its jobs. `last` is the last operator's verb: verb, revision seen,
+    limits named.
+    """
 
     revision: int = 0
     paused: bool = False
@@ -58,7 +62,7 @@ class Queue:
 
 @dataclass
 class Worker:
-    """What the model knows of a worker on the register."""
+    """The model's state of a registered worker."""
 
     life: str
     seen: float
@@ -67,7 +71,7 @@ class Worker:
 
 @dataclass
 class Schedule:
-    """What the model knows of a schedule. `answer` is what its last firing was about, and was answered."""
+    """The model's state of a schedule. `answer` is the request and the reply of its last firing."""
 
     revision: int
     occurrence: int
@@ -79,7 +83,7 @@ class Schedule:
 
 @dataclass
 class Model:
-    """The life of all jobs, in plain Python."""
+    """All jobs, in plain Python."""
 
     now: float = 0
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -89,7 +93,7 @@ class Model:
     workers: dict[str, Worker] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(queue, what) → how often it happened there."""
+    """(queue, event) → how often it happened."""
 
     def count(self, name):
         self.totals[name] = self.totals.get(name, 0) + 1
@@ -102,7 +106,7 @@ class Model:
         return self.queues.setdefault(name, Queue())
 
     def backlog(self, queue):
-        """How many of a queue's jobs wait or run, the bytes of their payloads, and how many of them run."""
+        """How many jobs of a queue wait or run, the bytes of their payloads, and how many of them run."""
         there = [job for job in self.jobs.values() if job.queue == queue and job.state in WAITING]
         return len(there), sum(job.size for job in there), sum(job.state == "running" for job in there)
 
@@ -114,7 +118,7 @@ class Model:
         )
 
     def submit(self, job_id, job, delay):
-        """The id of the job that is there already, FULL, or None when the job is stored."""
+        """The id of the existing job, FULL, or None when the job is stored."""
         if job_id in self.jobs:
             return job_id
         holder, until = self.lock(job.queue, job.key)
@@ -131,7 +135,9 @@ class Model:
         return None
 
     def fire(self, name, by, revision, occurrence, occurrences, then):
-        """What firing occurrences of a schedule is answered: each has its job once, in order, as overlap and room allow."""
+        """The reply to firing occurrences of a schedule: each gets one job, in order, as overlap policy and
+        limits allow.
+        """
         one, asked = self.schedules[name], (by, revision, occurrence)
         if (revision, occurrence) != (one.revision, one.occurrence):
             return one.answer[1] if one.answer[:1] == (asked,) else "CHANGED"
@@ -165,7 +171,7 @@ class Model:
             del self.locks[job.queue, job.key]
 
     def over(self, job_id, verb, delay, streak=("", 0)):
-        """An attempt is over without a result."""
+        """End an attempt without a result."""
         job = self.jobs[job_id]
         job.logs = {n: log for n, log in job.logs.items() if n > job.attempt - 5}
         if job.flagged or job.left <= 0:
@@ -184,7 +190,7 @@ class Model:
         return self.over(job_id, verb, 0 if n == 1 else 15, ("lease_expired", n))
 
     def enlist(self, name, life):
-        """What a worker's sign of life is answered: the old ones go, whoever did not know of this life begins anew."""
+        """The reply to a worker's heartbeat of registration. Old workers are removed; a new life starts anew."""
         there = self.workers.get(name)
         if there is None or there.life != life:
             there = self.workers[name] = Worker(life, self.now)
@@ -193,7 +199,7 @@ class Model:
         return "drain" if there.drained else "work"
 
     def reconcile(self, worker, life, leases):
-        """What it is answered: the leases that this life of the worker holds end, or it is struck off."""
+        """The reply to `reconcile`: the leases of this life of the worker end, or it is removed."""
         known = self.workers.get(worker)
         ours = known is None or known.life == life
         if not leases and known and ours:
@@ -214,11 +220,11 @@ class Model:
         return {job_id for job_id, job in self.jobs.items() if job.state == state and job.due <= self.now}
 
     def late(self, answer, times=1):
-        """An ending was answered so; what came too late is counted."""
+        """Count a settled attempt; a late one is counted as refused."""
         self.totals["lease_lost"] = self.totals.get("lease_lost", 0) + times * (answer == "LEASE_LOST")
 
     def held(self, lease, verb):
-        """What a lease's verb is answered at once; None when the lease is live."""
+        """The immediate reply to a verb on a lease; None when the lease is live."""
         job = self.jobs.get(lease.id)
         if job is None:
             return "NOT_FOUND"
@@ -229,7 +235,9 @@ class Model:
         return job.ended[1] if job.ended[0] == verb else "LEASE_LOST"
 
     def arrange(self, verb, name, revision, limits):
-        """What an order to a queue is answered: Changed, or the settings' words; carried out unless it was before."""
+        """The reply to an operator's verb on a queue: Changed, or the settings' text. Carries it out unless it
+        is a repeat.
+        """
         queue = self.queue(name)
         answer = {"pause": "paused", "resume": "resumed"}.get(
             verb, " ".join(f"{k}={v}" for k, v in limits.items())
@@ -246,7 +254,9 @@ class Model:
         return answer
 
     def order(self, verb, job_id, revision):
-        """What an operator's verb is answered at once: an error, or its first answer; None when it may be carried out."""
+        """The immediate reply to an operator's verb: an error, or its first answer; None when it may be
+        carried out.
+        """
         job = self.jobs.get(job_id)
         if job is None:
             return NotFound
@@ -262,7 +272,7 @@ class Model:
         return None
 
     def ordered(self, verb, job_id, revision):
-        """Carry an operator's verb out."""
+        """Carry out an operator's verb."""
         job = self.jobs[job_id]
         answer = "queued"
         if verb == "cancel" and job.state == "running":

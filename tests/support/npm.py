@@ -1,4 +1,5 @@
-"""Packages from npm, for tests that need them. Where the registry cannot be reached, such a test skips within seconds."""
+"""Packages from npm, for tests that need them. Where the registry cannot be reached, such a test skips within
+seconds."""
 
 import functools
 import os
@@ -10,9 +11,10 @@ from typing import NoReturn
 import pytest
 
 REQUIRED = "npm" in os.environ.get("SUBLET_TEST_REQUIRE", "").split(",")
-"""Whether a test fails where it would skip, for CI: an installation that always skips tests nothing."""
+"""Whether a test fails where it would otherwise skip: set in CI, where a constant skip would hide a failure.
+"""
 PROBE_SECONDS = 10
-"""How long the registry may take to answer a small question before a test skips."""
+"""How long the registry may take to answer a small request before a test skips."""
 INSTALL_SECONDS = 180
 
 
@@ -34,7 +36,7 @@ def packages(folder: Path, *names: str) -> Path:
 
 @functools.cache
 def unreachable() -> str:
-    """Why packages cannot be installed; empty where they can. Asks once in a process."""
+    """Why packages cannot be installed; empty where they can. Tries it once per process."""
     if not shutil.which("node") or not shutil.which("npm"):
         return "no node and npm on PATH"
     words = ["npm", "view", "redis", "version", "--fetch-retries=0", f"--fetch-timeout={PROBE_SECONDS}000"]

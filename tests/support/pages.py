@@ -1,4 +1,4 @@
-"""The documents' own commands, run: the `console` blocks of a page, one after the other in one shell, as if pasted."""
+"""The `console` blocks of a page, run one after the other in one shell, as if pasted."""
 
 import os
 import re
@@ -11,11 +11,13 @@ from typing import NamedTuple
 import pytest
 
 MARK = "\036"
-"""A byte that no command prints; it ends each one's words, and its exit code."""
+"""A byte that no command prints; it ends the output and the exit code of each command."""
 
 
 class Step(NamedTuple):
-    """A command of a page, and what it prints there: … stands for anything, and what is set in goes on the line before."""
+    """A command of a page and the output shown there. … stands for anything; an indented line continues the
+    line before.
+    """
 
     command: str
     shown: str
@@ -26,7 +28,7 @@ class Step(NamedTuple):
 
 
 def blocks(kind, page):
-    """The fenced blocks of a page of one kind: (the words after it, the text)."""
+    """The fenced blocks of a page of one kind: (the words after the kind, the text)."""
     return re.findall(rf"^```{kind} ?(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
@@ -39,10 +41,8 @@ def steps(*consoles):
 
 
 def run(steps, folder, env, seconds=60):
-    """What each step's command printed, and its exit code, when one bash runs them in their order."""
-    env = env | {
-        "PYTHONUNBUFFERED": "1"
-    }  # both streams go into one pipe, and keep their order as on a terminal
+    """Run the steps in order in one bash; returns the output and exit code of each."""
+    env = env | {"PYTHONUNBUFFERED": "1"}  # both streams go into one pipe, in the order of a terminal
     script = "exec 2>&1\n" + "".join(f"{step.command}\nprintf '{MARK}%s{MARK}' $?\n" for step in steps)
     ran = subprocess.run(["bash", "-c", script], cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          timeout=seconds)  # fmt: skip
@@ -57,20 +57,20 @@ def check(step, printed, code):
 
 
 def need_curl():
-    """Skip a test where there is no curl that knows `--json`, which the pages use."""
+    """Skip a test where no curl knows `--json`, which the pages use."""
     found = re.match(r"curl (\d+)\.(\d+)", subprocess.getoutput("curl --version"))
     if not found or (int(found[1]), int(found[2])) < (7, 82):
         pytest.skip("no curl 7.82 or newer on PATH")
 
 
 def free_port():
-    """A port on which nobody listens."""
+    """A free port."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         return str(one.getsockname()[1])
 
 
 def command_on_path(folder):
-    """The PATH with a `sublet` in front that is this checkout's."""
+    """A PATH that begins with a `sublet` of this checkout."""
     command = folder / "bin" / "sublet"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m jobs "$@"\n')
@@ -80,7 +80,7 @@ def command_on_path(folder):
 
 @contextmanager
 def served(folder, env, port):
-    """`sublet serve` on a port, in its own terminal: the line that it prints when it is up."""
+    """Run `sublet serve` on a port; gives the line that it prints when it listens."""
     how = {
         "cwd": folder,
         "env": env | {"PORT": port},

@@ -1,6 +1,8 @@
-"""A whole run is spread over workers (pytest-xdist), for tests wait more than they compute: whole files, the long ones first.
+"""A whole run is spread over workers (pytest-xdist): whole files, the longest first, since tests wait more
+than they compute.
 
-A plugin for pytest. `python3 -m jobs test` asks for it by `-n auto`; without that, or with `-n 0`, all is run in one process.
+A plugin for pytest. `python3 -m jobs test` enables it by `-n auto`; without that, or with `-n 0`, all tests
+run in one process.
 """
 
 import os
@@ -14,22 +16,23 @@ LONG = (  # noqa: SIM905  # short words read better on a few lines
     "dev demo wheel deploy_compose interleavings cli cli_work command_worker worker wrong_types errors_for_people docs "
     "growth scaling asgi asgi_ends worker_shutdown replacement"
 ).split()
-"""The files that take longest, the longest first: a long one that began last would run alone."""
+"""The files that take longest, the longest first: a long file that started last would run alone."""
 MORE, MOST = 1, 8
-"""So many workers more than cores, for many wait; and in all: each has servers of its own, and no run is shorter than a file."""
+"""Workers beyond the number of cores, since many tests wait; and at most. Each worker has servers of its own.
+"""
 RAN = pytest.StashKey[dict[str, str]]()
 """The backends that tests ran on, and their versions."""
 
 
 def workers(config: pytest.Config) -> int:
-    """How many there are. One file, or a test of it, needs none; a server that was given would be one for all, and it counts."""
+    """How many workers to start. One file, or one of its tests, needs none; a given server cannot be shared."""
     asked = {Path(word.partition("::")[0]) for word in config.args}
     is_one = len(asked) == 1 and not any(path.is_dir() for path in asked)
     return 0 if is_one or os.environ.get("SUBLET_TEST_REDIS_URL") else min(MOST, (os.cpu_count() or 1) + MORE)
 
 
 class Spread:
-    """Which files the workers begin with, and what they tell the run that started them."""
+    """Orders the files, and collects the backends that the workers used."""
 
     @pytest.hookimpl(trylast=True)  # after pytest's own order
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:

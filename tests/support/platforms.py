@@ -1,7 +1,7 @@
-"""Every platform's real server as a process, asked as its callers would: the API in each of them must be the same.
+"""The real server of each platform, as a process: the API must be the same in each of them.
 
-with PLATFORMS["asgi"](settings, folder) as asked: ...         # a server, and how to ask it (as an admin, unless told otherwise)
-with asgi(settings, folder, "--root-path", "/api") as server:  # … or with words of one's own: server.url, server.said()
+with PLATFORMS["asgi"](settings, folder) as asked: ...         # a server, and a function that sends it requests as an admin
+with asgi(settings, folder, "--root-path", "/api") as server:  # with further arguments: server.url, server.said()
 """
 
 import contextlib
@@ -23,13 +23,15 @@ from tests.support.processes import until
 from tests.support.route_samples import Ask
 
 UP = re.compile(r"(?:running on|Listening at:) (http://[\d.]+:\d+)")
-"""What servers say when they are up."""
+"""The line that a server prints when it listens."""
 GOOGLE = "from sublet_functions.google import event, http\n"
-"""All that a user's main.py must hold."""
+"""The whole of a user's main.py."""
 
 
 def environment(settings: Settings | None, folder: Path, tokens: str = ADMIN, **env: str) -> dict[str, str]:
-    """This process's, with the settings of a namespace, tokens, and `env` instead of what is ours in it."""
+    """This process's environment with the settings of a namespace, tokens and `env`, and no other variable of
+    Sublet.
+    """
     clean = {
         name: value
         for name, value in os.environ.items()
@@ -44,7 +46,7 @@ def environment(settings: Settings | None, folder: Path, tokens: str = ADMIN, **
 
 @contextlib.contextmanager
 def spawned(words: Sequence[str], folder: Path, env: dict[str, str]) -> Iterator[Served]:
-    """A server's command (`python -m …`), until the block's end; it may not be up yet."""
+    """Start a server (`python -m …`) until the block's end; it may not listen yet."""
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(
             [sys.executable, "-m", *words], cwd=folder, env=env, stdout=out, stderr=err
@@ -64,7 +66,7 @@ def spawned(words: Sequence[str], folder: Path, env: dict[str, str]) -> Iterator
 
 @contextlib.contextmanager
 def up(words: Sequence[str], folder: Path, env: dict[str, str]) -> Iterator[Served]:
-    """The same, when it has said where it is."""
+    """The same, once it listens."""
     with spawned(words, folder, env) as server:
         until(lambda: UP.search(server.said()) or server.process.poll() is not None, server.said)
         found = UP.search(server.said())
@@ -84,7 +86,7 @@ def asgi(
 def wsgi(
     settings: Settings, folder: Path, *words: str, **env: str
 ) -> contextlib.AbstractContextManager[Served]:
-    """`gunicorn sublet_functions.wsgi:app`, with a thread for each of some callers."""
+    """`gunicorn sublet_functions.wsgi:app`, with threads for several callers."""
     command = [
         "gunicorn",
         "sublet_functions.wsgi:app",
@@ -102,7 +104,7 @@ def wsgi(
 def google(
     settings: Settings, folder: Path, *words: str, **env: str
 ) -> contextlib.AbstractContextManager[Served]:
-    """`functions-framework`, as Cloud Run functions have it."""
+    """`functions-framework`, as Cloud Run functions use it."""
     (folder / "main.py").write_text(GOOGLE)
     command = ["functions_framework", "--target", "http", "--host", "127.0.0.1", "--port", "0", *words]
     return up(command, folder, environment(settings, folder, GUNICORN_LOG_LEVEL="info", **env))
@@ -122,7 +124,7 @@ def asking_for(method: str, path: str, body: Any = None, *lines: bytes) -> bytes
 
 
 def asked_at(url: str, token: str = SECRET) -> Ask:
-    """How to ask the server at a URL; with a token, unless another is given."""
+    """A function that sends requests to the server at a URL, with an admin's token unless another is given."""
 
     async def asked(method: str, path: str, body: Any = None, **how: str) -> Any:
         return await ask(url, method, path, body, **({"token": token} | how))
@@ -158,4 +160,4 @@ PLATFORMS: dict[str, Callable[[Settings, Path], contextlib.AbstractContextManage
     "functions-framework": functools.partial(_served, google),
     "lambda": _lambda,
 }
-"""Where the API must be the same."""
+"""The platforms on which the API must be the same."""

@@ -1,7 +1,9 @@
-"""Pods without a cluster: what a kubelet does with a pod's template, done here by processes.
+"""Pods without a cluster: processes take the part of a kubelet.
 
-A container is a process with the command and the environment that its template names; secrets lie in folders as a kubelet lays
-them; probes are asked. Where this machine lets us, the process may write no file and has no capability, as its template has it.
+A container is a process with the command and the environment of its template; secrets lie in folders as a
+kubelet mounts them; probes
+are requested. Where this machine allows it, the process may write no file and has no capability, as its
+template demands.
 """
 
 import contextlib
@@ -24,13 +26,14 @@ from tests.support.processes import until
 
 SECONDS = 60.0
 READ_ONLY = 'mount -o remount,bind,ro / && cd "$1" && shift && exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all -- "$@"'
-"""For a shell in a mount namespace of its own: no file can be written any more, and no capability is left."""
+"""A shell line for a mount namespace of its own: no file can be written any more, and no capability is left.
+"""
 
 _Spec = dict[str, Any]
 
 
 def confined(folder: Path) -> list[str]:
-    """What stands before a command for it to be able to write nothing; nothing where this machine does not let us."""
+    """The words before a command that forbid it to write; empty where this machine does not allow that."""
     words = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", str(folder)]
     if sys.platform != "linux" or not shutil.which("setpriv") or not shutil.which("unshare"):
         return []
@@ -41,7 +44,9 @@ def confined(folder: Path) -> list[str]:
 
 
 def secret_of(script: str) -> dict[str, str]:
-    """The secret that a page's shell lines create, by the shell itself, with a `kubectl` that only says what it is told."""
+    """The secret that a page's shell lines create, run by the shell itself with a `kubectl` that prints its
+    arguments.
+    """
     stand_in = 'kubectl() { [ "$3" = create ] && printf \'%s\\0\' "$@"; return 0; }; docker() { :; }\n'
     done = subprocess.run(["bash", "-c", stand_in + script], capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
@@ -54,7 +59,7 @@ def secret_of(script: str) -> dict[str, str]:
 
 
 class Mounted:
-    """A secret as a volume: each file is a link into a folder that another one takes the place of, at once."""
+    """A secret as a volume: each file is a link into a folder that is replaced at once."""
 
     def __init__(self, folder: Path, files: dict[str, str]) -> None:
         self.folder, self._count = folder, itertools.count()
@@ -64,7 +69,7 @@ class Mounted:
             (folder / name).symlink_to(Path("..data") / name)
 
     def put(self, files: dict[str, str]) -> None:
-        """Have it hold this from now on."""
+        """Replace its content."""
         fresh = self.folder / f"..{next(self._count)}"
         fresh.mkdir()
         for name, text in files.items():
@@ -118,12 +123,12 @@ class Pod:
         return (self.place / "out").read_text()
 
     def until(self, words: str) -> None:
-        """Wait until it has said so."""
+        """Wait until its output contains a text."""
         until(lambda: words in self.said() or self.process.poll() is not None, lambda: self.said())
         assert words in self.said(), self.said()
 
     def probe(self, kind: str, port: str) -> int:
-        """The status that a probe is answered with, as a kubelet asks: by the pod's address, not by a name. 0 for none."""
+        """Request a probe as a kubelet does, by the pod's address; returns the status, 0 for no answer."""
         asked = self.container[kind]["httpGet"]
         assert asked["port"] in [port["name"] for port in self.container["ports"]]
         request = urllib.request.Request(
@@ -138,7 +143,7 @@ class Pod:
             return 0
 
     def stop(self) -> int:
-        """SIGTERM, and time until the grace period is over, less what `preStop` takes of it; the exit code."""
+        """SIGTERM, then the grace period less the time of `preStop`; returns the exit code."""
         (*_, before) = (
             self.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["0"])
         )
@@ -153,7 +158,7 @@ class Pod:
 
 
 class Node:
-    """Where pods run: with a project's files, some secrets, and nothing else."""
+    """Where pods run, with a project's files and some secrets, and nothing else."""
 
     def __init__(self, folder: Path, project: Path) -> None:
         self.folder, self.project, self.confined = folder, project, confined(project)
@@ -171,7 +176,7 @@ class Node:
         return self.pods[-1]
 
     def run(self, pod: Pod, line: str) -> str:
-        """What a command prints that is run in a pod's container."""
+        """Run a command in a pod's container; returns its output."""
         env = {**os.environ, "PYTHONPATH": str(ROOT), **pod.env}
         words = [sys.executable, "-m", "sublet", *shlex.split(line)[1:]]
         done = subprocess.run(
@@ -183,7 +188,7 @@ class Node:
 
 @contextlib.contextmanager
 def node(folder: Path, project: Path) -> Iterator[Node]:
-    """A node, and the end of all its pods."""
+    """A node; all its pods end with the block."""
     one = Node(folder, project)
     try:
         yield one

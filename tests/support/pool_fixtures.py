@@ -1,4 +1,4 @@
-"""A pool, and summoners that are closed at the end: a plugin for the tests of who asks for workers."""
+"""A pool, and summoners that are closed at the end: a plugin."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.recording_invoker import POOL, Recorder
 
 @pytest.fixture
 def have_pool(store):
-    """Have a pool be so."""
+    """Configure the pool."""
 
     async def have_pool(**how):
         await store.follow(pools.put(store.operations.bases, POOL.model_copy(update=how)))
@@ -19,7 +19,7 @@ def have_pool(store):
 
 @pytest.fixture
 async def summoner_of(store):
-    """A summoner that a store nudges; it is closed at the end."""
+    """A summoner that a store nudges; closed at the end."""
     hired = []
 
     def summoner_of(*invokers, of=store):
@@ -35,7 +35,7 @@ async def summoner_of(store):
 
 @pytest.fixture
 def look(store):
-    """The pool as it stands, with its sum."""
+    """The pool with its numbers."""
 
     async def look():
         (found,) = await store.follow(pools.look_at_all(store.operations.bases, "p"))
@@ -46,7 +46,7 @@ def look(store):
 
 @pytest.fixture
 def lookups(monkeypatch):
-    """How often anybody has looked which pools there are, and has asked about one."""
+    """How often the pools were listed, and how often one was summoned for."""
     counts = {"known": 0, "ask": 0}
 
     def counting(name, plan):
@@ -63,7 +63,7 @@ def lookups(monkeypatch):
 
 @pytest.fixture
 def made():
-    """Recorders, as many as were asked for; each belongs to a loop of its own."""
+    """Recorders, as many as requested; each belongs to a loop of its own."""
     made = []
 
     def make():

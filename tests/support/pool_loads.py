@@ -1,4 +1,4 @@
-"""The loads that a pool is tried with: each a scenario for `tests/support/simulated_pool.py`, drawn from a seed."""
+"""The loads for a pool: each a scenario for `tests/support/simulated_pool.py`, drawn from a seed."""
 
 import math
 import random
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 Draw = Callable[[random.Random], int]
 IDLE = 60_000
-"""ms of idleness before a burst: longer than anything that is remembered."""
+"""ms of idleness before a burst: longer than anything that a pool remembers."""
 
 
 class Pool(NamedTuple):
@@ -23,14 +23,14 @@ class Pool(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As the script `pool` takes them."""
+        """The settings as the script `pool` takes them."""
         return "queues=q invoker=process " + " ".join(
             f"{name}={value}" for name, value in self._asdict().items()
         )
 
 
 class Job(NamedTuple):
-    """When it comes, and how long it runs: ms."""
+    """When a job arrives, and how long it runs: ms."""
 
     at: int
     takes: int
@@ -41,7 +41,7 @@ USUAL = Pool()
 
 @dataclass(frozen=True)
 class Scenario:
-    """A load, the pool that meets it, and what goes wrong."""
+    """A load, its pool, and the faults."""
 
     title: str
     jobs: Sequence[Job]
@@ -50,16 +50,16 @@ class Scenario:
     tick: int = 5000
     cold: tuple[int, int] = (300, 3000)
     lost: float = 0.03
-    """Of the summonses, how many nobody obeys."""
+    """The share of invocations after which no worker comes."""
     refused: float = 0.0
-    """Of the invocations, how many the invoker fails with."""
+    """The share of invocations that fail."""
     killed: float = 0.0
-    """Workers killed in a second, while jobs come."""
+    """Workers killed per second, while jobs arrive."""
     callers: int = 2
 
     @property
     def last(self) -> int:
-        """When the last job comes."""
+        """When the last job arrives."""
         return max(job.at for job in self.jobs)
 
 
@@ -69,26 +69,26 @@ def about(ms: float, spread: float = 0.5) -> Draw:
 
 
 def poisson(r: random.Random, rate: Callable[[float], float], begin: float, end: float) -> Iterator[int]:
-    """Moments in ms, at so many a second as `rate` says of each second between these two."""
+    """Moments in ms, with `rate` arrivals per second at each moment between these two."""
     at = begin
     while (at := at + r.expovariate(rate(at))) < end:
         yield round(at * 1000)
 
 
 def steady(r: random.Random, rate: float, takes: Draw, begin: float, end: float) -> list[Job]:
-    """Jobs that come by chance, at a constant rate."""
+    """Random arrivals at a constant rate."""
     return [Job(at, takes(r)) for at in poisson(r, lambda _: rate, begin, end)]
 
 
 def burst(r: random.Random, n: int, takes: Draw, at: int = IDLE) -> list[Job]:
-    """Jobs that come at once."""
+    """Arrivals all at once."""
     return [Job(at, takes(r)) for _ in range(n)]
 
 
 def ramp(
     r: random.Random, low: float, high: float, begin: float, top: float, end: float, takes: Draw
 ) -> list[Job]:
-    """Jobs whose rate grows by the same factor each second until `top`, and stays there."""
+    """Arrivals whose rate grows by the same factor each second until `top`, and stays there."""
     growth = math.log(high / low) / (top - begin)
     return [
         Job(at, takes(r))
@@ -97,7 +97,7 @@ def ramp(
 
 
 def scenarios(seed: int) -> dict[str, Scenario]:
-    """All of them, by name."""
+    """All loads, by name."""
     r = random.Random(seed)
     second, long = about(1000), about(60_000, 0.3)
     return {

@@ -1,4 +1,4 @@
-"""A pool, and workers of it in this process: a plugin for tests that watch them come, linger and go."""
+"""A pool with workers in this process: a plugin for tests of how workers arrive, linger and leave."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.support.recording_invoker import GATE, SECONDS, Watched, app
 
 @pytest.fixture
 def put(store):
-    """Have the pool be so."""
+    """Configure the pool."""
 
     async def put(**how):
         usual = Pool(name="p", queues=("q",), linger=0.0, max=5)
@@ -23,7 +23,7 @@ def put(store):
 
 @pytest.fixture
 async def start_worker(source):
-    """Have a worker drain beside the test; at the end it is stopped."""
+    """Run a draining worker beside the test; it is stopped at the end."""
     hired = []
 
     def start(linger=0.1, pool="p", **how):

@@ -1,4 +1,4 @@
-"""A look at processes through Linux's /proc, and waiting for what must come."""
+"""Processes through Linux's /proc, and waiting for conditions."""
 
 import contextlib
 import sys
@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 SECONDS = 30.0
-"""How long a test waits for what must come: long enough for a busy machine, for nothing is measured by it."""
+"""How long a test waits for a condition, in seconds: long enough for a busy machine, since nothing is measured
+by it."""
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
 
 def until(condition: Callable[[], Any], what: Any = "", seconds: float = SECONDS) -> Any:
-    """Wait for something to be true, and give it; fails when it does not come in time, with `what` (or what that returns)."""
+    """Wait until a condition is true and return its value; fails after `seconds`, with `what` or its result."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, (
@@ -26,7 +27,7 @@ def until(condition: Callable[[], Any], what: Any = "", seconds: float = SECONDS
 
 
 def is_alive(pid: int) -> bool:
-    """Is there such a process? One that has ended and waits for its parent to notice is none."""
+    """Whether a process exists. A zombie does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
     except OSError:

@@ -1,4 +1,4 @@
-"""Fixtures that run a program as a task would."""
+"""Fixtures that run a program as a task does."""
 
 import contextlib
 import os
@@ -20,18 +20,18 @@ def context():
 
 @pytest.fixture
 async def worker():
-    """The keeper of a worker that the test plays."""
+    """The process guard of a worker that the test plays."""
     kept = ProcessGuard()
     token = current.set(kept)
     yield kept
-    with contextlib.suppress(ValueError):  # the loop gives its tasks copies
+    with contextlib.suppress(ValueError):  # the loop gives its tasks copies of the context
         current.reset(token)
     await kept.aclose()
 
 
 @pytest.fixture
 def run(context):
-    """Run a command as a task would, and give what it left."""
+    """Run a command as a task does; returns its outcome."""
 
     async def run(template, *args, **how):
         options = {name: how.pop(name) for name in ("shell", "cwd", "env") if name in how}
@@ -42,7 +42,7 @@ def run(context):
 
 @pytest.fixture
 def marker():
-    """Something that only this test's processes bear; none is left when it ends."""
+    """A marker that only this test's processes have; none may be left at the end."""
     marker = f"mark-{uuid.uuid4().hex}"
     yield marker
     left = bearing(marker)

@@ -1,4 +1,4 @@
-"""The job that a program is run for in a test, and a look at the processes that it leaves."""
+"""The job that a test's program runs for, and the processes that it leaves."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ LEASE = Lease("job-7", "4711.secret-token", 2, 0, "q", "t", None, b"{}", "crashe
 
 
 def bearing(marker):
-    """The living processes whose arguments or environment hold a marker, ours left out."""
+    """The living processes with a marker in their arguments or environment, except this one."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

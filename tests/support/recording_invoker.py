@@ -1,4 +1,4 @@
-"""What tests of pools have at hand: an invoker and a source that write down what they are asked for, and tasks to wait for."""
+"""For tests of pools: an invoker and a job source that record their calls, and tasks to wait for."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,38 +13,38 @@ from sublet.submission.submit import new_id
 HOST = "https://workers.example.com/work"
 POOL = Pool(name="p", queues=("q",), invoker="http", target=HOST, wait=1.0, slots=1)
 SECONDS = 30.0
-"""How long a test waits for what must come."""
+"""How long a test waits for a condition, in seconds."""
 
 
 class Recorder:
-    """The invoker of a kind, which invokes nobody."""
+    """An invoker of any kind that invokes nothing."""
 
     def __init__(self, does: Callable[[Invocation], None] = lambda request: None, kind: str = "http") -> None:
         self.kind, self._does = kind, does
         self.requests: list[Invocation] = []
         self.open = asyncio.Event()
-        """Who invokes waits for this."""
+        """Invocations wait for this."""
         self.open.set()
         self.closed = False
 
     async def invoke(self, request: Invocation) -> None:
-        """Write it down, and do what is wanted."""
+        """Record the call, and do what the test wants."""
         self.requests.append(request)
         await self.open.wait()
         self._does(request)
 
     async def aclose(self) -> None:
-        """It holds nothing."""
+        """It holds no resources."""
         self.closed = True
 
     @property
     def summons(self) -> list[str]:
-        """The summonses of all that was asked for."""
+        """The ids of all invocations."""
         return [summons for request in self.requests for summons in request.summons]
 
 
 def jobs(n: int, queue: str = "q") -> Sequence[Submission]:
-    """Some jobs to be."""
+    """Some submissions."""
     return [Submission(new_id(0), queue, "t", "", b"{}") for _ in range(n)]
 
 
@@ -69,7 +69,7 @@ def plain() -> None:
 
 
 class Watched:
-    """A source that writes down what it is asked for, and lets a test step in between."""
+    """A job source that records its calls, and lets a test step in between."""
 
     def __init__(self, source):
         self._source, self.calls, self.retired = source, [], lambda may_go: None
@@ -99,11 +99,11 @@ async def until(condition):
 
 
 async def ended(running):
-    """Wait for a worker's end, and give its summary."""
+    """Wait for a worker's end; returns its summary."""
     async with asyncio.timeout(SECONDS):
         return await asyncio.shield(running)
 
 
 def crew(raw, base):
-    """Whom the pool counts."""
+    """The workers that the pool counts."""
     return raw.zrange(keys.crew(base, "p"), 0, -1)

@@ -1,7 +1,8 @@
-"""A primary and its replica, both real, with the stream between them in a test's hand.
+"""A real primary and its real replica, with the replication stream under a test's control.
 
-The replica connects to a `Stream`, which passes bytes on to the primary's socket. A stopped replica would not do to show a loss:
-what the primary has written into the kernel's buffers would still arrive.
+The replica connects to a `Stream`, which passes bytes on to the primary's socket. A stopped replica could
+not show a loss: the bytes
+that the primary has written into the kernel's buffers would still arrive.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from sublet.connection.settings import Settings
 from sublet.devtools.embedded_server import EmbeddedServer
 
 SECONDS = 20.0
-"""How long a test waits for a replica."""
+"""How long a test waits for a replica, in seconds."""
 QUICK = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
 
 
@@ -36,15 +37,15 @@ class Stream:
         threading.Thread(target=self._accept, name="stream", daemon=True).start()
 
     def cut(self) -> None:
-        """Hold what is on its way; nobody is told."""
+        """Hold the bytes in flight; neither side notices."""
         self._flowing.clear()
 
     def heal(self) -> None:
-        """Let it arrive, and pass on again."""
+        """Deliver the held bytes, and pass on again."""
         self._flowing.set()
 
     def close(self) -> None:
-        """Close all; what is held never arrives."""
+        """Close all connections; held bytes are lost."""
         self._over.set()
         self._flowing.set()
         for end in self._ends:
@@ -92,24 +93,24 @@ class Pair:
             assert time.monotonic() < until, "the replica does not come up"
 
     def in_step(self, ms: int) -> bool:
-        """Has the replica all that the primary has, after so many ms at the latest?"""
+        """Whether the replica has all of the primary's data within so many ms."""
         self.primary.set("step", "")
         counted: int = self.primary.execute_command("WAIT", 1, ms)  # waits on the server
         return counted == 1 and self.replica.info("replication")["master_link_status"] == "up"
 
     def waits(self) -> int:
-        """How often the primary was asked to wait."""
+        """How often WAIT was called on the primary."""
         found = self.primary.info("commandstats")
         return sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("wait", "waitaof"))
 
     def lose_primary(self) -> None:
-        """Kill the primary, with all that is on its way to the replica, which takes over."""
+        """Kill the primary, with all bytes in flight to the replica, and promote the replica."""
         self._primary.stop(at_once=True)
         self.stream.close()
         self.replica.execute_command("REPLICAOF", "NO", "ONE")
 
     def close(self) -> None:
-        """Close what is open here; the servers are ended by whoever started them."""
+        """Close the connections; the servers are ended by the code that started them."""
         self.stream.close()
         self.primary.close()
         self.replica.close()

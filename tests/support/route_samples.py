@@ -1,4 +1,5 @@
-"""Requests to the core of the API, and one sample of each route, for the tests that go by the table."""
+"""Requests to the core of the API, and one sample of each route, for the tests that go through the route
+table."""
 
 import json
 import re
@@ -16,7 +17,7 @@ Ask = Callable[..., Awaitable[Answer]]
 
 
 def asker(api: Api) -> Ask:
-    """Ask a core."""
+    """Send requests to a core."""
 
     async def asked(method: str, path: str, body: Any = None, *, token: str = "", **headers: str) -> Answer:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -37,7 +38,9 @@ def asker(api: Api) -> Ask:
 
 @dataclass(frozen=True)
 class Sample:
-    """A request to a route, with words in capitals for what must be there first; and the statuses of it, sent twice."""
+    """A request to a route, with words in capitals for objects that must exist first; and its statuses when
+    sent twice.
+    """
 
     path: str
     body: Any = None
@@ -108,12 +111,12 @@ def sample(route: Route[Any, Any]) -> Sample:
 
 
 def named(route: Route[Any, Any]) -> str:
-    """A route, as the name of a test."""
+    """A route's name, as the id of a test."""
     return f"{route.method} {route.path}"
 
 
 def filled(value: Any, words: dict[str, str]) -> Any:
-    """A sample's path or body, with its words in capitals said."""
+    """A sample's path or body, with its words in capitals replaced."""
     if isinstance(value, dict):
         return {name: filled(one, words) for name, one in value.items()}
     if isinstance(value, list):
@@ -122,7 +125,7 @@ def filled(value: Any, words: dict[str, str]) -> Any:
 
 
 async def prepared(asked: Ask) -> dict[str, str]:
-    """What the samples' words mean, in a namespace where it is all there."""
+    """The values of the samples' words, in a namespace where all of it exists."""
 
     async def new(**options: Any) -> str:
         return str((await asked("POST", "/jobs", {"task": "t", **options})).json()["id"])
@@ -140,4 +143,4 @@ async def prepared(asked: Ask) -> dict[str, str]:
 
 
 NOWHERE = {"RUNNING": "0-no", "TOKEN": "1.no", "SCHEDULED": "0-no", "CANCELLED": "0-no"}
-"""The words, where nothing is there."""
+"""The values where nothing exists."""

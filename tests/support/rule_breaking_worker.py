@@ -1,6 +1,7 @@
-"""A small worker over redis-py that keeps every rule but the one it is told to break: `DEFECT=no-heartbeat rule_breaking_worker.py work`.
+"""A small worker over redis-py that keeps every rule but one: `DEFECT=no-heartbeat rule_breaking_worker.py
+work`.
 
-Without a defect it is a full client of the protocol, and knows nothing of this package but the scripts.
+Without a defect it is a full client of the protocol. It uses nothing of this package but the scripts.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.modules["opentelemetry.sdk.metrics"] = (
-    None  # where it is installed, redis-py loads it: a third of this program's start
+    None  # redis-py imports it where it is installed: a third of this program's start
 )
 
 import redis  # noqa: E402  # after the line above
@@ -51,7 +52,7 @@ def text(verb):
 
 
 def call(client, verb, *words, renew=None):
-    """Run a verb until it is answered. `renew` makes other words for a second try."""
+    """Run a verb until it is answered. `renew` makes other arguments for a second try."""
     script = text(verb)
     sha = hashlib.sha1(script.encode()).hexdigest()
     impatient = DEFECT == "drops-endings" and verb in ("complete", "fail", "release")
@@ -100,7 +101,7 @@ def submit(task, payload):
 
 
 class Stopped(Exception):
-    """The task is to end; the words say why."""
+    """Ends the task; the message gives the reason."""
 
 
 def run(job, task, payload):
@@ -124,7 +125,7 @@ def failure(words):
 
 
 def ending(job, spec, payload):
-    """What to say of a job in the end: a verb and its words."""
+    """The settling verb of a job and its arguments."""
     header, _, inline = spec.partition(b"\n")
     _, task, _, *rules = header.decode().split()
     limit = next((rule[8:] for rule in rules if rule.startswith("timeout=")), "300000")
@@ -205,7 +206,7 @@ def claim(client, free):
 
 
 def rest(client, wait):
-    """Until a marker comes, or the time is over."""
+    """Wait for a wake-up, or until the time is over."""
     if DEFECT == "polls":
         time.sleep(0.02)
     elif DEFECT == "knows-no-markers":

@@ -1,6 +1,6 @@
-"""What AWS's own tools say of a template: a plugin, and the program that asks them.
+"""A template as AWS's own tools read it: a plugin, and the program that runs them.
 
-They hold pydantic back to a release of their own choice, so they live in an environment of their own, made once a run.
+They require an old release of pydantic, so they have an environment of their own, made once per run.
 """
 
 import json
@@ -26,18 +26,18 @@ class Sam:
         )
 
     def template(self, file):
-        """A template as it stands."""
+        """A template as it is written."""
         return json.loads(self._run("load", file).stdout)
 
     def expanded(self, text, folder):
-        """What CloudFormation makes of a template of SAM, once `sam package` has put the code into a bucket."""
+        """The CloudFormation template that SAM makes, after `sam package` has put the code into a bucket."""
         (folder / "template.yaml").write_text(text)
         done = self._run("expand", folder / "template.yaml")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def lint(self, file):
-        """What cfn-lint says: its exit code, and its words."""
+        """The exit code and the output of cfn-lint."""
         done = self._run("lint", file)
         return done.returncode, done.stdout + done.stderr
 
@@ -49,7 +49,7 @@ def pip():
 
 
 def plain(value):
-    """A template without the places of its words."""
+    """A template without source positions."""
     if isinstance(value, dict):
         return {str(name): plain(one) for name, one in value.items()}
     return (

@@ -1,7 +1,10 @@
-"""What schemathesis must know of the API beyond its description: hooks and a check, which its own process loads.
+"""Hooks and a check for schemathesis, loaded by its own process: facts about the API that its description
+cannot express.
 
-A schema describes one request. That a cursor comes from the page before, a token from a claim, and which settings a queue of
-this name has, it cannot say. Requests that are meant to be valid are made true here; the others are sent as they were drawn.
+A schema describes one request. It cannot express that a cursor comes from the page before, a token from a
+claim, or which settings a
+queue of this name has. Requests that are meant to be valid are made valid here; the others are sent as
+drawn.
 """
 
 import contextlib
@@ -15,7 +18,7 @@ import schemathesis
 
 URL, TOKEN, SEEN = (os.environ.get(f"DRAWN_{name}", "") for name in ("URL", "TOKEN", "SEEN"))
 WAIT = 0.02
-"""Seconds that a request may wait here, which may be drawn as a minute."""
+"""The longest wait of a request here, in seconds; drawn values reach a minute."""
 WAITS = {"wait": 20.0, "for": 55.0}
 TARGETS = {"http": "https://example.com/work", "lambda": "resize"}
 SETTLING = tuple(f"/jobs/{verb}" for verb in ("heartbeat", "complete", "fail", "release", "note"))
@@ -29,7 +32,7 @@ numbers = itertools.count()
 
 
 def ask(method: str, path: str, body: Any = None) -> Any:
-    """A request of our own, to prepare another."""
+    """Send a request that prepares another."""
     headers = {"Authorization": f"Bearer {TOKEN}"} if TOKEN else {}
     answer = requests.request(method, URL + path, json=body, headers=headers, timeout=10)
     answer.raise_for_status()
@@ -51,7 +54,7 @@ def taken() -> dict[str, str]:
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Make what was drawn true, if it is meant to be valid."""
+    """Make a drawn request valid, if it is meant to be valid."""
     body = case.body if isinstance(case.body, dict) else {}
     for values in (case.query or {}, body):
         for name, most in WAITS.items():
@@ -72,7 +75,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         tell(case, body)
         return
     if (case.method, case.operation.path) == ("POST", "/jobs") and case.query:
-        case.query.clear()  # that is for events alone
+        case.query.clear()  # for events alone
     if case.headers and "Idempotency-Key" in case.headers:
         case.headers["Idempotency-Key"] = unused(case.headers["Idempotency-Key"])
         for job in body.get("jobs", [body]):
@@ -92,7 +95,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
 
 def tell(case: Any, event: dict[str, Any]) -> None:
-    """Have an event be one that no request before has told of, with attributes by the names and of the kinds that there are."""
+    """Give an event an id of its own, and attributes with the names and types that exist."""
     for name in [*event]:
         if (
             not name.isalnum()
@@ -109,13 +112,13 @@ def tell(case: Any, event: dict[str, Any]) -> None:
 
 
 def unused(key: str) -> str:
-    """An Idempotency-Key like this one that no request before has had."""
+    """An Idempotency-Key of this form that no earlier request had."""
     begin = '"' if key[0] == '"' else ""
     return f"{begin}{next(numbers)}.{key.removeprefix(begin)[-240:]}"
 
 
 def plan(case: Any, body: dict[str, Any]) -> None:
-    """Have a schedule's name be short, its times be one of both, and the schedule be there."""
+    """Give a schedule a short name and one kind of recurrence, and put it first."""
     case.path_parameters["name"] = name = case.path_parameters["name"][:40]
     if case.method == "PUT":
         body |= {"cron": "0 9 * * *", "every": None, "tz": "UTC", "start": None, "end": None}
@@ -128,7 +131,7 @@ def plan(case: Any, body: dict[str, Any]) -> None:
 
 
 def fit(case: Any, body: dict[str, Any]) -> None:
-    """Ask of a queue what it has, and of all of them what they have together."""
+    """Limit a queue's request to its own settings, and that of all queues to theirs."""
     everything = case.path_parameters["queue"] in ("*", "%2A")
     if everything:
         body.pop("paused", None)
@@ -138,7 +141,7 @@ def fit(case: Any, body: dict[str, Any]) -> None:
 
 
 def aim(case: Any, body: dict[str, Any]) -> None:
-    """Have the request speak of a job, or a worker, that is there."""
+    """Let the request name a job, or a worker, that exists."""
     path, words = case.operation.path, case.path_parameters
     if "token" in body:
         held = taken()
@@ -157,7 +160,7 @@ def aim(case: Any, body: dict[str, Any]) -> None:
 
 @schemathesis.check
 def says_no_more_than_is_described(ctx: Any, response: Any, case: Any) -> None:
-    """Every header of an answer is described; and here it is written down that this operation has given this answer."""
+    """Check that every header of an answer is described, and record that this operation gave this answer."""
     if case.method != case.operation.method.upper():
         return
     with Path(SEEN).open("a") as seen:

@@ -1,10 +1,13 @@
-"""A pool's workers in virtual time: the real scripts on fakeredis, under a clock that jumps from one event to the next.
+"""A pool's workers in virtual time: the real scripts on fakeredis, under a clock that jumps from one event to
+the next.
 
-Callers, ticks, the invoker and the workers that it calls are simulated; the loads are those of `tests/support/pool_loads.py`. What
-`tests/scaling/test_scaling.py` asserts of it, `bench/scaling.py` draws.
+Producers, ticks, the invoker and its workers are simulated; the loads are those of
+`tests/support/pool_loads.py`. The same runs are
+checked by `tests/scaling/test_scaling.py` and drawn by `bench/scaling.py`.
 
-Who is summoned comes after a cold start, or not at all; runs `slots` jobs at a time; gives a sign of life every 5 s; lingers,
-asks to go, and may be killed at any moment. Whoever submits asks for workers, at most every 50 ms, as `Summoner.nudge` does.
+An invoked worker arrives after a cold start, or not at all. It runs `slots` jobs at a time, sends a
+heartbeat every 5 s, lingers, asks
+to leave, and may be killed at any moment. A producer summons at most every 50 ms, as `Summoner.nudge` does.
 """
 
 import heapq
@@ -25,11 +28,11 @@ from tests.support.pool_loads import Pool, Scenario
 BASE = "{scaling:0}"
 LEASE = 30.0
 LIFE, NUDGE, SAMPLE = 5000, 50, 250
-"""ms: between two signs of life; between two askings of one caller; between two looks of ours."""
+"""ms between two heartbeats; between two summons of one producer; between two observations."""
 
 
 class Row(NamedTuple):
-    """What a look saw."""
+    """One observation."""
 
     at: int
     ready: int
@@ -38,29 +41,29 @@ class Row(NamedTuple):
     crew: int
     summoned: int
     living: int
-    """Workers that there are; the crew are those of whom Redis thinks so."""
+    """Workers that run; the crew are those that Redis counts."""
 
 
 @dataclass
 class Trace:
-    """What happened in a run; all times in ms since its beginning."""
+    """The events of a run; all times in ms since its start."""
 
     scenario: Scenario
     rows: list[Row] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
     lives: list[tuple[int, int]] = field(default_factory=list)
-    """When each worker came and went."""
+    """When each worker arrived and left."""
     given: list[int] = field(default_factory=list)
-    """When summonses were handed out, one entry each."""
+    """When invocations were handed out, one entry each."""
     left: list[int] = field(default_factory=list)
-    """When workers were allowed to go."""
+    """When workers were allowed to leave."""
     sent_home: int = 0
-    """Summoned workers for whom nobody waited any more."""
+    """Invoked workers that arrived after they were given up."""
     completed: int = 0
     beyond: int = 0
-    """The most workers, here or on their way, above what was wanted."""
+    """The most workers, running or on their way, above the wanted number."""
     miscounted: int = 0
-    """By how many, at the most, Redis was wrong about those on their way."""
+    """The largest error of Redis's count of workers on their way."""
 
     @property
     def cost(self) -> float:
@@ -69,7 +72,9 @@ class Trace:
 
     @property
     def ideal(self) -> float:
-        """Worker-seconds, if each job began as it came (or as soon as `max` workers can), on workers that come and go at once."""
+        """Worker-seconds of an ideal: each job starts at once (or as soon as `max` workers can), on workers
+        that come and go at once.
+        """
         pool, busy, edges = self.scenario.pool, list[int](), list[tuple[int, int]]()
         for job in sorted(self.scenario.jobs):
             begin = job.at if len(busy) < pool.max * pool.slots else max(job.at, heapq.heappop(busy))
@@ -82,17 +87,17 @@ class Trace:
         return sums / 1000
 
     def wait(self, share: float) -> int:
-        """How long all but this share of the jobs have waited at most."""
+        """The wait that all but this share of the jobs did not exceed."""
         ordered = sorted(self.waits)
         return ordered[min(len(ordered) - 1, int(len(ordered) * (1 - share)))]
 
     @property
     def most(self) -> int:
-        """The most workers that there were."""
+        """The most workers at one time."""
         return max(row.living for row in self.rows)
 
     def flaps(self, within: int = 5000) -> int:
-        """How often a worker was allowed to go, and another one summoned soon after."""
+        """How often a worker was allowed to leave, and another one invoked soon after."""
         return sum(any(left < given <= left + within for given in self.given) for left in self.left)
 
     def turns(self) -> int:
@@ -101,7 +106,7 @@ class Trace:
         return sum((a > 0) != (b > 0) for a, b in pairwise(steps))
 
     def forsaken(self) -> int:
-        """For how long there was work and not one worker, at the longest."""
+        """The longest time with work and without a worker."""
         longest = since = 0
         for row in self.rows:
             since = since if row.ready and not row.living else row.at
@@ -110,7 +115,7 @@ class Trace:
 
 
 class Desk:
-    """What callers and workers ask of Redis."""
+    """The calls of producers and workers to Redis."""
 
     def __init__(self, clock: Clock, pool: Pool) -> None:
         self._redis = Redis(clock, BASE)
@@ -120,7 +125,7 @@ class Desk:
         self.ask(pools.pool(BASE, "p", 0, pool.words, ""))
 
     def submit(self, ids: Sequence[int]) -> None:
-        """Submit jobs, in as many calls as it takes."""
+        """Submit jobs, in as many calls as needed."""
         for i in range(0, len(ids), verbs.BATCH):
             self.ask(
                 verbs.submit(
@@ -130,7 +135,7 @@ class Desk:
             )
 
     def claim(self, worker: str, n: int) -> tuple[list[Lease], int]:
-        """Jobs, and the ms until the worker should ask again."""
+        """Claim; returns jobs, and the ms until the worker should claim again."""
         self._asked += 1
         claimed = self.ask(
             verbs.claim(
@@ -145,18 +150,18 @@ class Desk:
         return claimed.leases, round(claimed.next_in * 1000)
 
     def has_marker(self) -> bool:
-        """Take a marker, if there is one."""
+        """Take a wake-up, if there is one."""
         return self._redis.command("LPOP", keys.wake(BASE, "q")) is not None
 
     def summon(self, n: int = 100, leaver: str = "") -> tuple[list[str], pools.Summoning]:
-        """The summonses that were handed out, and the sum."""
+        """Summon; returns the invocations handed out, and the pool's numbers."""
         self._asked += 1
         summons = f"summons-{self._asked:022}"
         found = self.ask(pools.summon(BASE, "p", summons=summons, n=n, leaver=leaver))
         return [f"{summons}.{i}" for i in range(1, found.given + 1)], found
 
     def complain(self, ids: Sequence[str]) -> None:
-        """Say that some were not invoked."""
+        """Report invocations that failed."""
         if ids:
             self.ask(
                 pools.complain(BASE, "p", summons=ids[0], n=len(ids), words="the function's URL answered 500")
@@ -165,18 +170,18 @@ class Desk:
 
 @dataclass
 class Worker:
-    """A summoned worker."""
+    """An invoked worker."""
 
     name: str
     came: int
     held: dict[str, Lease] = field(default_factory=dict)
     ended: list[Lease] = field(default_factory=list)
-    """What has ended and is not told yet."""
+    """Jobs that have ended and are not settled yet."""
     waits: bool = False
     asked: int = 0
-    """When it last asked to go, or came."""
+    """When it last asked to leave, or arrived."""
     turn: int = 0
-    """Grows with whatever it does, so that what was planned before is out of date."""
+    """Grows with each action, so that earlier plans are out of date."""
 
 
 class Fleet:
@@ -195,7 +200,7 @@ class Fleet:
         self._asked, self._planned = [-NUDGE] * scenario.callers, [False] * scenario.callers
 
     def run(self) -> Trace:
-        """Live through the scenario."""
+        """Run the scenario."""
         by_moment: dict[int, list[int]] = {}
         for n, job in enumerate(self.scenario.jobs):
             by_moment.setdefault(job.at, []).append(n)
@@ -222,7 +227,7 @@ class Fleet:
     def _drawn(self, mean: float) -> int:
         return max(1, round(self._random.expovariate(1 / mean)))
 
-    # callers
+    # producers
 
     def _submit(self, ids: list[int], caller: int) -> None:
         self._desk.submit(ids)
@@ -276,16 +281,14 @@ class Fleet:
             self.trace.sent_home += 1
             self._leave(worker)
             return
-        if (
-            not in_time and self._on_their_way
-        ):  # it came in the place of another one, who will be the one that is late
+        if not in_time and self._on_their_way:  # it replaces another one, which will then be late
             self._owed.pop(max(self._owed, key=lambda one: self._owed[one]))
         self._workers[worker.name] = worker
         self._at(self._now + LIFE, self._live, worker, summons)
         self._claim(worker)
 
     def _live(self, worker: Worker, summons: str) -> None:
-        """A sign of life, and heartbeats."""
+        """Send a heartbeat of the registration and of the leases."""
         if worker.name in self._workers:
             self._desk.ask(verbs.enlist(BASE, Card(worker.name, "1", "", b"{}", "p", summons)))
             if worker.held:
@@ -295,7 +298,7 @@ class Fleet:
             self._at(self._now + LIFE, self._live, worker, summons)
 
     def _claim(self, worker: Worker, turn: int = -1) -> None:
-        """Take what there is room for; then wait for a marker, or until it is time to look again."""
+        """Claim as much as its capacity; then wait for a wake-up, or until the next claim is due."""
         if worker.name not in self._workers or turn not in (-1, worker.turn):
             return
         worker.turn += 1
@@ -326,7 +329,7 @@ class Fleet:
             worker.ended.append(lease)
             if (
                 len(worker.ended) == 1
-            ):  # what ends in the same ms is told together, and the next claim comes with it
+            ):  # jobs that end in the same ms are settled together, with the next claim
                 self._at(self._now, self._complete, worker)
 
     def _complete(self, worker: Worker) -> None:
@@ -340,7 +343,7 @@ class Fleet:
         self._claim(worker)
 
     def _ask_to_go(self, worker: Worker, turn: int) -> None:
-        """Nothing to do at this moment, and it has not asked for a while."""
+        """Idle at this moment, and not asked for a while."""
         if worker.name not in self._workers or turn != worker.turn:
             return
         worker.asked = self._now
@@ -366,7 +369,7 @@ class Fleet:
             self._at(self._now + self._drawn(1000 / self.scenario.killed), self._kill)
 
     def _wake(self) -> None:
-        """Redis serves whoever has waited longest."""
+        """Redis serves the longest-waiting client."""
         while self._waiting:
             worker = self._waiting[0]
             ready = worker.name in self._workers and len(worker.held) < self.pool.slots

@@ -1,4 +1,4 @@
-"""Tasks for the tests: here, where a child process can find them."""
+"""Tasks for the tests, in a module that a child process can import."""
 
 import asyncio
 import os
@@ -70,7 +70,7 @@ async def discards() -> None:
 
 @app.task
 async def returns_words() -> int:
-    return "words"  # type: ignore[return-value]  # on purpose: a task that breaks its own word
+    return "words"  # type: ignore[return-value]  # on purpose: a result of another type than declared
 
 
 @app.task
@@ -140,7 +140,7 @@ def plain_asks_a_person() -> str:
 
 @app.task
 def holds(seconds: float) -> int:
-    """Hog a CPU: what heartbeats must survive."""
+    """Occupy a CPU: heartbeats must survive it."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         pass
@@ -148,7 +148,7 @@ def holds(seconds: float) -> int:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for a condition, polling; fails when it does not come true in time."""
+    """Wait for a condition, polling; fails when it does not become true in time."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, f"not true after {seconds} s: {condition}"

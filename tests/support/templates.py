@@ -1,4 +1,4 @@
-"""Reads what the templates and the pages of the platforms say, so that it can be held against what there is."""
+"""Reads the templates and the pages of the platforms, to compare them with the code."""
 
 import ast
 import re
@@ -25,12 +25,12 @@ PAGES = {
     "compose": ["compose"],
     "asgi": [],
 }
-"""The page of each platform, and the targets it tells of."""
+"""The page of each platform, and the targets that it describes."""
 
 OPERATORS = re.compile(r"[();<>|&]+")
 OURS = re.compile(r"(?:^|(?<=[\s/`\"'(=]))sublet(?= +[^\s])", re.MULTILINE)
 FLAGGED = re.compile(r"(?:^|\s)--?\w\S*\s+$")
-"""Before what is the value of an option: `kubectl -n sublet get pods`."""
+"""Words before an option's value: `kubectl -n sublet get pods`."""
 URL = re.compile(
     r"""(https?://[^\s/'"`<>)]+ | \$\{?\w*(?:URL|SOURCE|API|HOST|SUBLET)\w*\}? | \bURL)
         (/[^\s'"`?)<>,;…]*)""",
@@ -39,7 +39,7 @@ URL = re.compile(
 FOREIGN = re.compile(
     r"https?://(?!127\.|localhost|\[?\$|\[?\{)[\w-]+(?:\.(?!svc\b)[\w-]+)*\.(?:io|com|org|dev|net)$"
 )
-"""Where others live; but whoever is called by `$URL`, a bare name, or an example's, is one of ours."""
+"""Hosts of other parties; `$URL`, a bare name, or an example's host is ours."""
 METHOD = re.compile(r"(?:-X|--request|--http-method|--method)[= ]?\"?([A-Z]+)")
 POSTED = re.compile(r"\s(?:--json|--data\S*|-d)\b|--message-body")
 
@@ -53,7 +53,7 @@ def files_of(target):
 
 
 class Loader(yaml.SafeLoader):
-    """Reads YAML with anybody's tags: `!Sub` and its kind are read as what they are put before."""
+    """Reads YAML with any tag: `!Sub` and its kind are read as the value behind them."""
 
 
 def _any(loader, tag, node):
@@ -73,7 +73,7 @@ def documents(text):
 
 
 def within(value):
-    """A value of YAML, and all that is in it."""
+    """A value of YAML, and all values in it."""
     yield value
     for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from within(one)
@@ -83,7 +83,7 @@ def within(value):
 
 
 def words_of(line):
-    """The words of a shell's command, up to where another one begins; what a variable stands for is taken for 1."""
+    """The words of a shell command, up to the next command; a variable is read as 1."""
     plain = re.sub(r"\$\([^)]*\)|\$\$?\{[^}]*\}|\$\$?\w+|%[A-Za-z]\b", "1", line)
     lexer = shlex.shlex(plain, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
@@ -93,13 +93,13 @@ def words_of(line):
             if OPERATORS.fullmatch(word):
                 break
             found.append(word)
-    except ValueError:  # a quotation that ends elsewhere: what was read until then is the command
+    except ValueError:  # a quotation that ends elsewhere: the words until then are the command
         pass
     return found
 
 
 def spoken(text):
-    """The command lines of ours in a text: (what stands before it, its words without `sublet`)."""
+    """Our command lines in a text: (the words before, its words without `sublet`)."""
     text = text.replace("\\\n", " ")
     for found in OURS.finditer(text):
         line = text[found.end() :].partition("\n")[0]
@@ -109,7 +109,7 @@ def spoken(text):
 
 
 def commands(path):
-    """All command lines of ours in a file, without `sublet`."""
+    """All our command lines in a file, without `sublet`."""
     text = path.read_text()
     if path.suffix in (".yaml", ".yml"):
         for value in (one for document in documents(text) for one in within(document)):
@@ -138,7 +138,7 @@ def commands(path):
 
 
 def typed(page):
-    """What a page has people type."""
+    """The commands that a page lists."""
     return "\n".join(text for kind in ("sh", "console") for _, text in blocks(kind, page))
 
 
@@ -170,7 +170,9 @@ def _listed(value):
 
 
 def parse(words):
-    """Read a command line as the program would, and run nothing. Raises Invalid, or KeyError for a command that is none."""
+    """Parse a command line as the program does, and run nothing. Raises Invalid, or KeyError for an unknown
+    command.
+    """
     name, rest = main.split(words)
     if not COMMANDS[name].passes_arguments and "--help" not in rest:
         COMMANDS[name].read(rest)
@@ -180,7 +182,9 @@ def parse(words):
 
 
 def routes(text):
-    """The requests to our API in a text, also where it is mounted in another one: (the method if it is told, the path)."""
+    """The requests to our API in a text, also where it is mounted in another one: (the method if it is given,
+    the path).
+    """
     for prefix in re.findall(r'Mount\("(/\w+)"', text):
         text = text.replace(f"{prefix}/", "/")
     for line in re.sub(r"\$\([^)]*\)", "1", text.replace("\\\n", " ")).splitlines():
@@ -192,7 +196,7 @@ def routes(text):
 
 
 def probed(document):
-    """What a document of YAML has asked by a path alone: probes, what events are sent to, the routes of a gateway."""
+    """The paths that a YAML document requests: probes, targets of events, routes of a gateway."""
     for value in (one for one in within(document) if isinstance(one, dict)):
         if isinstance(value.get("httpGet"), dict):
             yield "GET", value["httpGet"]["path"]
@@ -203,7 +207,7 @@ def probed(document):
 
 
 def is_route(method, path):
-    """Does the table have this?"""
+    """Whether the route table has this path."""
     parts = path.rstrip("/").split("/")
     for route in ROUTES:
         for shape in filter(None, (route.path, route.alias)):
@@ -218,7 +222,7 @@ def is_route(method, path):
 
 @cache
 def variables():
-    """The environment variables that are named in the code."""
+    """The environment variables that exist: those of the settings page, and those that the code names."""
     code = "".join(
         path.read_text() for folder in ("jobs", "functions") for path in (ROOT / folder).rglob("*.py")
     )
@@ -226,12 +230,12 @@ def variables():
 
 
 def named_variables(text):
-    """The variables of ours that a text names."""
+    """Our variables that a text names."""
     return set(re.findall(r"\bSUBLET_[A-Z_]*[A-Z]\b", text))
 
 
 def named_objects(text):
-    """What of our modules a text names: (module, name)."""
+    """Our modules that a text names: (module, name)."""
     return set(re.findall(r"\b(functions\.\w+)[.:]([a-z]\w*)", text)) | {
         (module, name.strip())
         for module, names in re.findall(r"^from (functions\.\w+) import ([\w, ]+)", text, re.MULTILINE)
@@ -240,7 +244,7 @@ def named_objects(text):
 
 
 def has_object(module, name):
-    """Does this module have it?"""
+    """Whether the module has this name."""
     path = ROOT / f"{module.replace('.', '/')}.py"
     if name == "py" or not path.is_file():
         return name == "py" and path.is_file()
@@ -265,12 +269,12 @@ FILE = re.compile(
 
 
 def named_files(text):
-    """The files that a text names, by their last part; an instance of a unit stands for its pattern."""
+    """The files that a text names, by their last part; an instance of a unit counts as its pattern."""
     return {re.sub(r"@\w+\.", "@.", Path(name).name) for name in FILE.findall(text)}
 
 
 def made_in(page):
-    """The files that a page makes on the way: its named blocks, and what its here-documents and redirections write."""
+    """The files that a page creates: its named blocks, and the targets of its here-documents and redirections."""
     named = [
         name.split()[0]
         for kind in ("python", "yaml", "json", "toml", "ini")

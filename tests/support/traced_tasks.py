@@ -1,4 +1,5 @@
-"""Traced tasks, here where a child process can find them; spans go as lines of JSON to the file that SUBLET_TEST_SPANS names."""
+"""Traced tasks, in a module that a child process can import. Spans go as lines of JSON to the file named by
+SUBLET_TEST_SPANS."""
 
 import os
 import time
@@ -38,7 +39,7 @@ OpenTelemetry(batching).instrument(batched)
 
 @app.task
 def submits_from_a_child(url: str, namespace: str) -> str:
-    """In a child, and so with a client of its own."""
+    """Submit from a child process, and so with a client of its own."""
     elsewhere = App(url, namespace=namespace)
     elsewhere.submit_middleware = app.submit_middleware
 

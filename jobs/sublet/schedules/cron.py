@@ -1,6 +1,6 @@
-"""Reading what a person wrote: cron lines, by `cronsim`, and names of time zones.
+"""Parse cron lines, with `cronsim`, and names of time zones.
 
-What cronsim refuses it refuses with a field's name alone: here is found out what is wrong with that field.
+An error of cronsim names only the field; this module finds out what is wrong with the field.
 """
 
 import difflib
@@ -21,7 +21,7 @@ ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-"""Words that stand for a line."""
+"""Aliases of cron lines."""
 LONGEST = 200
 """Characters of a line, at most."""
 
@@ -35,7 +35,7 @@ class _Field(NamedTuple):
     more: str = ""
 
     def wrong(self, term: str) -> str | None:
-        """What is wrong with one of the items between commas; None if nothing was found."""
+        """Return the error of one comma-separated item; None if no error was found."""
         values, slash, step = term.partition("/")
         if slash and not (step.isdigit() and int(step)):
             return f"has the step {step!r}, which is not a whole number from 1"
@@ -46,7 +46,7 @@ class _Field(NamedTuple):
         if self.names is _DAYS and "#" in values:
             values, _, which = values.partition("#")
             if which not in tuple("12345"):
-                return f"{term} names no week of the month: use #1 to #5"
+                return f"{term} is not a week of the month: use #1 to #5"
         if self.names is _DAYS and values[:-1] and values.endswith("L"):
             values = values[:-1]
         ends = [self._number(value) for value in values.split("-", 1)]
@@ -58,7 +58,7 @@ class _Field(NamedTuple):
         return None
 
     def _number(self, text: str) -> int | None:
-        """What a word or number stands for; None if it is none."""
+        """Return the value of a name or number; None if it is not valid in this field."""
         if text in self.names:
             return self.names.index(text) + self.least
         return int(text) if text.isdigit() and self.least <= int(text) <= self.most else None
@@ -85,31 +85,31 @@ _SHAPE = "use 5 (minute hour day-of-month month day-of-week), or 6 with seconds 
 
 
 def read(text: str) -> CronSim:
-    """What cronsim makes of a line, or of a word that stands for one. Raises ValueError with the field that is wrong, and why."""
-    said = f"cron {text[:LONGEST]!r}: "
+    """Parse a cron line or an alias. Raises ValueError with the invalid field and the reason."""
+    prefix = f"cron {text[:LONGEST]!r}: "
     if len(text) > LONGEST or not text.isascii():
-        raise ValueError(f"{said}use at most {LONGEST} characters, all ASCII")
+        raise ValueError(f"{prefix}use at most {LONGEST} characters, all ASCII")
     if text.startswith("@"):
         if text.lower() not in ALIASES:
-            raise ValueError(f"{said}there is {', '.join(ALIASES)}; an interval is given as every")
+            raise ValueError(f"{prefix}there is {', '.join(ALIASES)}; an interval is given as every")
         text = ALIASES[text.lower()]
     parts = text.upper().split()
     if parts and "TZ=" in parts[0]:
-        raise ValueError(f"{said}the time zone is given as tz")
+        raise ValueError(f"{prefix}the time zone is given as tz")
     if len(parts) not in (5, 6):
-        raise ValueError(f"{said}{len(parts)} fields; {_SHAPE}")
+        raise ValueError(f"{prefix}{len(parts)} fields; {_SHAPE}")
     for field, part in zip(_FIELDS[-len(parts) :], parts, strict=True):
         for term in part.split(","):
             if why := field.wrong(term):
-                raise ValueError(f"{said}{field.name} {why}")
+                raise ValueError(f"{prefix}{field.name} {why}")
     try:
         return CronSim(text, datetime(1970, 1, 1, tzinfo=UTC))
     except CronSimError as error:
-        raise ValueError(said + _refused(str(error), parts)) from None
+        raise ValueError(prefix + _refused(str(error), parts)) from None
 
 
 def _refused(why: str, parts: list[str]) -> str:
-    """What cronsim's refusal means, which is the field's name."""
+    """Explain an error of cronsim, which is only the name of a field."""
     name = why.removeprefix("Bad ")
     numbers = {field.name: part for field, part in zip(_FIELDS[-len(parts) :], parts, strict=True)}
     if name == "day-of-month" and not set("LW") & set(numbers[name]):
@@ -119,16 +119,16 @@ def _refused(why: str, parts: list[str]) -> str:
 
 @lru_cache(maxsize=1)
 def zones() -> frozenset[str]:
-    """The names of all time zones, of the list that comes with `tzdata`."""
+    """Return the names of all time zones, from the list in `tzdata`."""
     return frozenset((files("tzdata") / "zones").read_text().split()) - {"Factory"}
 
 
 def zone(name: str) -> ZoneInfo:
-    """A time zone by its IANA name. Raises ValueError for a name that is none; no file is opened for such a name."""
+    """Return a time zone by its IANA name. Raises ValueError for an unknown name, for which no file is opened."""
     if name in zones():
         return ZoneInfo(name)
     if len(name) > 64:
-        raise ValueError("a time zone's name is not that long; use one like Europe/Berlin")
+        raise ValueError("the name of a time zone has at most 64 characters; use one like Europe/Berlin")
     near = _near(name.lower().replace(" ", "_"))
     raise ValueError(
         f"there is no time zone {name!r}; " + (f"is it {near}?" if near else "use one like Europe/Berlin")
@@ -136,7 +136,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def _near(name: str) -> str | None:
-    """The zone whose name, or whose city's name, is nearest; None if none is near."""
+    """Return the zone whose name, or city, is most similar; None if none is similar."""
     areas = [known for known in sorted(zones()) if "/" in known] + ["UTC"]
     names = {known.rpartition("/")[2].lower(): known for known in areas} | {
         known.lower(): known for known in areas

@@ -1,16 +1,16 @@
-"""The moments that a cron line names in a time zone: the next one, and the last one.
+"""The occurrences of a cron line in a time zone: the next one after a moment, and the last one before it.
 
-The rules are Debian's cron's, as `cronsim` has them:
+The rules are those of Debian's cron, as `cronsim` implements them:
 
-- a *fixed* line, whose minutes and hours are both given without a leading star, fires once for each time that it names: one
-  that the clock skips comes right after the gap, one that the clock repeats comes the first time;
-- any other line follows the clock on the wall: it skips what is skipped and fires again in what is repeated.
+- a *fixed* line, whose minutes and hours both have no leading star, fires once for each time that it names: a time that the
+  clock skips fires right after the gap, a time that the clock repeats fires the first time;
+- any other line follows local time: it skips the skipped hour and fires again in the repeated one.
 
 The search is our own, because cronsim's depends on where it begins: from one moment it finds an occurrence that it misses from
 another (where clocks move by half an hour), and occurrences must be the same whoever looks from wherever. It takes bounded
 work: days that do not fit are passed over, and within a day the time is found by bisection.
 
-Moments are whole seconds since 1970; a *wall* is what a clock on the wall shows, counted likewise.
+Moments are whole seconds since 1970; a *wall* time is the local time, counted in the same way.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,23 +23,23 @@ from zoneinfo import ZoneInfo
 from sublet.schedules.cron import read
 
 _YEARS = 50
-"""How far a search looks; a 29th of February that is a Monday comes every 28 years, or every 40."""
+"""Years that a search covers; a 29th of February that is a Monday comes every 28 years, or every 40."""
 _DAY = 86_400
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY = _EPOCH.toordinal()
 
 
 class _Run(NamedTuple):
-    """The times of one day: those count whose moments are in [begin, end)."""
+    """The times of one day whose moments are in [begin, end)."""
 
     begin: int
     end: int
     moment: Callable[[int], int]
-    """The moment of the i-th time of the day; it never shrinks as i grows."""
+    """Returns the moment of the i-th time of the day; monotonic in i."""
 
 
-class Line:
-    """A cron line. Raises ValueError, in words that name the field, where it makes none."""
+class CronLine:
+    """A cron line. Raises ValueError, which names the field, for an invalid one."""
 
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.split())
@@ -51,12 +51,12 @@ class Line:
         self._times = range(len(self._hours) * len(self._minutes) * len(self._seconds))
         self._fixed = not any(part.startswith("*") for part in self._sim.parts[1:3])
 
-    def words(self) -> str:
-        """The line as a person would say it."""
+    def describe(self) -> str:
+        """Describe the line in English."""
         return self._sim.explain()
 
     def after(self, moment: int, zone: ZoneInfo) -> int | None:
-        """The first moment strictly after this one; None if there is none within fifty years."""
+        """Return the first occurrence strictly after a moment; None if there is none within fifty years."""
         for begin, end, at in self._runs(moment, zone, 1):
             i = bisect_right(self._times, max(moment, begin - 1), key=at)
             if i < len(self._times) and at(i) < end:
@@ -64,7 +64,7 @@ class Line:
         return None
 
     def until(self, moment: int, zone: ZoneInfo) -> int | None:
-        """The last moment that is not after this one; None if there is none since 1970, or within fifty years."""
+        """Return the last occurrence that is not after a moment; None if there is none since 1970, or within fifty years."""
         for begin, end, at in self._runs(moment, zone, -1):
             i = bisect_left(self._times, min(moment + 1, end), key=at) - 1
             if i >= 0 and at(i) >= max(begin, 0):
@@ -72,7 +72,7 @@ class Line:
         return None
 
     def _runs(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """What may hold the next moment (step 1) or the last one (-1), in the order of moments, or its reverse."""
+        """Yield the runs that may contain the next occurrence (step 1) or the last one (-1), in that direction."""
         if self._fixed:
             here = (moment + _offset(moment, zone)) // _DAY
             seen = (
@@ -84,7 +84,7 @@ class Line:
             yield from self._flowing(moment, zone, step)
 
     def _flowing(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """Real time, piece by piece: a day in UTC is one piece, or two where the zone's offset changes in it."""
+        """Yield runs piece by piece: a day in UTC is one piece, or two if the zone's offset changes in it."""
         following = moment // _DAY
         for found in self._days(following - step, step):
             for day in (found - step, found, found + step):
@@ -104,7 +104,7 @@ class Line:
         return lambda i: day * _DAY + self._time(i) - offset
 
     def _time(self, i: int) -> int:
-        """The i-th time of a day, in seconds since midnight."""
+        """Return the i-th time of a day, in seconds since midnight."""
         rest, second = divmod(i, len(self._seconds))
         hour, minute = divmod(rest, len(self._minutes))
         return self._hours[hour] * 3600 + self._minutes[minute] * 60 + self._seconds[second]
@@ -113,7 +113,7 @@ class Line:
         return day.month in self._months and self._sim.match_day(day)
 
     def _days(self, day: int, step: int) -> Iterator[int]:
-        """The days that fit, from this one on; months that do not are passed over whole."""
+        """Yield the days that match, from `day` on. Months that do not match are skipped as a whole."""
         left = _YEARS * 366 if step > 0 else min(_YEARS * 366, day + 3)
         end = day + step * left
         while (end - day) * step > 0:
@@ -128,9 +128,9 @@ class Line:
 
 
 @lru_cache(maxsize=4096)
-def line(text: str) -> Line:
-    """The same as `Line(text)`, read once."""
-    return Line(text)
+def cron_line(text: str) -> CronLine:
+    """Return `CronLine(text)`, parsed once."""
+    return CronLine(text)
 
 
 def _date(day: int) -> date:
@@ -142,7 +142,7 @@ def _number(day: date) -> int:
 
 
 def _offset(moment: int, zone: ZoneInfo) -> int:
-    """By how many seconds the clocks of a zone are ahead of UTC."""
+    """Return the seconds by which a zone is ahead of UTC at a moment."""
     return _seconds(datetime.fromtimestamp(moment, zone).utcoffset())
 
 
@@ -151,7 +151,7 @@ def _seconds(offset: timedelta | None) -> int:
 
 
 def _moment(wall: int, zone: ZoneInfo) -> int:
-    """When a clock first shows this; if it never does, when it has moved past it."""
+    """Return the first moment of a wall time; if the clock skips it, the moment of the change."""
     shown = (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=zone)
     offset = _seconds(shown.utcoffset())
     if _offset(wall - offset, zone) == offset:
@@ -160,13 +160,13 @@ def _moment(wall: int, zone: ZoneInfo) -> int:
 
 
 def _change(before: int, later: int, zone: ZoneInfo) -> int:
-    """When the offset changed, between two moments with different ones. No zone changes it twice within two days."""
+    """Return the moment between two others at which the offset changes. No zone changes it twice within two days."""
     old = _offset(before, zone)
     return bisect_left(range(later), True, before, later, key=lambda moment: _offset(moment, zone) != old)
 
 
 def _pieces(day: int, zone: ZoneInfo) -> list[tuple[int, int, int]]:
-    """A day in UTC as (begin, end, offset)."""
+    """Divide a day in UTC into pieces (begin, end, offset)."""
     begin, end = day * _DAY, (day + 1) * _DAY
     old, new = _offset(begin, zone), _offset(end - 1, zone)
     if old == new:

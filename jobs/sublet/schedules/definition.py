@@ -1,4 +1,4 @@
-"""What a schedule is: one to be (`NewSchedule`), and one as people read it (`Schedule`), with the reads that bring it."""
+"""The definition of a schedule: to be stored (`NewSchedule`), as stored (`Stored`) and as shown (`Schedule`), with its reads."""
 
 import json
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ from sublet.options import PAYLOAD_MAX, Options
 from sublet.protocol import keys
 from sublet.protocol.reads import json_of, moment, pairs, shown, together
 from sublet.protocol.scripts import Call
-from sublet.schedules.recurrence import Recurrence, upcoming, words
+from sublet.schedules.recurrence import Recurrence, describe, upcoming
 
 NAME_MAX = 40
-"""Characters of a schedule's name: with a partition and a moment it becomes a job's id."""
+"""Characters of a schedule's name, at most: the ids of its jobs contain the name, a partition and a time."""
 PLAN_MAX = 4096
-"""Bytes of what says when it fires, and whose it is."""
+"""Bytes of a stored plan, at most."""
 SHOWN = 5
-"""Runs to come that are told."""
+"""Upcoming runs that are shown."""
 
-Standing = Literal["active", "held", "paused", "ended", "broken"]
-"""How a schedule stands: it fires; its next job waits; an operator stopped it; no occurrence is to come; its plan cannot be read."""
+ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
+"""It fires; its next job waits; an operator paused it; no occurrence is to come; this version cannot read its plan."""
 
 
 class NewSchedule(NamedTuple):
-    """A schedule to be: what `put` takes. `rules` are the words of its jobs that differ from the defaults."""
+    """A schedule as `put` takes it. `rules`: the options of its jobs that differ from the defaults, in the protocol's words."""
 
     name: str
     queue: str
@@ -35,11 +35,11 @@ class NewSchedule(NamedTuple):
     payload: bytes
     recurrence: Recurrence
     source: str = ""
-    """Whose code has it, as `sync` was told; empty for one that somebody put by hand."""
+    """The application that declares it (`source` of `sync`); empty for a schedule that was put by hand."""
 
     @property
     def plan(self) -> bytes:
-        """What is stored of when it fires, and of whose it is: JSON that Python alone reads."""
+        """The recurrence and the source as JSON, which the scripts store and do not read."""
         said: dict[str, Any] = {"when": self.recurrence.model_dump(mode="json", exclude_defaults=True)}
         said |= {"from": self.source} if self.source else {}
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
@@ -48,14 +48,14 @@ class NewSchedule(NamedTuple):
 def new_schedule(
     name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
 ) -> NewSchedule:
-    """A schedule to be, checked. Raises Invalid for a name that cannot be, and for options that only a single job can have."""
+    """Make a checked schedule. Raises Invalid for an invalid name, for too large data and for options of single jobs."""
     check_name(name)
     if not keys.is_name(task):
         raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     for option in ("delay", "run_at", "key", "window"):
         if getattr(options, option):
             raise Invalid(
-                f"schedule {name}: {option} is for single jobs; a schedule's are told apart, and start, by their occurrences"
+                f"schedule {name}: {option} is for single jobs only; the jobs of a schedule get their ids and times from its occurrences"
             )
     if len(payload) > PAYLOAD_MAX:
         raise Invalid(
@@ -70,7 +70,7 @@ def new_schedule(
 
 
 class Stored(NamedTuple):
-    """What Redis has of a schedule, as text, and in which partition."""
+    """A schedule as it is stored, and the base of its partition."""
 
     base: str
     name: str
@@ -78,38 +78,38 @@ class Stored(NamedTuple):
     score: bytes | float | None
 
     def text(self, field: str) -> str:
-        """One field; empty where there is none."""
+        """Return a field as text; empty if it is missing."""
         return self.fields.get(field, b"").decode("utf-8", "replace")
 
     @property
     def revision(self) -> int:
-        """How often it was put."""
+        """How often it was changed."""
         return int(self.text("revision") or 0)
 
     @property
     def plan(self) -> dict[str, Any]:
-        """When it fires and where it comes from; empty where that cannot be read."""
+        """The stored plan (see `NewSchedule.plan`); empty if it is not valid JSON."""
         said = json_of(self.fields.get("plan"))
         return said if isinstance(said, dict) else {}
 
     @property
     def source(self) -> str:
-        """Whose code has it; empty for one that somebody put by hand."""
+        """The application that declares it; empty for a schedule that was put by hand."""
         return str(self.plan.get("from", ""))
 
     @property
     def recurrence(self) -> Recurrence:
-        """When it fires. Raises Invalid where that cannot be read here."""
+        """The recurrence. Raises Invalid if this version cannot read it."""
         return recurrence(self.plan.get("when"))
 
     @property
     def paused(self) -> bool:
-        """Has an operator stopped it?"""
+        """Has an operator paused it?"""
         return self.text("paused") == "1"
 
 
 class Schedule(BaseModel):
-    """One schedule as it stands: what it runs, when it does, and what became of its occurrences."""
+    """A schedule as it is shown: what it runs, when, and what became of its occurrences."""
 
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
@@ -117,8 +117,8 @@ class Schedule(BaseModel):
     task: str
     queue: str
     payload: Any = None
-    """The arguments of its jobs by name; lists leave it out."""
-    state: Standing
+    """The arguments of its jobs by name; not in lists."""
+    state: ScheduleState
     words: str
     """When it fires, in words."""
     cron: str | None = None
@@ -137,35 +137,35 @@ class Schedule(BaseModel):
     retention: float = 86_400.0
     backoff: dict[str, float] | None = None
     source: str = ""
-    """Whose code has it, as `sync` was told; empty for one that somebody put by hand."""
+    """The application that declares it (`source` of `sync`); empty for a schedule that was put by hand."""
     next_at: datetime | None = None
-    """The next occurrence; None while it is paused, or when none is to come."""
+    """The next occurrence; None if it is paused or none is to come."""
     due_at: datetime | None = None
-    """When that will be fired: the occurrence and its jitter, or when an occurrence that is held is looked at again."""
+    """When that is fired: the occurrence plus jitter, or when a held occurrence is tried again."""
     upcoming: tuple[datetime, ...] = ()
-    """The next runs in its zone, where a single schedule is asked for; also of one that is paused, as if it were not."""
+    """The next runs in its time zone, also of a paused schedule as if it ran; not in lists."""
     last_at: datetime | None = None
-    """The latest occurrence that got a job."""
+    """The latest occurrence that was fired."""
     last_job: str | None = None
     fired_at: datetime | None = None
-    """When that was, and by whom."""
+    """When it last fired, and the name of the worker or tick that fired it."""
     fired_by: str | None = None
     fired: int = 0
-    """Occurrences that got a job, since it was made."""
+    """Occurrences that were fired since it was created."""
     occurrences_missed: int = 0
-    """Occurrences that came while nobody looked, and were left out as `missed` says."""
+    """Occurrences that passed without a worker or tick, and were dropped by the misfire policy (`missed`)."""
     occurrences_skipped: int = 0
-    """Occurrences that were left out because the job before was not over (`overlap`)."""
+    """Occurrences that were dropped because the job before was not over (`overlap`)."""
     held: str | None = None
-    """Why its next job waits: the job before is not over, or its queue is full."""
+    """Why its next job waits: the job before is not over, or the queue is full."""
     made_at: datetime | None = None
     changed_at: datetime | None = None
     revision: int = 0
-    """How often it was put, changed, paused or resumed."""
+    """How often it was created, changed, paused or resumed."""
 
 
 def recurrence(said: Any) -> Recurrence:
-    """A recurrence from its fields. Raises Invalid, with the field and the reason."""
+    """Make a recurrence from its fields. Raises Invalid, with the field and the reason."""
     try:
         return Recurrence.model_validate(said)
     except ValidationError as error:
@@ -173,16 +173,16 @@ def recurrence(said: Any) -> Recurrence:
 
 
 def reason(error: ValidationError) -> str:
-    """The first thing that is wrong with a recurrence, with its field."""
+    """Format the first error of a recurrence, with its field."""
     fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(map(str, fault["loc"]))
     return f"{where}: {fault['msg']}" if where and not fault["msg"].startswith(where) else fault["msg"]
 
 
 def check_name(name: str) -> str:
-    """The name. Raises Invalid for one that no schedule can have."""
+    """Return a valid name of a schedule. Raises Invalid for any other."""
     if not keys.is_name(name) or len(name) > NAME_MAX:
-        raise Invalid(f"name {name[:80]!r}: a schedule has 1 to {NAME_MAX} of A-Z a-z 0-9 _ . : -")
+        raise Invalid(f"name {name[:80]!r}: use 1 to {NAME_MAX} of A-Z a-z 0-9 _ . : -")
     return name
 
 
@@ -190,11 +190,11 @@ SUMMARY = (
     "revision", "plan", "queue", "task", "rules", "overlap", "paused", "occurrence", "held", "made_at", "changed_at", "last_id",
     "fired_at", "fired_by", "fired", "skipped", "missed",
 )  # fmt: skip
-"""The fields that a list shows: no payloads."""
+"""The fields that a list shows: all but the payload."""
 
 
 def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
-    """All of these schedules that are in this partition, with their payloads."""
+    """Read those of these schedules that are in this partition, with their payloads."""
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = [(pairs(reply[i]) if reply[i] else {}, reply[i + 1]) for i in range(0, len(reply), 2)]
@@ -208,7 +208,7 @@ def stored(base: str, names: Sequence[str]) -> Call[list[Stored]]:
 
 
 def summaries(base: str, names: Sequence[str]) -> Call[list[Stored]]:
-    """The same without payloads, which may be large."""
+    """Read the same without payloads, which may be large."""
 
     def read(reply: Sequence[Any]) -> list[Stored]:
         found = []
@@ -229,7 +229,7 @@ def _score(base: str, name: str) -> tuple[Any, ...]:
 
 
 def names(base: str) -> Call[list[str]]:
-    """The names of all schedules of a partition, sorted; without what is no name."""
+    """Read the valid names of the schedules of a partition, sorted."""
     return Call(
         (("ZRANGE", keys.schedules(base), 0, -1),),
         lambda reply: sorted(n for n in map(shown, reply) if keys.is_name(n)),
@@ -237,25 +237,27 @@ def names(base: str) -> Call[list[str]]:
 
 
 def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
-    """A schedule as people read it; with the moment, also its next runs. One whose plan cannot be read here says so."""
+    """Make the shown form of a schedule; with `now_ms` also its next runs. If its plan is unreadable, `state` is `broken`."""
     occurrence, held, last = one.text("occurrence"), one.text("held"), one.text("last_id")
     last_occurrence = last.rpartition(":")[2]
     runs: list[datetime] = []
     try:
-        plan, said = one.recurrence, words(one.recurrence)
+        plan = one.recurrence
+        text = describe(plan)
         runs = upcoming(plan, now_ms, SHOWN) if now_ms is not None else []
-        state: Standing = (
+        state: ScheduleState = (
             "paused" if one.paused else "ended" if not occurrence else "held" if held else "active"
         )
     except Invalid as error:
-        plan, said, state = Recurrence.model_construct(), f"its plan cannot be read here: {error}", "broken"
+        plan, state = Recurrence.model_construct(), "broken"
+        text = f"this version of the code cannot read its plan: {error}"
     return Schedule(
         name=one.name,
         task=one.text("task"),
         queue=one.text("queue"),
         payload=json_of(one.fields.get("payload")),
         state=state,
-        words=said,
+        words=text,
         **dict(plan),
         **_rules(one.text("rules")),
         source=one.source,
@@ -277,7 +279,7 @@ def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
 
 
 def _why(held: str) -> str | None:
-    """What the script noted of why an occurrence waits, in words."""
+    """Format the reason that the script stored for a held occurrence."""
     if not held:
         return None
     code, _, rest = held.partition(" ")
@@ -286,7 +288,7 @@ def _why(held: str) -> str | None:
 
 
 def _rules(text: str) -> dict[str, Any]:
-    """The options that the rules speak of."""
+    """Parse rules into options."""
     said: dict[str, Any] = {}
     for name, _, value in (word.partition("=") for word in text.split()):
         if name == "priority":
@@ -302,5 +304,5 @@ def _rules(text: str) -> dict[str, Any]:
 
 
 def in_ms(at: datetime) -> int:
-    """Whole milliseconds since 1970."""
+    """Return whole milliseconds since 1970."""
     return round(at.astimezone(UTC).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Moments and durations: as people write them, as they are kept (ms since 1970), and as they are told."""
+"""Moments and durations: parse them, convert moments to ms since 1970, format durations."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
 LATEST_MS = 10**14
-"""The end of time for the scripts: in the year 5138."""
+"""The latest moment that the scripts accept (ms): in the year 5138."""
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
@@ -20,7 +20,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _is_moment(value: Any) -> Any:
-    """Let pass moments, and text that RFC 3339 calls one; not numbers, whose unit nobody has named."""
+    """Accept datetimes and RFC 3339 text; not numbers, whose unit is unknown."""
     if not (
         value is None
         or isinstance(value, datetime)
@@ -33,7 +33,7 @@ def _is_moment(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """A number as JSON has it: 3.0 is 3, and some languages know no other way to write it."""
+    """Accept 3.0 for 3, as JSON does: some languages cannot write whole numbers otherwise."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -42,21 +42,21 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Duration = Annotated[float, Field(strict=True, allow_inf_nan=False), BeforeValidator(_seconds)]
 """Seconds; a program may give a timedelta."""
 Moment = Annotated[Annotated[AwareDatetime, Field(strict=False)] | None, BeforeValidator(_is_moment)]
-"""A moment with a time zone, or none."""
+"""A moment with a time zone, or None."""
 
 
 def floor_ms(moment: datetime) -> int:
-    """The last whole ms that is not after a moment."""
+    """Round a moment down to whole ms since 1970."""
     return (moment - EPOCH) // MS
 
 
 def ceil_ms(moment: datetime) -> int:
-    """The first whole ms that is not before a moment."""
+    """Round a moment up to whole ms since 1970."""
     return -((EPOCH - moment) // MS)
 
 
 def spell(seconds: float) -> str:
-    """A duration in one unit: `90 seconds`, `1 hour`."""
+    """Format a duration in one unit: `90 seconds`, `1 hour`."""
     for size, unit in _UNITS:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:.0f} {unit}{'s' * (seconds != size)}"

@@ -1,4 +1,4 @@
-"""Schedules as they are kept in Redis, without I/O: the calls of their scripts, and the plan that fires what has come."""
+"""The calls of the scripts for schedules, and the plan that fires due occurrences. Without I/O."""
 
 import json
 import logging
@@ -15,32 +15,32 @@ from sublet.submission.admission import FIRING_BYTES, Admission
 log = logging.getLogger(__name__)
 
 PICKED = 50
-"""Schedules that one call picks, or fires."""
+"""Schedules that one call picks or fires."""
 OCCURRENCES = 100
-"""Occurrences that one call gives jobs."""
+"""Occurrences that one call fires."""
 ROUNDS = 200
-"""Calls that one firing makes at most; whoever comes next goes on."""
+"""Rounds of one firing, at most; the next claim or tick goes on."""
 
 
 AGAIN = 60.0
-"""Seconds between two words about a schedule that is left alone."""
+"""Seconds between two log lines about a schedule that is skipped."""
 
-_told: dict[str, float] = {}
+_warned_at: dict[str, float] = {}
 
 
-def _leave(name: str, why: str) -> None:
-    """Say of a schedule that it is left alone: once a minute at most, and what is stored of it not at all."""
+def _warn_skipped(name: str, why: str) -> None:
+    """Log that a schedule is skipped, at most once a minute. The log does not contain what is stored of it."""
     now = time.monotonic()
-    if now - _told.get(name, -AGAIN) < AGAIN:
+    if now - _warned_at.get(name, -AGAIN) < AGAIN:
         return
-    if len(_told) >= 1000:
-        _told.clear()
-    _told[name] = now
-    log.warning("schedule %s %s, and is left alone", name, why)
+    if len(_warned_at) >= 1000:
+        _warned_at.clear()
+    _warned_at[name] = now
+    log.warning("schedule %s is skipped: %s", name, why)
 
 
 class Pick(NamedTuple):
-    """A schedule whose occurrence has come, and which is this caller's for 2 s."""
+    """A schedule with a due occurrence, which is reserved for this caller for 2 s."""
 
     name: str
     revision: str
@@ -50,29 +50,29 @@ class Pick(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """What was picked, the moment (ms) by the server's clock, and whether there may be more."""
+    """The picked schedules, the server's time (ms), and whether there may be more."""
 
     now: int
     more: bool
     picks: list[Pick]
 
 
-class Shot(NamedTuple):
-    """What to do about a schedule that was picked."""
+class FireRequest(NamedTuple):
+    """What to fire of a picked schedule."""
 
     pick: Pick
     occurrences: Sequence[int]
-    """The occurrences that get a job, oldest first."""
+    """The occurrences to fire, oldest first (ms)."""
     missed: int
-    """How many occurrences are left out."""
+    """How many occurrences are not fired."""
     next: int | None
-    """The occurrence after these."""
+    """The next occurrence after these (ms); None if there is none."""
     due: int | None
-    """When that is to be fired."""
+    """When that one is due (ms)."""
 
 
 class Fired(NamedTuple):
-    """What a firing did: jobs that are there now, and occurrences that wait, as their queue is full or an earlier job is not over."""
+    """The result of a firing: jobs made, and occurrences that wait for room in their queue or for the end of an earlier job."""
 
     jobs: int
     waiting: int
@@ -82,15 +82,15 @@ def schedule(
     base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
     overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
-    """Put a schedule, at the revision, and with the next occurrence, that was seen. `created` or `changed`; raises Changed."""
+    """Store a schedule, if it still has the revision and next occurrence that were read. `created` or `changed`; raises Changed."""
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,
-        overlap=overlap, paused=int(paused), occurrence=_said(occurrence), due=_said(due), payload=payload,
+        overlap=overlap, paused=int(paused), occurrence=_ms(occurrence), due=_ms(due), payload=payload,
     )  # fmt: skip
 
 
 def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Call[str]:
-    """Remove a schedule, at the revision, and with the next occurrence, that was seen. `removed`; raises Changed or NotFound."""
+    """Remove a schedule, if it still has the revision and next occurrence that were read. Raises Changed or NotFound."""
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",
         occurrence="", due="", payload="",
@@ -98,7 +98,7 @@ def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Cal
 
 
 def pick(base: str, limit: int = PICKED) -> Call[Picked]:
-    """Take up to `limit` (≤ 50) schedules whose occurrence has come; nobody else is given them for 2 s."""
+    """Take up to `limit` (≤ 50) schedules with a due occurrence; no other caller gets them for 2 s."""
 
     def read(reply: list[Any]) -> Picked:
         rows = [_row(reply[i : i + 5]) for i in range(2, len(reply), 5)]
@@ -108,44 +108,44 @@ def pick(base: str, limit: int = PICKED) -> Call[Picked]:
 
 
 def _row(row: Sequence[Any]) -> Pick | None:
-    """What was picked; None for one that somebody has spoiled: the others do not wait for it."""
+    """Parse a picked schedule; None if its fields are invalid, so that the others are still fired."""
     name, revision, occurrence, plan, overlap = row
     try:
         return Pick(name.decode(), revision.decode(), int(occurrence), plan, overlap.decode())
     except ValueError:
-        _leave(
+        _warn_skipped(
             name[:80].decode("utf-8", "backslashreplace"),
-            "is spoiled: its name, revision, occurrence or overlap is none",
+            "its name, revision, occurrence or overlap is invalid",
         )
         return None
 
 
-def fire(base: str, by: str, shots: Sequence[Shot]) -> Call[list[str]]:
-    """Give occurrences their jobs, for up to 50 schedules and 100 occurrences. Per schedule what became of it."""
+def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
+    """Submit the jobs of occurrences, for up to 50 schedules and 100 occurrences. Returns the outcome per schedule."""
     rest: list[Any] = []
-    for (name, revision, occurrence, _, _), occurrences, missed, after, due in shots:
+    for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:
         rest += [
             name,
             revision,
             occurrence,
             " ".join(map(str, occurrences)),
             missed,
-            _said(after),
-            _said(due),
+            _ms(after),
+            _ms(due),
         ]
     return script("fire").call(
         base, lambda reply: [word.decode("utf-8", "backslashreplace") for word in reply], rest, by=by
     )
 
 
-def _said(moment: int | None) -> str:
+def _ms(moment: int | None) -> str:
     return "" if moment is None else str(moment)
 
 
 def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[Fired]:
-    """Fire what has come, in every partition. Any number may do so at once.
+    """Fire the due occurrences of all partitions. Any number of callers may do so at once.
 
-    Raises OutOfMemory, after the others had their turn, for a server that has no room: its occurrences wait, and come again in 2 s.
+    Raises OutOfMemory, after all partitions had their turn, if a server is full: its occurrences are tried again in 2 s.
     """
     done, full = Fired(0, 0), None
     for base in bases:
@@ -164,17 +164,17 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
     jobs = waiting = 0
     for _ in range(ROUNDS):
         picked: Picked = yield pick(base)
-        shots = [shot for one in picked.picks if (shot := _shot(one, picked.now))]
-        waiting += len(picked.picks) - len(shots)
+        requests = [request for one in picked.picks if (request := _request(one, picked.now))]
+        waiting += len(picked.picks) - len(requests)
         more = picked.more
-        for some in _calls(shots):
+        for some in _calls(requests):
             if admission and (full := (yield from admission.check(base, FIRING_BYTES))):
                 raise full
             answers: list[str] = yield fire(base, by, some)
             words = [answer.partition(" ") for answer in answers]
-            for shot, answer in zip(some, answers, strict=True):
+            for request, answer in zip(some, answers, strict=True):
                 if answer.startswith("INVALID"):
-                    _leave(shot.pick.name, f"cannot be fired ({answer.partition(' ')[2]})")
+                    _warn_skipped(request.pick.name, f"it cannot be fired ({answer.partition(' ')[2]})")
             jobs += sum(int(n) for word, _, n in words if word in ("fired", "skipped"))
             waiting += sum(word in ("held", "QUEUE_FULL", "INVALID") for word, _, _ in words)
             more = more or any(word == "later" for word, _, _ in words)
@@ -183,16 +183,16 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
     return Fired(jobs, waiting)
 
 
-def _shot(pick: Pick, now: int) -> Shot | None:
-    """What the plan of a schedule says to an occurrence that has come. None where this code cannot read it: newer code may."""
+def _request(pick: Pick, now: int) -> FireRequest | None:
+    """Work out what to fire by the plan of a schedule; None if this version of the code cannot read it."""
     try:
         recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
         found = firing(recurrence, pick.name, pick.occurrence, now)
-    except Exception as error:  # noqa: BLE001  # whatever it is: one that somebody has spoiled must not stop the others
-        _leave(pick.name, f"cannot be read by this version of the code ({type(error).__name__})")
+    except Exception as error:  # noqa: BLE001  # an invalid plan must not stop the other schedules
+        _warn_skipped(pick.name, f"this version of the code cannot read its plan ({type(error).__name__})")
         return None
     after = found.next
-    return Shot(
+    return FireRequest(
         pick,
         found.occurrences,
         found.missed,
@@ -201,14 +201,14 @@ def _shot(pick: Pick, now: int) -> Shot | None:
     )
 
 
-def _calls(shots: Sequence[Shot]) -> list[list[Shot]]:
-    """The shots in calls of at most 100 occurrences."""
-    calls: list[list[Shot]] = []
-    room = 0
-    for shot in shots:
-        if not calls or len(shot.occurrences) > room:
+def _calls(requests: Sequence[FireRequest]) -> list[list[FireRequest]]:
+    """Divide requests into calls of at most 100 occurrences."""
+    calls: list[list[FireRequest]] = []
+    left = 0
+    for request in requests:
+        if not calls or len(request.occurrences) > left:
             calls.append([])
-            room = OCCURRENCES
-        calls[-1].append(shot)
-        room -= len(shot.occurrences)
+            left = OCCURRENCES
+        calls[-1].append(request)
+        left -= len(request.occurrences)
     return calls

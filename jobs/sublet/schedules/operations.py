@@ -240,7 +240,7 @@ def _set_paused(operations: SubmitOperations, name: str, *, paused: bool) -> Pla
 
 
 def _with_paused(one: Stored, now: int | None) -> Call[str]:
-    """Return the call that pauses a schedule, or with `now` resumes it. Raises Invalid if its plan cannot be read here."""
+    """Return the call that pauses a schedule, or with `now` resumes it. Raises Invalid if this version cannot read its plan."""
     found = None if now is None else first(one.recurrence, one.name, now)
     return schedule(
         one.base, one.name, one.revision, was="", plan=one.fields["plan"], queue=one.text("queue"), task=one.text("task"),

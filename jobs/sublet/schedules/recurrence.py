@@ -1,8 +1,8 @@
 """When a schedule's jobs are due: pure arithmetic, without a clock and without I/O.
 
-A *occurrence* is a moment that a schedule names, in ms since 1970. It gives its job the id, so an occurrence is fired once, whoever
-tries. It is *due* a little later where there is jitter, and always before the next occurrence. What has happened since the last
-look is counted, not walked: the answer comes as fast when nobody has looked for a year.
+An *occurrence* is a moment named by a recurrence, in ms since 1970. The id of its job contains it, so each occurrence is fired
+once, by any number of callers. With jitter it is *due* a little later, always before the next occurrence. Missed occurrences are
+counted without walking through them: the answer takes as long after a year as after a minute.
 """
 
 import hashlib
@@ -15,32 +15,32 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 from sublet.schedules.cron import zone
-from sublet.schedules.cron_times import line
+from sublet.schedules.cron_times import cron_line
 from sublet.schedules.durations import EPOCH, LATEST_MS, MS, Duration, Moment, Whole, ceil_ms, floor_ms, spell
 
 COUNTED = 100
-"""How many occurrences of a cron line are counted, beside those that are fired: as many missed ones may be more."""
+"""Missed occurrences of a cron line that are counted; a count of so many is a lower bound."""
 UPCOMING_MAX = 1000
 _OVERLAP = {"allow": "", "skip": ", not while the job before is not over", "queue": ", one after the other"}
 _YEARS_10 = 315_576_000.0
 
 
 class Occurrence(NamedTuple):
-    """A moment that the schedule names, and the moment at which its job is due: later by the jitter. Both in ms."""
+    """An occurrence, and when its job is due: later by the jitter. Both in ms."""
 
     occurrence: int
     due: int
 
 
 class Firing(NamedTuple):
-    """What is to be done with the occurrences that have come due."""
+    """What to do about the occurrences that are due."""
 
     occurrences: tuple[int, ...]
     """To fire now, oldest first (ms)."""
     missed: int
     """Occurrences that came due and are not fired. Exact for intervals; for a cron line, `COUNTED` or more are a lower bound."""
     next: Occurrence | None
-    """The occurrence to look at next, which may be due already; None when there is none any more."""
+    """The next occurrence, which may be due already; None if none is to come."""
 
 
 def _wrong(why: str) -> PydanticCustomError:
@@ -48,7 +48,7 @@ def _wrong(why: str) -> PydanticCustomError:
 
 
 class Recurrence(BaseModel):
-    """What a schedule's occurrences are, and which of them are fired: by a cron line, or at an interval."""
+    """The occurrences of a schedule, by a cron line or an interval, and its policies for missed and overlapping ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -64,25 +64,26 @@ class Recurrence(BaseModel):
     tz: str = Field(default="UTC", description="The IANA time zone of the cron line.")
     start: Moment = Field(
         default=None,
-        description="The first occurrence is here or later; intervals count from here, or from 1970.",
+        description="The first occurrence is at this moment or later; intervals count from here, or from 1970.",
     )
-    end: Moment = Field(default=None, description="The last occurrence is here or earlier.")
+    end: Moment = Field(default=None, description="The last occurrence is at this moment or earlier.")
     jitter: Annotated[Duration, Field(ge=0, le=86_400)] = Field(
         default=0,
         description="Each occurrence is due up to this many seconds later, and always before the next one.",
     )
     missed: Literal["latest", "skip", "all"] = Field(
-        default="latest", description="Which of the occurrences are fired that nobody saw to."
+        default="latest",
+        description="Misfire policy: which of several occurrences are fired that came due while no worker or tick ran.",
     )
     late: Annotated[Duration, Field(ge=0, le=_YEARS_10)] = Field(
         default=300, description="With missed=skip: how many seconds late an occurrence may be fired."
     )
     most: Annotated[Whole, Field(ge=1, le=100)] = Field(
-        default=24, description="With missed=all: how many occurrences are made up for at once."
+        default=24, description="With missed=all: how many missed occurrences are fired at once."
     )
     overlap: Literal["allow", "skip", "queue"] = Field(
         default="allow",
-        description="What happens to an occurrence while the job of the one before is not over.",
+        description="Overlap policy: what happens to an occurrence while the job of the one before is not over.",
     )
 
     @field_validator("cron")
@@ -91,7 +92,7 @@ class Recurrence(BaseModel):
         if cron is None:
             return None
         try:
-            read = line(cron)
+            read = cron_line(cron)
         except ValueError as error:
             raise _wrong(str(error)) from None
         if read.after(0, zone("UTC")) is None:
@@ -122,7 +123,7 @@ class Recurrence(BaseModel):
     @field_validator("start", "end")
     @classmethod
     def _is_in_time(cls, moment: datetime | None) -> datetime | None:
-        """The same in UTC, so that the same schedule is written the same."""
+        """Convert to UTC, so that equal schedules are stored alike."""
         if moment is not None and not 1970 < moment.year < 5000:
             raise _wrong("use a moment in the years 1971 to 4999")
         return moment and moment.astimezone(UTC)
@@ -134,7 +135,7 @@ class Recurrence(BaseModel):
         if end is not None and start is not None and end < start:
             raise _wrong(f"end is before start, {start.isoformat()}")
         if end is not None and cron is not None and tz is not None:
-            last = line(cron).until(floor_ms(end) // 1000, zone(tz))
+            last = cron_line(cron).until(floor_ms(end) // 1000, zone(tz))
             if last is None or (start is not None and last * 1000 < ceil_ms(start)):
                 raise _wrong(
                     f"cron {cron!r} has no occurrence {'between start and end' if start else 'before end'}"
@@ -151,13 +152,13 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """The first occurrence strictly after a moment; None if there is none. `name` is the schedule's, for the jitter."""
+    """Return the first occurrence strictly after a moment (ms); None if there is none. `name`: the schedule's, for the jitter."""
     occurrence = _next(recurrence, after_ms)
     return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
 
 
 def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -> Firing:
-    """What to do now about the occurrence that is to be looked at, and all that have come due since.
+    """Decide which of the occurrences are fired that are due now, from `occurrence_ms` on.
 
     `latest` fires the last of them, `skip` that one if it is at most `late` seconds late, `all` the last `most`; with
     overlap=queue at most one, and the others stay due. If each call gets the `next` of the one before, no occurrence is fired twice.
@@ -178,7 +179,7 @@ def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """The next occurrences after a moment, at most a thousand, in the schedule's zone and without jitter."""
+    """Return the next `n` (at most a thousand) occurrences after a moment, in the schedule's time zone and without jitter."""
     found: list[datetime] = []
     occurrence = _next(recurrence, after_ms)
     while occurrence is not None and len(found) < min(n, UPCOMING_MAX):
@@ -187,11 +188,11 @@ def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime
     return found
 
 
-def words(recurrence: Recurrence) -> str:
-    """What the schedule does, as a person would say it."""
+def describe(recurrence: Recurrence) -> str:
+    """Describe the recurrence in English."""
     tz, extras = f" ({recurrence.tz})", ""
     if recurrence.cron is not None:
-        said = line(recurrence.cron).words()
+        said = cron_line(recurrence.cron).describe()
     else:
         every = spell(recurrence.every or 0)
         said = f"Every {every.removeprefix('1 ')}"
@@ -210,13 +211,13 @@ def words(recurrence: Recurrence) -> str:
 
 
 def _next(recurrence: Recurrence, after_ms: int) -> int | None:
-    """The first occurrence strictly after a moment."""
+    """Return the first occurrence strictly after a moment."""
     begin = 0 if recurrence.start is None else ceil_ms(recurrence.start)
     after = max(after_ms, begin - 1)
     if after >= LATEST_MS:
         return None
     if recurrence.cron is not None:
-        found = line(recurrence.cron).after(after // 1000, zone(recurrence.tz))
+        found = cron_line(recurrence.cron).after(after // 1000, zone(recurrence.tz))
         occurrence = None if found is None else found * 1000
     else:
         every = _every(recurrence)
@@ -229,19 +230,19 @@ def _next(recurrence: Recurrence, after_ms: int) -> int | None:
 
 
 def _last(recurrence: Recurrence, until_ms: int) -> int | None:
-    """The last occurrence that is not after a moment."""
+    """Return the last occurrence that is not after a moment."""
     begin = 0 if recurrence.start is None else ceil_ms(recurrence.start)
     until = min(until_ms, LATEST_MS if recurrence.end is None else floor_ms(recurrence.end))
     if until < begin:
         return None
     if recurrence.cron is None:
         return until - (until - begin) % _every(recurrence)
-    found = line(recurrence.cron).until(until // 1000, zone(recurrence.tz))
+    found = cron_line(recurrence.cron).until(until // 1000, zone(recurrence.tz))
     return None if found is None or found * 1000 < begin else found * 1000
 
 
 def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> int:
-    """The last occurrence that is due, which is this one or later. An occurrence is due before the next, so at most one is not due yet."""
+    """Return the last due occurrence, this one or a later one. Each is due before the next, so at most one is not due yet."""
     last = max(occurrence, _last(recurrence, now) or 0)
     if last > occurrence and _due(recurrence, name, last) > now:
         last = max(occurrence, _last(recurrence, last - 1) or 0)
@@ -249,7 +250,7 @@ def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> i
 
 
 def _back(recurrence: Recurrence, occurrence: int, last: int) -> Iterator[int]:
-    """The occurrences from the last one back to the first, which is taken as one whatever the recurrence says of it today."""
+    """Yield the occurrences from the last one back to `occurrence`, also if the recurrence has changed and does not name that."""
     while last > occurrence:
         yield last
         last = _last(recurrence, last - 1) or 0
@@ -257,7 +258,7 @@ def _back(recurrence: Recurrence, occurrence: int, last: int) -> Iterator[int]:
 
 
 def _count(recurrence: Recurrence, occurrence: int, last: int, seen: int) -> int:
-    """How many occurrences there are from one to another, both included; no more than were seen for a cron line."""
+    """Count the occurrences between two, both included; for a cron line, those that were seen."""
     if recurrence.cron is not None:
         return seen
     begin, every = 0 if recurrence.start is None else ceil_ms(recurrence.start), _every(recurrence)
@@ -265,7 +266,7 @@ def _count(recurrence: Recurrence, occurrence: int, last: int, seen: int) -> int
 
 
 def _due(recurrence: Recurrence, name: str, occurrence: int) -> int:
-    """The occurrence plus its jitter: the same everywhere, for it is made of the schedule's name and the occurrence alone."""
+    """Return the occurrence plus its jitter, which depends on the schedule's name and the occurrence only."""
     span = round(recurrence.jitter * 1000)
     if span == 0:
         return occurrence
