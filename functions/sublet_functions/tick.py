@@ -65,7 +65,7 @@ def run_tick(
     start = time.monotonic()
     summary = TickSummary()
     while True:
-        done = client.tend(one_round(client.operations, by, summary))
+        done = client.follow_existing(one_round(client.operations, by, summary))
         if done.pools:
             from sublet.scaling.sync_summoner import summon_once  # a tick without pools does not load it
 

@@ -199,7 +199,7 @@ async def until_blocked(raw):
 
 
 async def looks(store, desk):
-    """Read all there is, and follow the events; `tend` makes no namespace."""
+    """Read all there is, and follow the events; `follow_existing` makes no namespace."""
     layout, run = store.operations, store._transport.run
     await desk.fail(await desk.running("a", "retention=60000"))
     await desk.submit("b", "c", payload=b"x" * 2000)
@@ -208,7 +208,7 @@ async def looks(store, desk):
     await desk.join("w")
     for plan in (layout.get("a"), layout.list_jobs(), layout.queues(), layout.stats(), layout.workers(), layout.queue("q"),
                  pools.known(layout.bases), operations.page(layout), operations.get(layout, "s")):  # fmt: skip
-        await store.tend(plan)
+        await store.follow_existing(plan)
     survey = await run(statistics.survey(desk.base))
     assert survey
     await run(statistics.queues(desk.base, ["q"]))
@@ -240,11 +240,11 @@ async def directs(store, desk):
     await new(desk)
     await desk.running("held", "key=k")
     desk.raw.zrem(keys.structure(desk.base, "running"), "held")
-    assert [fault.words.split()[0] for fault in (await store.tend(repair(store.operations.bases)))[1]] == [
-        "placed"
-    ]
-    await store.tend(recount(desk.base))
-    assert await store.tend(drop(store.settings.namespace)) > 5
+    assert [
+        fault.words.split()[0] for fault in (await store.follow_existing(repair(store.operations.bases)))[1]
+    ] == ["placed"]
+    await store.follow_existing(recount(desk.base))
+    assert await store.follow_existing(drop(store.settings.namespace)) > 5
     assert not desk.raw.exists(desk.base)
 
 

@@ -83,7 +83,7 @@ async def test_a_tick_that_was_told_another_number_says_so(wide, place, number):
         replace(place.settings, partitions=number), client=place.client(), blocking=place.client()
     )
     with pytest.raises(Unfit, match=f"has 3 partitions, and SUBLET_PARTITIONS says {number}"):
-        await forgetful.tend(forgetful.operations.reap("tick"))
+        await forgetful.follow_existing(forgetful.operations.reap("tick"))
     await forgetful.aclose()
 
 

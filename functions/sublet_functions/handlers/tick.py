@@ -20,7 +20,7 @@ async def tick(call: Call[Empty | Event, TickQuery]) -> Response:
     asked, store, summary, start = call.query, call.store, TickSummary(), time.monotonic()
     by = f"http:{call.principal.name}".rstrip(":")
     while True:
-        done = await store.tend(one_round(store.operations, by, summary))
+        done = await store.follow_existing(one_round(store.operations, by, summary))
         if done.pools and store.summoner:
             summary.add_summoned(await store.summoner.summon())
         if done.error:

@@ -214,7 +214,7 @@ class SyncClient:
             self.transport.follow(self.operations.prepare())
             self._ready = True
 
-    def tend(self, plan: Plan[T]) -> T:
+    def follow_existing(self, plan: Plan[T]) -> T:
         """Carry out a plan that stores no job. The namespace is not made, and the server is asked nothing else."""
         return self.transport.follow(plan)
 

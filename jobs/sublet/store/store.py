@@ -105,7 +105,7 @@ class Store:
             await self.prepare()
         return await self._transport.follow(plan)
 
-    async def tend(self, plan: Plan[T]) -> T:
+    async def follow_existing(self, plan: Plan[T]) -> T:
         """Follow a plan that submits nothing: no namespace is created for it, and no other call is sent."""
         return await self._transport.follow(plan)
 
