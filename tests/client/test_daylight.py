@@ -1,4 +1,4 @@
-"""Cron lines on days when clocks are changed: lists of real occurrences, and two independent ways to find the same ones."""
+"""Cron lines on days when clocks change: lists of real occurrences, and two independent searches that find the same ones."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""What is read as a cron line or as a time zone, and what is refused, in which words."""
+"""Valid and invalid cron lines and time zones, with the error messages."""
 
 import pytest
 from hypothesis import given, settings
@@ -66,7 +66,7 @@ def test_a_line_that_makes_no_sense_is_refused_with_the_field_and_the_reason(tex
 
 @given(st.text(st.sampled_from("0123456789*/,-#LWMONFRI @?\t½"), max_size=30))
 @settings(max_examples=300, deadline=None)
-def test_whatever_is_no_line_is_refused_in_words(text):
+def test_an_invalid_line_is_refused_with_the_field_and_the_reason(text):
     try:
         said = CronLine(text).describe()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a schedule may say, and when its jobs are due: no clock, no server."""
+"""Recurrences, and when their jobs are due: no clock, no server."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone

@@ -58,7 +58,7 @@ class _Field(NamedTuple):
         return None
 
     def _number(self, text: str) -> int | None:
-        """Return the value of a name or number; None if it is not valid in this field."""
+        """Return the value of a name or number; None if the field does not allow it."""
         if text in self.names:
             return self.names.index(text) + self.least
         return int(text) if text.isdigit() and self.least <= int(text) <= self.most else None
@@ -85,7 +85,7 @@ _SHAPE = "use 5 (minute hour day-of-month month day-of-week), or 6 with seconds 
 
 
 def read(text: str) -> CronSim:
-    """Parse a cron line or an alias. Raises ValueError with the invalid field and the reason."""
+    """Parse a cron line or an alias. Raises ValueError, which names the invalid field and the reason."""
     prefix = f"cron {text[:LONGEST]!r}: "
     if len(text) > LONGEST or not text.isascii():
         raise ValueError(f"{prefix}use at most {LONGEST} characters, all ASCII")

@@ -7,10 +7,10 @@ The rules are those of Debian's cron, as `cronsim` implements them:
 - any other line follows local time: it skips the skipped hour and fires again in the repeated one.
 
 The search is our own, because cronsim's depends on where it begins: from one moment it finds an occurrence that it misses from
-another (where clocks move by half an hour), and occurrences must be the same whoever looks from wherever. It takes bounded
+another (where clocks move by half an hour), and all callers must find the same occurrences. It takes bounded
 work: days that do not fit are passed over, and within a day the time is found by bisection.
 
-Moments are whole seconds since 1970; a *wall* time is the local time, counted in the same way.
+A moment is whole seconds since 1970; a *wall* time is the local time, counted in the same way.
 """
 
 from bisect import bisect_left, bisect_right
@@ -56,7 +56,7 @@ class CronLine:
         return self._sim.explain()
 
     def after(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the first occurrence strictly after a moment; None if there is none within fifty years."""
+        """Return the first occurrence strictly after a moment; None beyond fifty years."""
         for begin, end, at in self._runs(moment, zone, 1):
             i = bisect_right(self._times, max(moment, begin - 1), key=at)
             if i < len(self._times) and at(i) < end:
@@ -64,7 +64,7 @@ class CronLine:
         return None
 
     def until(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the last occurrence that is not after a moment; None if there is none since 1970, or within fifty years."""
+        """Return the last occurrence that is not after a moment; None before 1970 and beyond fifty years."""
         for begin, end, at in self._runs(moment, zone, -1):
             i = bisect_left(self._times, min(moment + 1, end), key=at) - 1
             if i >= 0 and at(i) >= max(begin, 0):

@@ -109,7 +109,7 @@ class Stored(NamedTuple):
 
 
 class Schedule(BaseModel):
-    """A schedule as it is shown: what it runs, when, and what became of its occurrences."""
+    """A schedule as it is shown: its task, its times, and the outcomes of its occurrences."""
 
     model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
@@ -148,7 +148,7 @@ class Schedule(BaseModel):
     """The latest occurrence that was fired."""
     last_job: str | None = None
     fired_at: datetime | None = None
-    """When it last fired, and the name of the worker or tick that fired it."""
+    """When it last fired, and which worker or tick fired it (`fired_by`)."""
     fired_by: str | None = None
     fired: int = 0
     """Occurrences that were fired since it was created."""
@@ -180,7 +180,7 @@ def reason(error: ValidationError) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return a valid name of a schedule. Raises Invalid for any other."""
+    """Return the name if it is valid. Raises Invalid."""
     if not keys.is_name(name) or len(name) > NAME_MAX:
         raise Invalid(f"name {name[:80]!r}: use 1 to {NAME_MAX} of A-Z a-z 0-9 _ . : -")
     return name

@@ -1,4 +1,4 @@
-"""Moments and durations: parse them, convert moments to ms since 1970, format durations."""
+"""Parse moments and durations, convert moments to ms since 1970, format durations."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -58,7 +58,7 @@ class Picked(NamedTuple):
 
 
 class FireRequest(NamedTuple):
-    """What to fire of a picked schedule."""
+    """The occurrences of a picked schedule to fire, and the next one."""
 
     pick: Pick
     occurrences: Sequence[int]
@@ -121,7 +121,7 @@ def _row(row: Sequence[Any]) -> Pick | None:
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of occurrences, for up to 50 schedules and 100 occurrences. Returns the outcome per schedule."""
+    """Submit the jobs of occurrences, for up to 50 schedules and 100 occurrences. Returns a word of the script per schedule."""
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:
         rest += [
@@ -184,7 +184,7 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
 
 
 def _request(pick: Pick, now: int) -> FireRequest | None:
-    """Work out what to fire by the plan of a schedule; None if this version of the code cannot read it."""
+    """Apply the plan of a schedule; None if this version of the code cannot read it."""
     try:
         recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
         found = firing(recurrence, pick.name, pick.occurrence, now)

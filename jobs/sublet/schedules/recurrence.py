@@ -33,14 +33,14 @@ class Occurrence(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """What to do about the occurrences that are due."""
+    """The occurrences to fire now, the number of missed ones, and the next one."""
 
     occurrences: tuple[int, ...]
     """To fire now, oldest first (ms)."""
     missed: int
     """Occurrences that came due and are not fired. Exact for intervals; for a cron line, `COUNTED` or more are a lower bound."""
     next: Occurrence | None
-    """The next occurrence, which may be due already; None if none is to come."""
+    """The next occurrence, which may be due already; None at the end."""
 
 
 def _wrong(why: str) -> PydanticCustomError:
@@ -152,7 +152,7 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """Return the first occurrence strictly after a moment (ms); None if there is none. `name`: the schedule's, for the jitter."""
+    """Return the first occurrence strictly after a moment (ms), or None. `name`: the schedule's, for the jitter."""
     occurrence = _next(recurrence, after_ms)
     return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
 
