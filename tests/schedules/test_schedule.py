@@ -15,7 +15,9 @@ from sublet.schedules.cron_times import CronLine
 from sublet.schedules.recurrence import COUNTED, Occurrence, Recurrence, describe, firing, first, upcoming
 from tests.support.paths import ROOT
 
-PAGE = (ROOT / "docs" / "guides" / "schedules.md").read_text()
+PAGE = "".join(
+    (ROOT / "docs" / "guides" / name).read_text() for name in ("schedules.md", "schedules-timing.md")
+)
 NOON = int(datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp() * 1000)
 YEAR = 365 * 86_400_000
 

@@ -8,7 +8,9 @@ from tests.support import pages
 from tests.support.command_line import Shell
 from tests.support.paths import ROOT
 
-PAGE = (ROOT / "docs" / "guides" / "schedules.md").read_text()
+PAGE = "".join(
+    (ROOT / "docs" / "guides" / name).read_text() for name in ("schedules.md", "schedules-timing.md")
+)
 STEPS = list(pages.steps(*(console for _, console in pages.blocks("console", PAGE))))
 FILES = {name: text for name, text in pages.blocks("python", PAGE) if name.endswith(".py")}
 
