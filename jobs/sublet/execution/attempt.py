@@ -45,7 +45,7 @@ class Ended(Exception):
 
 
 class Unsent:
-    """What a task has reported and was not sent yet; only the latest of each kind is kept.
+    """Reports of a task that were not sent yet; only the latest of each kind is kept.
 
     Not part of the attempt, which refers to this and to the context that reports into it: a reference cycle of the three would
     be left to the garbage collector, and cost as much as everything else that a worker does for a job.
@@ -97,7 +97,7 @@ class Attempt:
         unsent.log = unsent.log or note.log
 
     def end(self, why: Why) -> None:
-        """Cancel the task; `why` decides what its ending is."""
+        """Cancel the task; `why` determines its ending."""
         if self.why is None and self.running and not self.running.done():
             self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value

@@ -168,7 +168,7 @@ class JobRunner:
             os.write(self._wake, b".")
 
     def flush(self) -> None:
-        """Send what the running task has reported."""
+        """Send the reports of the running task."""
         os.read(self.news, 1)
         self._flushed, context = True, self._context
         if context:

@@ -57,7 +57,7 @@ class ChildRun(asyncio.Future[Completion]):
 
 
 class Pool(Protocol):
-    """What a child process calls when its state changes."""
+    """Callbacks of a child process for changes of its state."""
 
     def came_free(self, child: "ChildProcess") -> None:
         """The child is up, or has ended its jobs: send it the next ones."""

@@ -34,8 +34,8 @@ MEMORY_MIN = 64 << 20
 AHEAD, AHEAD_SECONDS = 100, 0.02
 """Most jobs that may wait for a child, and how long they may wait (seconds), by the recent pace."""
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
-"""Most jobs that a child is sent at once, the seconds that they may take together by the recent pace, and their size: what a
-pipe takes in one write."""
+"""Most jobs that a child is sent at once, the seconds that they may take together by the recent pace, and their size: one
+write to a pipe."""
 RECALL = 0.02
 """Seconds without the end of a job after which a child must give back those that it has not begun."""
 PATIENCE = 0.5

@@ -6,8 +6,8 @@ a gap: requests are signed with all of them, and one valid signature suffices.
 
 Not the library `standardwebhooks` (1.1), against which the tests check this module in both directions: its `verify` raises
 ValueError, not its own error, for a signature header without a comma or with invalid base64, and for a body that is not UTF-8;
-it takes one secret, as text only in base64; it stops at the first match; and it does not say by how much the clocks differ. What
-it would replace is the HMAC and the comparison, about ten lines.
+it takes one secret, as text only in base64; it stops at the first match; and its message lacks the difference of the
+clocks. It would replace the HMAC and the comparison, about ten lines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SIGNATURES_MAX = 32
 
 
 class Unsigned(JobsError):
-    """A request has no valid signature; the message says why."""
+    """A request is not validly signed; the message has the reason."""
 
 
 class Secrets:

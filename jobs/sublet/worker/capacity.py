@@ -26,7 +26,7 @@ class QueueSet:
 
 
 def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
-    """Divide a worker's queues by what the jobs of its tasks may need; at most two sets."""
+    """Divide a worker's queues by the needs of their tasks; returns at most two sets."""
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
         kinds.setdefault(task.defaults.queue, set()).add(task.takes_process)
@@ -40,7 +40,7 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """What a worker may run at once, what it runs, and how many jobs its open claims may bring.
+    """The limits of a worker, the jobs that it runs, and the jobs that its open claims may bring.
 
     Every change sets the event `changed`.
     """

@@ -19,7 +19,7 @@ LOOPS = 2
 
 @dataclass(frozen=True)
 class ClaimConfig:
-    """What a worker claims: under which name, from which queues (the first one first), and with which lease (seconds)."""
+    """Options of a worker's claims: its name, its queues (the first one first), and the lease (seconds)."""
 
     worker: str
     queues: Sequence[str]

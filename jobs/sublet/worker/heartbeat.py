@@ -1,6 +1,6 @@
-"""Heartbeats: extend all leases of a worker in one call, renew its registration, and send what its tasks report.
+"""Heartbeats: extend all leases of a worker in one call, renew its registration, and send the reports of its tasks.
 
-What tasks report between two heartbeats (progress, checkpoints, log lines) is sent at once, a few times a second at most.
+Reports between two heartbeats (progress, checkpoints, log lines) are sent at once, a few times a second at most.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from sublet.store.source import JobSource
 log = logging.getLogger("sublet.worker.worker")
 
 NEWS_EVERY = 0.25
-"""Least seconds between two sendings of what tasks report."""
+"""Least seconds between two sendings of reports."""
 RENEW_EVERY = 5.0
 """Seconds between two renewals of the registration."""
 CANCEL_AGAIN_AFTER = 5.0

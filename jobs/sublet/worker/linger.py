@@ -54,7 +54,7 @@ class Linger:
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:
-        """Ask whether the worker may leave, and let no claim start meanwhile. If there is no answer, it stays."""
+        """Ask whether the worker may leave, and let no claim start meanwhile. Without an answer it stays."""
         self.not_asking.clear()
         try:
             self.dismissed = await self._may_leave()

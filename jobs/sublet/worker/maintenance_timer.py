@@ -11,7 +11,7 @@ from sublet.worker.state import WorkerState
 class MaintenanceTimer:
     """Calls `claim_nothing` (a claim of no jobs, which does the maintenance) when the next job falls due.
 
-    Each answer to a claim says when that is, and sets the timer anew. An open claim does the maintenance by itself.
+    Each answer to a claim contains that time, and sets the timer anew. An open claim does the maintenance by itself.
     """
 
     def __init__(self, claim_nothing: Callable[[], Awaitable[object]], state: WorkerState) -> None:

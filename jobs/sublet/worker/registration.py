@@ -119,7 +119,7 @@ class Registration:
             return may_leave
 
     def leave_pool(self) -> None:
-        """Be no worker of the pool any more, from the next renewal on."""
+        """Leave the pool, from the next renewal on."""
         self._pool = self._summons = ""
 
     async def _is_superseded(self) -> bool:

@@ -65,7 +65,7 @@ class SettleLoop:
             self._settled(attempt, ending, answer)
 
     async def _send_notes(self, attempts: list[Attempt]) -> None:
-        """Send the last checkpoints and log lines of attempts first: a settled attempt has no lease to send them under."""
+        """Send the last checkpoints and log lines of attempts first: afterwards the lease does not exist any more."""
         # A note that the heartbeat loop is sending must not arrive after the outcome either.
         under_way = {
             attempt.sending for attempt in attempts if attempt.sending and not attempt.sending.done()

@@ -10,7 +10,7 @@ _LOST = ("LEASE_LOST", "NOT_FOUND")
 
 @dataclass
 class Summary:
-    """What a worker has done: accepted outcomes by kind, refused ones (the lease was lost), and seconds."""
+    """The work of one run: accepted outcomes by kind, refused ones (the lease was lost), and seconds."""
 
     completed: int = 0
     failed: int = 0

@@ -21,7 +21,7 @@ BLOCKED_AFTER = 1.0
 """Seconds without a turn of the event loop after which it counts as blocked."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
-"""Describes what an asyncio task runs."""
+"""Describes the job that an asyncio task runs."""
 
 
 class Watchdog:

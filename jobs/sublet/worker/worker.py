@@ -48,7 +48,7 @@ class Worker:
     """Claims jobs from a source and runs up to `slots` of them at a time, until it is stopped, dry, or out of time.
 
     Every job takes a slot. A plain function also takes one of `processes` child processes, each of them under `limits`. The
-    worker claims no job for which it has no capacity.
+    worker claims jobs only as far as it has capacity.
 
     - `lease`: seconds; a job whose worker sends no heartbeat for so long is given to another.
     - `grace`: seconds that running jobs have to finish after `stop()`.
@@ -142,7 +142,7 @@ class Worker:
     ) -> Summary:
         """Work until stopped; with `drain` until the queues are empty; with `max_jobs` until so many jobs were started.
 
-        With `seconds` the worker ends within that time: it starts no job that could not finish, and releases what has not.
+        With `seconds` the worker ends within that time: it skips jobs that could not finish, and releases unfinished ones.
         `linger`: seconds that a draining worker waits for more jobs. In a pool it leaves only when the pool can spare it.
         """
         started = self._prepare(seconds, max_jobs, linger)
@@ -275,7 +275,7 @@ class Worker:
             self._outage.hindered("renew the registration", error)
 
     def _about(self) -> dict[str, Any]:
-        """Return what the registration shows of this worker."""
+        """Return the description of this worker for its registration."""
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
         return {"slots": self.slots, "processes": self.processes, "queues": self.queues, **done}
 
@@ -337,7 +337,7 @@ class Worker:
             self._stop_claiming(0.0)
 
     def _name_of(self, task: "asyncio.Task[Any] | None") -> str:
-        """Describe what an asyncio task of this worker runs."""
+        """Describe the job that an asyncio task of this worker runs."""
         attempts = list(self._attempts)
         attempt = next((attempt for attempt in attempts if task and attempt.running is task), None)
         if attempt is None:

@@ -168,7 +168,7 @@ def invokers_of(
 
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Say why `invokers_of` has no invoker of this kind here."""
+    """Explain why `invokers_of` does not return this kind of invoker here."""
     found = os.environ if environment is None else environment
     if kind == "http":
         return "no SUBLET_SIGNING_SECRETS"
