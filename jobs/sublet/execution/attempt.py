@@ -82,7 +82,7 @@ class Attempt:
         self.context = Context(lease, self.unsent.add, notify)
 
     def note(self) -> Note | None:
-        """Take the checkpoint and log that were not sent yet; None if there are none."""
+        """Take the checkpoint and log that were not sent yet; None without any."""
         unsent = self.unsent
         if not (unsent.checkpoint or unsent.log):
             return None

@@ -135,7 +135,7 @@ class JobRunner:
         self._flushed = True
 
     def serve(self) -> None:
-        """Import the tasks, then run jobs until there are no more."""
+        """Import the tasks, then run jobs until the pipe closes."""
         if self._memory:
             _limit_memory(self._memory)
         logging.getLogger().addHandler(JobLogHandler(logging.INFO))
@@ -220,7 +220,7 @@ class JobRunner:
             self._write(frames.frame(news.value.encode(), body))
 
     def _out_of_memory(self, lease: Lease, error: MemoryError) -> Failure:
-        """Return the failure of a task that ran out of memory; the error itself mostly has no message."""
+        """Return the failure of a task that ran out of memory; the error itself is mostly without a message."""
         failure = ending_of(lease, error)
         limit = f" ({self._memory // (1 << 20):,} MiB)" if self._memory else ""
         words = f"the task needed more memory than its child process may use{limit}"

@@ -241,7 +241,7 @@ class ChildProcess:
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Send it no more jobs, and let it exit within `seconds`."""
+        """Retire it: it gets no further jobs, and may exit by itself within `seconds`."""
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:

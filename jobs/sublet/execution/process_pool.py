@@ -131,7 +131,7 @@ class ProcessPool:
         return running
 
     def came_free(self, child: ChildProcess) -> None:
-        """Send a free child its next jobs; keep it idle if there are none; retire it at its limit of jobs."""
+        """Send a free child its next jobs; keep it idle without jobs; retire it at its limit of jobs."""
         self._failures = 0
         if child.batch:
             self._finished += child.batch

@@ -60,7 +60,7 @@ class Runner:
         """Start the task of an attempt on the loop, in a child process, in a thread, or as a command.
 
         Cancelling the future ends the task: a child is killed, a thread cannot be. The future's exception is the task's own,
-        Ended, Crashed, or UnknownTask if this worker has no such task or the payload does not match its signature.
+        Ended, Crashed, or UnknownTask if this worker lacks the task or the payload does not match its signature.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(attempt.lease.task)

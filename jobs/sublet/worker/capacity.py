@@ -48,7 +48,7 @@ class Capacity:
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
         self.ahead = ahead
-        """Returns how many jobs may wait for a child process beside those that run, because the wait is short."""
+        """Returns how many jobs may wait for a child process in addition to those that run, because the wait is short."""
         self.max_jobs: int | None = None
         """Jobs to start in all; None: no limit."""
         self.running = self.running_in_children = self.started = 0
