@@ -12,12 +12,12 @@ made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
 there() { gcloud "$@" > "$made/said" 2>&1; }
-secret() { # a name, and what it is to hold if there is none of that name
+secret() { # name, and value for a secret that does not exist
   if ! there secrets describe "$1"; then
     : "${2:?$1 is not there yet: set SUBLET_REDIS_URL}"
     printf %s "$2" | gcloud secrets create "$1" --replication-policy automatic --data-file -
   fi
-  tries=0 # an account that was made just now may not be known yet, for up to a minute
+  tries=0 # a new account may take up to a minute to be visible
   until there secrets add-iam-policy-binding "$1" --member "serviceAccount:$account" --role roles/secretmanager.secretAccessor; do
     tries=$((tries + 1))
     if [ "$tries" -ge 12 ]; then
@@ -59,7 +59,7 @@ clock=$(sed -n "s/^clock:[a-z,]*://p" "$made/tokens")
 : "${me:?there is no token of me in the secret sublet-tokens}" "${clock:?there is no token of clock in the secret sublet-tokens}"
 
 # Whoever submits to this queue, or ticks, calls workers
-printf "Authorization: Bearer %s\n" "$me" > "$made/header" # in no command's words, which everybody on this machine may read
+printf "Authorization: Bearer %s\n" "$me" > "$made/header" # not in a command line, which all users of this machine can read
 curl -fs -o "$made/pool" -H @"$made/header" "$api/pools/default" ||
   curl -fsS -X PUT -H @"$made/header" -H "Content-Type: application/json" "$api/pools/default" \
     -d '{"queues": ["default"], "invoker": "http", "target": "'"$work"'/work", "max": 10}'

@@ -407,8 +407,8 @@ def test_what_the_page_gives_to_vercel_is_ours(tmp_path):
 def test_the_numbers_of_the_page_are_these():
     assert f"`SUBLET_WORK_SECONDS` ({STAY:g})" in PAGE
     assert f"within {Limits().body_seconds:g} s" in PAGE
-    assert f"{Limits().send_seconds:g} s for the caller to take it" in PAGE
-    assert f"{STREAM_SECONDS / 60:g} minutes; its reader" in PAGE
+    assert f"{Limits().send_seconds:g} s for the client to read it" in PAGE
+    assert f"{STREAM_SECONDS / 60:g} minutes; its client" in PAGE
     assert f"workers have {GRACE:g} s" in PAGE
     assert all(variable in PAGE for variable in (APP, "VERCEL"))
     assert "VERCEL" in FREEZES

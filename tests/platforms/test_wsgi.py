@@ -176,7 +176,7 @@ def test_who_hangs_up_while_waiting_calls_it_off(applied):
 
 
 def test_an_answer_that_comes_after_it_was_called_off_is_undone_however_late(applied, monkeypatch):
-    monkeypatch.setattr(loop_thread, "LAST_RESORT", 0.05)
+    monkeypatch.setattr(loop_thread, "DISCARD_SECONDS", 0.05)
     ours, theirs = socket.socketpair()
     theirs.close()
     core, late = Stand(), threading.Event()
@@ -300,7 +300,7 @@ def test_a_defect_is_a_plain_500(applied, caplog, core):
 def test_a_loop_that_does_not_turn_holds_nobody_for_ever(applied, monkeypatch, caplog):
     monkeypatch.setattr(loop_thread, "STUCK_SECONDS", 0.5)
     monkeypatch.setattr(loop_thread, "CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(loop_thread, "LAST_RESORT", 0.1)
+    monkeypatch.setattr(loop_thread, "DISCARD_SECONDS", 0.1)
     go = threading.Event()
     core = Stand()
     core.answer = lambda request, who=None: blocked(go)
@@ -423,11 +423,11 @@ def test_a_fork_makes_a_loop_of_its_own_and_leaves_the_other_alone(settings, tmp
 
 
 ENDS = """
-from sublet_functions.http.request import Reply
+from sublet_functions.http.response import Response
 from sublet_functions.wsgi import Wsgi
 class Core:
     async def answer(self, request, who=None):
-        return Reply(200, b"!")
+        return Response(200, b"!")
     def hurry(self):
         print("hurried", flush=True)
     async def finish(self):
