@@ -59,7 +59,7 @@ async def test_a_released_job_that_was_called_off_is_cancelled(desk):
 # who claimed has left
 
 CLAIM = {"claim_id": "same.claim-0123456789ab"}
-LEFT = "abandoned: the claimer hung up"
+LEFT = "abandoned: the client disconnected"
 
 
 async def test_what_was_claimed_for_a_caller_who_left_comes_back_at_once(desk):

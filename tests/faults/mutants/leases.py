@@ -142,8 +142,8 @@ MUTANTS = (
     Mutant(
         "a caller who hung up is no reason to look for the mark",
         "functions/sublet_functions/handlers/claim.py",
-        '"abandoned: the claimer hung up"',
-        '"the claimer hung up"',
+        '"abandoned: the client disconnected"',
+        '"the client disconnected"',
         "a claim that is sent again to another server is answered with leases that are given away",
         "http/test_stateless.py::test_a_claim_sent_again_elsewhere_is_not_given_back_when_its_first_caller_is_gone[elsewhere]",
     ),
