@@ -237,7 +237,7 @@ def test_one_base_is_one_hash_tag():
 
 async def test_a_claim_over_partitions_comes_back_for_the_nearest_moment(place, raw):
     store = Store(replace(place.settings, partitions=2), client=place.client(), blocking=place.client())
-    queues = sorted((f"q{i}" for i in range(8)), key=store.operations.of_queue)
+    queues = sorted((f"q{i}" for i in range(8)), key=store.operations.base_of_queue)
     near = store.operations.submission("t", b"{}", queues[0], "delay=1500")
     await store.submit([near])
     assert store.operations.base_of_queue(queues[0]) != store.operations.base_of_queue(queues[-1])
