@@ -1,4 +1,4 @@
-"""Schedules over HTTP: put, looked at, paused, run and removed; and what is said of one that cannot be."""
+"""Schedules over HTTP: put, get, list, pause, run and remove, and the errors for invalid ones."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Many who fire the same schedules at once, on one real server: each occurrence gets its job once, and an order is an order."""
+"""Concurrent firing and changes of schedules on a real server: each occurrence gets one job, and no change is lost."""
 
 import collections
 import contextlib
@@ -111,7 +111,7 @@ def test_twenty_firers_in_four_processes_fire_each_occurrence_once(client, raw, 
         assert (found.fired, found.occurrences_missed) == (len(made), 0)
 
 
-def test_one_that_was_picked_by_somebody_who_died_is_fired_by_the_next(client, raw):
+def test_a_schedule_picked_by_a_caller_that_died_is_fired_by_the_next(client, raw):
     client.schedules.put("a", Recurrence(every=60.0), "t")
     come(raw, client, "a", 1)
     base = client.operations.base_of_queue("default")
@@ -158,7 +158,7 @@ def test_after_an_order_is_answered_no_occurrence_is_fired_any_more(client, raw,
             come(raw, client, "a", 20)
             getattr(client.schedules, order)("a")
             before = fired(raw, client)
-            for _ in range(3):  # the others go on asking, too
+            for _ in range(3):  # the other threads go on firing
                 client.follow(client.operations.fire("me"))
             assert fired(raw, client) == before
             assert (client.schedules.resume("a") if order == "pause" else put(client)) in (
