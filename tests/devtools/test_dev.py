@@ -63,6 +63,7 @@ def done(run: Dev, task: str = "add", nth: int = 1) -> dict[str, Any]:
 def paste(run: Dev, *lines: str) -> str:
     """What a shell prints that runs these lines, as somebody's would who has pasted them."""
     script = "\n".join(["set -e", *lines]).replace("python3 ", f"{shlex.quote(sys.executable)} ")
+    script = script.replace("\nsublet ", f"\n{shlex.quote(sys.executable)} -m sublet ")
     ran = subprocess.run(
         ["bash", "-c", script], cwd=run.folder, env=run.outside(), capture_output=True, text=True, timeout=60
     )
@@ -250,7 +251,7 @@ def test_a_port_that_is_taken_is_said(dev: Callable[..., Dev]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         run = dev("--port", str(taken.getsockname()[1]))
         assert (run.wait(), len(run.errors), run.is_gone()) == (1, 1, True)
-    assert "is taken: end what listens there, or leave --port out" in run.errors[0]
+    assert "is in use: stop the program that listens there, or omit --port" in run.errors[0]
     assert run.said("api", "error") == []
 
 

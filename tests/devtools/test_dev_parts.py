@@ -21,14 +21,14 @@ from sublet.cli.develop import dev
 from sublet.cli.workers.worker_events import as_json
 from sublet.devtools.bootstrap import missing
 from sublet.devtools.platform import app_info, app_source, reload, supervisor
-from sublet.devtools.platform.app_info import check
+from sublet.devtools.platform.app_info import describe
 from sublet.devtools.platform.app_source import AppInfo
-from sublet.devtools.platform.pool import LocalPool, name_of
+from sublet.devtools.platform.pool import LocalPool, pool_name
 from sublet.devtools.platform.redis_service import LOCKS, PREFIX, sweep
 from sublet.devtools.platform.reload import Reload
 from sublet.devtools.platform.reports import PlatformEvent, Reporter
 from sublet.devtools.platform.supervisor import Supervisor
-from sublet.devtools.platform.worker_output import AT_ONCE, WorkerOutput
+from sublet.devtools.platform.worker_output import LINES_MAX, WorkerOutput
 from sublet.errors import JobsError
 from sublet.operations.pool import Pool
 from sublet.protocol.keys import is_name
@@ -56,7 +56,7 @@ def test_an_app_is_looked_over_and_a_simple_task_is_the_one_to_try() -> None:
     @app.task(queue="mail")
     async def send(ctx: Context, to: str, times: int, tags: list[str], loud: bool = False) -> None: ...
 
-    found = check("tasks:app", app)
+    found = describe("tasks:app", app)
     assert (found.queues, found.tasks) == (["default", "mail"], ["send", "strange"])
     assert found.example == {
         "task": "send",
@@ -81,19 +81,19 @@ def test_a_link_from_the_standard_library_to_elsewhere_is_not_watched(
     custom = types.ModuleType("sitecustomize")
     custom.__file__ = str(library / "sitecustomize.py")
     monkeypatch.setitem(sys.modules, "sitecustomize", custom)
-    assert str(elsewhere) not in check("tasks:app", App()).folders
+    assert str(elsewhere) not in describe("tasks:app", App()).folders
 
 
 def test_each_app_has_a_pool_of_its_own_in_each_folder(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     names = [
-        name_of("tasks:app", tmp_path),
-        name_of("tasks:app", tmp_path / "other"),
-        name_of("täsks:app" * 30, tmp_path),
+        pool_name("tasks:app", tmp_path),
+        pool_name("tasks:app", tmp_path / "other"),
+        pool_name("täsks:app" * 30, tmp_path),
     ]
     assert len(set(names)) == 3
     assert all(map(is_name, names))
-    assert names[0] == name_of("tasks:app", tmp_path / "other" / "..")
+    assert names[0] == pool_name("tasks:app", tmp_path / "other" / "..")
 
 
 def test_folders_of_platforms_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_folders_of_platforms_that_were_killed_are_removed_and_no_others(tmp_pat
 
 
 def test_a_platform_starts_no_workers_for_the_pool_of_another(tmp_path: Path) -> None:
-    own = Pool(name=name_of("tasks:app", tmp_path), queues=("q",), invoker="process")
-    calls = LocalPool(cast(Store, None), own).calls
+    own = Pool(name=pool_name("tasks:app", tmp_path), queues=("q",), invoker="process")
+    calls = LocalPool(cast(Store, None), own).is_served
     assert [
         calls(own.model_copy(update={"name": name})) for name in (own.name, "dev:other:app:1", "by-hand")
     ] == [
@@ -195,7 +195,7 @@ class Sleeper:
     def exit(self) -> int | None:
         return self.code
 
-    async def answers(self) -> bool:
+    async def is_healthy(self) -> bool:
         return not self.deaf
 
     def stop(self, at_once: bool = False) -> None:
@@ -207,7 +207,7 @@ class Sleeper:
 async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervisor, "ASK", 0.0)
+    monkeypatch.setattr(supervisor, "HEALTH_SECONDS", 0.0)
     pauses: list[float] = []
     sleep = asyncio.sleep
 
@@ -228,11 +228,11 @@ async def test_a_piece_that_dies_or_falls_silent_is_started_anew_more_and_more_s
         while piece.starts < 6:
             await sleep(0.001)
     task.cancel()
-    assert [pause for pause in pauses if pause >= supervisor.PAUSE] == [0.2, 0.4, 0.8, 1.6]
+    assert [pause for pause in pauses if pause >= supervisor.DELAY] == [0.2, 0.4, 0.8, 1.6]
     words = [line.words for line in ear.lines if line.event == "died"]
     assert words == [
-        "died (exit 1); it is started anew",
-        "did not answer any more and was killed; it is started anew",
+        "died (exit 1); it is restarted",
+        "did not answer and was killed; it is restarted",
     ]
     assert [event for _, event in ear.events()] == [
         "ready",
@@ -252,7 +252,7 @@ class Someone:
 
 def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
     ear = Ear()
-    talk: Any = WorkerOutput(ear.says)
+    output: Any = WorkerOutput(ear.says)
     for i in range(1000):
         for event in ("started", "completed"):
             said = {
@@ -264,11 +264,11 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
                 "attempt": 1,
                 "words": "",
             }
-            talk.hear(Someone, as_json(said))
-    assert [line.event for line in ear.lines].count("completed") == AT_ONCE
-    assert len(ear.lines) <= 2 * AT_ONCE + 1
-    talk = WorkerOutput(ear.says)
-    talk.hear(
+            output.read_line(Someone, as_json(said))
+    assert [line.event for line in ear.lines].count("completed") == LINES_MAX
+    assert len(ear.lines) <= 2 * LINES_MAX + 1
+    output = WorkerOutput(ear.says)
+    output.read_line(
         Someone,
         as_json(
             {
@@ -291,9 +291,11 @@ def test_a_flood_of_jobs_is_counted_and_failures_keep_their_words() -> None:
         "words": "Boom",
         "state": "scheduled",
     }
-    talk.hear(Someone, as_json(again | {"due_at": (datetime.now(UTC) + timedelta(minutes=5)).isoformat()}))
-    talk.hear(Someone, "what a task prints")
-    talk.hear(Someone, '{"event":"completed"} or so it says')
+    output.read_line(
+        Someone, as_json(again | {"due_at": (datetime.now(UTC) + timedelta(minutes=5)).isoformat()})
+    )
+    output.read_line(Someone, "what a task prints")
+    output.read_line(Someone, '{"event":"completed"} or so it says')
     failed, hint, second, printed, odd = ear.lines[-5:]
     assert (hint.event, hint.words) == ("hint", "  → sublet get 0-1 --detail shows where")
     assert second.words == "failed  t  0-2  Boom · again in 5 min"
@@ -307,7 +309,7 @@ async def test_without_watchfiles_it_says_that_reload_is_off(monkeypatch: pytest
     monkeypatch.setattr(reload, "can_watch", app_source.can_watch)
     ear, over = Ear(), asyncio.Event()
     seen = AppInfo(app="tasks:app", queues=["q"], tasks=[], folders=[])
-    task = asyncio.ensure_future(Reload("tasks:app", {}, seen, ear.says, take=None).run(over))  # type: ignore[arg-type]  # unused
+    task = asyncio.ensure_future(Reload("tasks:app", {}, seen, ear.says, on_change=None).run(over))  # type: ignore[arg-type]  # unused
     async with asyncio.timeout(30):
         while not ear.lines:
             await asyncio.sleep(0.001)

@@ -42,9 +42,9 @@ from sublet.__main__ import main
 sys.exit(main())
 """
 """The same platform, with other constants."""
-IMPATIENT = "worker_monitor.SILENT = 7.0; supervisor.ASK, supervisor.MISSES = 0.3, 2"
+IMPATIENT = "worker_monitor.FROZEN_SECONDS = 7.0; supervisor.HEALTH_SECONDS, supervisor.FAILURES_MAX = 0.3, 2"
 """Workers send a heartbeat every 5 s."""
-NO_TICK = "local_workers.TICK = 1000.0"
+NO_TICK = "local_workers.TICK_SECONDS = 1000.0"
 
 
 class Dev:

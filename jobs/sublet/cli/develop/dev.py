@@ -48,7 +48,7 @@ def dev(args: Namespace) -> int:
             "--data is for the server that dev starts; with --redis-url it starts none: leave one of them out"
         )
     from sublet.devtools.platform.platform import (  # what it takes may be lacking
-        HURRIED,
+        STOPPED_AT_ONCE,
         Platform,
         PlatformConfig,
     )
@@ -67,7 +67,7 @@ def dev(args: Namespace) -> int:
     )  # what it does, its own lines say
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(Platform(wishes, EventPrinter(args.json)).run())
-        if code == HURRIED:  # somebody is in a hurry: threads that wait for something are not waited for
+        if code == STOPPED_AT_ONCE:
             sys.stdout.flush()
             os._exit(code)
     return code
@@ -75,9 +75,9 @@ def dev(args: Namespace) -> int:
 
 def _check(args: Namespace) -> int:
     """Import the app and print what it declares."""
-    from sublet.devtools.platform.app_info import check
+    from sublet.devtools.platform.app_info import describe
 
-    found = check(args.app, load_app(args.app))
+    found = describe(args.app, load_app(args.app))
     if args.json:
         document(found.model_dump())
     else:

@@ -44,11 +44,11 @@ def commands(readme: str) -> list[str]:
 
 def job_of(app: str, folder: Path) -> Job:
     """Return a job of this app, which is loaded in a process of its own; a placeholder if it has none or cannot be loaded."""
-    from sublet.devtools.platform.app_source import look  # pydantic comes with it
+    from sublet.devtools.platform.app_source import inspect_app
 
     try:
         with contextlib.chdir(folder):
-            seen = asyncio.run(look(app, os.environ))
+            seen = asyncio.run(inspect_app(app, os.environ))
     except (JobsError, OSError):
         return UNKNOWN
     if seen.example:

@@ -1,1 +1,1 @@
-"""`sublet dev`: the function platform on one machine, in one terminal. What is killed of it, the next trigger puts right."""
+"""`sublet dev`: a function platform on one machine, in one terminal."""

@@ -1,4 +1,4 @@
-"""The platform's HTTP API: a `sublet serve` in a process of its own, as anybody would run it."""
+"""The platform's HTTP API: `sublet serve` in a process of its own."""
 
 import asyncio
 import contextlib
@@ -19,45 +19,44 @@ from sublet.errors import JobsError
 from sublet.source_tree import import_folders
 from sublet.tasks.bound_process import spawn_bound
 
-"""Where `jobs` is imported from; what is started must find the same one, whatever lies in the folder in which this runs."""
 FIRST_PORT, PORTS = 8377, 100
-"""The port that is tried first, and how many are tried before any free one will do."""
+"""The first port to try, and how many ports to try before the system chooses one."""
 READY_SECONDS = 30.0
-"""How long the API may take to be up."""
+"""How long the API may take to start."""
 STOP_SECONDS = 2.0
-"""How long it may take to answer who waits before it is killed."""
+"""How long it may take to finish open requests before it is killed."""
 ANSWER_SECONDS = 1.5
-"""How long it may take to answer a question after its health."""
+"""How long a health check may take."""
 TRIES = 3
-"""Starts, when others take the port in the same moment."""
+"""Attempts to start, if another process takes the port first."""
 OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_OPEN", "SUBLET_HOST", "SUBLET_PORT", "PORT")
-"""Settings of a person's own servers, which are not meant for this one."""
+"""Settings of the user's own servers, which this server must not use."""
 
-Hear = Callable[[bytes], None]
-"""Is given each line that it writes to its log, from a thread."""
+OnLine = Callable[[bytes], None]
+"""Called from a thread with each line of the API's log."""
 
 
 class ApiService:
-    """One `sublet serve` for this machine alone. It dies with this process, however that dies.
+    """One `sublet serve` on loopback. It is killed when this process ends.
 
-    `port` 0 takes the usual port or the next that is free. Started anew, it is where it was.
+    `port` 0 takes the first free port from 8377. A restart uses the same port.
     """
 
     name = "api"
 
-    def __init__(self, env: Mapping[str, str], hear: Hear, port: int = 0) -> None:
+    def __init__(self, env: Mapping[str, str], on_line: OnLine, port: int = 0) -> None:
         self.url = ""
-        """Where it is, once it is up."""
-        self._env, self._hear, self._port = env, hear, port
+        """The URL once it has started."""
+        self._env, self._on_line, self._port = env, on_line, port
         self._process: subprocess.Popen[bytes] | None = None
         self._over = False
 
     def start(self) -> str:
-        """Start it, where it was before if it was up, and wait for it. Raises JobsError."""
+        """Start it, on the previous port if it ran before, and wait until it is ready. Return the URL. Raises JobsError."""
         port = int(self.url.rpartition(":")[2]) if self.url else self._port
         if port and not self.url and not is_free(port):
             raise JobsError(
-                f"port {port} is taken: end what listens there, or leave --port out, which finds one that is free"
+                f"port {port} is in use: stop the program that listens there, or omit --port to take a free port"
             )
         for _ in range(TRIES):
             url = self._start(port or free_port())
@@ -69,45 +68,38 @@ class ApiService:
                 break
             port = self._port
         where = f"on port {self._port}" if self._port else "on any port"
-        raise JobsError(f"the HTTP API did not start {where}; its own words, if any, stand above")
+        raise JobsError(f"the HTTP API did not start {where}: see its output above")
 
     @property
     def exit(self) -> int | None:
-        """Its exit code, negative for a signal; None while it lives."""
+        """Its exit code, negative for a signal; None while it runs."""
         return self._process.poll() if self._process else 0
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         return self._process.pid if self._process else 0
 
     def _start(self, port: int) -> str | None:
-        """Start it once on this port: its URL, or None when it ended or said nothing in time."""
+        """Start it once on this port. Return its URL, or None if it ended or did not report in time."""
         if self._over:
             return None
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "sublet",
-            "serve",
-            "--json",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-        ]
+        address = ["--host", "127.0.0.1", "--port", str(port)]
+        command = [sys.executable, "-P", "-m", "sublet", "serve", "--json", *address]
         pipe = subprocess.PIPE
         self._process = process = spawn_bound(command, stdout=pipe, stderr=pipe, env=environment(self._env))
-        said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        for job in (lambda: _first(process, said), lambda: _each(process, self._hear)):
-            threading.Thread(target=job, name="api", daemon=True).start()
+        first_line: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        for target in (
+            lambda: _read_stdout(process, first_line),
+            lambda: _read_stderr(process, self._on_line),
+        ):
+            threading.Thread(target=target, name="api", daemon=True).start()
         with contextlib.suppress(queue.Empty, ValueError, KeyError):
-            return str(json.loads(said.get(timeout=READY_SECONDS))["url"])
+            return str(json.loads(first_line.get(timeout=READY_SECONDS))["url"])
         return None
 
-    async def answers(self) -> bool:
-        """Does it say that it is well?"""
+    async def is_healthy(self) -> bool:
+        """Return whether `GET /healthz` answers 200."""
         parts = urlsplit(self.url)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -121,7 +113,7 @@ class ApiService:
             return False
 
     def stop(self, at_once: bool = False) -> None:
-        """Have it answer who waits, and see it gone."""
+        """Stop it after open requests are answered, or `at_once`, and wait for its end."""
         process = self._process
         if process is None:
             return
@@ -138,48 +130,48 @@ class ApiService:
                 process.stdin.close()
 
     def close(self) -> None:
-        """Start it no more."""
+        """Refuse further starts."""
         self._over = True
 
 
 def environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """What a process of the platform finds in its environment: what is here, this package, and `env`."""
+    """Return the environment of a process of the platform: this environment, the folders of this package, and `env`."""
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     path = os.pathsep.join(filter(None, [*import_folders(), os.environ.get("PYTHONPATH")]))
     return {**kept, "PYTHONPATH": path, "SUBLET_SOURCE": "", **env}
 
 
 def where(redis_url: str, namespace: str) -> list[str]:
-    """Flags that say where the jobs are, whatever an app was given in its code; the environment report so, too.
+    """Return the flags that name the server and the namespace. They override the app's own settings.
 
-    A URL with a password is not among them: command lines can be read by everybody on a machine.
+    A URL with a password is not among them, because any user of the machine can read command lines. The environment has it.
     """
     url = ["--redis-url", redis_url] if has_no_secret(redis_url) else []
     return [*url, "--namespace", namespace]
 
 
 def has_no_secret(redis_url: str) -> bool:
-    """May this URL be shown?"""
+    """Return whether a URL contains no password."""
     return Settings(redis_url=redis_url).shown_url == redis_url
 
 
-def _first(process: "subprocess.Popen[bytes]", said: "queue.SimpleQueue[bytes]") -> None:
+def _read_stdout(process: "subprocess.Popen[bytes]", first_line: "queue.SimpleQueue[bytes]") -> None:
     assert process.stdout is not None
     with process.stdout as pipe:
-        said.put(pipe.readline())
+        first_line.put(pipe.readline())
         for _ in pipe:  # it report nothing more; a pipe that is full would hold it up
             pass
 
 
-def _each(process: "subprocess.Popen[bytes]", hear: Hear) -> None:
+def _read_stderr(process: "subprocess.Popen[bytes]", on_line: OnLine) -> None:
     assert process.stderr is not None
     with process.stderr as pipe:
         for line in pipe:
-            hear(line)
+            on_line(line)
 
 
 def free_port() -> int:
-    """A port on which nobody listens now: this one or the next that is free; 0, which leaves the choice, where all are taken."""
+    """Return the first free port from 8377, or 0 (the system chooses) if 100 ports are taken."""
     for port in range(FIRST_PORT, FIRST_PORT + PORTS):
         if is_free(port):
             return port
@@ -187,7 +179,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Does nobody listen on this port now? True also where this process may not listen: the API report why not."""
+    """Return whether no process listens on this port. True also where this process may not listen: the API reports why."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return True

@@ -1,4 +1,4 @@
-"""What an app has: its queues, tasks and schedules, where its source is, and a job to try it with."""
+"""Describe an app: its queues, tasks and schedules, its source folders, and an example job."""
 
 import inspect
 import sys
@@ -14,7 +14,7 @@ from sublet.errors import Invalid
 from sublet.source_tree import import_folders
 
 MOST_FOLDERS = 200
-"""Folders that are watched at most."""
+"""The largest number of folders to watch."""
 SAMPLES: tuple[tuple[Any, Any], ...] = (
     (str, "hello"),
     (int, 1),
@@ -24,11 +24,11 @@ SAMPLES: tuple[tuple[Any, Any], ...] = (
     (dict, {}),
     (Any, 1),
 )
-"""A value of each simple type, for a job to try."""
+"""An example value of each simple type."""
 
 
-def check(place: str, app: App) -> AppInfo:
-    """What an app has that was just imported in this process."""
+def describe(place: str, app: App) -> AppInfo:
+    """Describe an app that this process has imported."""
     return AppInfo(
         app=place,
         queues=app.queues(),
@@ -40,12 +40,12 @@ def check(place: str, app: App) -> AppInfo:
 
 
 def _folders() -> Iterator[str]:
-    """The folders of the modules that are a person's own: neither Python's, nor installed, nor of this package."""
+    """Yield the folders of the user's own modules: not of the standard library, of installed packages or of this package."""
     paths = [Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))]
     foreign = {*paths, *(path.resolve() for path in paths)}
     foreign |= {Path(folder) for folder in import_folders()}
     files = [Path(file) for module in list(sys.modules.values()) if (file := _file(module))]
-    # as it was imported, too: Debian's Python has a sitecustomize that is a link to /etc
+    # check the path before links are resolved, too: Debian's sitecustomize is a link to /etc
     found = {file.resolve().parent for file in files if not {*file.absolute().parents} & foreign}
     for folder in found:
         own = not {folder, *folder.parents} & foreign and not set(NOT_SOURCE) & set(folder.parts)
@@ -59,7 +59,7 @@ def _file(module: ModuleType) -> str | None:
 
 
 def _example(task: Task[..., Any]) -> dict[str, Any] | None:
-    """A job of a task whose parameters are simple, or None."""
+    """Return an example job of a task if all its required parameters have simple types, otherwise None."""
     if task.run == "command":
         return None
     hints = get_type_hints(task.function)

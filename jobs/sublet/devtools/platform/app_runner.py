@@ -1,4 +1,4 @@
-"""The app and its workers: one pool for its queues, its schedules in Redis, and other workers when its source changes."""
+"""Run an app: one pool for its queues, its schedules in Redis, and new workers when its source changes."""
 
 import asyncio
 import contextlib
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sublet.connection.settings import Settings
-from sublet.devtools.platform.app_source import AppBroken, AppInfo, sync
+from sublet.devtools.platform.app_source import AppBroken, AppInfo, sync_schedules
 from sublet.devtools.platform.local_workers import LocalWorkers
-from sublet.devtools.platform.pool import name_of
+from sublet.devtools.platform.pool import pool_name
 from sublet.devtools.platform.reload import Reload
 from sublet.devtools.platform.reports import Reporter
-from sublet.devtools.platform.supervisor import ended
+from sublet.devtools.platform.supervisor import exit_reason
 from sublet.devtools.platform.worker_output import WorkerOutput
 from sublet.errors import JobsError
 from sublet.operations.pool import Pool
@@ -22,104 +22,108 @@ from sublet.store.store import Store
 if TYPE_CHECKING:
     from sublet.devtools.platform.platform import PlatformConfig
 
-SHOWN = 1.0
-"""Seconds between two lines with numbers, at least."""
-LOOK = 2.0
-"""Seconds between two looks at the numbers where nothing happens."""
-AGAIN = 5.0
-"""Seconds until what could not be done is tried again."""
+LOAD_INTERVAL = 1.0
+"""The shortest time between two reports of the pool's load, in seconds."""
+LOAD_SECONDS = 2.0
+"""Seconds between two reads of the pool's load without events."""
+RETRY_SECONDS = 5.0
+"""Seconds until a failed synchronization is retried."""
 
 
 class AppRunner:
-    """What `sublet dev` has of an app. Belongs to one event loop."""
+    """Runs one app for `sublet dev`. Belongs to one event loop."""
 
     def __init__(
         self,
-        wishes: "PlatformConfig",
+        config: "PlatformConfig",
         settings: Settings,
         seen: AppInfo,
         report: Reporter,
         env: Mapping[str, str],
     ) -> None:
-        self._wishes, self.settings, self._report, self._env = wishes, settings, report, env
-        self._talk = WorkerOutput(report, wishes.call)
-        self._news = asyncio.Event()
+        self._config, self.settings, self._report, self._env = config, settings, report, env
+        self._output = WorkerOutput(report, config.call)
+        self._changed = asyncio.Event()
         self._retired: set[int] = set()
-        self.reload = Reload(wishes.app, env, seen, report, self._take)
-        name = name_of(wishes.app, Path.cwd())
-        wish = Pool(
+        self.reload = Reload(config.app, env, seen, report, self._replace_workers)
+        name = pool_name(config.app, Path.cwd())
+        pool = Pool(
             name=name,
             queues=(),
             invoker="process",
-            max=wishes.workers,
-            slots=wishes.slots,
-            linger=wishes.linger,
+            max=config.workers,
+            slots=config.slots,
+            linger=config.linger,
         )
         self.workers = LocalWorkers(
-            Store(settings), wishes.app, wish, report, lease=wishes.lease, env=env, on_line=self._talk.hear, on_end=self._ended,
-            may=lambda: not self.reload.broken, news=self._news.set,
+            Store(settings), config.app, pool, report, lease=config.lease, env=env, on_line=self._output.read_line, on_end=self._on_worker_end,
+            may_start=lambda: not self.reload.broken, on_event=self._changed.set,
         )  # fmt: skip
         self._unsynced = asyncio.Event()
-        if (
-            seen.schedules or wishes.data or not wishes.embedded
-        ):  # in a server that was just made there is nothing to remove
+        # a new server has no schedules to remove
+        if seen.schedules or config.data or not config.embedded:
             self._unsynced.set()
 
     async def start(self) -> None:
-        """Make the namespace and the pool. Raises JobsError."""
+        """Create the namespace and the pool. Raises JobsError."""
         await self.workers.store.prepare()
         await self.workers.pool.put(self.reload.seen.queues)
 
     def loops(self, over: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
-        """What goes on until it is over."""
-        loops = [*self.workers.loops(), self._sync(), self._tell_numbers(), self._talk.run()]
-        return [*loops, self.reload.run(over)] if self._wishes.reload else loops
+        """Return the loops to run until `over` is set."""
+        loops = [*self.workers.loops(), self._sync(), self._report_load(), self._output.run()]
+        return [*loops, self.reload.run(over)] if self._config.reload else loops
 
     async def _sync(self) -> None:
-        """Have the schedules in Redis as the app has them, at the start and after each change."""
-        complaint = ""
+        """Synchronize the schedules in Redis with the app's, at the start and after each change."""
+        last_error = ""
         while True:
             await self._unsynced.wait()
             self._unsynced.clear()
             try:
-                done = await sync(self._wishes.app, self._env)
+                done = await sync_schedules(self._config.app, self._env)
             except AppBroken as error:
-                if str(error) != complaint:
-                    self._report("app", "failed", f"the schedules cannot be put, tried again: {error}")
-                complaint = str(error)
+                if str(error) != last_error:
+                    self._report(
+                        "app",
+                        "failed",
+                        f"the schedules cannot be synchronized, next try in {RETRY_SECONDS:g} s: {error}",
+                    )
+                last_error = str(error)
                 self._unsynced.set()
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
             else:
-                complaint = ""
+                last_error = ""
                 if done:
                     self._report("app", "schedules", f"schedules: {', '.join(done)}", schedules=done)
 
-    async def _tell_numbers(self) -> None:
-        """Say how much waits and runs, and how many workers there are, when that has changed."""
+    async def _report_load(self) -> None:
+        """Report waiting and running jobs and the number of workers when they change."""
         before = ""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
-                    await self._news.wait()
-            self._news.clear()
+                async with asyncio.timeout(LOAD_SECONDS):
+                    await self._changed.wait()
+            self._changed.clear()
             with contextlib.suppress(JobsError):
-                numbers = await self.workers.pool.numbers(bool(self.reload.broken))
-                if numbers.words != before:
-                    self._report("pool", "load", numbers.words, **asdict(numbers))
-                before = numbers.words
-            await asyncio.sleep(SHOWN)
+                load = await self.workers.pool.load(bool(self.reload.broken))
+                if load.words != before:
+                    self._report("pool", "load", load.words, **asdict(load))
+                before = load.words
+            await asyncio.sleep(LOAD_INTERVAL)
 
-    def _ended(self, pid: int, code: int) -> None:
+    def _on_worker_end(self, pid: int, code: int) -> None:
         if code and pid not in self._retired:
-            self._report("worker", "died", f"{pid} died ({ended(code)})", pid=pid, exit=code)
+            self._report("worker", "died", f"{pid} died ({exit_reason(code)})", pid=pid, exit=code)
         else:
-            self._report("worker", "gone", f"{pid} is gone", pid=pid)
+            self._report("worker", "gone", f"{pid} ended", pid=pid)
         self._retired.discard(pid)
 
-    async def _take(self, seen: AppInfo) -> None:
-        """The app has changed: its workers finish or give back what they have, and others are summoned as they are owed."""
-        with contextlib.suppress(JobsError):  # the next tick puts it
+    async def _replace_workers(self, seen: AppInfo) -> None:
+        """Replace the workers after a change of the app: they finish or release their jobs, and new ones are summoned."""
+        # if this fails, the next tick does it
+        with contextlib.suppress(JobsError):
             await self.workers.pool.put(seen.queues)
         self._unsynced.set()
-        self._retired |= await self.workers.crew.retire()
-        self.workers.ask()
+        self._retired |= await self.workers.monitor.retire()
+        self.workers.summon()

@@ -1,4 +1,4 @@
-"""The app's source: what the app has, asked in a process of its own each time, and when its files change."""
+"""Inspect the app and synchronize its schedules in child processes, and watch its source files."""
 
 import asyncio
 import contextlib
@@ -18,79 +18,83 @@ from sublet.errors import JobsError
 from sublet.scaling.invokers.thread_call import run_in_thread
 from sublet.tasks.bound_process import spawn_bound
 
-LOOK_SECONDS = 60.0
-"""How long the app's modules may take to be imported."""
+IMPORT_SECONDS = 60.0
+"""How long the import of the app's modules may take."""
 OUTPUT_MAX = 1 << 20
-"""Bytes of it that are read at most."""
+"""The largest number of bytes to read of a child's output."""
 NEEDED = ("watchfiles>=1",)
-"""What reload takes."""
+"""The packages that reload needs."""
 NOT_SOURCE = ("site-packages", "dist-packages", "__pycache__")
 
 
 class AppInfo(BaseModel):
-    """What an app has, as `sublet dev MODULE:APP --check --json` report it."""
+    """The description of an app, as `sublet dev MODULE:APP --check --json` prints it."""
 
     app: str
     queues: list[str]
     tasks: list[str]
     schedules: list[str] = []
     folders: list[str]
-    """Where its source is."""
+    """The folders of its source."""
     example: dict[str, Any] | None = None
-    """A job to try: task, queue and payload. None when no task is simple enough."""
+    """An example job: task, queue and payload. None if no task has simple parameters."""
 
 
 class AppBroken(JobsError):
-    """The app cannot be loaded; the message report why, in one line."""
+    """The app cannot be imported. The message is one line."""
 
 
-async def look(app: str, env: Mapping[str, str]) -> AppInfo:
-    """What the app has now. Raises AppBroken."""
-    done, words = await _run(["dev", app, "--check", "--json"], env)
+async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
+    """Describe the app as its source is now. Raises AppBroken."""
+    stdout, stderr = await _run(["dev", app, "--check", "--json"], env)
     try:
-        return AppInfo.model_validate_json(done)
+        return AppInfo.model_validate_json(stdout)
     except ValueError:
-        raise AppBroken(_complaint(words) or f"{app} ended without a word") from None
+        raise AppBroken(_error_message(stderr) or f"the import of {app} ended without output") from None
 
 
-async def sync(app: str, env: Mapping[str, str]) -> list[str]:
-    """Have the schedules in Redis be as the app has them; what has changed, in words. Raises AppBroken."""
+async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
+    """Make the schedules in Redis equal to those of the app. Return the changes as text. Raises AppBroken."""
     flags = where(env["SUBLET_REDIS_URL"], env["SUBLET_NAMESPACE"])
-    done, words = await _run(["schedules", "sync", app, "--remove", "--json", *flags], env)
+    stdout, stderr = await _run(["schedules", "sync", app, "--remove", "--json", *flags], env)
     try:
-        return [f"{one['name']} {one['answer']}" for one in json.loads(done) if one["answer"] != "unchanged"]
+        return [
+            f"{one['name']} {one['answer']}" for one in json.loads(stdout) if one["answer"] != "unchanged"
+        ]
     except (ValueError, TypeError, KeyError):
-        raise AppBroken(_complaint(words) or "their synchronization ended without a word") from None
+        raise AppBroken(_error_message(stderr) or "`sublet schedules sync` ended without output") from None
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """What a command of ours prints, on stdout and stderr. Cancelled, it kills it. Raises AppBroken when it takes too long.
+    """Run a `sublet` command. Return its stdout and stderr. Raises AppBroken after a timeout.
 
-    It prints to files: a process that the app's import leaves behind would keep a pipe open.
+    The output goes to files: a process that the app's import leaves behind would keep a pipe open. If cancelled, the command is
+    killed.
     """
     command = [sys.executable, "-P", "-m", "sublet", *words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = await asyncio.to_thread(spawn_bound, command, stdout=out, stderr=err, env=environment(env))
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(IMPORT_SECONDS):
                 await run_in_thread(process.wait)
         except TimeoutError:
-            raise AppBroken(f"its import takes more than {LOOK_SECONDS:g} s") from None
+            raise AppBroken(
+                f"the import takes longer than {IMPORT_SECONDS:g} s: move slow work out of the module's top level"
+            ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(
-                    process.pid, signal.SIGKILL
-                )  # it leads a group; what it has started is no longer needed
-        return _all(out), _all(err)
+                # the whole group: the app may have started processes
+                os.killpg(process.pid, signal.SIGKILL)
+        return _read_all(out), _read_all(err)
 
 
-def _all(file: IO[bytes]) -> bytes:
+def _read_all(file: IO[bytes]) -> bytes:
     file.seek(0)
     return file.read(OUTPUT_MAX)
 
 
-def _complaint(stderr: bytes) -> str:
-    """The last line of what a command has to say, which is its own; others may be the app's."""
+def _error_message(stderr: bytes) -> str:
+    """Return the command's own error message: the last line. The app may have printed earlier lines."""
     last = (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
     try:
         return str(json.loads(last)["message"]).removesuffix("; --debug shows the whole trace")
@@ -99,12 +103,12 @@ def _complaint(stderr: bytes) -> str:
 
 
 def can_watch() -> bool:
-    """Is there what tells of changes?"""
+    """Return whether the package that watches files is installed."""
     return not missing(NEEDED)
 
 
 async def changes(folders: Sequence[str], over: asyncio.Event) -> AsyncGenerator[list[str], None]:
-    """The files of each change of the source in these folders, until `over`. What changes together is one change."""
+    """Yield the changed files of these folders, one list per change, until `over` is set."""
     from watchfiles import PythonFilter, awatch
 
     if not folders:

@@ -1,4 +1,4 @@
-"""The workers of one pool on this machine: summoned when a job is queued, wherever it came from, looked after, and replaced."""
+"""The workers of one pool on this machine: summon them when a job is queued, monitor them, and run ticks."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any
 from sublet.devtools.platform.api_service import environment, where
 from sublet.devtools.platform.pool import LocalPool
 from sublet.devtools.platform.reports import Reporter
-from sublet.devtools.platform.worker_monitor import Crew
+from sublet.devtools.platform.worker_monitor import WorkerMonitor
 from sublet.errors import JobsError, NoNamespace
 from sublet.operations.pool import Pool
 from sublet.scaling.invokers.process import Hear, ProcessInvoker
@@ -19,106 +19,112 @@ from sublet.scaling.summoner import Summoner
 from sublet.store.store import Store
 from sublet_functions.tick import TickSummary, one_round
 
-TICK = 2.0
+TICK_SECONDS = 2.0
 """Seconds between two ticks."""
-HEARD = 30.0
-"""Seconds that one wait for news of jobs may take."""
-LIFE = 86_400.0
-"""Seconds that a worker may live: here, unlike on a function platform, there is no bill to stop."""
+LISTEN_SECONDS = 30.0
+"""The longest wait for an event, in seconds."""
+WORKER_SECONDS = 86_400.0
+"""The longest life of a worker, in seconds. No platform bills or limits it here."""
 
 
 class LocalWorkers:
-    """Has workers of an app come and go. Belongs to one event loop, and closes its store.
+    """Summons and monitors workers of an app. Belongs to one event loop, and closes its store.
 
-    `on_line` is given each line that a worker writes, `on_end` its process and its exit code; `may` report whether any may be started
-    now, and `news` is called whenever something happens to a job.
+    `on_line` is called with each line that a worker prints, `on_end` with its process id and exit code, `on_event` whenever the
+    state of a job changes. No worker is started while `may_start` returns False.
     """
 
     def __init__(
-        self, store: Store, app: str, wish: Pool, report: Reporter, *, lease: float, env: Mapping[str, str], on_line: Hear,
-        on_end: Callable[[int, int], None] = lambda pid, code: None, may: Callable[[], bool] = lambda: True,
-        news: Callable[[], None] = lambda: None, arguments: Sequence[str] = (),
+        self, store: Store, app: str, pool: Pool, report: Reporter, *, lease: float, env: Mapping[str, str], on_line: Hear,
+        on_end: Callable[[int, int], None] = lambda pid, code: None, may_start: Callable[[], bool] = lambda: True,
+        on_event: Callable[[], None] = lambda: None, arguments: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.store, self.pool, self._report = store, LocalPool(store, wish), report
+        self.store, self.pool, self._report = store, LocalPool(store, pool), report
         settings = store.settings
         flags = where(settings.redis_url, settings.namespace)
         self.invoker = ProcessInvoker(
-            app, most=2 * wish.max + 2, seconds=LIFE, arguments=(*flags, "--lease", f"{lease:g}s", *arguments),
+            app, most=2 * pool.max + 2, seconds=WORKER_SECONDS, arguments=(*flags, "--lease", f"{lease:g}s", *arguments),
             environment=environment(env), hear=on_line, ended=self._on_worker_end,
         )  # fmt: skip
-        self._summoner = Summoner(store, {"process": self.invoker}, self.pool.calls)
-        self.crew = Crew(store, report, lease, lambda: {one.pid for one in self.invoker.processes}, self.ask)
-        self._on_end, self._may, self._news = on_end, may, news
+        self._summoner = Summoner(store, {"process": self.invoker}, self.pool.is_served)
+        self.monitor = WorkerMonitor(
+            store, report, lease, lambda: {one.pid for one in self.invoker.processes}, self.summon
+        )
+        self._on_end, self._may_start, self._on_event = on_end, may_start, on_event
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """What goes on as long as they are wanted."""
-        return [self._follow(), self._tick(), self.crew.run()]
+        """Return the loops to run: event listener, tick, monitor."""
+        return [self._listen(), self._tick(), self.monitor.run()]
 
-    def ask(self) -> None:
-        """Ask for the workers that are owed."""
-        self._news()
-        if self._may():
+    def summon(self) -> None:
+        """Summon the workers that the pool owes."""
+        self._on_event()
+        if self._may_start():
             self._summoner.nudge(self.pool.queues)
 
-    async def _follow(self) -> None:
-        """Ask for workers as soon as something happens to any job, whoever did it: one connection hears of all moves."""
+    async def _listen(self) -> None:
+        """Summon workers on each state change of any job: one connection receives all events."""
         event_stream = self.store.event_stream()
         heard = event_stream.version
         while True:
-            if await event_stream.wait(heard, HEARD):
+            if await event_stream.wait(heard, LISTEN_SECONDS):
                 heard = event_stream.version
-                self.ask()
+                self.summon()
 
     async def _tick(self) -> None:
-        """Do what time has decided, every two seconds."""
+        """Run a tick every two seconds."""
         trouble = ""
         while True:
             began, done = time.monotonic(), TickSummary()
             try:
                 await self._round(done)
-            except JobsError as error:  # the next tick is the retry
+            except JobsError as error:
+                # the next tick tries again
                 words = " ".join(str(error).split())
                 if words != trouble:
                     self._report("tick", "failed", words)
                 trouble = words
             else:
                 if trouble:
-                    self._report("tick", "ready", "ticks again")
+                    self._report("tick", "ready", "ticks run again")
                 trouble = ""
-            for what, count in (("reaped", done.reaped), ("fired", done.fired)):
+            for event, count in (("reaped", done.reaped), ("fired", done.fired)):
                 if count:
-                    self._report("tick", what, f"{what} {count:,}", count=count)
-            await asyncio.sleep(max(0.0, began + TICK - time.monotonic()))
+                    self._report("tick", event, f"{event} {count:,}", count=count)
+            await asyncio.sleep(max(0.0, began + TICK_SECONDS - time.monotonic()))
 
     async def _round(self, done: TickSummary) -> None:
         try:
             trouble = (await self.store.follow(one_round(self.store.operations, "dev", done))).error
-        except NoNamespace:  # somebody has emptied the server
+        except NoNamespace:
+            # the server was emptied
             trouble = await self.store.follow(self.store.operations.prepare())
         await self.pool.restore()
-        if self._may():
+        if self._may_start():
             await self._summoner.summon()
         if trouble:
             raise trouble
 
     def _on_worker_end(self, summons: str, pid: int, code: int) -> None:
-        """A worker has ended. What it held comes back, and another one is summoned if one is owed."""
+        """Handle the end of a worker: recover its jobs, and summon another one if the pool owes one."""
         self._on_end(pid, code)
-        self.crew.changed()
-        self.ask()
+        self.monitor.check_soon()
+        self.summon()
 
     async def aclose(self) -> None:
-        """Have all workers finish or give back what they have, and go."""
+        """Stop all workers after they finish or release their jobs, and remove the pool."""
         with contextlib.suppress(JobsError):
             await self.pool.remove()
-        self._signal(signal.SIGCONT)  # one that is frozen can give back what it has, too
-        await self._summoner.aclose()  # it closes the invoker, too
+        # a frozen worker can release its jobs, too
+        self._signal(signal.SIGCONT)
+        # this closes the invoker, too
+        await self._summoner.aclose()
         with contextlib.suppress(JobsError):
-            await self.crew.look()
+            await self.monitor.check()
         await self.store.aclose()
 
     def kill(self) -> None:
-        """End all workers at once."""
+        """Kill all workers."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -1,7 +1,7 @@
-"""`sublet dev`: a server, the API, a tick, and workers that are summoned when there is work, all of them watched.
+"""`sublet dev`: a server, the API, a tick, and workers that are summoned when there is work.
 
-Nothing here is a master: what this process does, any submit, tick and worker can do elsewhere. It is the parent that a terminal
-needs, so that Ctrl-C ends all of it.
+This process is not a master: any submit, tick and worker can do the same elsewhere. It is the parent of all processes, so that
+Ctrl-C in the terminal ends them.
 """
 
 import asyncio
@@ -19,27 +19,27 @@ from typing import Any
 from sublet.connection.settings import Settings
 from sublet.devtools.platform.api_service import ApiService, has_no_secret
 from sublet.devtools.platform.app_runner import AppRunner
-from sublet.devtools.platform.app_source import AppBroken, AppInfo, look
+from sublet.devtools.platform.app_source import AppBroken, AppInfo, inspect_app
 from sublet.devtools.platform.redis_service import RedisService, temporary
 from sublet.devtools.platform.reports import Report, Reporter, lines_on_loop
 from sublet.devtools.platform.supervisor import Service, Supervisor
 from sublet.errors import Invalid
 
-HURRIED = 130
-"""The exit code of a second Ctrl-C."""
+STOPPED_AT_ONCE = 130
+"""The exit code after a second Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class PlatformConfig:
-    """What somebody wants of it."""
+    """The configuration of a platform."""
 
     app: str
     settings: Settings
-    """Where the jobs live; without a server of one's own, its URL is that of the embedded one."""
+    """The server and namespace. With `embedded`, the URL is replaced by that of the embedded server."""
     embedded: bool = True
-    """Start a server, and keep it alive."""
+    """Start and supervise an embedded server."""
     data: Path | None = None
-    """Where it keeps its data; else in a temporary folder."""
+    """The folder of its data; None for a temporary folder."""
     port: int = 0
     workers: int = 4
     slots: int = 10
@@ -47,60 +47,60 @@ class PlatformConfig:
     lease: float = 30.0
     reload: bool = True
     call: str = "sublet"
-    """How this program is called, for lines that can be pasted."""
+    """The command line of this program, for the commands to try."""
 
 
 class Platform:
-    """All of it, from start to end. Belongs to one event loop."""
+    """Runs the platform. Belongs to one event loop."""
 
-    def __init__(self, wishes: PlatformConfig, report: Report) -> None:
-        self.wishes, self.report = wishes, Reporter(report)
-        self._over, self._hurry = asyncio.Event(), asyncio.Event()
-        self._ends = contextlib.AsyncExitStack()
+    def __init__(self, config: PlatformConfig, report: Report) -> None:
+        self.config, self.report = config, Reporter(report)
+        self._over, self._at_once = asyncio.Event(), asyncio.Event()
+        self._cleanup = contextlib.AsyncExitStack()
         self._supervisors: list[Supervisor] = []
         self._api: ApiService | None = None
-        self._fleet: AppRunner | None = None
+        self._app: AppRunner | None = None
         self._temporary: Path | None = None
 
     def stop(self) -> None:
-        """End it in order: workers finish or give back, the API answers who waits, the server closes its files.
+        """Stop in order: workers finish or release their jobs, the API answers open requests, the server closes its files.
 
-        Called again: at once.
+        A second call stops at once.
         """
         if self._over.is_set():
-            self._hurry.set()
+            self._at_once.set()
         else:
             self.report(
-                "dev", "stopping", "workers finish or give back what they have; Ctrl-C again ends it at once"
+                "dev", "stopping", "workers finish or release their jobs; press Ctrl-C again to stop at once"
             )
         self._over.set()
 
     async def run(self) -> int:
-        """Play the platform until a signal comes (SIGINT, SIGTERM, SIGHUP); the exit code.
+        """Run until a signal (SIGINT, SIGTERM, SIGHUP). Return the exit code.
 
-        Raises Unavailable, Invalid or JobsError for what cannot be started. No process is left behind, whatever happens.
+        Raises Unavailable, Invalid or JobsError if something cannot start. No process is left behind in any case.
         """
         with _signals(self.stop):
-            playing = asyncio.create_task(self._play())
-            hurried = asyncio.create_task(self._hurry.wait())
-            await asyncio.wait([playing, hurried], return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
-            if playing.done():
-                playing.result()
+            running = asyncio.create_task(self._run())
+            stopped_at_once = asyncio.create_task(self._at_once.wait())
+            await asyncio.wait([running, stopped_at_once], return_when=asyncio.FIRST_COMPLETED)
+            stopped_at_once.cancel()
+            if running.done():
+                running.result()
                 return 0
             self._end_at_once()
-            return HURRIED
+            return STOPPED_AT_ONCE
 
-    async def _play(self) -> None:
-        async with self._ends:
+    async def _run(self) -> None:
+        async with self._cleanup:
             await self._until_over(self._start())
-            if self._fleet and not self._over.is_set():
-                self._invite()
-                loops = [supervisor.run() for supervisor in self._supervisors] + self._fleet.loops(self._over)
+            if self._app and not self._over.is_set():
+                self._report_ready()
+                loops = [supervisor.run() for supervisor in self._supervisors] + self._app.loops(self._over)
                 await self._until_over(*loops)
 
     async def _until_over(self, *work: Coroutine[Any, Any, None]) -> None:
-        """Go on with some work until all of it is done, some of it fails, or it is over. Raises what it died of."""
+        """Run coroutines until all are done, one fails, or the platform stops. Raises the failure."""
         tasks = [asyncio.create_task(each) for each in work]
         over = asyncio.create_task(self._over.wait())
         all_done = asyncio.ensure_future(asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION))
@@ -115,45 +115,45 @@ class Platform:
                 raise outcome
 
     async def _start(self) -> None:
-        """Start everything, side by side where one does not need the other."""
-        wishes = self.wishes
-        settings = await self._start_server() if wishes.embedded else wishes.settings
+        """Start the server, then the API and the app concurrently."""
+        config = self.config
+        settings = await self._start_server() if config.embedded else config.settings
         env = {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
-        self._api = ApiService(env, lines_on_loop(self._on_api_log), wishes.port)
-        serving = asyncio.create_task(self._keep(self._api))
+        self._api = ApiService(env, lines_on_loop(self._on_api_log), config.port)
+        serving = asyncio.create_task(self._supervise(self._api))
         try:
-            seen = await self._first_look(env)
-            self._fleet = AppRunner(wishes, settings, seen, self.report, env)
+            seen = await self._inspect(env)
+            self._app = AppRunner(config, settings, seen, self.report, env)
             try:
-                await self._fleet.start()
+                await self._app.start()
                 await serving
             finally:
-                self._ends.push_async_callback(self._fleet.workers.aclose)
+                self._cleanup.push_async_callback(self._app.workers.aclose)
         finally:
             serving.cancel()
 
-    async def _first_look(self, env: Mapping[str, str]) -> AppInfo:
-        """What the app has. Raises Invalid: an app that cannot be loaded now may be one that is not there at all."""
+    async def _inspect(self, env: Mapping[str, str]) -> AppInfo:
+        """Inspect the app. Raises Invalid if it cannot be imported at the start: its name may be wrong."""
         try:
-            return await look(self.wishes.app, env)
+            return await inspect_app(self.config.app, env)
         except AppBroken as error:
             raise Invalid(str(error)) from None
 
-    def _invite(self) -> None:
-        """Say where it is, and what to try in another terminal."""
-        assert self._fleet
+    def _report_ready(self) -> None:
+        """Report the addresses, and commands to try in another terminal."""
+        assert self._app
         assert self._api
-        seen, call = self._fleet.reload.seen, self.wishes.call
-        timed = f" · by the clock: {', '.join(seen.schedules)}" if seen.schedules else ""
+        seen, call = self._app.reload.seen, self.config.call
+        timed = f" · schedules: {', '.join(seen.schedules)}" if seen.schedules else ""
         facts = {"tasks": seen.tasks, "queues": seen.queues, "schedules": seen.schedules}
         self.report("app", "ready", f"{seen.app}: {', '.join(seen.tasks) or 'no tasks'}{timed}", **facts)
         job = seen.example or {"task": "TASK", "queue": seen.queues[0], "payload": {}}
         self.report(
             "dev",
             "ready",
-            "try, in another terminal:",
+            "try in another terminal:",
             url=self._api.url,
-            redis_url=self._fleet.settings.shown_url,
+            redis_url=self._app.settings.shown_url,
         )
         body, payload = json.dumps(job), json.dumps(job["payload"])
         for line in (
@@ -164,35 +164,35 @@ class Platform:
             self.report("dev", "try", line)
 
     def _exports(self) -> list[str]:
-        """What another terminal must know."""
-        assert self._fleet
-        settings, usual = self._fleet.settings, Settings()
-        known = settings.redis_url if has_no_secret(settings.redis_url) else "…"  # whoever gave it knows it
+        """Return the exports that another terminal needs."""
+        assert self._app
+        settings, usual = self._app.settings, Settings()
+        known = settings.redis_url if has_no_secret(settings.redis_url) else "…"
         lines = [f"export SUBLET_REDIS_URL={shlex.quote(known)}"]
         if settings.namespace != usual.namespace:
             lines.append(f"export SUBLET_NAMESPACE={settings.namespace}")
         return lines
 
     async def _start_server(self) -> Settings:
-        """The server on its folder; the settings with its URL. Raises Unavailable."""
+        """Start the server. Return the settings with its URL. Raises Unavailable."""
         if os.environ.get("SUBLET_REDIS_URL"):
             self.report(
                 "server",
                 "warning",
-                "SUBLET_REDIS_URL is set, and not used: dev starts its own server; --redis-url URL uses yours",
+                "SUBLET_REDIS_URL is set but not used: dev starts its own server. Use --redis-url URL for yours",
             )
-        folder = self.wishes.data
+        folder = self.config.data
         if folder is None:
-            folder = self._temporary = self._ends.enter_context(temporary())
+            folder = self._temporary = self._cleanup.enter_context(temporary())
         server = RedisService(folder, self._temporary is not None)
-        self._ends.push_async_callback(server.aclose)
-        await self._keep(server)
-        return replace(self.wishes.settings, redis_url=server.url)
+        self._cleanup.push_async_callback(server.aclose)
+        await self._supervise(server)
+        return replace(self.config.settings, redis_url=server.url)
 
-    async def _keep(self, piece: Service) -> None:
-        supervisor = Supervisor(piece, self.report)
+    async def _supervise(self, service: Service) -> None:
+        supervisor = Supervisor(service, self.report)
         self._supervisors.append(supervisor)
-        self._ends.push_async_callback(supervisor.stop)
+        self._cleanup.push_async_callback(supervisor.stop)
         await supervisor.start()
 
     def _on_api_log(self, line: dict[str, Any]) -> None:
@@ -201,18 +201,18 @@ class Platform:
         )
 
     def _end_at_once(self) -> None:
-        if self._fleet:
-            self._fleet.workers.kill()
+        if self._app:
+            self._app.workers.kill()
         for supervisor in self._supervisors:
-            supervisor.piece.close()
-            supervisor.piece.stop(at_once=True)
+            supervisor.service.close()
+            supervisor.service.stop(at_once=True)
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Have signals call `stop`."""
+    """Call `stop` on signals."""
     loop, taken = asyncio.get_running_loop(), []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if (

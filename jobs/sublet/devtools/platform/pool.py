@@ -1,4 +1,4 @@
-"""A pool of a platform's own, whose workers are processes of this machine."""
+"""The platform's own pool, whose workers are processes of this machine."""
 
 import hashlib
 import re
@@ -11,67 +11,67 @@ from sublet.operations.pool import QUEUES_MAX, Pool, Sum
 from sublet.store.store import Store
 
 PREFIX = "dev:"
-"""How the names of such pools begin."""
+"""The prefix of the pool's name."""
 APP_MAX = 100
-"""Characters of an app in a pool's name."""
+"""The largest number of characters of the app in the pool's name."""
 
 
-def name_of(app: str, folder: Path) -> str:
-    """What the pool of an app is called that was started in this folder: others, elsewhere, may be called tasks:app, too."""
+def pool_name(app: str, folder: Path) -> str:
+    """Return the pool's name for an app started in this folder. Apps in other folders may also be called tasks:app."""
     where = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:6]
     return f"{PREFIX}{re.sub('[^A-Za-z0-9_.:-]', '-', app)[:APP_MAX]}:{where}"
 
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """How it fares."""
+    """The load of the pool."""
 
     waiting: int
     running: int
     workers: int
     summoned: int
     broken: bool
-    """Nobody is started, for the app cannot be loaded."""
+    """No worker is started because the app cannot be imported."""
 
     @property
     def words(self) -> str:
-        """In a line."""
+        """The load as one line."""
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         coming = f", {self.summoned} on the way" if self.summoned else ""
-        none = " · none is started: the app is broken" if self.broken and self.waiting else ""
+        none = " · no worker is started: the app is broken" if self.broken and self.waiting else ""
         return f"{self.waiting:,} waiting · {self.running:,} running · {workers}{coming}{none}"
 
 
 class LocalPool:
-    """Puts it and keeps it there, until it is removed: nobody else is to start workers of an app that is only here."""
+    """Keeps the pool defined until it is removed. No other platform may start its workers: the app exists only here."""
 
-    def __init__(self, store: Store, wish: Pool) -> None:
-        self._store, self._wish = store, wish
+    def __init__(self, store: Store, pool: Pool) -> None:
+        self._store, self._pool = store, pool
 
-    def calls(self, pool: Pool) -> bool:
-        """Does the platform start workers for a pool? Not for another platform's own, whose app may be another one."""
-        return pool.name == self._wish.name or not pool.name.startswith(PREFIX)
+    def is_served(self, pool: Pool) -> bool:
+        """Return whether this platform starts workers for a pool: for its own, and for any without the prefix `dev:`."""
+        return pool.name == self._pool.name or not pool.name.startswith(PREFIX)
 
     @property
     def queues(self) -> tuple[str, ...]:
         """Its queues."""
-        return self._wish.queues
+        return self._pool.queues
 
     async def put(self, queues: Sequence[str]) -> None:
-        """Have it, with these queues. Raises Unavailable."""
-        self._wish = self._wish.model_copy(update={"queues": tuple(queues[:QUEUES_MAX])})
+        """Define the pool with these queues. Raises Unavailable."""
+        self._pool = self._pool.model_copy(update={"queues": tuple(queues[:QUEUES_MAX])})
         await self.restore()
 
     async def restore(self) -> None:
-        """See that it is as it was put: somebody may have changed or removed it, or emptied the server. Raises Unavailable."""
-        await self._store.follow(pools.put(self._store.operations.bases, self._wish))
+        """Define the pool again if it was changed or removed, or if the server was emptied. Raises Unavailable."""
+        await self._store.follow(pools.put(self._store.operations.bases, self._pool))
 
     async def remove(self) -> None:
-        """Have no more workers summoned. Raises Unavailable."""
-        await self._store.follow(pools.remove(self._store.operations.bases, self._wish.name))
+        """Remove the pool. Raises Unavailable."""
+        await self._store.follow(pools.remove(self._store.operations.bases, self._pool.name))
 
-    async def numbers(self, broken: bool) -> PoolLoad:
-        """How it fares now. Raises NotFound or Unavailable."""
-        found = (await self._store.follow(pools.look(self._store.operations.bases, self._wish))).sum
+    async def load(self, broken: bool) -> PoolLoad:
+        """Return the current load. Raises NotFound or Unavailable."""
+        found = (await self._store.follow(pools.look(self._store.operations.bases, self._pool))).sum
         assert isinstance(found, Sum)
         return PoolLoad(found.ready, found.running, found.crew, found.summoned, broken)

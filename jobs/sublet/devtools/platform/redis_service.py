@@ -1,4 +1,4 @@
-"""The platform's Redis: the embedded server, on a folder that keeps its data from one start to the next."""
+"""The platform's Redis: the embedded server on a folder that keeps its data between starts."""
 
 import contextlib
 import fcntl
@@ -18,20 +18,20 @@ from sublet.errors import JobsError, Unavailable
 from sublet.protocol import server_info
 
 ANSWER_SECONDS = 1.5
-"""How long it may take to answer a question."""
+"""How long a health check may take."""
 START_SECONDS, HURRY_SECONDS = 60.0, 1.0
-"""How long to wait for a start that is under way, to end what it has started; and how long when there is no time."""
+"""How long `stop` waits for a start in progress, and how long with `at_once`."""
 
 
 PREFIX, LOCKS = "sublet-dev-", ("platform.lock", "server.lock")
-"""How temporary folders are called, and the files in them that are locked as long as a platform, and its server, live."""
+"""The prefix of temporary folders, and the files in them that are locked while a platform and its server run."""
 FRESH = 60.0
-"""Seconds for which a folder is left alone whatever its locks say: somebody may be about to take them."""
+"""Seconds for which a new folder is kept even without locks: its platform may be starting."""
 
 
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
-    """A folder for this time alone, locked until the end. What platforms that were killed have left of theirs goes now."""
+    """Yield a temporary folder, locked and removed at the end. Folders left by killed platforms are removed first."""
     sweep(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     with open(folder / LOCKS[0], "ab") as lock:
@@ -43,12 +43,10 @@ def temporary() -> Iterator[Path]:
 
 
 def sweep(among: Path) -> None:
-    """Remove this user's temporary folders here of which no platform and no server lives any more."""
+    """Remove this user's temporary folders whose platform and server no longer run."""
     for folder in among.glob(f"{PREFIX}*"):
-        with (
-            contextlib.suppress(OSError),
-            contextlib.ExitStack() as locks,
-        ):  # alive, or being removed by somebody else
+        # OSError: it is in use, or another process is removing it
+        with contextlib.suppress(OSError), contextlib.ExitStack() as locks:
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
             for name in LOCKS:
@@ -61,42 +59,42 @@ def sweep(among: Path) -> None:
 
 
 class RedisService:
-    """The embedded server on a folder. What it has acknowledged is there again when it is started anew, at the same URL."""
+    """The embedded server on a folder. A restart uses the same URL and keeps all acknowledged data."""
 
     name = "server"
 
     def __init__(self, folder: Path, temporary: bool) -> None:
         self.folder, self._temporary = folder, temporary
         self.url = ""
-        """Where it is, once it is up."""
+        """The URL once it has started."""
         self._server: EmbeddedServer | None = None
         self._lock = threading.Lock()
         self._over = False
         self._transport: Transport | None = None
 
     def start(self) -> str:
-        """Start it on its data. Raises Unavailable."""
+        """Start it on its data. Return a description. Raises Unavailable."""
         began = time.monotonic()
         with self._lock:
             if self._over:
-                raise Unavailable("the platform is on its way out")
+                raise Unavailable("the platform is stopping")
             self._server = server = _start(self.folder)
         self.url = server.url
-        kept = ", for this time alone (--data DIR keeps them)" if self._temporary else ""
+        kept = ", deleted at the end (--data DIR keeps them)" if self._temporary else ""
         return f"{server.version} · {time.monotonic() - began:.1f} s · data in {self.folder}{kept}"
 
     @property
     def exit(self) -> int | None:
-        """Its exit code; None while it lives."""
+        """Its exit code; None while it runs."""
         return self._server.exit if self._server else 0
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         return self._server.pid if self._server else 0
 
-    async def answers(self) -> bool:
-        """Does it tell the time?"""
+    async def is_healthy(self) -> bool:
+        """Return whether it answers TIME."""
         if self._transport is None:
             settings = replace(
                 Settings(redis_url=self.url), timeout=ANSWER_SECONDS, patience=ANSWER_SECONDS / 2
@@ -109,12 +107,12 @@ class RedisService:
         return True
 
     async def aclose(self) -> None:
-        """Let go of the connection that asks."""
+        """Close the connection of the health checks."""
         if self._transport:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """End it: it closes its files first, unless `at_once`. One that is about to start dies with this process."""
+        """Stop it: in order, or `at_once` with SIGKILL. A server whose start is in progress ends with this process."""
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:
                 if self._server:
@@ -123,7 +121,7 @@ class RedisService:
                 self._lock.release()
 
     def close(self) -> None:
-        """Start it no more."""
+        """Refuse further starts."""
         self._over = True
 
 
@@ -134,5 +132,5 @@ def _start(folder: Path) -> EmbeddedServer:
         if " already " not in str(error):
             raise
         raise Unavailable(
-            f"{error}: end it (another sublet dev, perhaps), or name another folder: --data DIR"
+            f"{error}: stop it (perhaps another sublet dev), or use another folder: --data DIR"
         ) from error

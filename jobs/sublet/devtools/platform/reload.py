@@ -1,4 +1,4 @@
-"""Reload: when the app's source changes, look at it anew, and have the workers replaced if it can be loaded."""
+"""Reload: when the source changes, inspect the app again and replace the workers if it can be imported."""
 
 import asyncio
 import os
@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
-from sublet.devtools.platform.app_source import AppBroken, AppInfo, can_watch, changes, look
+from sublet.devtools.platform.app_source import AppBroken, AppInfo, can_watch, changes, inspect_app
 from sublet.devtools.platform.reports import Reporter
 
-SHOWN = 3
-"""Changed files that are named."""
+NAMES_MAX = 3
+"""The largest number of file names in a report."""
 
 
 class Reload:
-    """What is known of the app's source. While it is broken, no worker is started; who is here goes on with the old code."""
+    """Watches the app's source. While the app is broken, running workers keep the old code and no worker is started."""
 
     def __init__(
         self,
@@ -22,54 +22,55 @@ class Reload:
         env: Mapping[str, str],
         seen: AppInfo,
         report: Reporter,
-        take: Callable[[AppInfo], Awaitable[None]],
+        on_change: Callable[[AppInfo], Awaitable[None]],
     ) -> None:
         self.app, self.seen, self._env = app, seen, env
         self.broken = ""
-        """Why it cannot be loaded; empty while it can."""
-        self._report, self._take = report, take
+        """Why the app cannot be imported; empty if it can."""
+        self._report, self._on_change = report, on_change
         self._folders = set(seen.folders)
 
     async def run(self, over: asyncio.Event) -> None:
-        """Watch until it is over."""
+        """Watch until `over` is set."""
         if not can_watch():
             turn_on = "pip install 'sublet[dev]' (from a checkout: '.[dev]') turns it on"
-            self._report("app", "warning", f"reload is off, for there is no watchfiles: {turn_on}")
+            self._report("app", "warning", f"reload is off because watchfiles is not installed: {turn_on}")
             await over.wait()
         while not over.is_set():
-            watched = self._there()
+            watched = self._existing_folders()
             async with aclosing(changes(watched, over)) as found:
                 async for files in found:
-                    await self._look(files)
-                    if self._there() != watched:  # it has source in other places now: watch these, too
+                    await self._reload(files)
+                    # the app has source in other folders now
+                    if self._existing_folders() != watched:
                         break
 
-    def _there(self) -> list[str]:
+    def _existing_folders(self) -> list[str]:
         return sorted(filter(os.path.isdir, self._folders))
 
-    async def _look(self, files: list[str]) -> None:
-        """Look at it anew, and tell."""
+    async def _reload(self, files: list[str]) -> None:
+        """Inspect the app again and report the result."""
         names = [Path(file).name for file in files]
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        self._report("app", "changed", f"{', '.join(names[:SHOWN])}{more} changed", files=files)
+        more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+        self._report("app", "changed", f"{', '.join(names[:NAMES_MAX])}{more} changed", files=files)
         try:
-            self.seen = await look(self.app, self._env)
+            self.seen = await inspect_app(self.app, self._env)
         except AppBroken as error:
             self.broken = str(error)
             self._report(
                 "app",
                 "broken",
-                f"{error}; workers that are here go on with the old code, no new one is started until that is mended",
+                f"{error}; running workers keep the old code; no worker is started until this is fixed",
             )
             return
         self.broken = ""
         self._folders |= set(self.seen.folders)
-        await self._take(self.seen)
+        await self._on_change(self.seen)
         count = len(self.seen.tasks)
         tasks = "1 task" if count == 1 else f"{count} tasks"
         self._report(
             "app",
             "reloaded",
-            f"{tasks}; the workers are replaced, and give back what they cannot finish",
+            f"{tasks}; the workers are replaced, and release the jobs that they cannot finish",
             tasks=count,
         )

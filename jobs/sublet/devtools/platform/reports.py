@@ -1,4 +1,4 @@
-"""What the platform report: who, what happened, and words. How that looks is the command's affair (`sublet.cli.develop.dev`)."""
+"""Events of the platform. `sublet.cli.develop.dev` prints them."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class PlatformEvent(NamedTuple):
-    """One line. `event` is a word for programs; `more` are facts for them."""
+    """One event: its source (`who`), its name, a text for people, and further fields for programs (`more`)."""
 
     who: str
     event: str
@@ -20,31 +20,32 @@ Report = Callable[[PlatformEvent], None]
 
 
 class Reporter:
-    """Tells what happens to whoever listens."""
+    """Passes events on to a function."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
 
     def __call__(self, who: str, event: str, words: str = "", /, **more: Any) -> None:
-        """Say something."""
+        """Report an event."""
         self._report(PlatformEvent(who, event, words, more))
 
 
-def lines_on_loop(hear: Callable[[dict[str, Any]], None]) -> Callable[[bytes], None]:
-    """A function that threads may give the lines which a process prints: each is heard on the loop that runs now.
+def lines_on_loop(on_event: Callable[[dict[str, Any]], None]) -> Callable[[bytes], None]:
+    """Return a function that any thread may call with a line of a process. `on_event` gets it as a dict on the current loop.
 
-    A line that is no JSON object (what a task prints, say) is heard as its `words`.
+    A line that is not a JSON object, such as the output of a task, becomes `{"words": line}`.
     """
     loop = asyncio.get_running_loop()
 
     def take(line: bytes) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
-            loop.call_soon_threadsafe(hear, _read(line))
+        # RuntimeError: the loop is already closed
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(on_event, _parse(line))
 
     return take
 
 
-def _read(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     try:
         said = json.loads(line)
     except ValueError:

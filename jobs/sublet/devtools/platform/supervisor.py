@@ -1,4 +1,4 @@
-"""Keeps a process alive: starts it, asks it for signs of life, ends it when it is frozen, and starts it anew when it is gone."""
+"""Supervise a service: start it, check its health, kill it when it is frozen, and restart it when it has ended."""
 
 import asyncio
 import signal
@@ -8,114 +8,116 @@ from typing import Protocol
 from sublet.devtools.platform.reports import Reporter
 from sublet.errors import JobsError
 
-GLANCE = 0.1
-"""Seconds between two looks at whether it is still there."""
-ASK = 1.0
-"""Seconds between two questions whether it answers."""
-MISSES = 3
-"""Questions in a row without an answer after which it is taken for frozen. Counted, for a machine that slept is not frozen."""
-STEADY = 10.0
-"""Seconds after which a start is taken for a success: what ends sooner, again and again, is started less and less often."""
-PAUSE, LONGEST = 0.2, 5.0
-"""Seconds before the second start in a row, doubled with each further one, and the longest."""
+POLL_SECONDS = 0.1
+"""Seconds between two checks for its end."""
+HEALTH_SECONDS = 1.0
+"""Seconds between two health checks."""
+FAILURES_MAX = 3
+"""Failed health checks in a row after which it counts as frozen. Checks are counted, because a suspended machine is not frozen."""
+STABLE_SECONDS = 10.0
+"""Seconds after which a start counts as successful. Earlier ends delay the next restart."""
+DELAY, DELAY_MAX = 0.2, 5.0
+"""Seconds before the second restart in a row, doubled with each further one, and the maximum."""
 
 
 class Service(Protocol):
-    """A process that is to be there."""
+    """A process to supervise."""
 
     name: str
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         ...
 
     def start(self) -> str:
-        """Start it, where it was before; return when it answers, with what to say of it. Blocks. Raises JobsError."""
+        """Start it at its previous address and wait until it answers. Return a description. Blocks. Raises JobsError."""
         ...
 
     @property
     def exit(self) -> int | None:
-        """Its exit code, negative for a signal; None while it lives."""
+        """Its exit code, negative for a signal; None while it runs."""
         ...
 
-    async def answers(self) -> bool:
-        """Does it answer? Reporter so within a few seconds."""
+    async def is_healthy(self) -> bool:
+        """Return within a few seconds whether it answers."""
         ...
 
     def stop(self, at_once: bool = False) -> None:
-        """End it, and see it gone. Blocks."""
+        """Stop it and wait for its end. Blocks."""
         ...
 
     def close(self) -> None:
-        """Be started no more; a start that is under way may fail, then."""
+        """Refuse further starts. A start in progress may fail."""
         ...
 
 
 class Supervisor:
-    """Keeps one piece alive, from `start` to `stop`."""
+    """Keeps one service running, from `start` to `stop`."""
 
-    def __init__(self, piece: Service, report: Reporter) -> None:
-        self.piece, self._report = piece, report
+    def __init__(self, service: Service, report: Reporter) -> None:
+        self.service, self._report = service, report
         self.up = asyncio.Event()
-        """It is there, as far as is known."""
+        """Set while it runs, as far as is known."""
         self._failures = 0
         self._began = 0.0
 
     async def start(self) -> None:
-        """Start it for the first time. Raises JobsError: then there is no point in going on."""
-        self._came(await asyncio.to_thread(self.piece.start))
+        """Start it for the first time. Raises JobsError if it cannot start."""
+        self._started(await asyncio.to_thread(self.service.start))
 
     async def run(self) -> None:
-        """See that it is there, until cancelled."""
+        """Supervise it until cancelled."""
         while True:
-            why = await self._until_gone()
+            why = await self._wait_for_end()
             self.up.clear()
-            if time.monotonic() - self._began > STEADY:
+            if time.monotonic() - self._began > STABLE_SECONDS:
                 self._failures = 0
-            self._report(self.piece.name, "died", f"{why}; it is started anew")
-            await self._start_anew()
+            self._report(self.service.name, "died", f"{why}; it is restarted")
+            await self._restart()
 
-    async def _start_anew(self) -> None:
+    async def _restart(self) -> None:
         while not self.up.is_set():
             if self._failures:
-                await asyncio.sleep(min(LONGEST, PAUSE * 2 ** (self._failures - 1)))
+                await asyncio.sleep(min(DELAY_MAX, DELAY * 2 ** (self._failures - 1)))
             self._failures += 1
             try:
-                words = await asyncio.to_thread(self.piece.start)
+                words = await asyncio.to_thread(self.service.start)
             except JobsError as error:
-                self._report(self.piece.name, "failed", f"{' '.join(str(error).split())}; tried again")
+                self._report(
+                    self.service.name, "failed", f"{' '.join(str(error).split())}; it is tried again"
+                )
             else:
-                self._came(words)
+                self._started(words)
 
-    def _came(self, words: str) -> None:
+    def _started(self, words: str) -> None:
         self._began = time.monotonic()
         self.up.set()
-        self._report(self.piece.name, "ready", words, pid=self.piece.pid)
+        self._report(self.service.name, "ready", words, pid=self.service.pid)
 
-    async def _until_gone(self) -> str:
-        """Wait for its end, or bring it about when it does not answer. Why it is gone."""
-        misses, ask_at = 0, time.monotonic() + ASK
-        while self.piece.exit is None:
-            await asyncio.sleep(GLANCE)
-            if time.monotonic() < ask_at:
+    async def _wait_for_end(self) -> str:
+        """Wait for its end, or kill it when it does not answer. Return the reason."""
+        failures, check_at = 0, time.monotonic() + HEALTH_SECONDS
+        while self.service.exit is None:
+            await asyncio.sleep(POLL_SECONDS)
+            if time.monotonic() < check_at:
                 continue
-            misses = 0 if await self.piece.answers() else misses + 1
-            ask_at = time.monotonic() + ASK
-            if misses >= MISSES and self.piece.exit is None:
-                await asyncio.to_thread(self.piece.stop, True)
-                return "did not answer any more and was killed"
-        return f"died ({ended(self.piece.exit)})"
+            failures = 0 if await self.service.is_healthy() else failures + 1
+            check_at = time.monotonic() + HEALTH_SECONDS
+            if failures >= FAILURES_MAX and self.service.exit is None:
+                await asyncio.to_thread(self.service.stop, True)
+                return "did not answer and was killed"
+        return f"died ({exit_reason(self.service.exit)})"
 
     async def stop(self, at_once: bool = False) -> None:
-        """End it."""
+        """Stop it."""
         self.up.clear()
-        self.piece.close()
-        await asyncio.to_thread(self.piece.stop, at_once)
+        self.service.close()
+        await asyncio.to_thread(self.service.stop, at_once)
 
 
-def ended(code: int) -> str:
-    """How a process ended, in words: `exit 3`, `SIGKILL`."""
+def exit_reason(code: int) -> str:
+    """Return how a process ended as text: `exit 3`, `SIGKILL`."""
     try:
         return f"exit {code}" if code >= 0 else signal.Signals(-code).name
     except ValueError:

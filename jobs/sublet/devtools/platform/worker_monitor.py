@@ -1,4 +1,4 @@
-"""Looks after the workers on this machine: the dead ones' jobs come back at once, and a frozen one is ended."""
+"""Monitor the workers on this machine: recover the jobs of dead workers at once, and kill frozen workers."""
 
 import asyncio
 import contextlib
@@ -13,16 +13,16 @@ from sublet.model import Card, WorkerInfo
 from sublet.store.store import Store
 from sublet.worker import host_identity
 
-LOOK = 2.0
-"""Seconds between two looks where nothing asks for one."""
-UNSEEN = 60.0
-"""Seconds that one may take to show its first sign of life, as long as its modules may take to be imported."""
-SILENT = 12.0
-"""Seconds without a sign of life after which nobody counts on a worker; they come every 5 s."""
+CHECK_SECONDS = 2.0
+"""Seconds between two checks if no event triggers one."""
+START_SECONDS = 60.0
+"""Seconds until the first heartbeat: as long as the import of the app may take."""
+FROZEN_SECONDS = 12.0
+"""Seconds without a heartbeat after which a worker counts as frozen. Heartbeats come every 5 s."""
 
 
-class Crew:
-    """The workers that this process has started, as the register and the system see them."""
+class WorkerMonitor:
+    """Monitors the workers that this process has started, by their registrations and their processes."""
 
     def __init__(
         self,
@@ -33,54 +33,52 @@ class Crew:
         ask: Callable[[], None],
     ) -> None:
         self._store, self._report, self._own, self._ask = store, report, own, ask
-        self._limit = max(lease, SILENT)
+        self._limit = max(lease, FROZEN_SECONDS)
         self._me = host_identity.identity()
         self._silent: dict[int, tuple[object, float]] = {}
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         self._changed = asyncio.Event()
 
-    def changed(self) -> None:
-        """One of them has ended: look now."""
+    def check_soon(self) -> None:
+        """Trigger a check: a worker has ended."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Look after them until cancelled."""
+        """Check the workers until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
+                async with asyncio.timeout(CHECK_SECONDS):
                     await self._changed.wait()
             self._changed.clear()
             try:
-                await self.look()
+                await self.check()
             except JobsError:  # the tick report so; while Redis is away, nobody can give it a sign of life
                 self._silent.clear()
 
-    async def look(self) -> None:
-        """Give back what the dead held, and end who is frozen. Raises Unavailable."""
+    async def check(self) -> None:
+        """Recover the jobs of dead workers, and kill frozen ones. Raises Unavailable."""
         known = await self._store.workers()
-        gone = {worker.name: worker.life for worker in known if host_identity.is_gone(worker.about, self._me)}
-        if gone:
-            jobs = await self._store.reconcile(gone)
+        dead = {worker.name: worker.life for worker in known if host_identity.is_gone(worker.about, self._me)}
+        if dead:
+            jobs = await self._store.reconcile(dead)
             if jobs:
-                self._report(
-                    "worker", "returned", f"{_jobs(jobs)} of dead workers: queued again at once", jobs=jobs
-                )
+                self._report("worker", "returned", f"{_jobs(jobs)} of dead workers queued again", jobs=jobs)
             self._ask()
         living = (
             worker
             for worker in known
-            if worker.name not in gone and host_identity.is_here(worker.about, self._me)
+            if worker.name not in dead and host_identity.is_here(worker.about, self._me)
         )
         here = {worker.about.get("pid"): worker for worker in living}
         for pid in self._own():
-            self._mind(pid, here.get(pid))
+            self._check_heartbeat(pid, here.get(pid))
         self._silent = {pid: seen for pid, seen in self._silent.items() if pid in self._own()}
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Have all of them finish or give back what they have, and go; which processes those are.
+        """Tell all workers to finish or release their jobs and exit. Return their process ids.
 
-        They are off the crew at once, so that others may be summoned in their place while they finish.
+        Their registrations are removed at once, so that others may be summoned while they finish.
         """
         own = set(self._own())
         with contextlib.suppress(JobsError):
@@ -92,18 +90,18 @@ class Crew:
                 os.kill(pid, signal.SIGTERM)
         return own
 
-    def _mind(self, pid: int, worker: WorkerInfo | None) -> None:
-        """End a worker that is there and has shown no sign of life for too long, or never one.
+    def _check_heartbeat(self, pid: int, worker: WorkerInfo | None) -> None:
+        """Kill a worker whose registration shows no heartbeat for too long, or that never registered.
 
-        By looks of ours: neither clocks that jump nor a machine that slept make one look frozen.
+        Time is counted in checks of this process, so neither a clock jump nor a suspended machine makes a worker look frozen.
         """
-        passed = min(time.monotonic() - self._looked_at, 2 * LOOK)
-        sign = worker.seen_at if worker else None
+        passed = min(time.monotonic() - self._checked_at, 2 * CHECK_SECONDS)
+        heartbeat = worker.seen_at if worker else None
         seen, silent = self._silent.get(pid, (None, 0.0))
-        silent = silent + passed if seen == sign else 0.0
-        self._silent[pid] = (sign, silent)
-        if silent >= (self._limit if worker else max(self._limit, UNSEEN)):
-            self._report("worker", "killed", f"{pid} gave no sign of life for {silent:.0f} s", pid=pid)
+        silent = silent + passed if seen == heartbeat else 0.0
+        self._silent[pid] = (heartbeat, silent)
+        if silent >= (self._limit if worker else max(self._limit, START_SECONDS)):
+            self._report("worker", "killed", f"{pid} sent no heartbeat for {silent:.0f} s", pid=pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
