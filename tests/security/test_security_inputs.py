@@ -12,7 +12,7 @@ from tests.support.route_samples import NOWHERE, filled, named, sample
 
 pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 
-REQUEST_HEADERS = [
+PARAMETERS = [
     (route, field.alias or name) for route in ROUTES for name, field in route.query.model_fields.items()
 ]
 NUMBERS = {"limit", "wait", "for", "every", "lease"}
@@ -55,13 +55,13 @@ def address(route, more):
 
 def test_each_parameter_is_a_number_or_a_word_here():
     """A new one is told apart here first, so that it is tried with what cannot be."""
-    words = {name for _, name in REQUEST_HEADERS} - NUMBERS
+    words = {name for _, name in PARAMETERS} - NUMBERS
     assert words == {"task", "queue", "claim_id", "worker", "life", "jobs", "state", "cursor", "after", "job"}
-    assert {name for _, name in REQUEST_HEADERS} >= NUMBERS
+    assert {name for _, name in PARAMETERS} >= NUMBERS
 
 
 @pytest.mark.parametrize(
-    ("route", "name"), REQUEST_HEADERS, ids=lambda value: value if isinstance(value, str) else named(value)
+    ("route", "name"), PARAMETERS, ids=lambda value: value if isinstance(value, str) else named(value)
 )
 async def test_a_parameter_that_cannot_be_is_refused_wherever_it_stands(core, route, name):
     """…before anything is done for it: no page of a thousand million, no wait without end."""
