@@ -1,5 +1,5 @@
-"""One job, two workers, a reaper, a producer and one fault, in every order there is. The counts are exact: if one changes,
-either the scripts answer something else in some order, or the model has been changed; say which."""
+"""One job, two workers, a reaper, a producer and one fault, in every possible order. The counts are exact: if one changes, either the
+scripts answer differently in some order, or the model was changed; find out which."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def test_a_defect_that_needs_one_order_is_found_with_the_path_that_leads_there(t
     assert right in library.read_text(), "the script has changed: plant the defect elsewhere"
     library.write_text(library.read_text().replace(right, ""))
     words = [sys.executable, "-m", "tests.faults.simulation", "--exhaustive"]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path / 'jobs'}{os.pathsep}{tmp_path}"}
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "LEASE_LOST" in done.stdout or "token" in done.stdout

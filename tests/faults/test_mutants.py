@@ -1,4 +1,4 @@
-"""The suite would notice: small defects are made in a copy of the code, and for each the test that is named must fail."""
+"""Mutation tests: small defects are planted in a copy of the code, and for each the named test must fail."""
 
 import json
 import os
@@ -34,7 +34,7 @@ CHOSEN = one_in(10, MUTANTS)
 
 
 def started(*words, samples="", **how):
-    """The command, under way in a process of its own, whose children run our tests without our settings for pytest."""
+    """Start the command in a process of its own; its children run tests without this run's pytest settings."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
     command = [sys.executable, "-c", MAIN.format(samples), "--json", *words]
     return subprocess.Popen(
@@ -49,7 +49,7 @@ def started(*words, samples="", **how):
 
 
 def ended(process, seconds):
-    """Its exit code, its outcomes by name, and what it said; it is stopped if it takes longer."""
+    """Its exit code, its outcomes by name, and its output; it is stopped if it takes longer."""
     try:
         out, said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -61,7 +61,7 @@ def ended(process, seconds):
 
 @pytest.fixture(scope="module")
 def outcomes(request):
-    """What became of each mutant that pytest was not told to leave out."""
+    """The outcome of each selected mutant."""
     kind = test_each_mutant_is_killed_by_the_test_that_is_named.__name__
     names = [
         item.callspec.params["mutant"].name
@@ -86,7 +86,7 @@ def test_each_mutant_is_killed_by_the_test_that_is_named(outcomes, mutant):
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_made_for_the_code_as_it_is(mutant):
-    """Where this fails the code has moved on: give the mutant the new text, or another defect of its kind."""
+    """If this fails, the code has changed: give the mutant the new text, or another defect of its kind."""
     text = (ROOT / mutant.file).read_text()
     assert mutant.applied(text) != text
     assert "\n" not in mutant.name
@@ -100,7 +100,7 @@ def test_a_mutant_has_a_name_of_its_own_and_is_no_other_ones_double():
 
 
 def test_the_page_is_that_of_the_list():
-    """`python3 -m tests.faults.mutants --write` makes it anew."""
+    """`python3 -m tests.faults.mutants --write` regenerates it."""
     assert PAGE.read_text() == page(MUTANTS)
 
 
@@ -157,12 +157,12 @@ def test_nothing_is_left_behind_by_a_run_that_is_stopped(tmp_path):
 
 
 def inhabitants(folder):
-    """The processes that are at home in a folder."""
+    """The processes whose working directory is in a folder."""
     found = []
     for home in Path("/proc").glob("[0-9]*/cwd"):
         try:
             if str(home.readlink()).startswith(str(folder)):
                 found.append(home.parent.name)
-        except OSError:  # it ended while we looked, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found

@@ -1,6 +1,6 @@
-"""The simulation itself: it finds nothing in many worlds, replays exactly, and finds and shrinks planted defects.
+"""The simulation: it finds nothing in many runs, replays exactly, and finds and shrinks planted defects.
 
-`SUBLET_TEST_SIMULATE=600` looks for ten minutes. `python3 -m jobs simulate --seed N` runs a seed that failed.
+`SUBLET_TEST_SIMULATE=600` runs for ten minutes. `python3 -m jobs simulate --seed N` runs a seed that failed.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -42,11 +43,11 @@ DEFECTS = {
     "an occurrence may be fired by whoever knew of it": ("fire.lua", "if v[1] ~= revision or v[2] ~= occurrence or", "if false or", 36),
     "a lost lease gives the try back": ("lib/lifecycle.lua", "local n = in_a_row(", "job.tries_left = 9 local n = in_a_row(", 1),
 }  # fmt: skip
-"""A script, what stands there, what is put in its place, and the seed to begin with: that of the occurrence shows at seed 40."""
+"""Script, text, replacement, and first seed: the defect of the occurrence shows at seed 40."""
 
 
 def python(*words, cwd=ROOT, **env):
-    env = {**os.environ, "PYTHONPATH": str(cwd), **env}
+    env = {**os.environ, "PYTHONPATH": f"{Path(cwd) / 'jobs'}{os.pathsep}{cwd}", **env}
     return subprocess.run(
         [sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=600
     )

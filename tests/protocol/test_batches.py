@@ -1,4 +1,4 @@
-"""Many items go in calls that are not too large, and the answers come back in the items' order."""
+"""Many items are split into calls of bounded size, and the answers have the order of the items."""
 
 from sublet.model import Beat, Completion, Failure, Release
 from sublet.protocol import verbs

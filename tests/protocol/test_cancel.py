@@ -1,4 +1,4 @@
-"""cancel: end a job that waits; ask the worker of one that runs."""
+"""cancel: end a waiting job; request the end of a running one."""
 
 import pytest
 

@@ -211,7 +211,7 @@ async def test_a_claim_that_got_nothing_is_not_remembered(desk):
 
 @pytest.mark.parametrize(("n", "left"), [(1, "mark"), (0, "no mark")])
 async def test_a_repeat_that_wants_jobs_leaves_one_mark_and_a_mark_is_no_job(desk, n, left):
-    """One that wants none is about to give back. The memo is no older and no younger for it."""
+    """A repeat with n = 0 precedes a release. It does not change the memo's expiry."""
     await desk.submit("a", "b")
     how = {"claim_id": "same-claim-0123456789ab"}
     first, memo = await desk.claim(2, **how), keys.claim(desk.base, "same-claim-0123456789ab")
@@ -223,7 +223,7 @@ async def test_a_repeat_that_wants_jobs_leaves_one_mark_and_a_mark_is_no_job(des
     assert 0 < desk.raw.pttl(memo) <= 5000
 
 
-# upkeep in passing
+# maintenance by claims and completions
 
 
 async def test_a_claim_takes_what_a_dead_worker_held(desk):
@@ -260,7 +260,7 @@ async def test_a_claim_for_no_job_does_the_upkeep_and_leaves_a_marker(desk):
     assert desk.markers() == 1
 
 
-# the baton
+# the wake-up that a claim leaves
 
 
 async def test_a_claim_that_leaves_work_wakes_the_next_worker(desk):
@@ -314,7 +314,7 @@ async def test_each_claim_of_a_store_is_one_of_its_own(desk, store):
 
 
 async def test_a_claim_that_leaves_nothing_behind_leaves_no_marker(desk):
-    """…not even the one that its own upkeep left, or a submit: it would wake a worker in vain."""
+    """This includes the wake-ups of its own maintenance and of a submit: they would wake a worker for nothing."""
     await desk.submit("due", rules="delay=1000")
     await desk.submit("a")
     desk.elapse(1)
@@ -324,7 +324,7 @@ async def test_a_claim_that_leaves_nothing_behind_leaves_no_marker(desk):
 
 
 async def test_a_job_with_rules_that_are_none_keeps_nobody_from_the_jobs_behind_it(desk):
-    """Submit refuses such rules; a hand may write them."""
+    """Submit refuses such rules, but another program may write them."""
     await desk.submit("a", "b")
     job = keys.job(desk.base, "a")
     header, _, payload = desk.raw.hget(job, "spec").partition("\n")

@@ -1,6 +1,6 @@
-"""The server's clock jumps: what that does, verb by verb. `docs/explanation/clock.md` says it in words, each proved here.
+"""The effects of a jump of the server's clock, verb by verb. They prove the sentences of `docs/explanation/clock.md`.
 
-Jumping forward again after a jump backward is how these tests let time pass.
+To let time pass after a jump backward, these tests jump forward again.
 """
 
 import uuid
@@ -22,7 +22,7 @@ def place(clock):
     return Place(Settings(redis_url=clock.url, namespace=f"test-{uuid.uuid4().hex[:12]}"), None)
 
 
-# forward: everything that has a moment ends, starts or is forgotten early
+# forward: everything with a deadline ends, starts or is deleted early
 
 
 async def test_a_forward_jump_ends_every_lease_and_the_next_one_is_fenced(desk, clock):
@@ -109,7 +109,7 @@ async def test_a_key_without_a_window_knows_no_clock(desk, clock):
         assert [each.id for each in await desk.submit("b", rules="key=k")] == ["a"]
 
 
-# backward: everything that had a moment comes late by as much, and nothing else does
+# backward: everything with a deadline is late by the jump, and nothing else is
 
 
 async def test_a_dead_workers_lease_ends_late_by_the_jump_and_no_later(desk, clock):
@@ -207,7 +207,7 @@ async def test_fences_grow_and_tokens_differ_over_all_jumps(desk, clock):
 async def test_after_a_failover_that_lost_a_lease_a_clock_gone_back_may_repeat_a_fence_but_no_token(
     desk, clock
 ):
-    """The one case in which a later attempt's fence is not higher; the token, which has the claim id in it, still tells."""
+    """The only case in which a later attempt's fence is not higher; the claim id in the token still distinguishes them."""
     clock.jump(HOUR)
     await desk.submit("a")
     with redis.Redis.from_url(clock.url) as client:
@@ -246,6 +246,6 @@ async def test_a_request_sent_again_after_a_jump_has_no_second_effect(desk, cloc
 
 
 def lasting(desk):
-    """All that is stored but the hints that end by themselves."""
+    """All stored data, except hints that expire."""
     hints = (keys.alarm(desk.base), f"{desk.base}:claim:")
     return {key: value for key, value in desk.everything().items() if not key.startswith(hints)}

@@ -1,4 +1,4 @@
-"""The clock jumps while everybody is at work: producers, workers, heartbeats, ticks. No promise is broken, nothing hangs."""
+"""The clock jumps while producers, workers, heartbeats and ticks run. No promise is broken, and nothing hangs."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ RUNS: list[tuple[str, int, int]] = []
 
 @app.task(max_attempts=50, retention=100 * DAY, timeout=None, backoff=0.05)
 async def step(ctx: Context, seconds: float) -> list[int]:
-    """Never buried nor forgotten within what is played here: each job can be asked about in the end."""
+    """Rules with which no job becomes dead or is deleted during the test, so that each can be checked at the end."""
     RUNS.append((ctx.id, ctx.attempt, ctx.fence))
     await asyncio.sleep(seconds)
     return [ctx.attempt, ctx.fence]
@@ -69,7 +69,7 @@ def sync(place):
 
 @pytest.fixture
 def sublet(place, tmp_path):
-    """Start the command as a user does, with more in its environment; it ends with the test."""
+    """Start the command as a user does, with extra environment variables. It is ended with the test."""
     (tmp_path / "steps.py").write_text(TASKS)
     started = []
     where = {"SUBLET_REDIS_URL": place.settings.redis_url, "SUBLET_NAMESPACE": place.settings.namespace}
@@ -87,7 +87,7 @@ def sublet(place, tmp_path):
 
 
 def work(sublet, **env):
-    """A worker of its own process that is ready."""
+    """Start a worker process, and wait until it is ready."""
     worker = sublet("work", "steps:app", "--slots", "4", "--lease", f"{LEASE * 1000:.0f}ms", **env)
     assert json.loads(worker.stdout.readline())["event"] == "ready"
     return worker
@@ -95,7 +95,7 @@ def work(sublet, **env):
 
 @pytest.fixture
 async def hire(place):
-    """Have workers run beside the test, each with connections of its own; they are stopped at the end."""
+    """Run workers beside the test, each with its own connections. They are stopped at the end."""
     hired = []
 
     def start(source=None, **how):
@@ -121,7 +121,7 @@ async def until(condition, seconds=30.0):
 
 
 def jump_far(clock):
-    """An hour and a day, both ways; then on to where all that was set in the meantime has passed."""
+    """Jump an hour and a day in both directions; then forward until every deadline has passed."""
     for seconds in (HOUR, 0, -HOUR, DAY, -DAY, 0):
         clock.jump(seconds)
         time.sleep(0.4)
@@ -129,7 +129,7 @@ def jump_far(clock):
 
 
 def tremble(clock):
-    """100 ms, both ways, every few ms."""
+    """Jump 100 ms in both directions, every few ms."""
     chance, ends = random.Random(2), time.monotonic() + 2.5
     while time.monotonic() < ends:
         clock.offset.set(chance.uniform(-0.1, 0.1))
@@ -137,7 +137,7 @@ def tremble(clock):
 
 
 def produce(client, sent, over):
-    """Submit a job now and then, and one of the others once more: that one must be there already."""
+    """Submit jobs at intervals, and repeat an earlier submit, which must find its job."""
     chance = random.Random(1)
     while not over.is_set():
         job = step.job(seconds=chance.random())
@@ -186,7 +186,7 @@ async def test_no_promise_is_broken_while_the_clock_jumps(disturb, clock, sync, 
 
 
 def readers(raw):
-    """The connections that wait for markers."""
+    """The connections that wait for wake-ups."""
     return {one["id"] for one in raw.client_list() if one["cmd"] == "blpop"}
 
 
@@ -199,7 +199,7 @@ async def submit(client, seconds=0.0, **options):
 async def test_a_blocked_read_that_the_server_forgot_to_end_is_given_up(
     clock, place, client, hire, raw, jump
 ):
-    """A server ends a blocked read by its clock: after a backward jump late by as much, after a forward jump at once."""
+    """A server ends a blocked read by its clock: after a backward jump late by that jump, after a forward jump at once."""
     patience = connect(place.settings, blocking=True).connection_pool.connection_kwargs["socket_timeout"]
     assert patience == 15, "what takes 1 s here takes this long"
     impatient = redis.asyncio.Redis.from_url(place.settings.redis_url, protocol=2, socket_timeout=1)
@@ -213,7 +213,7 @@ async def test_a_blocked_read_that_the_server_forgot_to_end_is_given_up(
 
 @pytest.mark.parametrize("jump", [-DAY, DAY])
 async def test_a_worker_at_work_goes_on_over_a_jump(clock, client, hire, jump):
-    """Delays, heartbeats and appointments after the jump are as long as they say."""
+    """Delays, heartbeats and claim times after the jump have the right length."""
     hire()
     assert (await client.result(await submit(client), 20))[0] == 1
     clock.jump(jump)
@@ -242,7 +242,7 @@ async def test_a_clients_clock_is_of_no_account(clock, client, sublet, own_clock
 
 
 async def test_a_moment_that_is_still_to_come_is_told_as_now(clock, client, hire, sublet):
-    """After a backward jump a job was submitted in the future: no negative durations for the reader."""
+    """After a backward jump a job was submitted in the future: readers see no negative durations."""
     clock.jump(HOUR)
     hire()
     job_id = await submit(client)

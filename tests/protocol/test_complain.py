@@ -33,7 +33,7 @@ async def test_the_same_complaint_again_is_not_counted_again(desk):
 
 
 async def test_a_summons_that_failed_is_waited_for_all_the_same(desk):
-    """Else whoever cannot be reached would be asked again and again, as fast as jobs come."""
+    """Otherwise an unreachable target would be called again and again, as fast as jobs arrive."""
     await desk.pool("p", 0, "queues=q invoker=none slots=1")
     await desk.submit("a")
     given = await desk.summon(1, summons="a" * 22)

@@ -1,4 +1,4 @@
-"""complete: the work is done; accept the results."""
+"""complete: store the results of successful attempts."""
 
 import pytest
 
@@ -163,7 +163,7 @@ async def test_a_completion_that_comes_first_wins_over_a_cancel(desk):
     assert "cancel_requested_at" not in desk.job("a")
 
 
-# upkeep in passing
+# maintenance by claims and completions
 
 
 async def test_each_completion_forgets_at_most_two_old_jobs(desk):
@@ -211,7 +211,7 @@ async def test_a_store_settles_any_mix_in_one_go(store, raw, base):
 
 @pytest.mark.real_server
 async def test_a_job_of_very_many_attempts_is_completed_at_once(desk):
-    """A loop over all its attempts would outlast the client's patience."""
+    """A loop over all its attempts would exceed the client's deadline."""
     lease = await desk.running("a")
     stored = {"attempt": 200_000_000, "attempt:199999996": "kept", "attempt:199999995": "gone"}
     desk.raw.hset(f"{desk.base}:job:a", mapping=stored)

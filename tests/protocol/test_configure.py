@@ -1,4 +1,4 @@
-"""configure: the limits of a queue, which submit keeps."""
+"""configure: the limits of a queue, which submit enforces."""
 
 import pytest
 
@@ -184,7 +184,7 @@ async def test_a_client_changes_what_it_names_and_keeps_the_rest(store, raw):
 
 
 async def test_a_client_that_lost_a_race_looks_again(store, raw, monkeypatch):
-    """Somebody else configures between the look and the order."""
+    """Another client configures the queue between the read and the call."""
     run, base = store._transport.run, store.operations.bases[0]
     others = iter(["jobs=7"])
 

@@ -1,4 +1,4 @@
-"""The contract: a script's header, its code and the Python that calls it say the same."""
+"""The contract: a script's header, its code and the Python that calls it agree."""
 
 import ast
 import hashlib
@@ -111,7 +111,7 @@ def header(name):
 
 
 def header_lines(name, kind):
-    """What a header says under one word, the continuation lines included."""
+    """The text of a header under one keyword, with its continuation lines."""
     found = re.findall(rf"^-- {kind} +(.*(?:\n--  {{6,}}.*)*)", header(name), re.MULTILINE)
     return [re.sub(r"\n--\s+", " ", text) for text in found]
 
@@ -138,7 +138,7 @@ def functions():
 
 
 def calls(name, library):
-    """Does this file use a top-level name of that library?"""
+    """Whether this file uses a top-level name of that library."""
     theirs = re.findall(r"^local (?:function (\w+)|([\w, ]+?) *(?:=|$))", body(library), re.MULTILINE)
     code, words = (
         re.sub(r"'[^'\n]*'", "", body(name)),
@@ -148,8 +148,8 @@ def calls(name, library):
 
 
 def reachable(name):
-    """A script's code, and that of every library function whose answer it may give."""
-    own = body(name).replace("not lease_answer(", "not (")  # asked whether, not what
+    """A script's code, with every library function whose answer it may return."""
+    own = body(name).replace("not lease_answer(", "not (")  # used as a condition only
     texts, todo, known = [own], [own], functions()
     while todo:
         text = todo.pop()
@@ -159,7 +159,7 @@ def reachable(name):
     return "\n".join(texts)
 
 
-# what there is
+# files and functions
 
 
 def test_every_script_is_a_verb_with_a_test_of_its_own():
@@ -167,7 +167,7 @@ def test_every_script_is_a_verb_with_a_test_of_its_own():
     assert sorted(f"lib/{path.stem}" for path in (LUA / "lib").glob("*")) == sorted(LIBRARIES)
     named = [
         {f"test_{name}.py", f"test_{name}_verb.py"} for name in NAMES
-    ]  # test_schedule.py is of the calendar
+    ]  # test_schedule.py tests the calendar
     assert all(names & {path.name for path in (ROOT / "tests").rglob("test_*.py")} for names in named)
 
 
@@ -225,7 +225,7 @@ def test_a_script_reads_as_many_arguments_as_its_header_names(name):
 
 
 def test_python_gives_single_arguments_by_the_headers_names():
-    """`script("reap").call(base, read, limit=…)`: what is given by name is what the header calls it."""
+    """`script("reap").call(base, read, limit=…)`: the keywords are the names in the header."""
     for call in (node for module in CALLS for node in ast.walk(ast.parse(inspect.getsource(module)))):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "call":
             name, given = (
@@ -248,7 +248,7 @@ def test_a_missing_or_extra_argument_never_leaves_python():
         script("complete").call("B", list, ["id", "token"])
 
 
-# the words of refusal
+# refusals
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -256,9 +256,9 @@ def test_every_refusal_that_a_script_can_answer_is_in_its_header(name):
     code = reachable(name)
     refusals = set(re.findall(r"refusal\('([A-Z_]+)'", code))
     if name == "init":
-        refusals -= {"NO_NAMESPACE", "TOO_MANY"}  # it asks only when there is a layout, and for nothing
+        refusals -= {"NO_NAMESPACE", "TOO_MANY"}  # it is called only if there is a layout, without items
     if re.search(r"refused\(1, 1\)", code):
-        refusals -= {"TOO_MANY"}  # one item is one item
+        refusals -= {"TOO_MANY"}  # one item is never too many
     assert refusals == set(script(name).codes)
     words = set(re.findall(r"(?<!refusal\()'([A-Z]+(?:_[A-Z]+)+|INVALID)\b", code))
     promised = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|\bINVALID\b", " ".join(header_lines(name, "REPLY"))))
@@ -339,7 +339,7 @@ async def test_the_keys_of_a_whole_life_are_those_that_python_spells(desk):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_client_runs_the_files_one_after_the_other(name):
-    """`cat lib/base.lua … <verb>.lua | sha1sum`, the libraries as the header names them, is what the client asks for."""
+    """`cat lib/base.lua … <verb>.lua | sha1sum`, with the libraries of the header, is the SHA that the client sends."""
     text = b"".join(
         (LUA / part).read_bytes() for part in [*header_lines(name, "LIBS")[0].split(), f"{name}.lua"]
     )
@@ -349,7 +349,7 @@ def test_the_client_runs_the_files_one_after_the_other(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_names_the_libraries_that_it_needs_and_no_other(name):
-    """What is named is called by the script, or by another library that it names; what they call is named. In their order."""
+    """The script, or another named library, calls each named library; every called library is named. The order is right."""
     named = script(name).libraries
     needed = [own for own in LIBRARIES if any(calls(part, own) for part in (*named, name) if part != own)]
     assert list(named) == needed

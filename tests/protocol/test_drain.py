@@ -1,4 +1,4 @@
-"""drain: an operator asks a worker to finish what it runs, take nothing more, and go."""
+"""drain: an operator asks a worker to finish its jobs, claim no more, and exit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""drop: a namespace is forgotten, all of it and nothing else, whoever calls meanwhile."""
+"""drop: delete a namespace, all of it and nothing else, while other clients call it."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def namespace(desk):
 
 
 async def several(desk, base):
-    """Some of everything, in a partition."""
+    """A partition with data of every kind."""
     await desk.run(verbs.init(base))
     jobs = [Submission(f"j{i}", "q", "t", f"key=k{i}", b"{}") for i in range(5)]
     await desk.run(verbs.submit(base, [*jobs, Submission("late", "q", "t", "delay=60000", b"{}")]))
@@ -70,12 +70,12 @@ async def test_what_was_made_anew_since_is_not_marked(desk):
 
 
 def lasting(desk):
-    """The keys of the whole server that do not go by themselves, as what a claim was given does."""
+    """All keys of the server that do not expire by themselves, as memos of claims do."""
     return [key for key in desk.raw.scan_iter(count=1000) if desk.raw.pttl(key) == -1]
 
 
 async def test_all_partitions_go_and_no_other_namespace(desk):
-    """However many there are, whatever they are called: a name may begin with another's, and have colons and digits."""
+    """Any number of namespaces with any names: a name may be a prefix of another, and contain colons and digits."""
     name = namespace(desk)
     others = [f"{name}2", f"{name}:0", f"{name}:0:1", f"{name}:", name[:-1], f"{name}.0", f"x{name}"]
     for other in others:
@@ -122,7 +122,7 @@ async def test_what_is_no_name_is_refused(desk, name):
 
 
 async def test_a_base_that_is_made_to_be_marked_has_the_number_of_the_others(desk):
-    """Or who is told the right one would be refused, should the drop be interrupted there."""
+    """Otherwise a client with the right partition count would be refused if the drop were interrupted there."""
     first, second = bases = [keys.base(namespace(desk), partition) for partition in (0, 1)]
     for base in bases:
         await several(desk, base)
@@ -140,7 +140,7 @@ async def test_a_base_that_is_made_to_be_marked_has_the_number_of_the_others(des
 
 
 async def test_who_calls_meanwhile_writes_nothing(desk):
-    """Between any two calls a client submits, claims and makes the namespace: not one key stays behind."""
+    """Between any two calls a client submits, claims and creates the namespace: no key stays behind."""
     name = namespace(desk)
     for partition in (0, 1):
         await several(desk, keys.base(name, partition))
@@ -149,7 +149,7 @@ async def test_who_calls_meanwhile_writes_nothing(desk):
     async def run(call):
         nonlocal refused
         answer = await desk.run(call)
-        if any(name.endswith(b"}") for name in deleted_by(call)):  # the marks: it is over
+        if any(name.endswith(b"}") for name in deleted_by(call)):  # the marks: the drop is complete
             return answer
         for other in (
             verbs.submit(desk.base, [Submission("new", "q", "t", "", b"{}")]),
@@ -168,7 +168,7 @@ async def test_who_calls_meanwhile_writes_nothing(desk):
 
 @pytest.mark.parametrize("last", [False, True])
 async def test_who_was_held_up_deletes_nothing_of_a_namespace_that_was_made_anew(desk, last):
-    """Before its first delete, or before its last, which takes the mark: meanwhile somebody else drops it all, and jobs come."""
+    """Before its first delete, or before its last, which deletes the mark: meanwhile another drop deletes all, and jobs are submitted."""
     name = namespace(desk)
     await several(desk, desk.base)
     before = None
@@ -233,7 +233,7 @@ async def test_keys_are_deleted_of_what_refuses_and_of_nothing_else(desk):
 
 
 async def test_a_base_of_a_wrong_type_goes_with_the_rest(desk):
-    """No verb writes where it is no hash."""
+    """No verb writes if the base is not a hash."""
     await several(desk, desk.base)
     desk.raw.delete(desk.base)
     desk.raw.set(desk.base, "somebody's")
@@ -242,7 +242,7 @@ async def test_a_base_of_a_wrong_type_goes_with_the_rest(desk):
 
 
 async def test_a_base_of_a_wrong_type_stops_no_mark_of_another(desk):
-    """A partition that has lost its base gets one to be marked, with what the others say: one that is no hash says nothing."""
+    """A partition that lost its base gets one to mark, with the other partitions' metadata; a base that is not a hash is ignored."""
     name = namespace(desk)
     first, second = bases = [keys.base(name, partition) for partition in (0, 1)]
     for base in bases:
@@ -269,7 +269,7 @@ async def test_a_number_of_jobs_that_is_none_is_no_reason_to_stop(desk, spoiled)
 
 
 async def test_in_a_cluster_a_base_says_how_many_partitions_there_are(desk):
-    """…so that none is left behind where this process was told fewer; it is the first one's mark that goes last."""
+    """So no partition is left behind if this process is configured with fewer. The mark of the first one is deleted last."""
     name = namespace(desk)
     for partition in (0, 70):
         await several(desk, keys.base(name, partition))
@@ -312,7 +312,7 @@ async def test_who_is_interrupted_leaves_a_namespace_that_refuses_and_can_be_dro
 
     async def run(call):
         nonlocal calls
-        calls += call.commands[0][0] != "SCAN"  # of which there are more where the server has more keys
+        calls += call.commands[0][0] != "SCAN"  # there are more of these if the server has more keys
         if calls > after + 3:
             raise Killed
         return await desk.run(call)
@@ -355,7 +355,7 @@ async def test_a_full_server_is_where_one_drops(desk, place):
 
 
 async def test_in_a_cluster_partitions_are_looked_for_one_by_one(desk):
-    """…as no node has all keys; each call names the partition that it is about, so that it goes to its node."""
+    """No node has all keys: each call names its partition, so that it is routed to the right node."""
     name = namespace(desk)
     for partition in (0, 1, 3, 12):
         await several(desk, keys.base(name, partition))
@@ -416,7 +416,7 @@ def test_the_command_says_what_went(shell, name):
 
 
 def test_the_command_finds_all_partitions_whatever_it_was_told(shell, own):
-    """…also when another drop was interrupted, and when a base is no hash."""
+    """This holds also after an interrupted drop, and if a base is not a hash."""
     name = f"{shell.env['SUBLET_NAMESPACE']}x"
     for queue in "abcdefgh":
         shell.ok("submit", "add", "--queue", queue, SUBLET_NAMESPACE=name, SUBLET_PARTITIONS="4")
@@ -445,7 +445,7 @@ def test_without_a_terminal_nobody_is_taken_to_agree(shell, name):
 
 
 def answer(shell, name, words):
-    """Run the command on a terminal, and type this when it asks. Its exit code, and all that was shown."""
+    """Run the command on a terminal, and type this answer. Return its exit code and its output."""
     master, slave = pty.openpty()
     process = subprocess.Popen([*shell.command, "drop", name], cwd=shell.folder, env=shell.env, stdin=slave, stdout=slave,
                                stderr=slave)  # fmt: skip

@@ -1,4 +1,4 @@
-"""enlist: a worker is here: it is put on the register, seen with each sign of life, and told when it has been asked to go."""
+"""enlist: register a worker, renew the registration with each call, and answer `drain` when an operator asked for it."""
 
 import pytest
 
@@ -30,7 +30,7 @@ async def test_a_sign_of_life_is_seen_and_says_what_is_new(desk):
 
 
 async def test_a_sign_of_life_makes_half_a_card_whole(desk):
-    """What a call left that was denied in the middle: the same life again says since when."""
+    """The remains of a call that was denied half-way: a repeat by the same life sets the moment."""
     await desk.enlist("w")
     desk.raw.hdel(keys.worker(desk.base, "w"), "enlisted_at", "worker_id")
     await desk.enlist("w")

@@ -1,4 +1,4 @@
-"""`GET /events`: pages and streams by the same ids, in which nothing is missing and nothing comes twice."""
+"""`GET /events`: pages and streams with the same ids; no event is missing, and none occurs twice."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ SECONDS = 20.0
 
 @pytest.fixture
 def ask(store):
-    """Send a request, past what any route has in common."""
+    """Send a request directly to the handler."""
 
     async def ask(headers=None, **query):
         request = Request("GET", "/events", headers=headers or {})
@@ -72,7 +72,7 @@ async def one_by_one(store, n, first=0):
 
 
 class Reader:
-    """Reads a stream as the standard says (WHATWG HTML, 9.2.6), not as we write it."""
+    """Parses a stream by the standard (WHATWG HTML, 9.2.6), independently of the writer."""
 
     def __init__(self):
         self.events, self.last_id, self.retry, self.comments = [], "", None, 0
@@ -144,7 +144,7 @@ async def test_without_an_id_it_begins_now(store, page):
     assert begin.events == []
     await submit(store, "b")
     assert [e.jobs for e in (await page(after=begin.cursor)).events] == [["0-b"]]
-    assert [e.jobs for e in (await page(after=begin.cursor)).events] == [["0-b"]]  # asked twice, told twice
+    assert [e.jobs for e in (await page(after=begin.cursor)).events] == [["0-b"]]  # two requests, two replies
 
 
 async def test_pages_follow_one_another_without_gap_or_repeat(store, page):
@@ -232,12 +232,12 @@ async def test_a_stream_tells_old_and_new_events_and_where_it_is(store, listen):
 
 
 async def test_a_stream_goes_on_where_the_last_one_broke(store, listen, page):
-    """…after any of its events, and the header wins over the address, which a browser sends unchanged."""
+    """A stream resumes after any event, and the header wins over the query, which a browser sends unchanged."""
     ids, reader = await one_by_one(store, 5), Reader()
     for i in range(5):
         stream = await listen(last_id=reader.last_id, after="0")
         last = Reader()
-        await take(stream, last, 1)  # it may have been sent more, which was lost on the way
+        await take(stream, last, 1)  # more may have been sent and lost
         first_id, *first = last.events[0]
         reader.events.append((first_id, *first))
         reader.last_id = first_id
@@ -318,17 +318,17 @@ async def test_a_process_has_room_for_so_many_streams(store, listen, ask, monkey
         await listen()
     reply = refused.value.reply()
     assert (reply.status, int(reply.headers["Retry-After"]) > 0) == (503, True)
-    assert (await ask()).status == 200  # a page is no stream
+    assert (await ask()).status == 200  # a page is not a stream
     await first.aclose()
     del first
     third = await listen()
     await anext(third)
-    del second  # nobody has read of it: the client had hung up
+    del second  # the client had hung up, so it was not read
     assert await listen()
 
 
 async def test_listeners_who_come_by_the_same_place_share_one_page(store, listen, monkeypatch):
-    """…read once and made once, though none goes at another's pace; and nobody is told of it when it is old."""
+    """Each event is read and encoded once, though each subscriber has its own pace; old events are not sent."""
     monkeypatch.setattr(module, "STREAM_PAGE", 4)
     monkeypatch.setattr(tails, "KEPT_SECONDS", SECONDS)
     made, kept = [], store.event_stream()._kept
@@ -342,7 +342,7 @@ async def test_listeners_who_come_by_the_same_place_share_one_page(store, listen
         await take(stream, reader, 12)
         assert reader.jobs == ids
         await stream.aclose()
-    assert [n for n in made if n] == [4] * 6  # the one with a filter had to make its own
+    assert [n for n in made if n] == [4] * 6  # the filtered one encodes its own
     kept.clear()
     monkeypatch.setattr(tails, "KEPT_SECONDS", 0.05)
     await take(await listen(after="0"), Reader(), 12)
@@ -352,7 +352,7 @@ async def test_listeners_who_come_by_the_same_place_share_one_page(store, listen
 
 
 async def test_many_listeners_leave_room_for_others(store, listen, monkeypatch):
-    """Between any few of them who are told something, whoever else is there has a turn."""
+    """After sending to a few subscribers, other tasks get a turn."""
     streams = [await listen() for _ in range(40)]
     for stream in streams:
         await anext(stream)
@@ -371,7 +371,7 @@ async def test_many_listeners_leave_room_for_others(store, listen, monkeypatch):
 
 
 async def test_a_stream_outlives_an_outage(store, listen, monkeypatch):
-    """A browser that is answered 503 never comes again."""
+    """A browser does not reconnect after a 503."""
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(module, "KEEP_ALIVE", 0.02)
     subscriber, reader = store.event_stream(), Reader()
@@ -411,7 +411,7 @@ TEXT = st.text(max_size=40)
     missed=st.booleans(),
 )
 def test_no_word_can_break_the_frame_of_a_stream(moves, missed):
-    """Not even one that no script of ours lets in: what a reader finds is what was there, event by event."""
+    """Even events that no Sublet script would write are passed on unchanged."""
     told = [
         JobEvent(f"1-{i}", 1_700_000_000_000, tuple(jobs), state, code)
         for i, (jobs, state, code) in enumerate(moves)
@@ -437,7 +437,7 @@ async def test_words_of_a_stranger_do_not_reach_a_stream(store, listen, raw, bas
 
 
 async def test_an_id_beyond_all_calendars_stops_nobody(store, page, raw, base):
-    """A stranger has written it; from then on Redis counts upwards from there."""
+    """Another program wrote it; Redis counts upwards from it."""
     await submit(store, "a")
     raw.xadd(keys.events(base), {"jobs": "0-b", "state": "queued", "code": "x"}, id=f"{2**64 - 2}-7")
     await submit(store, "c")

@@ -1,4 +1,4 @@
-"""fail: the attempt came to nothing; try again after the backoff, or bury the job."""
+"""fail: record failed attempts; try again after the backoff, or make the job dead."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def ended_at(desk, job_id, attempt=1):
 
 
 async def delay_after(desk, job_id, attempt):
-    """Claim, fail, and answer the ms until the next try."""
+    """Claim and fail a job. Return the ms until the next try."""
     word, moment = (await desk.fail(await desk.take(job_id))).split(" ")
     assert word == "scheduled"
     assert int(moment) == desk.score("scheduled", job_id)

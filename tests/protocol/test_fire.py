@@ -1,4 +1,4 @@
-"""fire: submit the jobs of occurrences that have come, and move each schedule on. Of all who fire the same occurrence, one does."""
+"""fire: submit the jobs of due occurrences, and move each schedule on. Of several callers for one occurrence, one succeeds."""
 
 import asyncio
 
@@ -17,12 +17,12 @@ PICK = Pick("s", "1", 1000, b"{}", "allow")
 
 
 def due(desk, name="s"):
-    """In how many ms a schedule comes again."""
+    """The ms until a schedule is due again."""
     return desk.raw.zscore(keys.schedules(desk.base), name) - desk.now()
 
 
 async def fired_once(desk, **what):
-    """A schedule whose first occurrence, 1000, has its job; the next one, 2000, has come, and is picked."""
+    """A schedule whose first occurrence, 1000, has its job; the next one, 2000, is due and picked."""
     await desk.put(**what)
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     (pick,) = (await desk.pick()).picks
@@ -105,7 +105,7 @@ async def test_a_job_that_is_there_already_is_the_occurrences(desk):
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     desk.raw.hset(
         keys.schedule(desk.base, "s"), mapping={"occurrence": 1000, "answer": "", "payload": "new"}
-    )  # as if that was lost
+    )  # as if the reply was lost
     assert await desk.fire(PICK, 1000, then=2000) == "fired 1"
     assert (desk.job("0-s:1000")["spec"].split("\n")[1], desk.members("queue:q")) == ("{}", ["0-s:1000"])
     assert desk.counter("submitted") == 1
@@ -121,7 +121,7 @@ async def test_a_job_of_another_that_has_the_occurrences_id_takes_nothing_from_t
         assert desk.schedule()["last_id"] == "0-s.1:1000"
         desk.raw.hset(
             keys.schedule(desk.base, "s"), mapping={"occurrence": 1000, "answer": ""}
-        )  # as if that was lost
+        )  # as if the reply was lost
 
 
 async def test_where_others_have_all_the_ids_of_an_occurrence_it_says_so(desk):
@@ -180,7 +180,7 @@ async def test_of_many_who_fire_an_occurrence_one_does(desk):
 
 
 async def test_of_many_who_look_at_once_one_fires(desk, store):
-    """As claims and ticks do it, by the plan of the schedule."""
+    """As claims and ticks do, by the plan of the schedule."""
     plan = b'{"when":{"every":3600}}'
     await desk.put(plan=plan, occurrence=3_600_000)
     fired = await asyncio.gather(*(store.follow(firing.fire_due([desk.base], f"w{i}")) for i in range(20)))
@@ -349,7 +349,7 @@ async def test_an_occurrence_that_waits_for_a_job_that_is_gone_is_looked_at_in_a
     assert await desk.fire(pick, pick.occurrence, then=pick.occurrence + 1) == "fired 1"
 
 
-# no room
+# full queues
 
 
 async def test_a_full_queue_leaves_the_occurrence_to_come_and_is_tried_again_in_five_seconds(desk):
@@ -386,9 +386,9 @@ async def test_occurrences_of_one_schedule_too_are_left_for_the_next_call(desk):
     assert await desk.fire(pick, 5000, 6000, then=2**42) == "fired 2"
 
 
-# what makes no sense
+# invalid arguments
 
-FAR = 2**42  # ms: in the year 2109
+FAR = 2**42  # ms, in the year 2109
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ async def test_a_schedule_without_its_parts_is_none(desk):
 
 
 async def test_a_worker_fires_in_passing_and_finds_the_job(desk, store):
-    """A claim that is told of an occurrence sees to it, and answers with its job."""
+    """A claim that finds a due occurrence fires it, and returns its job."""
     await desk.put(plan=b'{"when":{"every":3600}}', occurrence=3_600_000)
     await desk.run(verbs.enlist(desk.base, Card("w", "1", "", b"{}")))
     claimed = await store.claim(worker="w", queues=["q"], n=1, lease=30)

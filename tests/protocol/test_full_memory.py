@@ -1,7 +1,7 @@
-"""Each verb on a server whose memory is full: what makes room works, what takes room is refused in words and leaves no trace.
+"""Each verb on a server whose memory is full: verbs that free memory work, verbs that need memory are refused and leave no trace.
 
-The memory is filled for real, with submits until one is refused, on a server of these tests' own. Clients do not look at its
-memory themselves (`memory=1`), as those in other languages may not; but for the last tests, of those that do.
+The tests fill the memory of a server of their own, with submits until one is refused. Clients do not check the server's memory
+(`memory=1`), as clients in other languages may not; only the last tests use clients that do.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ REFUSED = {"submit", "schedule", "fire"}
 
 @pytest.fixture(scope="module")
 def own_url(new_server, backend) -> str:
-    """A server of these tests' own, of each kind."""
+    """A server of each kind, for these tests only."""
     return new_server(backend).url
 
 
@@ -49,7 +49,7 @@ def place(own_url, place) -> Any:
 
 
 class Filler:
-    """Makes a server full: with jobs of a namespace of its own, until one more is refused."""
+    """Fills a server with jobs of a namespace of its own, until one more is refused."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = replace(settings, namespace=f"filler-{uuid.uuid4().hex[:12]}")
@@ -59,11 +59,11 @@ class Filler:
         return self.raw.info("memory")["used_memory"]
 
     def has_shrunk_to(self, size: int) -> None:
-        """Wait for that: a server lets go of idle clients' buffers in its own time."""
+        """Wait until it holds: a server frees the buffers of idle clients with a delay."""
         tasks.eventually(lambda: self.used() < size)
 
     def fill(self, size: int = 1000, room: int = ROOM) -> int:
-        """Set the limit, this much above what is used, and submit jobs of this size until one is refused: how many it took."""
+        """Set the limit this much above the used memory, and submit jobs of this size until one is refused. Return their number."""
         payload, self.said = b'{"a":1}'.ljust(size), ""
         with SyncClient(self.settings) as client:
             client.submit_all(self.jobs(1, payload))
@@ -71,13 +71,13 @@ class Filler:
             self.raw.config_set("maxmemory", self.used() + room)
             client.operations.admission = Admission(
                 self.settings.memory
-            )  # or it would still believe that there is no limit
+            )  # otherwise it would still assume no limit
             try:
                 for _ in range(room // size):
                     taken += len(client.submit_all(self.jobs(20, payload)))
                 raise AssertionError("a server with a limit took everything")
             except OutOfMemory as error:
-                self.said = str(error)  # the loop's end is what is awaited
+                self.said = str(error)  # the loop ends when the condition holds
         return taken
 
     def most(self) -> int:
@@ -88,7 +88,7 @@ class Filler:
         return [Submission(f"0-{uuid.uuid4().hex}", "q", "add", "", payload) for _ in range(n)]
 
     def overfill(self) -> None:
-        """Go over the limit, as scripts may that make room later, so that the server stays full whatever comes and goes."""
+        """Exceed the limit, so that the server stays full."""
         script = "redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], ARGV[1])"
         self.raw.eval(script, 1, f"{{{self.settings.namespace}:0}}:ballast", b"x" * BEYOND)
         assert self.used() > self.most() + BEYOND // 2
@@ -110,7 +110,7 @@ def filler(place) -> Iterator[Filler]:
 
 @pytest.fixture
 def fill(filler) -> Any:
-    """Makes the server full, and a little more."""
+    """Fills the server, and slightly more."""
 
     def full() -> None:
         filler.fill()
@@ -137,7 +137,7 @@ async def test_a_verb_does_on_a_full_server_what_it_does_on_an_empty_one(desk, f
     if verb == "init":
         desk.raw.hset(desk.base, mapping={"layout": "1", "partitions": "1"})
     fill()
-    desk.raw.script_flush()  # so that a full server is first told what to run, and then asked by the SHA
+    desk.raw.script_flush()  # so that the script is loaded before the server is full
     assert plain(await desk.run(here.call), desk, since) == expected
     assert stored(desk, since) == world
     assert plain(await desk.run(here.call), desk, since) == plain(
@@ -183,7 +183,7 @@ async def test_what_takes_room_is_refused_in_words_and_leaves_no_trace(desk, pla
 
 
 async def test_what_submit_answers_without_storing_it_answers_on_a_full_server_too(desk, fill):
-    """A job that is there already, a rule that cannot be, and nothing at all take no room."""
+    """An existing job, an invalid rule and an empty call need no memory."""
     await desk.submit("a", rules="key=k")
     fill()
     before = desk.everything()
@@ -199,7 +199,7 @@ async def test_what_submit_answers_without_storing_it_answers_on_a_full_server_t
 
 
 async def test_whole_batches_end_on_a_full_server_with_whatever_they_bring(desk, fill):
-    """Results, progress and failures take room themselves; what they end gives more of it back."""
+    """Results, progress and failures need memory; the attempts that they end free more."""
     for start in range(0, 300, 100):
         await desk.submit(*(f"j{i}" for i in range(start, start + 100)), payload=b"x" * 2000)
     fill()
@@ -231,7 +231,7 @@ async def test_whole_batches_end_on_a_full_server_with_whatever_they_bring(desk,
 
 
 async def test_checkpoints_and_logs_are_kept_on_a_full_server_and_go_with_the_end(desk, fill):
-    """They take room, and what they save is worth it: as much as a hundred leases may bring, at most."""
+    """They need memory, but are worth it: at most as much as a hundred leases may bring."""
     await desk.submit(*(f"j{i}" for i in range(100)), payload=b"x" * 2000)
     fill()
     leases = await desk.claim(100)
@@ -248,7 +248,7 @@ async def test_checkpoints_and_logs_are_kept_on_a_full_server_and_go_with_the_en
 
 
 async def work_off(store: Store) -> int:
-    """Claim and complete until nothing is left: how many jobs that were."""
+    """Claim and complete until nothing is left. Return the number of jobs."""
     done = 0
     while leases := (await store.claim(worker="w", queues=["q"], n=100, lease=30)).leases:
         assert set(await store.settle([Completion(lease, b"1") for lease in leases])) == {"completed"}
@@ -258,7 +258,7 @@ async def work_off(store: Store) -> int:
 
 @pytest.mark.parametrize("size", [1000, 20_000], ids=["inline", "of_its_own"])
 async def test_draining_makes_room_without_any_change_of_the_limit(filler, size):
-    """…for a payload in the job's header line, and for one that is a field of its own."""
+    """For a payload behind the header, and for one in a field of its own."""
     taken = filler.fill(size)
     full, store = filler.used(), Store(filler.settings)
     assert await work_off(store) == taken > 20
@@ -268,7 +268,7 @@ async def test_draining_makes_room_without_any_change_of_the_limit(filler, size)
 
 
 async def test_draining_small_jobs_makes_room_where_few_finished_ones_are_kept(filler):
-    """A completed job takes half a KiB, whatever it was: where jobs are smaller than that, it is the number kept that counts."""
+    """A completed job takes half a KiB: with smaller jobs, the number of kept jobs decides."""
     store = Store(filler.settings)
     await store.run(verbs.configure(store.operations.bases[0], "*", 0, "completed=100"))
     taken, full = filler.fill(100), filler.used()
@@ -280,7 +280,7 @@ async def test_draining_small_jobs_makes_room_where_few_finished_ones_are_kept(f
 
 
 async def test_pruning_makes_the_rest_of_the_room(desk, filler):
-    """What a completed job still takes is given back when its time is over."""
+    """The memory of a completed job is freed after its retention."""
     store = Store(filler.settings)
     taken, full = filler.fill(), filler.used()
     assert await work_off(store) == taken
@@ -294,7 +294,7 @@ async def test_pruning_makes_the_rest_of_the_room(desk, filler):
 
 
 async def test_a_worker_works_off_a_full_server(filler):
-    """The real one, with its heartbeats, appointments and errands; afterwards the server takes jobs again."""
+    """A real worker, with its heartbeats and background calls; afterwards the server stores jobs again."""
     taken, store = filler.fill(), Store(filler.settings)
     filler.overfill()
     with SyncClient(filler.settings) as client:
@@ -310,7 +310,7 @@ async def test_a_worker_works_off_a_full_server(filler):
 
 
 async def test_a_namespace_that_is_missing_is_still_said_so(place, fill):
-    """A worker that comes to a full server without a namespace is told what is wrong, in the words of the verb it tried."""
+    """A worker that starts on a full server without a namespace gets the refusal of `init`."""
     fill()
     transport = Transport(place.settings)
     with pytest.raises(NoNamespace):
@@ -337,19 +337,19 @@ async def test_a_job_that_was_taken_before_the_server_was_full_tells_its_waiter(
         assert heard[-1]["data"] == "a"
 
 
-# with a look at the memory first
+# with a check of the memory first
 
 
 @pytest.fixture
 def watched(place) -> Iterator[Filler]:
-    """A server of which those who submit take a quarter less than it has, and its filler."""
+    """A server whose submitters use three quarters of its memory at most, and its filler."""
     filler = Filler(replace(place.settings, memory=0.75))
     yield filler
     filler.close()
 
 
 async def test_a_server_that_is_looked_at_never_becomes_full(watched):
-    """…and what runs there goes on, though it takes more room itself: that is what the rest is for."""
+    """Running jobs go on, though they need memory: the rest is for them."""
     taken = watched.fill(room=watched.used())
     assert "(SUBLET_MEMORY)" in watched.said
     assert 0.6 * watched.most() < watched.used() < 0.85 * watched.most(), (
@@ -368,7 +368,7 @@ async def test_a_server_that_is_looked_at_never_becomes_full(watched):
 
 @pytest.mark.parametrize("size", [100, 20_000, 200_000])
 async def test_many_who_submit_at_once_stay_below_the_limit(watched, size):
-    """Each has seen the room at its own moment, and none knows of the others."""
+    """Each client has read the memory at its own moment, and does not know the others."""
     payload = b"{}".ljust(size)
     watched.raw.config_set("maxmemory", watched.used() + (32 << 20))
     stores = [Store(watched.settings) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""heartbeat: the worker is alive; push the leases' ends forward."""
+"""heartbeat: extend leases."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""All verbs in any order, against a model: stale tokens, repeated requests and passing time included.
+"""All verbs in any order, against a model, with stale tokens, repeated requests and passing time.
 
-The model knows what must become of each job, and what every call must answer. Where chance decides (the jitter of a backoff),
-it knows the bounds: all moments are chosen so that a few real milliseconds never decide whether something is due.
-`SUBLET_TEST_EFFORT=50` looks fifty times as long.
+The model predicts the state of each job and the answer of each call. For random values (the jitter of a backoff) it has bounds.
+All moments are chosen so that a few real milliseconds never decide whether something is due. `SUBLET_TEST_EFFORT=50` runs fifty
+times as long.
 """
 
 import itertools
@@ -44,7 +44,7 @@ FEW, SELDOM = st.integers(0, 9), st.sampled_from([False] * 5 + [True])
 
 
 class Verbs(RuleBasedStateMachine):
-    """Every verb is a rule; after each step Redis must hold what the model says."""
+    """Every verb is a rule; after each step Redis must agree with the model."""
 
     def __init__(self, transport, raw, base):
         super().__init__()
@@ -57,7 +57,7 @@ class Verbs(RuleBasedStateMachine):
         self.raw.delete(*self.raw.scan_iter(match=f"{self.base}*", count=1000))
 
     def twice(self, call: Call):
-        """Send the same request twice; the answer is one, and so is the effect."""
+        """Send the same request twice: both replies are equal, and there is one effect."""
         first = self.run(call)
         assert self.run(call) == first
         return first
@@ -67,16 +67,16 @@ class Verbs(RuleBasedStateMachine):
         return [lease for lease in self.leases if lease.id in jobs and self.model.held(lease, "") is None]
 
     def pick(self, which, stale):
-        """One of the leases: a live one, or sometimes any that ever was, or one with another job's id."""
+        """Draw a lease: a live one, or sometimes any earlier one, or one with another job's id."""
         live = self.live()
         pool = self.leases if stale or not live else live
         lease = pool[-1 - which % len(pool)]
         return lease._replace(id=IDS[which % len(IDS)]) if stale and which > 6 else lease
 
-    # what Redis holds
+    # the stored data
 
     def look(self):
-        """State, score and the fields that matter of every job, in one round trip."""
+        """State, score and important fields of every job, in one round trip."""
         ids = [*IDS, *(job_id for job_id in self.model.jobs if job_id not in IDS)]
         with self.raw.pipeline(transaction=False) as pipe:
             for name in (*STRUCTURES, *(f"queue:{queue}" for queue in QUEUES)):
@@ -151,7 +151,7 @@ class Verbs(RuleBasedStateMachine):
             assert job.left is None or 0 <= job.left <= job.tries
 
     def observe(self):
-        """Note where in their queues the jobs stand: the priority decides, then who came first."""
+        """Record the order of the jobs in their queues: by priority, then by submission."""
         shelves = self.look()[0]
         for queue in QUEUES:
             for job_id, score in shelves[queue].items():
@@ -160,7 +160,7 @@ class Verbs(RuleBasedStateMachine):
                 job.rank = score
 
     def moved(self, lost, due, limit):
-        """Tell the model what an upkeep of at most `limit` moves has done; answer how many leases and jobs."""
+        """Apply maintenance of at most `limit` moves to the model. Return how many leases and jobs."""
         hashes = self.look()[1]
         gone = {job_id for job_id in lost if hashes[job_id]["state"] != "running"}
         come = {job_id for job_id in due if hashes[job_id]["state"] != "scheduled"}
@@ -219,7 +219,7 @@ class Verbs(RuleBasedStateMachine):
         assert self.submitted(jobs) == again
 
     def submitted(self, jobs):
-        """Submit, and get the answers without what is said beside the word."""
+        """Submit, and return the first word of each answer."""
         answers = self.run(verbs.submit(self.base, jobs))
         return [FULL if isinstance(word, str) and word.startswith(FULL) else word for word in answers]
 
@@ -233,7 +233,7 @@ class Verbs(RuleBasedStateMachine):
         by=st.sampled_from(WORKERS),
     )
     def schedule(self, name, put, overlap, queue, n, stale, by):
-        """Put a schedule, or fire some of its occurrences, twice: none has two jobs, and none is left out but by overlap."""
+        """Put a schedule, or fire some of its occurrences, twice: none has two jobs, and none is left out except by overlap."""
         one = self.model.schedules.get(name)
         if one is None or put:
             seen, occurrence, last = (one.revision, one.occurrence, one.last) if one else (0, 1, "")
@@ -433,9 +433,7 @@ class Verbs(RuleBasedStateMachine):
         self.model.late(expected, times=2)
         (answer,) = self.twice(verbs.release(self.base, [Release(lease, delay, reason)]))
         assert answer.split(" ")[0] == expected
-        if (
-            reason and expected == "scheduled"
-        ):  # for a second, at first: a busy machine takes as long for a step
+        if reason and expected == "scheduled":  # a second at first: a busy machine may need that for a step
             self.time_passes(20, "", 1)
 
     def note(self, lease):
@@ -475,7 +473,7 @@ class Verbs(RuleBasedStateMachine):
         stale=SELDOM,
     )
     def reconcile(self, worker, life, which, most, stale):
-        """What a worker that is gone holds, and sometimes what it does not: nothing of another's is touched."""
+        """Reconcile leases of a dead worker, and sometimes leases of others, which must not change."""
         held = [
             (i, job.attempt)
             for i, job in self.model.jobs.items()

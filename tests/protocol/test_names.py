@@ -1,4 +1,4 @@
-"""Names that would inject a key, end a string or move a slot: refused in words at every door, and nothing is stored."""
+"""Names that would inject a key, end a string or change the hash slot are refused at every interface, and nothing is stored."""
 
 import contextlib
 import itertools
@@ -55,7 +55,7 @@ NAMED = {
 """The arguments of scripts that name something."""
 
 
-# two names never give one key, and none leaves its slot
+# two names never give one key, and all stay in the hash slot
 
 KINDS = {
     "job": keys.job, "queue": keys.queue, "claim": keys.claim, "wake": keys.wake, "worker": keys.worker,
@@ -76,7 +76,7 @@ VISIBLE = st.text("".join(map(chr, range(33, 127))), min_size=1, max_size=12)
 
 
 def all_keys(base, name, other):
-    """Every key that a name may be in, and those that have none: what it is → its key."""
+    """Every kind of key, with and without names: its description → the key."""
     found = {(kind, name): make(base, name) for kind, make in KINDS.items()}
     found |= {(make.__name__, ""): make(base) for make in SINGLE} | {
         ("base", ""): base,
@@ -97,7 +97,7 @@ def test_two_names_never_give_one_key_and_all_stay_in_the_slot(namespace, one, t
 
 
 def test_a_queue_and_a_key_are_told_apart_wherever_one_ends():
-    """Such as the queue `a` with the key `a:a`, and the queue `a:a` with the key `a`: all short ones of these letters."""
+    """For example queue `a` with key `a:a`, and queue `a:a` with key `a`: all short names of these letters."""
     words = ["".join(word) for n in (1, 2, 3) for word in itertools.product("a:|", repeat=n)]
     both = [(queue, key) for queue in words if "|" not in queue for key in words]
     assert len({keys.lock("{n:0}", queue, key) for queue, key in both}) == len(both) > 500
@@ -115,7 +115,7 @@ def test_two_namespaces_never_share_a_key(one, two, name, other):
 @FEW
 @given(data=st.data())
 async def test_whatever_a_verb_writes_stays_in_the_slot(verb, desk, data):
-    """Its good arguments, with other names that are allowed: all keys that are there afterwards, and that were not before."""
+    """Call a verb with other valid names. Return the keys that it has created."""
     desk.raw.delete("nothing", *desk.raw.scan_iter(f"{desk.base}*", count=1000))
     await desk.run(verbs.init(desk.base))
     words, spots = await arguments(verb, desk)
@@ -130,11 +130,11 @@ async def test_whatever_a_verb_writes_stays_in_the_slot(verb, desk, data):
         assert key_slot(key.encode()) == key_slot(desk.base.encode())
 
 
-# the doors
+# the interfaces
 
 
 async def arguments(verb, desk):
-    """A verb's good arguments on a new stage, and which of them are names."""
+    """A verb's valid arguments in a new scene, and which of them are names."""
     known = script(verb)
     words = [
         word if isinstance(word, bytes) else str(word).encode()
@@ -150,7 +150,7 @@ async def arguments(verb, desk):
 @FEW
 @given(data=st.data())
 async def test_a_script_refuses_it(verb, desk, data):
-    """Raw, as any client may call it: it is invalid, or there is no such thing, and what is stored is what was."""
+    """Called directly, as any client may: the answer is INVALID or NOT_FOUND, and the stored data is unchanged."""
     desk.raw.delete("nothing", *desk.raw.scan_iter(f"{desk.base}*", count=1000))
     await desk.run(verbs.init(desk.base))
     words, spots = await arguments(verb, desk)
@@ -158,7 +158,7 @@ async def test_a_script_refuses_it(verb, desk, data):
     assume(not (verb == "configure" and bad == b"*"))
     i = data.draw(st.sampled_from(spots))
     words[i] = bad
-    if script(verb).repeated and i >= len(script(verb).fixed):  # this item alone
+    if script(verb).repeated and i >= len(script(verb).fixed):  # only this item
         size = len(script(verb).repeated)
         at = (i - len(script(verb).fixed)) // size * size + len(script(verb).fixed)
         words = words[: len(script(verb).fixed)] + words[at : at + size]
@@ -173,7 +173,7 @@ async def test_a_script_refuses_it(verb, desk, data):
 
 
 async def test_a_script_refuses_a_key_that_is_none(desk):
-    """A key stands among the rules, so it must have no blank, and nothing that is not seen."""
+    """A key is one of the rules, so it must not contain blanks or invisible characters."""
     for bad in HOSTILE[:-2]:
         before = desk.everything()
         if not keys.is_key(bad):
@@ -192,7 +192,7 @@ def test_a_namespace_that_is_none_is_refused(name):
 
 
 def asked_of(client, bad):
-    """What a caller may ask with a name, as (words, call): of the async client, and of the sync one."""
+    """All operations of the async and the sync client that take a name, as (description, call)."""
     return {
         "task": lambda: client.submit(bad),
         "queue": lambda: client.submit("t", {}, Options(queue=bad)),
@@ -253,12 +253,12 @@ def test_the_sync_client_refuses_it(door, place, raw, base, bad):
 
 
 def stored(raw, base):
-    """Which keys there are besides those that `init` makes."""
+    """The keys besides those of `init`."""
     return {key for key in raw.scan_iter(f"{base}*", count=1000) if key != base}
 
 
 def fit(error):
-    """It is told in words that fit a line or two."""
+    """The message fits in a line or two."""
     assert len(str(error)) < 700
 
 
@@ -299,7 +299,7 @@ COMMANDS = (
 @pytest.mark.real_server
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_refuses_it_on_one_line(words, place, raw, base, monkeypatch, capsys):
-    """And what is odd in the name does not reach the terminal as it is."""
+    """The invalid characters of the name do not reach the terminal."""
     monkeypatch.setenv("SUBLET_REDIS_URL", place.settings.redis_url)
     monkeypatch.setenv("SUBLET_NAMESPACE", place.settings.namespace)
     for bad in HOSTILE:
@@ -335,7 +335,7 @@ REQUESTS = (
 
 @pytest.mark.real_server
 async def test_http_refuses_it_as_a_problem(place, raw, base):
-    """4xx, whatever it is and wherever it stands, and a document that does not say it back at length."""
+    """The answer is 4xx, with a document that does not repeat the name at length."""
     async with serving(place.settings) as url:
         for method, path, *body in REQUESTS:
             for bad in HOSTILE:

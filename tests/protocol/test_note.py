@@ -1,4 +1,4 @@
-"""note: what a running task leaves with its job: a checkpoint for the attempts to come, and the last lines of its log."""
+"""note: store a running task's checkpoint, for later attempts, and the last lines of its log."""
 
 import asyncio
 
@@ -176,7 +176,7 @@ async def test_many_leases_are_answered_one_by_one(desk):
 
 
 async def test_checkpoints_count_towards_what_a_claim_may_answer(desk):
-    """A claim stops at 1 MiB: of what attempts have left, too."""
+    """A claim stops at 1 MiB, including checkpoints."""
     ids = [f"j{i:02}" for i in range(20)]
     for job_id in ids:
         await desk.submit(job_id, payload=b"x" * 2000)

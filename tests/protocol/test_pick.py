@@ -1,4 +1,4 @@
-"""pick: take up schedules whose occurrence has come; and who is told of them, and when."""
+"""pick: get schedules with a due occurrence; which callers learn of them, and when."""
 
 import pytest
 
@@ -67,7 +67,7 @@ async def test_a_name_of_which_there_is_no_schedule_is_dropped(desk):
     assert desk.raw.zrange(keys.schedules(desk.base), 0, -1) == ["s"]
 
 
-# who is told
+# which calls report a due occurrence
 
 
 async def test_a_claim_and_a_tick_tell_that_an_occurrence_has_come_until_somebody_picks_it(desk):

@@ -1,4 +1,4 @@
-"""The protocol's page is complete and true: its tables say what the scripts say, and its transcripts are what servers answer."""
+"""The protocol's page is complete and correct: its tables agree with the scripts, and its transcripts with real servers."""
 
 import contextlib
 import hashlib
@@ -26,7 +26,7 @@ CODE = "\n".join(LUA.values())
 
 
 def section(title, page=PAGE):
-    """What stands under a heading of the page, its own headings included."""
+    """The text under a heading of the page, with its subheadings."""
     found = re.search(
         rf"^(#+) `?{re.escape(title)}`?\n(.*?)(?=^#{{1,3}} |\Z)", page, re.MULTILINE | re.DOTALL
     )
@@ -53,7 +53,7 @@ def table(text, *head):
 
 
 def words(cell):
-    """The words of a cell that stand in backquotes."""
+    """The words of a cell in backquotes."""
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -62,7 +62,7 @@ def first_words(rows):
 
 
 def constants():
-    """Every number that a script calls by a name in capitals: name → value."""
+    """Every constant of the scripts that is a number: name → value."""
     found = {}
     for text in LUA.values():
         for names, values in re.findall(r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ([\d', ]+)$", text, re.MULTILINE):
@@ -82,7 +82,7 @@ def test_every_verb_has_a_transcript():
 
 @pytest.fixture
 def replay(base, elapse):
-    """Replays a transcript, and what it comes after, with two clients that are closed in the end."""
+    """Replays a transcript and its predecessors with two clients, which are closed at the end."""
     with contextlib.ExitStack() as ends:
 
         def play(name, clients):
@@ -97,7 +97,7 @@ def replay(base, elapse):
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_transcript_is_what_a_server_answers(place, raw, base, replay, name):
-    """…and what it leaves behind has no field that the page does not tell."""
+    """The stored jobs have no field that the page does not list."""
     replay(name, (place.raw(), place.raw()))
     seen = {field for key in raw.scan_iter(match=keys.job(base, "*")) for field in raw.hkeys(key)}
     assert {re.sub(r"\d+", "<n>", field) for field in seen} <= set(
@@ -227,7 +227,7 @@ def fields():
     found, code = (
         set(),
         "\n".join(text for name, text in LUA.items() if name not in ("schedule", "fire")),
-    )  # they have another
+    )  # they have another hash
     for first, rest in re.findall(
         rf"'H(?:M?GET|SET|DEL|STRLEN)', (?:{named}), '([a-z_]+):?'((?:[^()]|\([^()]*\))*)", code
     ):
@@ -307,7 +307,7 @@ def test_every_setting_is_told_and_no_other():
     assert set(re.findall(r"setting\([\w.]+, '(\w+)'\)", CODE)) <= {
         *known,
         "paused",
-    }  # a pool's are told elsewhere
+    }  # those of a pool are in another table
 
 
 def test_the_codes_of_the_story_are_ours():

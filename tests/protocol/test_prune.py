@@ -1,4 +1,4 @@
-"""prune: forget finished jobs that are past their time, or too many; and what whoever ends jobs forgets in passing."""
+"""prune: delete finished jobs past their retention, or too many; and the share of it that `complete` and others do."""
 
 import pytest
 
@@ -17,7 +17,7 @@ async def finish(desk, job_id, state, rules=""):
     else:
         await desk.order("cancel", job_id)
         await desk.release(lease)
-    desk.elapse(0.002)  # who ends in the same millisecond has no order
+    desk.elapse(0.002)  # jobs that end in the same millisecond have no order
 
 
 @pytest.mark.parametrize(("state", "days"), [("completed", 1), ("dead", 14), ("cancelled", 14)])
@@ -124,7 +124,7 @@ async def test_a_batch_that_fails_keeps_as_many_as_may_be_and_repeats_its_answer
 
 
 async def test_where_none_may_be_kept_the_last_one_is_until_somebody_prunes(desk):
-    """So whoever waits for it can read how it ended."""
+    """So a waiter can still read how it ended."""
     await desk.arrange("configure", "*", 0, "dead=0")
     await finish(desk, "a", "dead")
     await finish(desk, "b", "dead")
@@ -154,7 +154,7 @@ async def test_a_limit_that_is_lowered_is_kept_bit_by_bit(desk):
     assert desk.members("dead") == ["j5"]
 
 
-# queues of which nothing is left
+# empty queues
 
 
 def name_queues(desk, count, settings=""):
@@ -163,7 +163,7 @@ def name_queues(desk, count, settings=""):
 
 @pytest.mark.real_server
 async def test_of_very_many_queues_those_are_forgotten_in_which_nothing_is_left(desk):
-    """A queue for each tenant, say: most of them are used once."""
+    """For example a queue per tenant: most are used once."""
     name_queues(desk, 10_100, "1 configure jobs=5")
     await desk.submit("a", queue="waits")
     await desk.submit("b", queue="scheduled", rules="delay=1000000")
@@ -182,7 +182,7 @@ async def test_of_very_many_queues_those_are_forgotten_in_which_nothing_is_left(
 
 
 async def sweep(desk):
-    """Prune until all queues were looked at."""
+    """Prune until all queues were checked."""
     for _ in range(2000):
         await desk.prune()
         if desk.raw.hget(desk.base, "swept") == "0":
@@ -221,7 +221,7 @@ async def test_what_was_counted_of_a_forgotten_queue_is_counted_on_under_a_commo
 
 
 def totals(desk):
-    """What was counted, whatever the queue."""
+    """The counts, summed over all queues."""
     sums = {}
     for name, count in desk.raw.hgetall(keys.counts(desk.base)).items():
         what = name.partition(" ")[2]

@@ -1,4 +1,4 @@
-"""Plain reads: a job with its story, lists in pages, numbers, and the stream of moves."""
+"""Plain reads: a job with its attempts, lists in pages, statistics, and the event stream."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""reap: do what time has decided."""
+"""reap: do maintenance."""
 
 import pytest
 
@@ -9,7 +9,7 @@ FORTNIGHT = 14 * 86_400_000
 
 
 async def lose(desk, job_id, attempt=1):
-    """Claim a job, let its lease end and take it back; answer the ms until its next try, 0 when it is queued."""
+    """Claim a job and let its lease expire. Return the ms until its next try, 0 if it is queued."""
     await desk.take(job_id)
     desk.elapse(31)
     assert (await desk.reap())[0] == 1

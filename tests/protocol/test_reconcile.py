@@ -1,4 +1,4 @@
-"""reconcile: a worker is gone for good: its leases end at once, and it is struck off. Nothing is taken from anybody else."""
+"""reconcile: a worker is dead: end its leases at once, and delete its registration. Other workers keep their leases."""
 
 import pytest
 
@@ -29,7 +29,7 @@ async def test_the_story_says_what_happened_and_the_try_is_spent(desk):
 
 
 async def test_a_reconciled_lease_is_one_lost_lease_in_the_row(desk):
-    """The first in a row is back at once, whichever way it was lost; the next ones wait."""
+    """The first lost lease in a row returns the job at once; after the next ones it waits."""
     rules = "tries=9 backoff=20000:1:20000"
     lease = await desk.running("a", rules, lease=10)
     assert await desk.reconcile(lease) == ["queued"]
@@ -53,7 +53,7 @@ async def test_another_ending_begins_the_row_anew(desk):
 
 
 async def test_a_poison_pill_dies_when_its_tries_run_out(desk):
-    """A job that kills every worker that takes it is buried, and its key is free."""
+    """A job that kills every worker becomes dead, and its key is free."""
     await desk.submit("a", rules="tries=3 key=k backoff=0:1:0")
     answers = []
     for n in range(3):
@@ -164,7 +164,7 @@ async def test_naming_no_lease_strikes_the_worker_off(desk):
 
 
 async def test_a_worker_of_no_register_is_reconciled_all_the_same(desk):
-    """The register is in one partition; leases are in all."""
+    """Registrations are in one partition; leases are in all."""
     lease = await desk.running("a")
     assert await desk.reconcile(lease) == ["queued"]
     assert (desk.enlisted(), desk.card("w")) == ([], {})

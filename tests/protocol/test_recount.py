@@ -1,4 +1,4 @@
-"""recount: what waits and runs in each queue is what its backlog says, also while jobs come and go."""
+"""recount: the backlog of each queue equals its unfinished jobs, also while jobs come and go."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ def numbers(desk):
 
 
 async def several(desk):
-    """Jobs in each unfinished state, with small and large payloads, in two queues; what the backlog says of them."""
+    """Jobs in each unfinished state, with small and large payloads, in two queues. Returns the right backlog."""
     await desk.submit("a", "b", payload=b"x" * 50)
     await desk.submit("c", payload=b"x" * 2000, rules="delay=60000")
     await desk.submit("d", queue="r", payload=b"xy")
@@ -91,7 +91,7 @@ async def test_what_is_no_count_is_refused(desk):
 
 
 async def test_while_jobs_come_and_go_the_count_is_exact(desk):
-    """Between any two calls of the count, others submit, claim and complete; what is written is what there is then."""
+    """Between any two calls of the count, other clients submit, claim and complete; the written numbers are right."""
     await several(desk)
     desk.raw.hset(keys.backlog(desk.base), mapping={"q jobs": 70, "q bytes": 7, "r running": 7})
     calls, busy = 0, True
@@ -130,7 +130,7 @@ async def test_where_too_much_moves_it_says_so_and_leaves_the_numbers(desk):
 
 
 async def test_events_that_were_lost_meanwhile_are_noticed(desk):
-    """The stream is capped: what moved, and is told no more, is counted anew."""
+    """The stream is capped: after lost events the count starts again."""
     await several(desk)
     desk.raw.hset(keys.backlog(desk.base), "q jobs", 70)
     asked = 0
@@ -149,7 +149,7 @@ async def test_events_that_were_lost_meanwhile_are_noticed(desk):
 
 
 def pass_by(desk, n, keep=10_000):
-    """So many events of jobs that are not of these queues, in a stream that keeps so many."""
+    """That many events of jobs of other queues, in a stream that keeps that many."""
     with desk.raw.pipeline(transaction=False) as pipe:
         for i in range(n):
             pipe.xadd(keys.events(desk.base), {"jobs": f"gone{i}", "state": "completed", "code": "completed"})
@@ -199,7 +199,7 @@ async def test_thousands_of_moves_are_followed(desk):
 
 
 async def test_a_long_walk_reads_the_events_before_they_are_cut_off(desk):
-    """More events pass than the stream keeps, and one of the first tells of a job that has moved."""
+    """More events occur than the stream keeps, and one of the first is of a job that has moved."""
     for i in range(30):
         await desk.submit(f"j{i}", queue=f"q{i:03d}")
     desk.raw.hset(keys.backlog(desk.base), "q029 jobs", 70)

@@ -56,7 +56,7 @@ async def test_a_released_job_that_was_called_off_is_cancelled(desk):
     assert desk.state("a") == "cancelled"
 
 
-# who claimed has left
+# the claim's caller left
 
 CLAIM = {"claim_id": "same.claim-0123456789ab"}
 LEFT = "abandoned: the client disconnected"

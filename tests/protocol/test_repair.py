@@ -1,4 +1,4 @@
-"""repair: what is stored of a job says the same everywhere again, after keys were lost."""
+"""repair: after keys were lost, all that is stored of a job agrees again."""
 
 import random
 
@@ -19,7 +19,7 @@ async def look(desk, *seen):
 
 
 async def put_right(desk, *seen):
-    """Mend, and see that looking said the same and wrote nothing, and that nothing is left."""
+    """Repair; check that `look` reported the same and wrote nothing, and that no fault remains."""
     before = desk.everything()
     said = await look(desk, *seen)
     assert desk.everything() == before
@@ -115,7 +115,7 @@ async def test_a_lost_queue_comes_back_in_the_order_in_which_its_jobs_were_submi
 
 
 async def test_jobs_of_one_moment_come_back_in_the_order_of_their_ids(desk):
-    """ULIDs, as clients make them, grow; what is walked through comes in any order."""
+    """ULIDs of clients increase; scans return any order."""
     ids = [f"0-{i:026d}" for i in range(150)]
     await desk.submit(*ids)
     assert len({desk.job(each)["spec"].split()[2] for each in ids}) == 1
@@ -125,7 +125,7 @@ async def test_jobs_of_one_moment_come_back_in_the_order_of_their_ids(desk):
 
 
 async def test_a_repair_beside_a_server_that_goes_on_losing_keys_has_an_end(desk, monkeypatch):
-    """…also where each walk finds as much as it may take at once."""
+    """Also when each scan returns as many as it may."""
     monkeypatch.setattr(repairs, "FOUND", 1)
     monkeypatch.setattr(repairs, "LIMIT", 7)
     await desk.submit("a")
@@ -261,7 +261,7 @@ async def test_a_name_without_its_hash_is_a_job_that_is_gone_unless_it_had_ended
 
 @pytest.mark.parametrize("lose", ["token", "claimed_at", "rank", "worker", "tries_left"])
 async def test_a_job_that_runs_and_lost_a_part_of_its_lease_waits_again(desk, lose):
-    """…for whoever ends such a lease would stop in the middle."""
+    """Otherwise the end of such a lease would stop half-way."""
     await desk.running("a", lease=1)
     desk.raw.hdel(keys.job(desk.base, "a"), lose)
     (said,) = await put_right(desk, ("job", "a"))
@@ -277,7 +277,7 @@ NONE = ["spoiled", "1 ", "0x1", "1e0", "1.0", "-1", "9" * 20]
 
 @pytest.mark.parametrize("rank", NONE)
 async def test_a_lease_whose_rank_is_none_ends_like_another(desk, rank):
-    """…in the middle of a reap there is no way back; and a repair before it sees that."""
+    """A reap cannot be undone half-way; a repair before it finds the fault."""
     for job_id in ("a", "b"):
         await desk.running(job_id, lease=1)
     desk.raw.hset(keys.job(desk.base, "a"), "rank", rank)
@@ -291,7 +291,7 @@ async def test_a_lease_whose_rank_is_none_ends_like_another(desk, rank):
 @pytest.mark.parametrize("spoiled", NONE)
 @pytest.mark.parametrize("field", ["attempt", "tries_left"])
 async def test_a_jobs_number_that_is_none_is_put_right(desk, field, spoiled):
-    """One that waits begins anew with it; one that runs waits again."""
+    """A waiting job starts again with it; a running job is queued again."""
     await desk.running("held")
     await desk.submit("a")
     for job_id in ("a", "held"):
@@ -379,7 +379,7 @@ async def test_a_foreign_key_in_a_jobs_place_is_left_alone(desk):
 
 
 async def test_a_job_is_not_blamed_for_a_key_beside_it(desk):
-    """Only what is itself of a wrong type is named to be deleted; sound jobs wait for it, and are left as they are."""
+    """Only the key of a wrong type is reported for deletion; sound jobs wait for that, unchanged."""
     await desk.submit("a", "b")
     await desk.submit("c", queue="r", rules="key=k")
     await desk.submit("d", queue="s")
@@ -409,7 +409,7 @@ async def test_a_structure_of_a_wrong_type_stops_the_walk_in_words(desk):
     )
 
 
-# beside jobs
+# other than jobs
 
 
 async def test_workers_schedules_and_pools_have_both_their_halves_or_none(desk):
@@ -438,7 +438,7 @@ async def test_workers_schedules_and_pools_have_both_their_halves_or_none(desk):
 
 
 async def test_a_schedules_occurrence_that_would_never_come_is_put_back(desk):
-    """The zset is an older one, of a time when the schedule was paused."""
+    """The sorted set is an older one, from when the schedule was paused."""
     never = 99999999999999
     await desk.put("s", occurrence=5000)
     await desk.put("paused", occurrence=5000, paused=True)
@@ -461,7 +461,7 @@ SCORES = ["inf", "-inf", "1e17"]
 
 @pytest.mark.parametrize("score", SCORES)
 async def test_a_score_that_is_no_moment_counts_as_none(desk, score):
-    """…of jobs, workers and schedules: it is mended as one that is missing."""
+    """Invalid scores of jobs, workers and schedules are repaired like missing ones."""
     await one_of_each(desk)
     names = {"scheduled": "late", "running": "held", "completed": "done", "dead": "dead", "cancelled": "off"}
     seen = [*(("job", name) for name in names.values()), ("job", "a"), ("worker", "w"), ("schedule", "s")]
@@ -496,7 +496,7 @@ async def test_a_worker_whose_name_cannot_be_is_removed(desk):
 
 
 async def test_what_no_script_writes_and_nobody_can_mend_is_told_and_left(desk):
-    """Names that are no text, settings that are none, a number of partitions that cannot be; and what is beside it is mended."""
+    """Invalid names, settings and partition counts are reported; other faults beside them are repaired."""
     await one_of_each(desk)
     await desk.arrange("configure", "r", None, "jobs=7")
     await desk.arrange("pause", "r")
@@ -553,7 +553,7 @@ async def test_a_walk_that_may_not_look_at_everything_says_so(desk):
 
 
 async def test_a_job_that_has_moved_since_it_was_found_is_left_alone(desk):
-    """The fault was there when somebody looked; the script goes by what it sees."""
+    """The fault existed when a client looked; the script depends on the present data."""
     await desk.submit("a", "b")
     desk.raw.zrem(keys.queue(desk.base, "q"), "a")
     faults = (await follow(desk.run, audit([desk.base]))).faults
@@ -575,7 +575,7 @@ def keys_of(desk):
 
 
 async def whole(desk):
-    """Every job that is left is in its structure, alone; every entry has a job; keys are held by their own."""
+    """Every remaining job is only in its structure; every entry has a job; every lock is held by a job with that key."""
     ids = [name.partition(":job:")[2] for name in keys_of(desk) if ":job:" in name]
     assert all([desk.state(i) for i in ids])
     listed = desk.raw.hkeys(keys.queues(desk.base))
@@ -586,7 +586,7 @@ async def whole(desk):
 
 
 async def test_any_key_may_be_lost_and_what_is_left_goes_on(desk):
-    """Each key in turn is deleted; after the repair all jobs but the one that was lost are there, and those that wait are run."""
+    """Each key is deleted in turn; after the repair all jobs but the lost one exist, and waiting jobs are run."""
     await one_of_each(desk)
     for name in keys_of(desk):
         desk.raw.delete(*keys_of(desk))
@@ -605,7 +605,7 @@ async def test_any_key_may_be_lost_and_what_is_left_goes_on(desk):
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_any_fields_and_entries_may_be_lost_or_be_too_many(desk, seed):
-    """Fields of jobs, entries, whole keys, at random: after the repair the invariants hold, and no verb stops."""
+    """Random fields of jobs, entries and keys are lost: after the repair the invariants hold, and no verb raises."""
     chance = random.Random(seed)
     await one_of_each(desk)
     await desk.submit(*(f"j{i}" for i in range(20)), rules="key=same tries=1" if seed % 2 else "")
@@ -640,7 +640,7 @@ async def test_any_fields_and_entries_may_be_lost_or_be_too_many(desk, seed):
 
 
 async def test_a_key_with_a_window_that_lost_its_end_is_free_when_its_job_is_over(desk):
-    """…and one that is not its job's is free at once."""
+    """A lock that is not of its job's key is free at once."""
     lease = await desk.running("a", "key=k window=60000")
     lock = keys.lock(desk.base, "q", "k")
     desk.raw.set(lock, "a")

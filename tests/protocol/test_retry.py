@@ -1,4 +1,4 @@
-"""retry: revive a dead or cancelled job with all its tries."""
+"""retry: queue a dead or cancelled job again with all its tries."""
 
 import pytest
 

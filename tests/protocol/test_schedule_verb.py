@@ -1,4 +1,4 @@
-"""schedule: have a job submitted at every occurrence of a plan; or, without a plan, no more."""
+"""schedule: put a schedule; without a plan, remove it."""
 
 import pytest
 
@@ -66,7 +66,7 @@ async def test_a_change_may_name_the_occurrence_that_it_saw(desk):
 
 
 async def test_one_that_is_put_after_a_removal_goes_on_counting_so_no_late_copy_harms_it(desk):
-    """Also where the name was another's: what was removed last counts for all, so that nothing of a name need be kept."""
+    """Also for another name: the revision of the last removal counts for all, so that nothing is stored per name."""
     await desk.put()
     await desk.put("s", 1, task="other")
     assert await remove(desk, 2) == "removed"

@@ -1,4 +1,4 @@
-"""A server may forget scripts at any moment (SCRIPT FLUSH, a restart, a failover): nobody notices, and nothing happens twice."""
+"""A server may lose scripts at any moment (SCRIPT FLUSH, a restart, a failover): calls work nevertheless, and have one effect."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.real_server
 
 @contextmanager
 def forgetful(place: Any) -> Iterator[list[int]]:
-    """While entered, the server forgets all scripts as fast as it can; the list has how often."""
+    """While entered, the scripts of the server are flushed as fast as possible; the list has the number of times."""
     times, over, client = [0], threading.Event(), place.raw()
 
     def forget() -> None:
@@ -44,7 +44,7 @@ def forgetful(place: Any) -> Iterator[list[int]]:
 
 
 def calls(raw: Any) -> dict[str, int]:
-    """How often a script was asked for by its SHA, and how often it was sent as text."""
+    """How often a script was called by its SHA, and how often it was sent as text."""
     stats = raw.info("commandstats")
     return {name: stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval")}
 
@@ -123,7 +123,7 @@ PAIR = ("complete", "claim")
     "known", [(), ("claim",), ("complete",), PAIR], ids=lambda known: "+".join(known) or "none"
 )
 async def test_of_two_calls_in_one_packet_each_runs_once_whichever_the_server_knows(desk, place, known):
-    """A worker's completions and its next claim leave in the same turn; one that meets NOSCRIPT is sent again alone."""
+    """A worker's completions and its next claim are sent in one turn; the one that gets NOSCRIPT is sent again alone."""
     await desk.submit("a", "b", "c")
     held = await desk.take("a")
     desk.raw.script_flush()
@@ -166,7 +166,7 @@ async def test_a_packet_of_many_calls_comes_back_in_its_order(desk, place):
 
 @pytest.mark.parametrize("kind", [Transport, SyncTransport], ids=["async", "sync"])
 async def test_an_unknown_script_whose_reply_is_lost_as_well_has_one_effect(desk, place, kind):
-    """EVALSHA meets NOSCRIPT, EVAL runs, its reply is lost; by then the server knows the SHA, and the memo the answer."""
+    """EVALSHA gets NOSCRIPT, EVAL runs, its reply is lost; by then the server has the script, and the memo the answer."""
     await desk.submit("a", "b")
     desk.raw.script_flush()
     call = verbs.claim(desk.base, claim_id=claim_id("one"), worker="w", lease=30, n=1, queues=["q"])
@@ -185,7 +185,7 @@ async def test_an_unknown_script_whose_reply_is_lost_as_well_has_one_effect(desk
 
 
 async def test_a_server_that_forgets_between_the_two_sends_of_one_call_is_told_again(desk, place):
-    """The first send runs as text and its reply is lost; then the server forgets: the second send is sent as text, too."""
+    """The first send runs as text and its reply is lost; then the scripts are flushed: the second send is text, too."""
     desk.raw.script_flush()
     with Proxy(place.settings) as proxy:
 

@@ -1,6 +1,6 @@
-"""Anything at all as a script's keys and arguments, on real servers: a refusal, or an argument error, that changed nothing.
+"""Random keys and arguments for the scripts, on real servers: the answer is a refusal or an argument error, and nothing changed.
 
-`SUBLET_TEST_FUZZ=100` looks a hundred times longer. What was found once is a plain test at the end.
+`SUBLET_TEST_FUZZ=100` runs a hundred times longer. Earlier findings are plain tests at the end.
 """
 
 import os
@@ -38,7 +38,7 @@ ARGUMENT = ("must be strings or integers", "'base' (a nil value)")
 
 
 def odd(chance, good):
-    """Arguments: good ones with some that are odd, or too few, too many, or very many."""
+    """Arguments: valid ones with some invalid ones, or too few, too many, or very many."""
     pool = LARGE if chance.random() < 0.05 else ODD
     words = [word if chance.random() < 0.8 else chance.choice(pool) for word in good]
     how = chance.random()
@@ -61,13 +61,13 @@ def odd_keys(chance, base):
 
 @pytest.fixture
 def bare(place):
-    """A client whose replies are bytes, as they came."""
+    """A client that returns replies as bytes."""
     with Redis.from_url(place.settings.redis_url, protocol=2) as client:
         yield client
 
 
 def everything(bare, base):
-    """All that is stored, as Redis would write it to disk; and what of it goes by itself."""
+    """All stored data, as DUMP returns it, and the keys that expire."""
     found = sorted(bare.scan_iter(base + b"*", count=1000))
     pipe = bare.pipeline(transaction=False)
     for key in found:
@@ -79,13 +79,13 @@ def everything(bare, base):
 
 
 def same(before, after):
-    """Is nothing new, changed or gone, but what went by itself?"""
+    """Whether nothing was added, changed or removed, except keys that expired."""
     (stored, mortal), (now, _) = before, after
     return now == {key: value for key, value in stored.items() if key in now or key not in mortal}
 
 
 def send(bare, verb, keys, words):
-    """Call a script with these words as they are; the error that it answers, if any."""
+    """Call a script with these arguments. Return its error, if any."""
     known = script(verb)
     try:
         bare.execute_command("EVALSHA", known.sha, len(keys), *keys, *words)
@@ -98,7 +98,7 @@ def send(bare, verb, keys, words):
 
 
 def held(bare):
-    """us for which the last script has held the server, of which SLOWLOG tells."""
+    """us for which the last script blocked the server, from SLOWLOG."""
     return max(
         [entry["duration"] for entry in bare.slowlog_get(5) if entry["command"].startswith(b"EVALSHA")],
         default=0,
@@ -106,7 +106,7 @@ def held(bare):
 
 
 async def set_stage(desk, verb):
-    """A new world in which the verb has something to do: its good arguments."""
+    """Create data on which the verb has work to do. Returns its valid arguments."""
     desk.raw.delete(*desk.raw.scan_iter(f"{desk.base}*", count=1000))
     await desk.run(verbs.init(desk.base))
     call = (await stage(verb, desk)).call
@@ -142,25 +142,25 @@ async def test_whatever_it_is_sent_it_refuses_in_words_and_has_changed_nothing(v
         keys,
         words,
         allowed,
-    ) in slow:  # a busy machine stops a server for some ms now and then, but not each time
+    ) in slow:  # a busy machine sometimes stops a server for some ms, but not each time
         assert min(took(bare, verb, keys, words) for _ in range(AGAIN)) <= allowed, (verb, words[:20])
     assert bare.info("server")["run_id"] == run_id
 
 
 def took(bare, verb, keys, words):
-    """us for which a call holds the server."""
+    """us for which a call blocks the server."""
     bare.slowlog_reset()
     send(bare, verb, keys, words)
     return held(bare)
 
 
-# what was found
+# earlier findings
 
 
 @pytest.mark.parametrize("verb", ["schedule", "enlist", "pool"])
 @pytest.mark.parametrize("n", [12, 8001, 20_000])
 async def test_more_words_than_lua_can_unpack_are_no_error_of_luas(verb, n, desk, bare):
-    """`unpack` of more than 8,000 or so raises `too many results to unpack`, before a word was looked at."""
+    """`unpack` of more than about 8,000 values raises `too many results to unpack`, before an argument is checked."""
     base = desk.base.encode()
     before = everything(bare, base)
     assert send(bare, verb, [base], [b" "] * n).startswith("INVALID ")

@@ -1,4 +1,4 @@
-"""How scripts are called: by their SHA, with their text where the server does not know them; what their refusals become."""
+"""Script calls: by SHA, with the text if the server does not have the script; and the exceptions for refusals."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Ids that point nowhere: an index without its job, or a job without its index, does no harm."""
+"""Dangling ids: an entry without its job, or a job without its entry, does no harm."""
 
 from sublet.protocol import keys
 

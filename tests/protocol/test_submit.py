@@ -198,7 +198,7 @@ async def test_no_jobs_at_all_is_no_error(desk):
     assert await desk.submit() == []
 
 
-# who hears of it
+# events and wake-ups
 
 
 async def test_there_is_one_marker_at_most(desk):

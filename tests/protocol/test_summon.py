@@ -1,4 +1,4 @@
-"""summon: how many workers is a pool owed? Hand out summonses for them; and tell who may leave."""
+"""summon: compute how many workers a pool is owed, hand out summonses for them, and answer leavers."""
 
 import asyncio
 import math
@@ -36,7 +36,7 @@ async def crewed(desk, n, settings=ONE):
         await desk.join(f"w{i}")
 
 
-# the sum
+# the computation
 
 
 async def test_where_nothing_is_to_do_nobody_is_owed(desk):
@@ -72,7 +72,7 @@ async def test_one_job_is_owed_one_worker(desk):
     ("ready", "settings", "wanted"),
     [
         (300, "slots=10 wait=5000", 6),  # 300 runs of 1 s, within 5 s: 60 at a time
-        (300, "slots=10 wait=1000", 10),  # the most
+        (300, "slots=10 wait=1000", 10),  # limits
         (300, "slots=10 wait=1000 max=40", 30),
         (3, "slots=1 wait=1", 3),  # never more than there are
         (10, "slots=10 wait=100", 1),
@@ -81,7 +81,7 @@ async def test_one_job_is_owed_one_worker(desk):
         (1, "min=2", 2),
         (300, "max=0", 0),
         (21, "slots=1 wait=1000 max=20", 20),
-        (41, "slots=2 wait=1000 max=100", 21),  # half a worker is one
+        (41, "slots=2 wait=1000 max=100", 21),  # half a worker counts as one
     ],
 )
 async def test_as_many_are_wanted_as_work_off_what_waits_in_time(desk, ready, settings, wanted):
@@ -194,7 +194,7 @@ async def test_a_clock_that_was_set_back_begins_anew(desk):
 
 
 async def test_a_queue_that_is_counted_with_others_is_seen_by_its_growth(desk):
-    """Its runs are taken to last 1 s, and what came is what there is more of."""
+    """Its attempts are taken to last 1 s, and its rate is the growth of the queue."""
     await desk.pool()
     await desk.summon(1)
     desk.raw.hset(keys.counts(desk.base), mapping={f"n{i} completed 5": 1 for i in range(20_000)})
@@ -207,7 +207,7 @@ async def test_a_queue_that_is_counted_with_others_is_seen_by_its_growth(desk):
     assert not desk.raw.hexists(keys.counts(desk.base), "q wait ms")
 
 
-# queues that live elsewhere
+# queues of other partitions
 
 
 async def test_queues_of_other_partitions_are_counted_as_they_are_told(desk):
@@ -310,7 +310,7 @@ async def test_who_comes_late_is_sent_home_when_another_has_come(desk):
 
 
 async def test_who_comes_late_takes_the_place_of_the_one_that_is_waited_for(desk):
-    """Where every start takes longer than a summons is waited for, the late ones are the ones that work."""
+    """If every start takes longer than `arrive`, the late workers do the work."""
     await desk.pool("p", 0, ONE)
     await jobs(desk, 1)
     await desk.summon(1, summons="a" * 22)
@@ -362,7 +362,7 @@ async def test_no_more_are_wanted_than_the_most_whoever_asks(desk):
 
 
 async def test_a_clock_that_was_set_back_keeps_neither_crew_nor_summonses(desk):
-    """Those who live are seen again; those who died, or never came, must not count until the clock has caught up."""
+    """Live workers are counted again; dead or missing ones must not count until the clock has caught up."""
     await desk.pool("p", 0, "queues=q invoker=none min=2")
     assert (await desk.summon(1, summons="a" * 22)).given == 1
     await desk.join("w")
@@ -451,7 +451,7 @@ async def test_a_pool_that_is_not_there_is_not_found(desk):
         await desk.summon(1, name="spoiled")
 
 
-# what makes no sense
+# invalid arguments
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""watch: ask to be told when jobs end."""
+"""watch: have the ends of jobs published."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from sublet.protocol import keys
 
 @pytest.fixture
 def heard(desk):
-    """The ids published so far on the channel of endings."""
+    """The ids published so far on the channel."""
     with desk.raw.pubsub(ignore_subscribe_messages=True) as pubsub:
         pubsub.subscribe(keys.ended(desk.base))
         pubsub.get_message(timeout=1)

@@ -1,4 +1,4 @@
-"""A key of a wrong type, whoever wrote it: a verb does all it does, or says so and has changed nothing (a part of every verb)."""
+"""A key of a wrong type, written by another program: a verb does all of its work, or raises and has changed nothing (for every verb)."""
 
 import re
 
@@ -124,7 +124,7 @@ async def touched(desk, verb):
     await desk.run(Call((("EVAL", TRACE + call.text, *call.commands[0][2:]),), call.read))
     found = {key.removeprefix(desk.base) for key in desk.raw.smembers("trace")}
     desk.raw.delete("trace")
-    return sorted(found - {":", ":ended"})  # the one is a key that is never there, the other a channel
+    return sorted(found - {":", ":ended"})  # a key that never exists, and a channel
 
 
 def spoil(desk, key):
@@ -144,13 +144,13 @@ def clear(desk):
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_key_of_a_wrong_type_leaves_nothing_half_written(desk, verb):
-    """Each key that the verb touches is spoiled in turn: it raises and nothing has changed, or it does the rest of its work."""
+    """Each key that the verb uses gets a wrong type in turn: it raises and nothing has changed, or it does the rest of its work."""
     spoiled = await touched(desk, verb)
     assert len(spoiled) > 5
     for name in spoiled:
         await clear(desk)
         call = (await scene(desk))[verb]
-        desk.raw.persist(f"{desk.base}:alarm")  # on a busy machine it could go while we look
+        desk.raw.persist(f"{desk.base}:alarm")  # on a busy machine it could expire during the test
         spoil(desk, desk.base + name)
         before = everything(desk)
         error = await raised(desk, call)
@@ -167,14 +167,14 @@ async def test_a_key_of_a_wrong_type_leaves_nothing_half_written(desk, verb):
 
 
 def passed_over(verb):
-    """What a verb does not need, beside what is nobody's."""
+    """A pattern of the keys that a verb may ignore, besides those that all may."""
     if verb in ("claim", "complete", "fail", "release", "cancel", "reconcile"):
-        return ":schedules"  # what it has to say of a schedule goes nowhere
+        return ":schedules"  # it only makes a schedule due
     return UNNOTICED.get(verb) or "$"
 
 
 async def raised(desk, call):
-    """What a call raises, if anything."""
+    """The exception of a call, if any."""
     try:
         await desk.run(call)
     except (Unfit, NotFound) as error:
@@ -195,7 +195,7 @@ def everything(desk):
 
 
 def assert_whole(desk, spoiled):
-    """Every job that is left is in the one structure that its state names, and the backlog is what waits and runs."""
+    """Every remaining job is only in the structure that its state names, and the backlog is right."""
     ids = [
         key.partition(":job:")[2]
         for key in desk.raw.scan_iter(match=f"{desk.base}:job:*")
@@ -214,7 +214,7 @@ def assert_whole(desk, spoiled):
 
 
 async def test_a_claim_passes_over_what_is_no_job(desk):
-    """A foreign key in a job's place blocks nothing: the id is let go, the next job is taken, the next worker is woken."""
+    """A key of a wrong type in a job's place blocks nothing: the id is dropped, the next job is claimed, the next worker is woken."""
     await desk.submit("a", "b", "c")
     spoil(desk, keys.job(desk.base, "a"))
     desk.raw.delete(keys.wake(desk.base, "q"))
@@ -262,7 +262,7 @@ def spoil_job(desk, what):
 @pytest.mark.parametrize("state", ["queued", "returned", "lost", "held"])
 @pytest.mark.parametrize("what", FIELDS + WORDS)
 async def test_a_job_that_somebody_spoiled_stops_no_other(desk, what, state):
-    """Nothing raises between two writes: the job goes on with what is usual, and its neighbours in the same call, too."""
+    """Nothing raises between two writes: the job goes on with default values, as do the other jobs of the call."""
     await desk.submit("before", "spoiled", "after")
     held = [] if state == "queued" else await desk.claim(3, lease=60 if state == "held" else 1)
     if state == "lost":
@@ -307,7 +307,7 @@ COUNTERS = ["seq", "fence", *reads.TOTALS]
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_counter_that_is_no_number_stops_nobody(desk, verb):
-    """It begins anew: half a move is worse than a wrong sum."""
+    """It starts again: a half-written move is worse than a wrong sum."""
     call = (await scene(desk))[verb]
     for name in COUNTERS:
         desk.raw.hset(desk.base, name, "spoiled")
@@ -360,7 +360,7 @@ async def test_what_is_lost_by_hand_takes_no_room_for_ever(desk):
 
 
 async def test_what_somebody_spoiled_is_passed_over_by_who_reads(desk):
-    """Queues, numbers and events: what is no text, no number and no setting says nothing, as the scripts have it."""
+    """Queues, numbers and events: invalid text, numbers and settings are ignored, as by the scripts."""
     await desk.submit("a")
     await desk.submit("b", queue="r")
     await desk.arrange("configure", "r", None, "jobs=7")

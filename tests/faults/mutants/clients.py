@@ -1,4 +1,4 @@
-"""Mutants of the clients in Python: what is sent, how often, and what a worker does with what it hears."""
+"""Mutants of the Python clients: which calls are sent, how often, and how a worker handles replies."""
 
 from tests.faults.mutants.mutant import Mutant
 

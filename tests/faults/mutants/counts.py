@@ -1,4 +1,4 @@
-"""Mutants of what is counted, of what is told of it, and of the digest of a submit."""
+"""Mutants of counters, statistics, and the digest of a submit."""
 
 from tests.faults.mutants.mutant import Mutant
 

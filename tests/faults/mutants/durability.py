@@ -1,4 +1,4 @@
-"""Mutants of durability: what is counted, on which connection, and behind which write."""
+"""Mutants of durability: which replicas are counted, on which connection, and after which write."""
 
 from tests.faults.mutants.mutant import Mutant
 

@@ -1,4 +1,4 @@
-"""Mutants of the end: answers that repeat, results, failures, releases, cancels, and what is forgotten."""
+"""Mutants of outcomes: repeated answers, results, failures, releases, cancels, and deletion."""
 
 from tests.faults.mutants.mutant import Mutant
 

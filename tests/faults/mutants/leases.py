@@ -1,4 +1,4 @@
-"""Mutants of the proof: tokens, fences, claims and their memo, the end of a lease."""
+"""Mutants of leases: tokens, fences, claims and their memos, expiry."""
 
 from tests.faults.mutants.mutant import Mutant
 

@@ -1,4 +1,4 @@
-"""What is refused and forgotten so that memory is bounded, and the defects there."""
+"""Mutants of refusals and deletions that bound the memory."""
 
 from tests.faults.mutants.mutant import Mutant
 

@@ -1,4 +1,4 @@
-"""What a mutant is: a small defect, and the test that must notice it."""
+"""The class of a mutant: a small defect, and the test that must fail because of it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +8,21 @@ ROOT = Path(__file__).parents[3]
 
 
 class MovedOn(Exception):
-    """The code is not any more what the mutant was made for."""
+    """The text that the mutant replaces is not in the code any more."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One defect. Its name is a sentence that says what the code does wrongly."""
+    """One defect. Its name is a sentence with the wrong behaviour."""
 
     name: str
     file: str
-    """Where it is made, from the checkout's root."""
+    """The file, from the checkout's root."""
     old: str
-    """The text that is replaced; it stands there exactly once."""
+    """The text that is replaced; the file contains it exactly once."""
     new: str
     danger: str
-    """What would go wrong, in one clause."""
+    """The consequence for users, in one clause."""
     killer: str
     """The test that fails: `test_x.py::test_y[…]`."""
 
@@ -32,7 +32,7 @@ class Mutant:
         return f"tests/{self.killer}"
 
     def applied(self, text: str) -> str:
-        """The file's text with the defect in it. Raises MovedOn if there is no telling where it goes."""
+        """The file's text with the defect. Raises MovedOn if the replaced text is not there exactly once."""
         found = text.count(self.old)
         if found != 1:
             raise MovedOn(

@@ -1,4 +1,4 @@
-"""Mutants of schedules: an occurrence is fired once, in its time, and not twice."""
+"""Mutants of schedules: an occurrence is fired once, on time, and never twice."""
 
 from tests.faults.mutants.mutant import Mutant
 

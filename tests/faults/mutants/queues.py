@@ -1,4 +1,4 @@
-"""Mutants of what waits: submits, keys, order, markers, limits, operator's verbs, and what time moves."""
+"""Mutants of queues: submits, keys, order, wake-ups, limits, operators' verbs, and maintenance."""
 
 from tests.faults.mutants.mutant import Mutant
 

@@ -1,4 +1,4 @@
-"""Mutants of the repair of what was lost, of the recount, and of how a namespace is forgotten."""
+"""Mutants of repair, recount and drop."""
 
 from tests.faults.mutants.mutant import Mutant
 

@@ -1,4 +1,4 @@
-"""Mutants of what a worker leaves and where it is seen: checkpoints and logs, the register, and the leases of the gone."""
+"""Mutants of checkpoints and logs, of registrations, and of the leases of dead workers."""
 
 from tests.faults.mutants.mutant import Mutant
 

@@ -1,4 +1,4 @@
-"""The mutants as a page: `tests/faults/mutants/README.md` is what this makes of the list."""
+"""The mutants as a page: `tests/faults/mutants/README.md` is generated from the list."""
 
 from collections.abc import Sequence
 
@@ -6,22 +6,22 @@ from tests.faults.mutants.mutant import ROOT, Mutant
 
 PAGE = ROOT / "tests" / "faults" / "mutants" / "README.md"
 _HEAD = """\
-# Mutants: what the suite would notice
+# Mutants: defects that the suite detects
 
-A test that cannot fail proves nothing. Here are {count} small defects, made on purpose in a copy of the code, one at a time; for
-each, one test that fails because of it. The suite applies all of them and asks their tests (`tests/faults/test_mutants.py`).
+A test that cannot fail proves nothing. This page lists {count} small defects, each with a test that fails because of it. The suite
+plants them in copies of the code, one at a time, and runs their tests (`tests/faults/test_mutants.py`).
 
-`python3 -m tests.faults.mutants` does the same by hand, with a line for each as it comes. Names (or parts of them) pick some; `--whole`
-runs the fast part of the suite for each and names every test that notices; `--jobs N` says how many at a time; `--json` prints
-the outcomes for programs. It runs with the interpreter that has the test dependencies. It ends with 1 if a mutant survived or
-could not be tried, and says why.
+`python3 -m tests.faults.mutants` does the same, and prints a line for each. Names (or parts of them) select some;
+`--whole` runs the fast part of the suite for each and names every test that fails; `--jobs N` sets how many run in parallel; `--json`
+prints the outcomes for programs. It needs the interpreter with the test dependencies. It exits with 1 if a mutant survived or could
+not be tried, and prints the reason.
 
-To add one: an entry in one of the lists in `tests/faults/mutants/`, with the text that is replaced (it must stand in the file exactly
-once) and the test that kills it; then `python3 -m tests.faults.mutants --write` writes this page anew. If no test kills it, the suite
-has a hole: write the test first. When code moves on, its mutants say that their text is not there any more: give them the new
-text, or another defect of the same kind.
+To add one: write an entry in one of the lists in `tests/faults/mutants/`, with the replaced text (the file must contain it exactly
+once) and the test that kills it; then run `python3 -m tests.faults.mutants --write` to regenerate this page. If no test kills it, the
+suite has a gap: write the test first. When the code changes, a mutant whose text is gone fails: give it the new text, or another
+defect of the same kind.
 
-| defect | in | what would go wrong | killed by |
+| defect | in | consequence | killed by |
 |---|---|---|---|
 """
 

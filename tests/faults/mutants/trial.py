@@ -1,6 +1,6 @@
-"""Applies mutants to copies of the tree, one at a time, and runs tests there, each run in a process of its own.
+"""Apply mutants to copies of the tree, one at a time, and run tests there, each run in a process of its own.
 
-The parent imports what the tests need once (but nothing of ours) and forks for each run: a start costs a tenth of a second.
+The parent imports the dependencies of the tests once (none of the code under test) and forks for each run: a start takes 0.1 s.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ TREE = (
     "SECURITY.md",
     ".luacheckrc",
 )
-"""What is copied; what is not there is left out."""
+"""The files that are copied, if they exist."""
 WARM = (
     "asyncio",
     "fakeredis",
@@ -79,7 +79,7 @@ _TOO_LATE = "Timeout (>"
 
 @dataclass
 class Ran:
-    """What became of a run of tests: test → words, for those that failed."""
+    """The result of a run of tests; `failed` maps a test to its message."""
 
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant."""
+    """The outcome of a mutant."""
 
     name: str
     verdict: str
@@ -101,7 +101,7 @@ class Outcome:
 
 
 def judge(mutant: Mutant, ran: Ran, healthy: Ran) -> Outcome:
-    """What a run says of a mutant, beside a run without it: only tests that pass there count."""
+    """The outcome of a mutant from a run with it and one without: only tests that pass without it count."""
     killers = {test: words for test, words in ran.failed.items() if test in healthy.passed}
     sick = {test: f"fails without the mutant, too: {words}" for test, words in healthy.failed.items()}
     broken = [words for words in [*killers.values(), *ran.unloaded] if _NO_PROGRAM.search(words)]
@@ -130,7 +130,7 @@ def judge(mutant: Mutant, ran: Ran, healthy: Ran) -> Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do: a mutant (or none), and the tests to run, each a file or one test of it."""
+    """A run: a mutant (or none), and the tests to run, each a file or one test of it."""
 
     mutant: Mutant | None
     tests: tuple[str, ...]
@@ -142,7 +142,7 @@ class Job:
 
 
 class Recorder:
-    """A pytest plugin that notes what happens, and leaves out tests that are not wanted."""
+    """A pytest plugin that records results, and deselects other tests."""
 
     def __init__(self, job: Job) -> None:
         self.ran, self.job = Ran(), job
@@ -169,7 +169,7 @@ class Recorder:
 
 
 def _last_line(report: Any) -> str:
-    """The line of a report that says what was wrong."""
+    """The line of a report with the error."""
     crash = getattr(report.longrepr, "reprcrash", None)
     words = crash.message if crash else str(report.longrepr)
     lines = [line.removeprefix("E").strip() for line in words.splitlines() if line.strip()]
@@ -177,7 +177,7 @@ def _last_line(report: Any) -> str:
 
 
 def warm_up() -> None:
-    """Import what all runs need. None of it is under test."""
+    """Import the modules that all runs need. None of them is under test."""
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     for name in [*WARM, *(plugin.module for plugin in entry_points(group="pytest11"))]:
         try:
@@ -188,7 +188,7 @@ def warm_up() -> None:
 
 
 class Bench:
-    """Some copies of the tree, side by side, each with at most one mutant and one process in it."""
+    """Several copies of the tree, each with at most one mutant and one process at a time."""
 
     def __init__(self, folder: Path, copies: int) -> None:
         self.free = [folder / f"copy{i}" for i in range(copies)]
@@ -197,7 +197,7 @@ class Bench:
             _copy_tree(copy)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Ran | MovedOn]]:
-        """Do all jobs; each one's answer as it comes. All processes are gone when this ends."""
+        """Run all jobs, and yield each result. All processes have ended when this ends."""
         waiting = list(jobs)
         try:
             while waiting or self._busy:
@@ -219,14 +219,14 @@ class Bench:
             path.write_text(job.mutant.applied(path.read_text("utf-8")), "utf-8")
             os.utime(
                 path, (1, 1)
-            )  # Python takes cached code for a file of the same second and size: there is none of 1970
+            )  # Python accepts cached code for a file of the same second and size: none is of 1970
         self.free.remove(copy)
         process = multiprocessing.get_context("fork").Process(target=_work, args=(copy, job))
         process.start()
         self._busy[process.sentinel] = (copy, job, process, time.monotonic())
 
     def _ended(self) -> Iterator[tuple[Job, Ran]]:
-        """Wait for a process to end, or to be too late, and clear up after it."""
+        """Wait for a process to end or to time out, and clean up after it."""
         if not self._busy:
             return
         until = min(began + job.seconds for _, job, _, began in self._busy.values())
@@ -241,7 +241,7 @@ class Bench:
     def _end(self, sentinel: int, late: bool) -> tuple[Job, Ran]:
         copy, job, process, began = self._busy.pop(sentinel)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # whatever the tests left behind, too
+            os.killpg(process.pid, signal.SIGKILL)  # and processes that the tests left behind
         process.join()
         report = copy / "ran.json"
         ran = (
@@ -258,7 +258,7 @@ class Bench:
 
 
 def _copy_tree(copy: Path) -> None:
-    """The tree, and beside it what may be mutated as it was."""
+    """Copy the tree, and the original of each file that may be mutated."""
     for target in (copy, copy / "original"):
         target.mkdir()
         for name in TREE:
@@ -274,7 +274,7 @@ def _tail(path: Path) -> str:
 
 
 def _work(copy: Path, job: Job) -> None:
-    """Run a job's tests; what happens is written to `ran.json`. This is a process of its own, and the head of its group."""
+    """Run a job's tests and write the results to `ran.json`. Runs in a process of its own, the leader of its group."""
     os.setsid()
     os.chdir(copy)
     with open("output.txt", "wb") as output, open(os.devnull, "rb") as nothing:
@@ -292,13 +292,9 @@ def _work(copy: Path, job: Job) -> None:
             if path and Path(path) not in {ROOT / name for name in ("", "jobs", "functions", "tests")}
         ),
     ]
-    sys.dont_write_bytecode = (
-        job.mutant is not None
-    )  # what the run without a mutant compiles, the others find
+    sys.dont_write_bytecode = job.mutant is not None  # the run without a mutant compiles for the others
     recorder = Recorder(job)
-    many = sorted(
-        {test.partition("::")[0] for test in job.tests}
-    )  # one test of many that is not there would stop all
+    many = sorted({test.partition("::")[0] for test in job.tests})  # one missing test would stop all
     where_from = many if len(job.tests) > 1 else job.tests
     options = [
         "-p",
@@ -317,4 +313,4 @@ def _work(copy: Path, job: Job) -> None:
     if copy not in where.parents and where != copy:
         recorder.ran = Ran(unloaded=[f"not the copy was tested, but {where}"])
     Path(copy / "ran.json").write_text(json.dumps(vars(recorder.ran)))
-    os._exit(0)  # nothing of the parent's is to be run or flushed here
+    os._exit(0)  # nothing of the parent must be run or flushed here

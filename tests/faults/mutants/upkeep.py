@@ -1,4 +1,4 @@
-"""Mutants of what must hold for all: the upkeep, a full server, keys of a wrong type."""
+"""Mutants of maintenance, of a full server, and of keys of a wrong type."""
 
 from tests.faults.mutants.mutant import Mutant
 

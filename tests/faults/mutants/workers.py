@@ -1,4 +1,4 @@
-"""Defects of a worker's parts: room, budget, signs of life, the register, the watchdog, and how it goes."""
+"""Defects of a worker's parts: capacity, time budget, heartbeat, registration, watchdog, and shutdown."""
 
 from tests.faults.mutants.mutant import Mutant
 

@@ -1,1 +1,1 @@
-"""A deterministic simulation of everything that may go wrong between Sublet's clients and Redis."""
+"""A deterministic simulation of faults between Sublet's clients and Redis."""

@@ -1,6 +1,6 @@
 """`python3 -m tests.faults.simulation`: what `sublet simulate` runs.
 
-A million simulated operations, in pieces, as often as it takes: `python3 -m tests.faults.simulation --calls 1000000 --resume FILE`.
+A million simulated operations, in several resumed runs: `python3 -m tests.faults.simulation --calls 1000000 --resume FILE`.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from tests.faults.simulation.campaign import Campaign, Progress, campaign, repor
 
 
 def main(words: list[str]) -> int:
-    """Run a campaign, or the small model, and say what came of it."""
+    """Run a campaign, or the small model, and print the result."""
     parser = argparse.ArgumentParser(prog="tests.faults.simulation")
     parser.add_argument(
         "--seconds", type=float, help="for so long at most (60; with --calls, until it is done)"

@@ -1,6 +1,6 @@
-"""Who takes part beside the workers: producers, operators, ticks, and the weather.
+"""The actors besides the workers: producers, operators, ticks, and faults of the server.
 
-They make their requests with `sublet.protocol.verbs` and `sublet.operations.operations`, and read the answers as the library does.
+They use `sublet.protocol.verbs` and `sublet.operations.operations` for their requests and replies, as the library does.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ RULES = ("", "delay=1500", "delay=20000", "tries=1", "tries=5", "timeout=8000", 
 
 
 class Producer(Process):
-    """Submits jobs, sometimes gives up, sometimes asks what became of them."""
+    """Submits jobs, sometimes gives up, sometimes reads their states."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -67,12 +67,12 @@ class Producer(Process):
         return found
 
     def acknowledged(self, ids: Sequence[str]) -> None:
-        """What is acknowledged was there; the invariants see to it that it stays."""
+        """Acknowledged jobs are recorded; the invariants check that they stay."""
         for i in ids:
             must(i in self.world.checker.lives, f"{i} was acknowledged to {self.name}, and never was")
 
     def wait_for(self, ids: Sequence[str]) -> Strand[None]:
-        """Look a few times what became of some jobs."""
+        """Read the states of some jobs a few times."""
         for _ in range(3):
             try:
                 standings = yield from self.ask(verbs.watch(BASE, ids))
@@ -117,7 +117,7 @@ class Planner(Process):
                     break
                 except Unavailable:
                     yield Sleep(RETRY_AFTER)
-            if overlap != "skip" and queue != QUEUES[0]:  # which may have room for none
+            if overlap != "skip" and queue != QUEUES[0]:  # which may have no room for it
                 self.world.checker.promised.update(
                     {
                         f"0-{self.name}:{occurrence}": f"occurrence {occurrence} of {self.name}"
@@ -129,7 +129,7 @@ class Planner(Process):
 
 
 class Trigger(Process):
-    """Fires what has come, every now and then: as claims and ticks do, by the same plan."""
+    """Fires due occurrences at intervals, as claims and ticks do, by the same plan."""
 
     endless = True
 
@@ -146,7 +146,7 @@ class Trigger(Process):
 
 
 class Operator(Process):
-    """Steers jobs and queues, by what was seen a moment ago."""
+    """Operates on jobs and queues, by an earlier read."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -167,7 +167,7 @@ class Operator(Process):
                 continue
 
     def drain(self, n: int) -> Strand[None]:
-        """Ask one of the workers on the register to go."""
+        """Ask one of the registered workers to drain."""
         names = sorted(self.world.checker.register)
         if names:
             yield from self.follow(
@@ -175,7 +175,7 @@ class Operator(Process):
             )
 
     def steer(self, n: int) -> Strand[None]:
-        """An order to a job: mostly one that can be carried out, as far as one can know."""
+        """An operator's verb on a job: mostly one that its state allows."""
         lives = self.world.checker.lives.values()
         orders = [(verb, life) for life in lives for verb in ORDERS]
         fit = [
@@ -191,7 +191,7 @@ class Operator(Process):
         yield from self.follow(getattr(LAYOUT, verb)(life.id))
 
     def arrange(self, n: int) -> Strand[None]:
-        """An order to a queue."""
+        """An operator's verb on a queue."""
         verb = self.pick(f"order {n}", ("pause", "resume", "configure"))
         if verb == "configure":
             yield from self.follow(
@@ -202,7 +202,7 @@ class Operator(Process):
 
 
 class Opener(Process):
-    """Comes last, and keeps all queues open, for an operator may still be at work who saw them otherwise."""
+    """Starts last, and resumes all queues, as an earlier operator may still pause some."""
 
     endless = True
 
@@ -211,7 +211,7 @@ class Opener(Process):
         self.start(self.open())
 
     def open(self) -> Strand[None]:
-        """Resume whatever is paused, now and then."""
+        """Resume paused queues at intervals."""
         while True:
             for queue in QUEUES:
                 if self.world.checker.paused(queue):
@@ -220,7 +220,7 @@ class Opener(Process):
 
 
 class Tick(Process):
-    """Does what time has decided, every now and then."""
+    """Does maintenance at intervals."""
 
     endless = True
 
@@ -240,7 +240,7 @@ class Tick(Process):
 
 
 class Mender(Process):
-    """Repairs what needs no repair, while all others go on: it finds no fault, whatever it meets in the middle."""
+    """Repairs consistent data, while all others go on: it must find no fault at any moment."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -258,7 +258,7 @@ class Mender(Process):
 
 
 class Weather(Process):
-    """What befalls the server: its scripts are forgotten, its clock is set wrong."""
+    """Faults of the server: scripts are flushed, the clock is set wrong."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "weather")

@@ -1,4 +1,4 @@
-"""Many runs, one seed after the other, for some time: counted, shown, and stopped by the first that fails."""
+"""Many runs, one seed after the other, for some time. The first failure stops them."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.faults.simulation.shrink import smallest
 
 @dataclass
 class Campaign:
-    """What some runs came to."""
+    """The totals of several runs."""
 
     first: int
     runs: int = 0
@@ -34,7 +34,7 @@ class Campaign:
 
     @classmethod
     def resumed(cls, path: Path) -> "Campaign | None":
-        """The runs that a file tells of, to go on after the last of them; None where there is no such file."""
+        """Load the totals of earlier runs, to continue after the last one; None if the file does not exist."""
         if not path.exists():
             return None
         said = json.loads(path.read_text())
@@ -46,7 +46,7 @@ class Campaign:
         return cls(said["first_seed"], faults=Counter(said["faults"]), ends=Counter(said["jobs"]), **sums)
 
     def save(self, path: Path) -> None:
-        """Write down what it came to so far, whole or not at all."""
+        """Save the totals atomically."""
         new = path.with_name(path.name + ".new")
         new.write_text(json.dumps(self.document()))
         os.replace(new, path)
@@ -71,7 +71,7 @@ class Campaign:
         return f"{self.runs:,} runs ({rate:.1f} seeds/s) · {self.steps:,} steps · {self.calls:,} calls · {faults}"
 
     def summary(self) -> str:
-        """The numbers, and the story of what went wrong."""
+        """The numbers, and the story of the failure."""
         jobs = ", ".join(f"{count:,} {state}" for state, count in self.ends.most_common())
         lines = [
             f"seeds {self.first} to {self.first + self.runs - 1} in {self.seconds:.1f} s"
@@ -115,9 +115,9 @@ def campaign(
     calls: int = 10**12,
     before: Campaign | None = None,
 ) -> Campaign:
-    """Run seed after seed until the time is over, `most` were run, they came to so many calls, or one fails; that is made small.
+    """Run seed after seed until the time is over, `most` were run, the calls are reached, or one fails, which is shrunk.
 
-    With what was found `before`, it goes on after the last seed of that.
+    With totals `before`, it continues after their last seed.
     """
     found, began = before or Campaign(first), time.monotonic()
     ran = found.seconds
@@ -151,7 +151,7 @@ class Progress:
         self._next = 0.0
 
     def __call__(self, found: Campaign) -> None:
-        """Show how far it is, if it is time to."""
+        """Show the progress, if it is time to."""
         if found.seconds < self._next:
             return
         self._next = found.seconds + (0.2 if self.terminal else 10.0)
@@ -165,7 +165,7 @@ class Progress:
         sys.stderr.flush()
 
     def done(self) -> None:
-        """Make room for what is said next."""
+        """Clear the line."""
         if self.terminal:
             sys.stderr.write("\r\x1b[K")
 
@@ -175,6 +175,6 @@ def _columns() -> int:
 
 
 def report(found: Campaign, as_json: bool) -> int:
-    """Say what came of it; the exit code."""
+    """Print the result. Returns the exit code."""
     print(json.dumps(found.document()) if as_json else found.summary())
     return 1 if found.failed else 130 if found.stopped else 0

@@ -1,8 +1,7 @@
-"""What chance decides in a run: each decision has a name, and the first of its options is the dull one.
+"""The random decisions of a run: each has a name, and its first option is the ordinary one.
 
-A run is told whole by its *deviations*, the decisions that did not fall on the dull option. Decisions are drawn from the seed
-by their names alone and not from one stream, so that leaving a deviation out changes nothing about the others: this is what
-makes a failing run easy to shrink.
+A run is fully described by its *deviations*, the decisions for another option. Decisions are drawn from the seed by their names
+and not from one stream, so that leaving out a deviation does not change the others. This makes a failing run easy to shrink.
 """
 
 import hashlib
@@ -16,16 +15,16 @@ Deviations = dict[str, int]
 
 
 class Choices:
-    """Decides by a seed; or replays deviations, and decides all else dully."""
+    """Decides by a seed; or replays deviations, and takes the ordinary option otherwise."""
 
     def __init__(self, seed: int | None = None, replay: Mapping[str, int] | None = None) -> None:
         self.seed, self.replay = seed, replay
         self.taken: Deviations = {}
         self.calm = False
-        """Set at the end of a run: from then on everything goes well."""
+        """Set at the end of a run: from then on there are no faults."""
 
     def pick(self, name: str, options: Sequence[T], chance: float = 1.0) -> T:
-        """The first option, or with this chance one of the others. A name is asked for once in a run."""
+        """The first option, or with this probability one of the others. A name is used once in a run."""
         if self.calm or len(options) < 2:
             return options[0]
         if self.replay is not None:

@@ -1,4 +1,4 @@
-"""The workers: they do with each answer what `sublet.worker.worker` does; their attempts take some time and end somehow."""
+"""The workers: they handle answers as `sublet.worker.worker` does. Their attempts take some time and end in some way."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,7 @@ class Attempt:
 
 
 class Worker(Process):
-    """Claims, beats, and settles, as `sublet.worker.worker` does; `slots` jobs at a time."""
+    """Claims, sends heartbeats and settles, as `sublet.worker.worker` does; `slots` jobs at a time."""
 
     endless = True
 
@@ -47,7 +47,7 @@ class Worker(Process):
             self.start(strand)
 
     def work(self) -> Strand[None]:
-        """Take over from those that are gone, enlist, and only then claim."""
+        """Reconcile dead workers, enlist, and only then claim."""
         while True:
             try:
                 yield from self.take_over()
@@ -59,7 +59,7 @@ class Worker(Process):
         yield from self.claim_forever()
 
     def take_over(self) -> Strand[None]:
-        """End the leases of workers that died, and now and then of one that lives, and is wrongly taken for gone."""
+        """End the leases of dead workers, and sometimes of a live one that is wrongly taken for dead."""
         known = yield from self.follow(workers.workers([BASE], jobs=False))
         self.looks += 1
         dead = [
@@ -71,7 +71,7 @@ class Worker(Process):
             yield from self.follow(workers.reconcile([BASE], {other.name: other.life for other in dead}))
 
     def claim_forever(self) -> Strand[None]:
-        """Claim what fits; wait for a marker where there is nothing, and for a slot where there is no room."""
+        """Claim as many jobs as fit; wait for a wake-up if there is none, and for a free slot if all are taken."""
         while not self.stopping:
             room = self.slots - self.busy
             self.claims += 1
@@ -92,7 +92,7 @@ class Worker(Process):
                 yield Doze("a slot", claimed.next_in)
 
     def stop(self) -> Strand[None]:
-        """At some time, perhaps, take no more jobs and give back what is unfinished, as on SIGTERM."""
+        """Perhaps, at some time, claim no more and release unfinished jobs, as on SIGTERM."""
         yield Sleep(self.pick("is stopped after", (FOREVER, 1.0, 7.0, 20.0), 0.3))
         self.world.tell(f"{self.name} is told to stop")
         self.stopping = True
@@ -101,7 +101,7 @@ class Worker(Process):
         yield from self.leave()
 
     def leave(self) -> Strand[None]:
-        """When the last attempt has ended, go from the register."""
+        """When the last attempt has ended, delete the registration."""
         while self.attempts:
             yield Sleep(RETRY_AFTER)
         self.enlisted = False
@@ -128,7 +128,7 @@ class Worker(Process):
             self.end(attempt, "stopping")
 
     def perform(self, attempt: Attempt) -> Strand[None]:
-        """Work for some time, and end somehow."""
+        """Work for some time, and end in some way."""
         lease, choices = attempt.lease, self.world.choices
         takes = choices.pick(f"{lease.id}, attempt {lease.attempt}, takes", TAKES, 0.7)
         way = choices.pick(f"{lease.id}, attempt {lease.attempt}", WAYS, 0.4)
@@ -150,7 +150,7 @@ class Worker(Process):
         self.nudge("endings")
 
     def note(self, attempt: Attempt) -> Strand[None]:
-        """Leave a checkpoint and a log, twice."""
+        """Store a checkpoint and a log, twice."""
         for n in range(2):
             words = f"{n} of {self.name}, attempt {attempt.lease.attempt}".encode()
             try:
@@ -162,7 +162,7 @@ class Worker(Process):
             yield Sleep(0.5)
 
     def settle_forever(self) -> Strand[None]:
-        """Tell Redis what has ended, until it has answered."""
+        """Report outcomes until they are answered."""
         while True:
             if not self.endings:
                 yield Doze("endings", FOREVER)
@@ -172,7 +172,7 @@ class Worker(Process):
                 yield Sleep(RETRY_AFTER)
 
     def settle(self, batch: list[Attempt]) -> Strand[bool]:
-        """Send the endings by kind. False if any call got no answer: then all are sent again, as `Store.settle` does."""
+        """Send the outcomes by kind. False if any call got no answer: then all are sent again, as `Store.settle` does."""
         heard: list[tuple[Attempt, str]] = []
         for kind, verb in ((Completion, verbs.complete), (Failure, verbs.fail), (Release, verbs.release)):
             own = [attempt for attempt in batch if isinstance(attempt.ends, kind)]
@@ -191,7 +191,7 @@ class Worker(Process):
         return True
 
     def beat_forever(self) -> Strand[None]:
-        """Extend all leases, several times a lease; act on what is heard."""
+        """Extend all leases, several times per lease, and act on the answers."""
         while True:
             yield Sleep(min(self.lease / 3, 5.0))
             attempts = list(self.attempts)
@@ -209,7 +209,7 @@ class Worker(Process):
                     self.end(attempt, "cancelled" if answer == "CANCEL_REQUESTED" else "lost")
 
     def be_seen(self) -> Strand[None]:
-        """Enlist again; when asked to go, claim no more, finish and leave."""
+        """Enlist again; when asked to drain, claim no more, finish and exit."""
         if (
             self.enlisted
             and (yield from self.ask(verbs.enlist(BASE, self.card))) == "drain"
@@ -221,7 +221,7 @@ class Worker(Process):
 
 
 def ending(lease: Lease, worker: str, way: str) -> Ending:
-    """What a worker says of an attempt that was let end in its way."""
+    """The outcome of an attempt that was not interrupted."""
     if way == "completes":
         return Completion(lease, f'"{worker}, attempt {lease.attempt}"'.encode())
     if way.startswith("fails"):

@@ -1,12 +1,11 @@
 """The small model: one job, two workers, a reaper and a producer, one fault — and every order in which things can happen.
 
-Between two calls of one actor any call of any other may run, time may pass, and once something may go wrong. Each step runs
-the real Lua, and the invariants are looked at after it. Where nothing can happen any more, a healthy worker comes, and the job
-must end.
+Between two calls of one actor any call of any other may run, time may pass, and one fault may occur. Each step runs the real Lua,
+and the invariants are checked after it. When nothing can happen any more, a healthy worker starts, and the job must end.
 
-Two orders that lead to the same point — the same stored bytes, the same clock, the same knowledge of everybody — have the same
-future, for the scripts and the actors read nothing else. So each point is left once in each direction, and the orders through it
-are counted, not walked again. What the scripts count is left out of this: it is looked at after each step, and nobody goes by it.
+Two orders that lead to the same point (the same stored bytes, clock and knowledge of all actors) have the same future, as scripts
+and actors read nothing else. So each point is left once in each direction, and the orders through it are counted, not walked
+again. Counters are not part of a point: they are checked after each step, and nothing depends on them.
 """
 
 import json
@@ -36,7 +35,7 @@ ENDINGS = {
 
 
 class Cast(NamedTuple):
-    """Who takes part: how the two workers mean to end their attempts, how often time passes, and how often the reaper comes."""
+    """The parameters: how the two workers end their attempts, how often time passes, and how often the reaper runs."""
 
     name: str
     one: str
@@ -44,7 +43,7 @@ class Cast(NamedTuple):
     times: int = 1
     reaps: int = 2
     gone: bool = False
-    """Does a successor take the first worker for gone, rightly or not, whenever that may be?"""
+    """Whether a successor takes the first worker for dead at any moment, rightly or not."""
 
 
 CASTS = (
@@ -57,7 +56,7 @@ CASTS = (
 
 
 class Actor(NamedTuple):
-    """Where somebody stands: a producer, a worker, a reaper, or time itself."""
+    """The position of an actor: a producer, a worker, a reaper, or time."""
 
     name: str
     next: str
@@ -84,7 +83,7 @@ class Actor(NamedTuple):
         return ENDINGS[self.next](self.lease, self.name)
 
     def heard(self, answer: Any) -> "Actor":
-        """Where it stands when it has heard the answer."""
+        """Its position after the answer."""
         if self.next == "claim" and answer.leases:
             return self._replace(next="heartbeat", lease=answer.leases[0])
         if self.next == "heartbeat" and not isinstance(answer[0], str):
@@ -94,7 +93,7 @@ class Actor(NamedTuple):
         return self.gone()
 
     def gone(self) -> "Actor":
-        """It has nothing more to do, or died."""
+        """Whether it has nothing more to do, or died."""
         return self._replace(next="", left=0, lease=None)
 
 
@@ -102,12 +101,12 @@ class Point(NamedTuple):
     """Everything that decides what can happen from here."""
 
     world: int
-    """The number of what is stored, what time it is, and what is known (see `Search.worlds`)."""
+    """The number of the stored data, the time, and the checker's knowledge (see `Search.worlds`)."""
     actors: tuple[Actor, ...]
     late: tuple[Any, ...] = ()
-    """The commands of a copy that is still on its way, and whose it is."""
+    """The commands of a copy that is still in transit, and its sender."""
     faults: int = 1
-    """How many things may still go wrong."""
+    """How many faults may still occur."""
 
 
 @dataclass
@@ -117,7 +116,7 @@ class Search:
     redis: Redis
     checker: Checker
     worlds: list[tuple[Any, int, Any]] = field(default_factory=list)
-    """Bytes stored, the clock, and what the checker knows, for each world that was met."""
+    """Stored bytes, clock and checker's knowledge of each world."""
     numbers: dict[tuple[Any, int, Any], int] = field(default_factory=dict)
     ran: dict[tuple[int, Any], tuple[int, Any, str]] = field(default_factory=dict)
     """World and commands → the world after them, the reply, and words."""
@@ -128,7 +127,7 @@ class Search:
     path: list[str] = field(default_factory=list)
 
     def explore(self, point: Point) -> int:
-        """In how many orders things can go on; raises Violation if something is wrong in any."""
+        """The number of orders from here; raises Violation if an invariant fails in any."""
         if point not in self.orders:
             found = 0
             for words, following in self.directions(point):
@@ -142,7 +141,7 @@ class Search:
         return self.orders[point]
 
     def directions(self, point: Point) -> Iterator[tuple[str, Point]]:
-        """All that can happen next: each actor's next call, as it should go and as it may go wrong; a late copy; time."""
+        """All next steps: each actor's next call, with and without a fault; a late copy; time."""
         for i, actor in enumerate(point.actors):
             if actor.next == "time":
                 passed = self.with_actor(
@@ -213,7 +212,7 @@ class Search:
         return point._replace(world=world), reply, words
 
     def send(self, name: str, commands: Any) -> tuple[Any, str]:
-        """Let Redis run commands here and now, and look at the invariants."""
+        """Let Redis run commands now, and check the invariants."""
         self.steps += 1
         request, reply = Request.of(commands[0]), self.redis.raw(commands)
         words = f"{name}'s {told(request)} → {answered(request, reply)}"
@@ -225,7 +224,7 @@ class Search:
         return reply, words
 
     def see_it_end(self, world: int) -> None:
-        """Nothing happens by itself any more: a healthy worker comes, and the job must end."""
+        """Nothing happens by itself any more: a healthy worker starts, and the job must end."""
         self.enter(world)
         self.send("last", verbs.reap(BASE, limit=100, by="last").commands)
         for n in range(1, 5):

@@ -1,7 +1,7 @@
-"""What must be true after every script that Redis runs, whoever sent it, however often, and however late.
+"""Invariants that must hold after every script that Redis runs, whichever client sent it, however often, and however late.
 
-The checker sees each request as Redis ran it, its answer, the events that it wrote, and all that is stored afterwards. It tells
-the moves to `history.follow`, and holds what is stored against the lives that come of them.
+The checker gets each request as Redis ran it, its answer, its events, and all data stored afterwards. It passes the state changes
+to `history.follow`, and compares the stored data with the resulting histories.
 """
 
 from collections import Counter
@@ -31,26 +31,26 @@ ARRANGEMENTS = ("pause", "resume", "configure")
 COUNTED = {"submit": "submitted", "fire": "submitted", "fail": "failed", "release": "released", "expire": "expired",
            "reconcile": "expired"}  # fmt: skip
 GRACE, MEMO, CAP = 5000, 10_000, 2000
-"""ms: what a lease outlives its timeout, a claim is remembered, and a worker may be told to wait at most."""
+"""ms: by which a lease outlives its timeout, for which a memo is kept, and for which a worker waits at most."""
 
 
 class Checker:
-    """Looks after each step. Raises Violation."""
+    """Checks after each step. Raises Violation."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis, self.look = redis, redis.look()
         self.lives: dict[str, Life] = {}
         self.totals: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        """What has happened by queue, as the scripts must have counted it."""
+        """The counts by queue that the scripts must have."""
         self.fence = 0
         self.claims: dict[str, tuple[int, str, frozenset[str]]] = {}
         self.settings: dict[str, Settings] = {}
         self.takers: dict[str, tuple[Any, int]] = {}
         self.register: dict[str, tuple[str, bool]] = {}
-        """Worker → its life, and whether it was asked to go."""
+        """Worker → its life, and whether it was asked to drain."""
         self.promised: dict[str, str] = {}
-        """The job of each occurrence that must be fired in the end → what is said of it when it is not."""
+        """The job of each occurrence that must be fired in the end → the message if it is not."""
 
     def save(self) -> tuple[Any, ...]:
         """What is known, to compare, and to come back to."""
@@ -69,7 +69,7 @@ class Checker:
         self.look = self.redis.look()
 
     def executed(self, process: Any, request: Request, reply: Any) -> None:
-        """Redis has run a request: was the answer right, were the moves, and is everything as it must be?"""
+        """Redis has run a request: check its answer, its state changes, and all stored data."""
         before, self.look = self.look, self.redis.look()
         events = self.redis.events()
         if isinstance(reply, ResponseError):
@@ -84,10 +84,10 @@ class Checker:
         self.schedules(before)
         self.queues(process, request)
 
-    # what was answered
+    # answers
 
     def wanted(self, request: Request) -> list[str]:
-        """What must be answered to each item, as far as that is known beforehand; nothing where it may have its effect."""
+        """The required answer to each item, if it is known beforehand; nothing if the item may take effect."""
         if request.verb in ARRANGEMENTS:
             queue, one = request.one["queue"], request.one
             settings = self.settings.get(queue, Settings())
@@ -108,7 +108,7 @@ class Checker:
         return []
 
     def registered(self, verb: str, worker: str, life: str) -> str:
-        """A sign of life, or an order to go: what it must be answered."""
+        """The required answer to an enlist or a drain."""
         known, drained = self.register.get(worker, ("", False))
         if verb == "drain" and known != life:
             return "CHANGED" if known else "NOT_FOUND"
@@ -116,7 +116,7 @@ class Checker:
         return "drain" if self.register[worker][1] else "work"
 
     def reconciled(self, request: Request, worker: str, life: str) -> list[str]:
-        """A worker is taken for gone: what must be answered to each lease at once."""
+        """The required answers to leases of a worker that is taken for dead."""
         known = self.register.get(worker, ("", False))[0]
         if not request.groups and known == life:
             del self.register[worker]
@@ -127,7 +127,7 @@ class Checker:
         return [answer_to_reconcile(self.lives.get(i), worker, n) for i, n in request.groups]
 
     def refused(self, request: Request, error: ResponseError, before: Look) -> None:
-        """A refusal is the one that was due, and has changed nothing."""
+        """A refusal is the required one, and has changed nothing."""
         if isinstance(error, NoScriptError):
             return
         code = str(error).split(" ")[0]
@@ -143,7 +143,7 @@ class Checker:
     def answered(
         self, request: Request, reply: Any, wanted: list[str], moved: dict[str, str], before: Look
     ) -> None:
-        """Each answer is the one that was due, and effects are there exactly where they were due."""
+        """Each answer is the required one, and exactly the required effects exist."""
         if request.verb == "claim":
             self.claimed(request, reply, moved, before)
         elif request.verb in ORDERS:
@@ -218,7 +218,7 @@ class Checker:
         life.ops, life.op = life.ops + 1, (request.verb, request.one["revision"], answer)
 
     def claimed(self, request: Request, reply: Any, moved: dict[str, str], before: Look) -> None:
-        """A claim gives what it took; the same claim again, what is left of that; and never one token twice."""
+        """A claim returns the jobs that it took; a repeat, those that are left; and no token occurs twice."""
         token, wait, ids = reply[0].decode(), int(reply[1]), {i.decode() for i in reply[3::6]}
         must(0 <= wait <= CAP, f"a worker was told to wait {wait} ms")
         claim_id, taken = request.one["claim_id"], {i for i, state in moved.items() if state == "running"}
@@ -247,7 +247,7 @@ class Checker:
             end = self.lease_end(i, int(request.one["lease"]))
             must(self.look.shelves["running"][i] == end, f"the lease of {i} does not end at {end}")
 
-    # what moved
+    # state changes
 
     def known(self, request: Request, reply: Any, before: Look) -> None:
         """New jobs begin their lives; a known id or key begins none."""
@@ -325,7 +325,7 @@ class Checker:
         return self.settings.get(queue, Settings()).paused
 
     def has_room(self, queue: str, new: int) -> bool:
-        """May one more job go into a queue, beside `new` ones of the same call?"""
+        """Whether one more job fits into a queue, besides `new` ones of the same call."""
         limits = dict(word.split("=") for word in self.settings.get(queue, Settings()).limits.split())
         there = [
             life
@@ -340,7 +340,7 @@ class Checker:
         return there if ends is None else ends > self.look.now
 
     def moved(self, request: Request, i: str, event: dict[str, str], before: Look) -> str:
-        """Follow one move; time's own moves must be due."""
+        """Follow one state change; moves by maintenance must be due."""
         state, code, token = event["state"], event["code"], ""
         must(i in self.lives, f"an event tells of {i}, which nobody submitted")
         life = self.lives[i]
@@ -377,19 +377,19 @@ class Checker:
         return state
 
     def wanted_at(self, i: str) -> int:
-        """When a job was to run for the first time, in ms."""
+        """When a job was first due, in ms."""
         spec = self.look.jobs[i]["spec"]
         rules, submitted_at = rules_of(spec), int(spec.split(" ")[2].split("\n")[0])
         return max(submitted_at, int(rules.get("at", submitted_at + int(rules.get("delay", 0)))))
 
     def timed(self, queue: str, what: str, since: int) -> None:
-        """Something took from a moment until now."""
+        """Count a duration from a moment until now."""
         took = max(0, self.look.now - since)
         bound = next((str(bound) for bound in BOUNDS if took <= bound), "inf")
         self.counts.update({f"{queue} {what} {bound}": 1, f"{queue} {what} ms": took})
 
     def forgotten(self, request: Request, before: Look) -> None:
-        """Only finished jobs are forgotten, by those who may, after their time."""
+        """Only finished jobs are deleted, by verbs that may, after their retention."""
         for i in before.jobs.keys() - self.look.jobs.keys():
             life = self.lives[i]
             must(request.verb in ("complete", "prune"), f"{i} was lost in {request.verb}")
@@ -399,10 +399,10 @@ class Checker:
             )
             must(not (wrong := follow(life, Move("forget", None))), f"{i}: {wrong}")
 
-    # what is stored
+    # stored data
 
     def stored(self) -> None:
-        """Each job is in the one structure that its state names, with the fields that its life left it; and nothing else is."""
+        """Each job is only in the structure that its state names, with the fields of its history; nothing else is stored."""
         look = self.look
         places: dict[str, str] = {}
         for shelf, members in look.shelves.items():
@@ -469,7 +469,7 @@ class Checker:
         )
 
     def keys(self, alive: dict[str, Life]) -> None:
-        """An unfinished job holds its key, if that does not end by itself: no two hold one, and the finished hold none."""
+        """An unfinished job holds its key, unless that expires: no two jobs hold one, and finished jobs hold none."""
         held = {
             life.key: i
             for i, life in alive.items()
@@ -482,7 +482,7 @@ class Checker:
         for lock, (holder, ends) in self.look.locks.items():
             must(ends is not None or held.get(lock) == holder, f"{holder} holds {lock} for ever")
 
-    # who will see to it
+    # wake-ups
 
     def took_marker(self, process: Any, queue: str) -> None:
         """A worker was woken, and will claim."""
@@ -490,9 +490,9 @@ class Checker:
         self.look.markers.pop(queue, None)
 
     def queues(self, process: Any, request: Request) -> None:
-        """Queues are set as they were told to be. One with work to claim has a marker, or its taker has not claimed since.
+        """Queues have the required settings. One with queued jobs has a wake-up, or the worker that took it has not claimed since.
 
-        (It may have died, or its marker got lost on the way: idle workers look again after at most 2 s, see `claimed`.)
+        (It may have died, or the wake-up was lost: idle workers claim again after at most 2 s, see `claimed`.)
         """
         look = self.look
         if request.verb == "claim" and int(request.one["n"]):

@@ -1,4 +1,4 @@
-"""A request as Redis sees it, taken apart by the script's own header; and the word for what must not be."""
+"""A request as Redis sees it, parsed by the script's header; and the exception for violations."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -7,11 +7,11 @@ from sublet.protocol.scripts import NAMES, script
 
 
 class Violation(AssertionError):
-    """Something was not as it must be; in words."""
+    """An invariant does not hold."""
 
 
 def must(fine: object, words: str) -> None:
-    """Raise Violation if something is not as it must be."""
+    """Raise Violation with this message if the condition is false."""
     if not fine:
         raise Violation(words)
 
@@ -22,7 +22,7 @@ def rules_of(spec: str) -> dict[str, str]:
 
 
 class Request(NamedTuple):
-    """What a script was asked, taken apart by its own header."""
+    """A script's arguments, parsed by its header."""
 
     verb: str
     one: dict[str, str]
@@ -30,7 +30,7 @@ class Request(NamedTuple):
 
     @classmethod
     def of(cls, command: tuple[Any, ...]) -> "Request":
-        """Read a command; what runs no script of ours is a `read`."""
+        """Parse a command. Commands other than our scripts are a `read`."""
         verb = _verbs().get(command[1]) if command[0] in ("EVALSHA", "EVAL") else None
         if verb is None:
             return cls("read", {}, [tuple(map(str, command))])

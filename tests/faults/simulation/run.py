@@ -1,4 +1,4 @@
-"""One run of the simulation, from its first step to the last job's end and beyond it, to where nothing is left."""
+"""One run of the simulation, from the first step to the end of the last job, and on until nothing is stored."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,22 +23,22 @@ from tests.faults.simulation.request import Request, Violation, must
 from tests.faults.simulation.world import Process, World
 
 ACTIVE = (30.0, 12.0, 90.0)
-"""Seconds that things may go wrong for."""
+"""Seconds with faults."""
 RATES = (0.0, 0.03, 0.12, 0.3)
 PATIENCE = 600.0
-"""Seconds after which whatever has not ended, though nothing goes wrong any more, never will."""
+"""Seconds without faults after which every job must have ended."""
 FORGOTTEN = 15 * 86_400_000
 """ms after which no finished job is kept."""
 
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """The outcome of a run."""
 
     seed: int | None
     deviations: Deviations
     wrong: str = ""
-    """The invariant that did not hold, in words; nothing if all did."""
+    """The invariant that did not hold; empty if all did."""
     steps: int = 0
     calls: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -107,7 +107,7 @@ def _live(world: World, outcome: Outcome) -> None:
 
 
 def _replace(world: World, worker: Worker) -> None:
-    """When a worker has died or is told to stop, another comes; look again and again."""
+    """Start another worker when one has died or stops."""
     if (not worker.alive or worker.stopping) and not world.choices.calm:
         name, _, number = worker.name.partition("-")
         worker = Worker(world, f"{name}-{int(number or 1) + 1}")
@@ -120,7 +120,7 @@ def _all_ended(world: World) -> bool:
 
 
 def _forget(world: World) -> None:
-    """After a fortnight nothing is left of any job."""
+    """After 14 days no job is stored."""
     world.clock.now += FORGOTTEN
     process = Process(world, "tick-last")
     for _ in range(2):

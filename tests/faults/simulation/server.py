@@ -1,8 +1,8 @@
-"""A Redis in this thread, on a clock of ours: fakeredis, which runs the real Lua, driven command by command.
+"""A Redis in this thread with a simulated clock: fakeredis, which runs the real Lua, driven command by command.
 
-fakeredis reads the time in one place, `time.time`, for TIME as well as for keys that expire; `Clock.rules` puts ours there.
-Three short cuts make it four times as fast as through redis-py, and change nothing that a script can see: commands go to its
-socket without the wire between, a script is compiled once, and Lua's garbage is left to Lua.
+fakeredis reads the time in one place, `time.time`, for TIME and for keys that expire; `Clock.rules` replaces it. Three shortcuts
+make it four times as fast as through redis-py, and change nothing that a script can see: commands go to its socket directly, a
+script is compiled once, and garbage collection is left to Lua.
 """
 
 import contextlib
@@ -28,19 +28,19 @@ START = 1_900_000_000_000
 
 
 class Clock:
-    """Time in whole ms, so that no rounding decides anything. It passes when we say so; what the server tells may be wrong."""
+    """Time in whole ms, so that rounding decides nothing. It passes on request; the server's time may differ."""
 
     def __init__(self) -> None:
         self.now = START
         self.skew = 0
 
     def time(self) -> float:
-        """What `time.time` answers while this clock rules."""
+        """The value of `time.time` while this clock is installed."""
         return (self.now + self.skew) / 1000
 
     @contextlib.contextmanager
     def rules(self) -> Iterator[None]:
-        """Put this clock in the place of the real one."""
+        """Install this clock in place of the real one."""
         real, time.time = time.time, self.time
         try:
             yield
@@ -95,9 +95,9 @@ class Look:
     claims: set[str] = field(default_factory=set)
     """The claim ids that are remembered."""
     register: dict[str, float] = field(default_factory=dict)
-    """The workers on the register, and when each was last heard of."""
+    """The registered workers, by last heartbeat."""
     cards: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What the register knows of each."""
+    """The registration of each."""
     schedules: dict[str, dict[str, str]] = field(default_factory=dict)
     occurrences: dict[str, float] = field(default_factory=dict)
     """Schedule → when its next occurrence is to be fired."""
@@ -127,7 +127,7 @@ class Redis:
         return reply
 
     def ask(self, call: Call[Any]) -> Any:
-        """Run a call as a transport does that loses nothing, and read its reply."""
+        """Run a call as a transport without faults does, and read its reply."""
         try:
             return call.read(self.raw(call.commands))
         except NoScriptError:
@@ -139,21 +139,21 @@ class Redis:
         return replies if len(replies) > 1 else replies[0]
 
     def events(self) -> list[dict[str, str]]:
-        """What the stream has told since it was last read. It is emptied by that, so that it need not be stored and restored."""
+        """The events since the last read. Reading empties the stream, so that it need not be saved and restored."""
         entries = self.command("XRANGE", keys.events(self.base), "-", "+")
         if entries:
             self.command("DEL", keys.events(self.base))
         return [dict(zip(*[iter(word.decode() for word in words)] * 2, strict=True)) for _, words in entries]
 
     def save(self) -> Saved:
-        """All that is stored, frozen: to compare, and to come back to."""
+        """All stored data, frozen: to compare and to restore."""
         self._db.time = self.clock.time()
         return tuple(
             sorted((name, *_frozen(self._db[name].value), self._db[name].expireat) for name in list(self._db))
         )
 
     def restore(self, saved: Saved) -> None:
-        """Come back to what was stored."""
+        """Restore stored data."""
         self._db._dict.clear()
         self._db._expiry_heap.clear()
         for name, kind, value, expires in saved:

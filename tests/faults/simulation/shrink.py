@@ -1,7 +1,7 @@
-"""Makes a failing run small: leaves out as many deviations as it may, then takes simpler ones, while the run still fails.
+"""Shrink a failing run: leave out as many deviations as possible, then take simpler ones, while the run still fails.
 
-This is delta debugging (Zeller and Hildebrandt, 2002) over named decisions. Leaving one out means that the dull option is taken
-there, and changes no other decision, so most of them fall in large pieces.
+This is delta debugging (Zeller and Hildebrandt, 2002) over named decisions. Leaving one out means taking the ordinary option, and
+changes no other decision, so most of them can be left out in large pieces.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.faults.simulation.run import Outcome, run
 
 
 def shrink(outcome: Outcome, replays: int = 1000) -> Outcome:
-    """The smallest failing run that so many replays find, with its story told. Any failure counts, not only the same one."""
+    """The smallest failing run within this number of replays, with its story. Any failure counts, not only the same one."""
     left = replays
 
     def fails(deviations: Deviations) -> Deviations | None:
@@ -29,7 +29,7 @@ def shrink(outcome: Outcome, replays: int = 1000) -> Outcome:
 
 
 def smallest(outcome: Outcome, enough: int = 8, seeds: int = 30) -> Outcome:
-    """A small failing run. Where this seed's does not become small, as with a race by a hair, look at the next seeds' too."""
+    """A small failing run. If this seed's cannot be shrunk, as with a tight race, the next seeds are tried, too."""
     best = shrink(outcome)
     for seed in range((outcome.seed or 0) + 1, (outcome.seed or 0) + 1 + seeds):
         if len(best.deviations) <= enough:
@@ -45,7 +45,7 @@ Fails = Callable[[Deviations], Deviations | None]
 
 
 def _fewer(deviations: Deviations, fails: Fails) -> Deviations:
-    """Leave pieces out, large ones first, until no single one may go."""
+    """Leave pieces out, large ones first, until none can be left out."""
     size = len(deviations)
     while size:
         names = sorted(deviations)
@@ -62,7 +62,7 @@ def _fewer(deviations: Deviations, fails: Fails) -> Deviations:
 
 
 def _simpler(deviations: Deviations, fails: Fails) -> Deviations:
-    """Take the options nearer to the dull one."""
+    """Take options nearer to the ordinary one."""
     for name in sorted(deviations):
         for number in range(1, deviations.get(name, 0)):
             found = fails({**deviations, name: number})

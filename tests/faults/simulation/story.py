@@ -1,4 +1,4 @@
-"""A run in words: what was sent, and what Redis made of it."""
+"""A run as text: the calls, and their replies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from tests.faults.simulation.request import Request
 
 
 def told(request: Request) -> str:
-    """What a request asks for."""
+    """A request as text."""
     one, groups, words = request.one, request.groups, request.verb
     if words == "claim":
         wanted = f"up to {one['n']} jobs of" if int(one["n"]) else "nothing, but does the upkeep of"
@@ -52,7 +52,7 @@ _ENDINGS: dict[str, Callable[..., str]] = {
 
 
 def answered(request: Request, reply: Any) -> str:
-    """What Redis said to it."""
+    """A reply as text."""
     if isinstance(reply, Exception):
         return f"no: {reply}".replace("0-", "")
     if request.verb != "claim":

@@ -1,7 +1,7 @@
 """The world of a simulation: processes made of strands, time that jumps from one event to the next, and a network with faults.
 
-A strand is a generator. It yields what it waits for — `Sleep`, `Doze`, `Send`, `Listen` — and is sent what came of it. Only one
-runs at a time, and what runs next is decided by the clock and by `Choices` alone, so a run is the same every time.
+A strand is a generator. It yields what it waits for (`Sleep`, `Doze`, `Send`, `Listen`) and receives the result. Only one runs at a
+time, and only the clock and `Choices` decide which is next, so a run is reproducible.
 """
 
 import heapq
@@ -30,11 +30,11 @@ STEPS = 100_000
 """Steps of a run at most."""
 LATENCIES = (0.001, 0.002, 0.004, 0.02, 0.2)
 GAPS = (0.05, 0.5, 1.5, 2.5, 6.0, 11.0, 35.0, 90.0)
-"""Seconds by which a request is late, a copy comes after the first, or a process stands still."""
+"""Seconds by which a request is late, a copy follows, or a process is suspended."""
 FATES = ("arrives", "request lost", "reply lost", "arrives twice", "arrives late", "caller dies before it is sent",
          "caller dies once it is sent", "caller stands still")  # fmt: skip
 LOST = object()
-"""What a caller hears who hears nothing."""
+"""The result of a call without an answer."""
 
 
 class Sleep(NamedTuple):
@@ -58,7 +58,7 @@ class Send(NamedTuple):
 
 
 class Listen(NamedTuple):
-    """Wait for a marker of these queues, at most some seconds. Answers whether there was one."""
+    """Wait for a wake-up of these queues, at most some seconds. Returns whether there was one."""
 
     queues: tuple[str, ...]
     seconds: float
@@ -68,10 +68,10 @@ Strand = Generator[Any, Any, T]
 
 
 class Process:
-    """Something that may die, stand still, and make calls. What it is made of runs in its strands."""
+    """A process: it makes calls, and may die or be suspended. Its code runs in strands."""
 
     endless = False
-    """Does it go on until the run is over?"""
+    """Whether it runs until the end of the run."""
 
     def __init__(self, world: "World", name: str) -> None:
         self.world, self.name = world, name
@@ -92,7 +92,7 @@ class Process:
         return self.world.choices.pick(f"{self.name}: {name}", options, chance)
 
     def ask(self, call: Call[T]) -> Strand[T]:
-        """Make a call as `sublet.connection.transport` does: sent again, the very same bytes, when there is no answer; then given up."""
+        """Make a call as `sublet.connection.transport` does: repeated with the same bytes if there is no answer; then given up."""
         verb = Request.of(call.commands[0]).verb
         self.made[verb] += 1
         name = f"{verb} {self.made[verb]}"
@@ -125,7 +125,7 @@ class Process:
 
 @dataclass(eq=False)
 class _Running:
-    """A strand that was begun. `turn` grows whenever it runs, so that what would have woken it earlier comes too late."""
+    """A started strand. `turn` increases whenever it runs, so that earlier wake-ups are ignored."""
 
     process: Process
     body: Strand[None]
@@ -153,7 +153,7 @@ class World:
 
     @property
     def now(self) -> float:
-        """Seconds since the run began. This clock is never set wrong; the server's may be."""
+        """Seconds since the run began. This clock is always right; the server's may be wrong."""
         return (self.clock.now - START) / 1000
 
     def tell(self, words: str) -> None:
@@ -167,7 +167,7 @@ class World:
         heapq.heappush(self._events, (self.clock.now + round(seconds * 1000), self._numbers, what))
 
     def run(self, until: float, over: Callable[[], bool] = lambda: False) -> None:
-        """Let things happen until a moment, or until it is over. Raises Violation."""
+        """Process events until a moment, or the end. Raises Violation."""
         while self._events and self._events[0][0] <= START + until * 1000 and not over():
             moment, _, what = heapq.heappop(self._events)
             self.clock.now = max(self.clock.now, moment)
@@ -176,7 +176,7 @@ class World:
             what()
 
     def quiet(self) -> bool:
-        """Has everybody done what they came for, and is no request on its way?"""
+        """Whether all processes are done, and no request is in transit."""
         return not self.under_way and all(strand.process.endless for strand in self._strands)
 
     # strands
@@ -279,7 +279,7 @@ class World:
         self.at(seconds, arrive)
 
     def execute(self, process: Process, commands: tuple[tuple[Any, ...], ...], words: str = "") -> Any:
-        """Redis runs a call's commands now, and the invariants are looked at."""
+        """Let Redis run a call's commands now, and check the invariants."""
         try:
             reply = self.redis.raw(commands)
         except RedisError as error:
@@ -293,7 +293,7 @@ class World:
         return reply
 
     def _hand_out_markers(self) -> None:
-        """Give each marker to the first who listens for it, as BLPOP does."""
+        """Give each wake-up to the first listener, as BLPOP does."""
         for strand in list(self._strands):
             for queue in strand.listens:
                 if strand.listens and self.checker.look.markers.get(queue):
