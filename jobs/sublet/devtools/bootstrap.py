@@ -1,7 +1,7 @@
-"""Makes a fresh checkout run: its dependencies in a `.venv` beside pyproject.toml, and the same command again inside it.
+"""Make a fresh checkout run: install its dependencies into `.venv`, and run the same command again inside it.
 
-Needs Python and pip, nothing else: no ensurepip, no uv, and no leave to write into the system's packages. It imports only the
-standard library, and most of that late: whoever has the dependencies must not wait for what installs them.
+Needs Python and pip only: no ensurepip, no uv, no permission to write into the system's packages. It imports only the standard
+library, most of it late, so that a command with complete dependencies starts fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MINIMUM = re.compile(r">=\s*([0-9]+(?:\.[0-9]+)*)")
 
 
 class _Stopped(Exception):
-    """Why it cannot go on, in a sentence; `words` are those of a program that failed."""
+    """The reason why set-up stopped, in a sentence; `words` is the output of a failed program."""
 
     def __init__(self, why: str, words: Sequence[str] = ()) -> None:
         super().__init__(why)
@@ -36,13 +36,13 @@ class _Stopped(Exception):
 
 
 def ensure(groups: Sequence[str]) -> None:
-    """Return when the base dependencies and those of the optional `groups` are here; else get them and start over with them.
+    """Return if the base dependencies and those of the optional `groups` are installed; otherwise install them and restart.
 
-    Returns at once in an installed package: whoever installed it has chosen. In a checkout it looks into this interpreter first
-    (presence and minimum version), then into `.venv`, which it makes or completes when needed; then it does not return, the same
-    command runs anew in `.venv`. It installs nothing outside `.venv`, and makes a `.venv` anew only if it is broken, or its own
-    and unfinished or of another Python version. Two at the same time are safe; one that was killed is repaired by the next. Says
-    on stderr what it does. Raises SystemExit(1) after one sentence when it cannot.
+    In an installed package it returns at once. In a checkout it checks this interpreter first (presence and minimum version), then
+    `.venv`, which it creates or completes if necessary; then it runs the same command again in `.venv` and does not return. It
+    installs nothing outside `.venv`. It recreates a `.venv` only if that is broken, or if it is its own and either unfinished or of
+    another Python version. Concurrent runs are safe; the next run repairs the work of a killed one. Progress goes to stderr. Raises
+    SystemExit(1) after one sentence if it fails.
     """
     try:
         _ensure(CHECKOUT, groups)
@@ -77,7 +77,7 @@ def _ensure(root: Path, groups: Sequence[str]) -> None:
 
 
 def requirements(project: dict[str, Any], groups: Sequence[str]) -> list[str]:
-    """The requirements of a `[project]` table and of its optional `groups`, with groups named inside groups written out."""
+    """Return the requirements of a `[project]` table and of its optional `groups`, with nested groups expanded."""
     waiting = [*project.get("dependencies", []), f"{PROJECT}[{','.join(groups)}]"]
     found: dict[str, None] = {}
     opened: set[str] = set()
@@ -95,7 +95,7 @@ def requirements(project: dict[str, Any], groups: Sequence[str]) -> list[str]:
 
 
 def fingerprint(needed: Sequence[str]) -> str:
-    """A short name for: these requirements, in any order, under this version of Python."""
+    """Return a short hash of these requirements, in any order, and this version of Python."""
     import hashlib
 
     lines = [f"{sys.version_info[0]}.{sys.version_info[1]}", *sorted(needed)]
@@ -103,9 +103,9 @@ def fingerprint(needed: Sequence[str]) -> str:
 
 
 def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
-    """Those requirements of which nothing, or only something older than their minimum, is on `path` (else on sys.path).
+    """Return the requirements that are not on `path` (sys.path by default), or only in a version below their minimum.
 
-    Looks at names and versions alone; upper bounds, markers, and what an extra brings along are left to pip.
+    Checks names and versions only; pip handles upper bounds, markers and extras.
     """
     from importlib.metadata import distributions
 
@@ -120,7 +120,7 @@ def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
 
 
 def _parts(line: str) -> tuple[str, list[str], str]:
-    """Name, extras and version specifier of a requirement."""
+    """Return name, extras and version specifier of a requirement."""
     match = _REQUIREMENT.match(line.strip())
     if match is None:
         return line, [], ""
@@ -129,13 +129,13 @@ def _parts(line: str) -> tuple[str, list[str], str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, without zeros at the end: (6,) for 6.0 and for 6.0.0rc1."""
+    """Return the leading numbers of a version without trailing zeros: (6,) for 6.0 and for 6.0.0rc1."""
     leading = re.match(r"[0-9]+(\.[0-9]+)*", version)
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", leading[0]).split(".")) if leading else ()
 
 
 def _read_project(root: Path) -> dict[str, Any] | None:
-    """The `[project]` table of the checkout around this package, or None when there is none: it is installed."""
+    """Return the `[project]` table of the checkout around this package, or None if it is an installed package."""
     path = root / "pyproject.toml"
     if not path.is_file():
         return None
@@ -147,7 +147,7 @@ def _read_project(root: Path) -> dict[str, Any] | None:
 
 
 def _stamps(venv: Path) -> list[str]:
-    """What was installed here in full, as fingerprints; `unfinished` while pip runs; empty for somebody else's environment."""
+    """Return the fingerprints of completed installations; `unfinished` while pip runs; empty if another tool made the environment."""
     try:
         return (venv / _STAMP).read_text().split()
     except OSError:
@@ -166,7 +166,7 @@ def _is_ready(venv: Path, key: str, needed: Sequence[str]) -> bool:
 
 
 def _must_be_made(venv: Path) -> bool:
-    """None yet; broken; or our own and unfinished or of another Python. Somebody else's is completed, never emptied."""
+    """Return whether to create it: it is absent, broken, or its own and unfinished or of another Python version."""
     stamps = _stamps(venv)
     if _UNFINISHED in stamps or not (venv / "bin" / "python").exists():
         return True
@@ -188,7 +188,7 @@ def _set_up(root: Path, venv: Path, key: str, needed: Sequence[str]) -> None:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[int]:
-    """Hold the checkout's lock. pip inherits it, so that a pip whose parent was killed is waited for."""
+    """Hold the checkout's lock. pip inherits it, so the next run also waits for a pip whose parent was killed."""
     import fcntl
 
     folder = root / ".sublet"
@@ -219,7 +219,7 @@ def _fill(venv: Path, key: str, needed: Sequence[str], lock: int) -> None:
 
 
 def _make(venv: Path) -> None:
-    """An empty environment that finds this checkout from any folder. Marked as ours before all else is thrown out."""
+    """Create an empty environment that imports this checkout from any folder. It is marked as its own before anything is deleted."""
     import shutil
     from venv import EnvBuilder
 
@@ -238,7 +238,7 @@ def _make(venv: Path) -> None:
 
 
 def _find_pip() -> list[str]:
-    """The command of a pip that is new enough: this interpreter's, or that of the one its environment was made from."""
+    """Return the command of a pip that is new enough: of this interpreter, or of its base interpreter."""
     import subprocess
 
     for python in dict.fromkeys((sys.executable, getattr(sys, "_base_executable", sys.executable))):
@@ -287,7 +287,7 @@ def _install(pip: list[str], needed: Sequence[str], lock: int) -> None:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Say what is going on, and in the end how long it took; on a terminal the seconds run."""
+    """Print what is done, and at the end its duration; on a terminal, count the seconds."""
     import threading
     import time
 

@@ -1,6 +1,6 @@
-"""An embedded server for the demo, for development and for tests: a real Valkey or Redis that lives as long as its user.
+"""An embedded server for the demo, for development and for tests: a Valkey or Redis process that ends with its user.
 
-Nothing is asked of the machine: no port (a unix socket in a private folder), no service, no configuration file.
+It needs no port (a Unix socket in a private folder), no service and no configuration file.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""What every command must keep to, whatever the trial: rules that are read off what a client has sent."""
+"""Rules about every command, whatever the trial: checked on the commands that the client has sent."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -9,13 +9,13 @@ from sublet.devtools.conformance.rules import LEASE
 from sublet.protocol import keys
 
 ID_LENGTH, ID_CHANGE = 22, 8
-"""Characters of a claim id, and in how many of them two ids differ at least."""
+"""The shortest claim id, and the number of characters in which two claim ids must differ."""
 DELAY_MAX = 86_400_000
-"""ms of the longest delay that a client has a reason for in these trials: a day. A moment is more."""
+"""The longest plausible delay in ms: a day. A larger number is a timestamp."""
 
 
 async def check_commands(context: TrialContext) -> None:
-    """Judge the rules about every command by what was seen in this trial."""
+    """Check the rules about every command on the commands of this trial."""
     if not context.seen("claim"):
         return
     checks: dict[str, Callable[[TrialContext], Awaitable[str] | str]] = {

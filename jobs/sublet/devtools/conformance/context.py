@@ -1,4 +1,4 @@
-"""One trial's own world: a fresh namespace, a proxy in front of the server, the client's processes, and what to ask of them."""
+"""The context of one trial: a new namespace, a proxy in front of the server, the client's processes, and queries on them."""
 
 import asyncio
 import contextlib
@@ -20,22 +20,22 @@ from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import Call
 
 PATIENCE = 12.0
-"""Seconds that anything may take which ought to happen soon."""
+"""The default timeout of a wait, in seconds."""
 KEPT = 0.2
-"""Seconds after which a job that is to be held must still be there."""
+"""Seconds for which a held job must stay running."""
 ENDINGS = ("complete", "fail", "release")
 
 
 class RuleBroken(Exception):
-    """Something was seen that breaks a rule; the words say what."""
+    """The client broke a rule; the message says how."""
 
 
 class WorkerEnded(RuleBroken):
-    """The worker ended by itself: nothing more can be seen in this trial."""
+    """The worker ended by itself: the trial cannot continue."""
 
 
 class TrialContext:
-    """Made for one trial, and closed after it."""
+    """The context of one trial. Created for it, and closed after it."""
 
     def __init__(self, client: Client, settings: Settings, judge: Judge) -> None:
         self.settings = replace(settings, namespace=f"conformance-{secrets.token_hex(6)}", partitions=1)
@@ -44,22 +44,22 @@ class TrialContext:
         self.judge = judge
         self.queues = ["first", "second"]
         self.workers: list[Process] = []
-        """Those that must not end by themselves."""
+        """Workers that must not end by themselves."""
         self.started = 0
-        """How many were started."""
+        """The number of started workers."""
         self._client = client
         self._folder = tempfile.TemporaryDirectory(prefix="sublet-", ignore_cleanup_errors=True)
         self._transport = Transport(self.settings)
         self._processes: list[Process] = []
 
     async def open(self, *, namespace: bool = True) -> None:
-        """Open the proxy, and make the namespace."""
+        """Open the proxy and create the namespace."""
         await self.proxy.listen()
         if namespace:
             await self.run(verbs.init(self.base))
 
     async def close(self) -> None:
-        """End every process, and forget the namespace."""
+        """Kill every process and delete the namespace."""
         for process in self._processes:
             process.end()
         self._folder.cleanup()
@@ -71,7 +71,7 @@ class TrialContext:
     # the client's side
 
     def environment(self, slots: int = 1) -> dict[str, str]:
-        """What the client is told."""
+        """Return the client's environment."""
         return {
             "SUBLET_REDIS_URL": self.proxy.url,
             "SUBLET_SOURCE": "",  # what the caller may have exported leads elsewhere
@@ -128,11 +128,11 @@ class TrialContext:
     # the scheduler's side
 
     async def run(self, call: Any) -> Any:
-        """Speak to the server past the proxy."""
+        """Run a call on the server without the proxy."""
         return await self._transport.run(call)
 
     async def raw(self, *words: Any) -> Any:
-        """A plain command to the server, past the proxy."""
+        """Run a command on the server without the proxy."""
         return await self.run(Call((words,), lambda reply: reply))
 
     async def submit(self, task: str, payload: Any = None, rules: str = "", queue: str = "first") -> str:
@@ -145,16 +145,16 @@ class TrialContext:
         return job_id
 
     async def job(self, job_id: str) -> Job:
-        """A job as it stands. Raises NotFound."""
+        """Return a job. Raises NotFound."""
         found: Job = await self.run(reads.get(self.base, job_id))
         return found
 
     async def is_over(self, job_id: str) -> bool:
-        """Has the job ended?"""
+        """Return whether the job has ended."""
         return (await self.job(job_id)).state in FINISHED
 
     async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait for a job's end, which must be a good one. Raises RuleBroken."""
+        """Wait until a job is completed. Raises RuleBroken."""
         job = await self.ended(job_id, what, seconds)
         if job.state is not State.COMPLETED:
             raise RuleBroken(f"{what} ended as {describe(job)}")
@@ -205,7 +205,7 @@ class TrialContext:
         await self.until_async(check, what, seconds)
 
     async def until_async(self, holds: Callable[[], Awaitable[bool]], what: str, seconds: float = 0) -> None:
-        """The same for what must be asked."""
+        """Wait for an awaitable condition, as `until` does."""
         seconds = seconds or PATIENCE
         until = asyncio.get_running_loop().time() + seconds
         while not await holds():
@@ -218,7 +218,7 @@ class TrialContext:
 
     @contextlib.contextmanager
     def rule(self, name: str) -> Iterator[None]:
-        """Judge a rule by what happens inside."""
+        """Record for a rule whether the block passes or raises RuleBroken."""
         try:
             yield
         except RuleBroken as broken:
@@ -230,7 +230,7 @@ class TrialContext:
 
 
 def describe(job: Job) -> str:
-    """How a job stands, in a few words."""
+    """Return a job's state in a few words."""
     last = job.attempts[-1] if job.attempts else None
     how = f" ({last.code}{': ' if last.message else ''}{last.message[:120]})" if last else ""
     return f"{job.state}{how}, attempt {job.attempt}"

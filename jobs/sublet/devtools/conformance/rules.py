@@ -1,13 +1,13 @@
-"""The rules of the protocol that can be seen from outside: what a client must do, should do, and what to do if it does not."""
+"""The rules of the protocol that can be observed from outside, and advice for each."""
 
 from typing import NamedTuple
 
 LEASE = 3
-"""Seconds of the leases that a client is told to ask for."""
+"""The lease in seconds that the client must request."""
 
 
 class Rule(NamedTuple):
-    """One rule: its name, MUST or SHOULD, what it says, and what to do where it is broken."""
+    """One rule: its name, MUST or SHOULD, its text, and advice if it is broken."""
 
     name: str
     level: str
@@ -69,7 +69,7 @@ RULES = (
     Rule("sigterm", "MUST", "SIGTERM ends it within 15 s with exit code 0, what it held given back or finished, no process left",
          "on SIGTERM claim no more, stop or finish the tasks, release(id, token, 0, reason), end your children, exit 0"),
 )  # fmt: skip
-"""All of them, in the order in which they are told."""
+"""All rules, in the order in which they are reported."""
 
 BY_NAME = {rule.name: rule for rule in RULES}
 
@@ -85,43 +85,43 @@ TIMED = {
     "wakes",
     "appointment",
 }
-"""Rules about time, and about an answer that came in time. A busy machine may break them, too: they are looked at twice."""
+"""Rules that depend on timing. A busy machine may break them, so a failure is tried a second time."""
 
 
 class Verdict(NamedTuple):
-    """What is known of a rule: kept, or what was seen instead."""
+    """The verdict on a rule: kept, or what was observed instead."""
 
     rule: Rule
     seen: str
 
     @property
     def kept(self) -> bool:
-        """Was nothing seen against it?"""
+        """Return whether nothing was observed against the rule."""
         return not self.seen
 
 
 class Judge:
-    """Gathers what is seen of some rules. The first thing seen against a rule stands."""
+    """Collects observations on some rules. The first observation against a rule decides."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = names
         self._seen: dict[str, str] = {}
 
     def wants(self, *names: str) -> bool:
-        """Is one of these rules to be judged?"""
+        """Return whether one of these rules is examined."""
         return bool(self.names & set(names))
 
     def note(self, name: str, seen: str = "") -> None:
-        """A rule was kept here, or this was seen against it."""
+        """Record that a rule was kept, or what was observed against it."""
         if name in self.names:
             self._seen[name] = self._seen.get(name) or seen
 
     def judged(self, name: str) -> bool:
-        """Has this rule been looked at?"""
+        """Return whether this rule has an observation."""
         return name in self._seen
 
     def verdicts(self) -> list[Verdict]:
-        """One per rule that was asked for; one that nothing could be seen of is not kept."""
+        """Return one verdict per examined rule. A rule without any observation is not kept."""
         return [
             Verdict(rule, self._seen.get(rule.name, "it was never seen"))
             for rule in RULES
