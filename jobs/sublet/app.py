@@ -100,7 +100,7 @@ class Task(Generic[P, R]):
     def _job(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], operation: str
     ) -> AbstractContextManager[Submission]:
-        """Make a job, and enter the submit middleware around what is done with it."""
+        """Make a job, and return the context manager of the submit middleware for it."""
         operations, options = self.app.operations, self.defaults
         payload = self.arguments.dump(args, kwargs)
         job = operations.submission(

@@ -220,7 +220,7 @@ class _PartitionRead:
         self._read()
 
     async def _interrupt(self) -> None:
-        expires = BLOCK_SECONDS * 1000  # if the read has just ended, nothing will pop what is pushed here
+        expires = BLOCK_SECONDS * 1000  # if the read has just ended, nothing will pop this element
         try:
             await self._reader.run(Call((("LPUSH", self._own, 1), ("PEXPIRE", self._own, expires)), bool))
         except JobsError:

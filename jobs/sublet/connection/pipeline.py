@@ -114,7 +114,7 @@ class Pipeline(asyncio.Protocol):
     def _disconnect(self, error: Exception) -> None:
         transport, self._transport = self._transport, None
         if transport:
-            # what the old transport still calls must not reach a new connection
+            # late callbacks of the old transport must not reach a new connection
             transport.set_protocol(asyncio.Protocol())
             transport.abort()
             # it is closed: redis-py must not warn about it

@@ -101,7 +101,7 @@ class Transport:
         raise AssertionError("unreachable")
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan: send each call that it yields, and return its result. Raises what the plan raises."""
+        """Carry out a plan: send each call that it yields, and return its result. Raises the errors of the plan."""
         answer, failure = None, None
         while True:
             try:
@@ -229,7 +229,7 @@ class SyncTransport:
         raise AssertionError("unreachable")
 
     def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan: send each call that it yields, and return its result. Raises what the plan raises."""
+        """Carry out a plan: send each call that it yields, and return its result. Raises the errors of the plan."""
         answer, failure = None, None
         while True:
             try:
@@ -281,7 +281,7 @@ def denied(error: Exception) -> bool:
 
 
 def unavailable(settings: Settings, error: Exception) -> Unavailable:
-    """Return our error for a server that did not reply: it says what to check."""
+    """Return our error for a server that did not reply: with hints."""
     if isinstance(error, InvalidResponse):
         return Unfit(
             f"what answers at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"

@@ -22,7 +22,7 @@ SILENT_SECONDS = 60.0
 PART = 16
 """A process asks again when it has submitted a 16th of the reported free memory: other processes submit at the same time."""
 JOB_BYTES = 1024
-"""Estimate of what a job takes beside its payload, rounded up."""
+"""Estimated bytes of a job beside its payload, rounded up."""
 FIRING_BYTES = 1 << 20
 """Payload bytes that one firing of schedules stores, at most."""
 SCRIPT_BYTES = 1 << 20
@@ -87,7 +87,7 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return what the server of a partition reports of its memory; None if it does not report it, or not to this user."""
+    """Return the memory report of a partition's server; None if it does not report it, or not to this user."""
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (

@@ -35,7 +35,7 @@ def _time_part(ms: int) -> str:
 
 
 class SubmitOperations:
-    """The operations of a namespace that store new jobs, and what they need to know about its servers.
+    """The operations of a namespace that store new jobs, with the known state of its servers.
 
     `admission` is None without a memory guard (SUBLET_MEMORY=1): then the server itself refuses jobs when it is full.
     """
