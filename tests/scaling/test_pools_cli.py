@@ -71,8 +71,7 @@ def test_a_pool_is_set_shown_changed_and_removed(shell):
     assert re.match(r"images  images,thumbs  none +0 +0 +1 +0$", line)
     removed = shell.ok("pools", "remove", "images").splitlines()[1]
     assert (
-        removed
-        == "images  removed: nobody is summoned for it any more; those who were finish what they run, and go"
+        removed == "images  removed: no more workers are summoned; those that run finish their jobs and stop"
     )
     assert shell.json("pools") == []
 
