@@ -35,7 +35,7 @@ from sublet.client.client import Client
 from sublet.connection.settings import connect_sync
 from sublet.devtools.embedded_server import EmbeddedServer
 from sublet.store.store import Store
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 
 ROOT = Path(__file__).parent.parent
 DELAY = 3.0
@@ -105,7 +105,7 @@ async def _with_crew(url: str, count: int, measure: Any, jobs: int) -> list[floa
     """Run a measurement with so many idle workers."""
     settings = Settings(redis_url=url, namespace=f"waking-{count}-{measure.__name__}", timeout=10)
     client, sources = Client(settings), [Store(settings) for _ in range(count)]
-    crew = [Worker(app, source, queues=["default"], slots=1, grace=0.0) for source in sources]
+    crew = [Worker(app, source, WorkerConfig(queues=["default"], slots=1, grace=0.0)) for source in sources]
     running = []
     for worker in crew:
         running.append(asyncio.create_task(worker.run()))

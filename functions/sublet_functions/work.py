@@ -16,7 +16,7 @@ from sublet.scaling.summoner import CLOSING, Summoner
 from sublet.store.source import JobSource
 from sublet.store.store import Store
 from sublet.worker.summary import Summary
-from sublet.worker.worker import Report, Worker
+from sublet.worker.worker import Report, Worker, WorkerConfig
 
 SUMMON_SECONDS = 0.5
 """Time for summoning other workers after a worker's own time is over."""
@@ -50,7 +50,7 @@ async def work(
 
     `seconds` is the time that the platform has left for this invocation. The worker has ended by then: it claims no job that
     could not finish in time (the task's `timeout`, if that is shorter), and releases unfinished ones. The other options are those
-    of `Worker`; the default of `worker_id` is SUBLET_WORKER_ID.
+    of `WorkerConfig`; the default of `worker_id` is SUBLET_WORKER_ID.
 
     A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. If it ends for another
     reason, other workers are summoned for the jobs that it leaves, by `invokers` (default: those that the environment allows).
@@ -65,17 +65,21 @@ async def work(
     logging.getLogger().addHandler(keep_log)
     try:
         async with _opened_source(app, source) as opened:
-            worker = Worker(
-                app, opened, queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
-                commands=commands, name=name, worker_id=os.environ.get("SUBLET_WORKER_ID", "") if worker_id is None else worker_id, pool=pool,
-                summons=summons, report=report,
+            config = WorkerConfig(
+                queues=queues, slots=slots, processes=processes, lease=lease, grace=grace, stall=stall, limits=limits,
+                commands=commands, name=name, worker_id=_identity(worker_id), pool=pool, summons=summons,
             )  # fmt: skip
+            worker = Worker(app, opened, config, report)
             (obey or _obey_signals)(worker)
             report("ready", None, f"{worker.name} slots={worker.slots} queues={','.join(worker.queues)}")
             async with _summoning_afterwards(opened, invokers, worker, seconds):
                 return await worker.run(drain=drain, seconds=seconds, max_jobs=max_jobs, linger=linger)
     finally:
         logging.getLogger().removeHandler(keep_log)
+
+
+def _identity(worker_id: str | None) -> str:
+    return os.environ.get("SUBLET_WORKER_ID", "") if worker_id is None else worker_id
 
 
 @contextlib.asynccontextmanager

@@ -20,7 +20,7 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import script
 from sublet.store.store import Store
 from sublet.worker import claim_loop
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 
 pytest_plugins = ["tests.support.command_line"]
 pytestmark = pytest.mark.real_server
@@ -87,7 +87,13 @@ async def hire(place, raw, monkeypatch):
         for _ in range(count):
             source = Watched(place.settings)
             source.only_woken = only_woken
-            crew.append(Worker(app, source, queues=["default"], slots=slots, name=f"w{len(crew)}", grace=0.0))
+            crew.append(
+                Worker(
+                    app,
+                    source,
+                    WorkerConfig(queues=["default"], slots=slots, name=f"w{len(crew)}", grace=0.0),
+                )
+            )
             running.append(asyncio.create_task(crew[-1].run()))
         await until(lambda: blocked(raw) >= before + len(crew))
         return crew[-count:]

@@ -16,7 +16,7 @@ from sublet.client.client import Client
 from sublet.context import Discard
 from sublet.tasks.command import any_program
 from sublet.worker.capacity import queue_sets
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.support.paths import ROOT
 from tests.support.processes import children_of, is_alive, on_linux, until
 from tests.support.program_runs import bearing, soon
@@ -39,7 +39,9 @@ async def hire(store):
 
     def start(app=app, **how):
         worker = Worker(
-            app, store, **{"queues": ["default"], "slots": 4, "processes": 4, "grace": 0.0, **how}
+            app,
+            store,
+            WorkerConfig(**{"queues": ["default"], "slots": 4, "processes": 4, "grace": 0.0, **how}),
         )
         hired.append((worker, asyncio.create_task(worker.run())))
         return worker
@@ -109,16 +111,16 @@ def test_a_task_of_that_name_and_the_flag_do_not_go_together(monkeypatch):
     own = App()
     own.command("echo {x}", name="command")
     with pytest.raises(Invalid, match="the app has one of this name"):
-        Worker(own, None, commands=True)
+        Worker(own, None, WorkerConfig(commands=True))
 
 
 def test_a_program_takes_one_of_the_workers_processes():
     """A hundred at once, as for async tasks, would be a hundred programs."""
-    assert Worker(app, None, processes=3).slots == 3
+    assert Worker(app, None, WorkerConfig(processes=3)).slots == 3
     mixed = App()
     mixed.command("true", queue="programs")
     mixed.task(function_of_nothing)
-    assert Worker(mixed, None, processes=3).slots > 3
+    assert Worker(mixed, None, WorkerConfig(processes=3)).slots > 3
     assert [
         (each.queues, each.may_need_child)
         for each in queue_sets(["default", "programs"], mixed.tasks.values())

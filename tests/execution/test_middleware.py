@@ -12,7 +12,7 @@ import pytest
 
 from sublet import App, Discard, Invalid, JobFailed, Snooze
 from sublet.client.client import Client
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import middleware_tasks
 from tests.support.paths import ROOT
 
@@ -39,7 +39,7 @@ async def run(store, client):
 
     async def run(app, *jobs):
         ids = [submitted.id for submitted in await client.submit_all(jobs)]
-        worker = Worker(app, store, slots=1, grace=0.0)
+        worker = Worker(app, store, WorkerConfig(slots=1, grace=0.0))
         working = asyncio.create_task(worker.run())
         try:
             for job_id in ids:
@@ -289,7 +289,7 @@ async def test_an_unknown_task_and_unfit_arguments_enter_no_hook(app, run, store
         pass
 
     ids = [(await client.submit("nobody")).id, (await client.submit("work", {"b": 1})).id]
-    worker = Worker(app, store, slots=1, grace=0.0)
+    worker = Worker(app, store, WorkerConfig(slots=1, grace=0.0))
     working = asyncio.create_task(worker.run())
     async with asyncio.timeout(30):
         for job_id in ids:
@@ -343,7 +343,7 @@ async def test_a_stopping_worker_ends_hooks_too_and_says_why(app, store, client)
         await asyncio.Event().wait()
 
     (submitted,) = await client.submit_all([work.job()])
-    worker = Worker(app, store, slots=1, grace=0.0)
+    worker = Worker(app, store, WorkerConfig(slots=1, grace=0.0))
     async with asyncio.timeout(30):
         task = asyncio.create_task(worker.run())
         await running.wait()

@@ -20,7 +20,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 from sublet import App, Context, Discard, Invalid, JobCancelled, JobFailed, Settings, Snooze, Unavailable
 from sublet.protocol import keys
 from sublet.tracing import OpenTelemetry
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.real_server
@@ -71,7 +71,7 @@ async def run(store):
     """Have a worker run some handles' jobs to their end, and give them as they are then."""
 
     async def run(app, *handles):
-        worker = Worker(app, store, slots=2, grace=0.0)
+        worker = Worker(app, store, WorkerConfig(slots=2, grace=0.0))
         working = asyncio.create_task(worker.run())
         try:
             for handle in handles:
@@ -275,7 +275,7 @@ async def test_a_worker_that_stops_is_no_error(traced_app, spans, store):
         await asyncio.Event().wait()
 
     await slow.submit()
-    worker = Worker(traced_app, store, slots=1, grace=0.0)
+    worker = Worker(traced_app, store, WorkerConfig(slots=1, grace=0.0))
     async with asyncio.timeout(30):
         working = asyncio.create_task(worker.run())
         await running.wait()

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from sublet import JobFailed
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import traced_tasks
 
 pytestmark = pytest.mark.real_server
@@ -35,7 +35,7 @@ async def run(store, raw):
     """Have a worker run some handles' jobs to their end, and give them as they are then."""
 
     async def run(app, *handles):
-        worker = Worker(app, store, slots=2, grace=0.0)
+        worker = Worker(app, store, WorkerConfig(slots=2, grace=0.0))
         working = asyncio.create_task(worker.run())
         try:
             for handle in handles:

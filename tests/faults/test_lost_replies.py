@@ -22,7 +22,7 @@ from sublet.model import Beat, Completion, Failure, Release, State, Submission, 
 from sublet.protocol import keys, reads, verbs
 from sublet.protocol.scripts import NAMES, Call, refusal
 from sublet.store.store import Store
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script, of
 from tests.support import tasks
 from tests.support.verb_scenes import claim_id, elsewhere, plain, running, stage, stored, take
@@ -482,7 +482,7 @@ async def test_workers_and_producers_on_a_bad_line_do_each_job_once(desk, proxy,
 
     proxy.decide = decide
     store = Store(proxy.settings)
-    worker = Worker(tasks.app, store, slots=8, name="w")
+    worker = Worker(tasks.app, store, WorkerConfig(slots=8, name="w"))
     working = asyncio.create_task(worker.run())
     handles = await asyncio.to_thread(produce, proxy.settings, 150)
     async with asyncio.timeout(60):

@@ -19,7 +19,7 @@ from sublet.client.client import Client
 from sublet.connection.settings import Settings, connect
 from sublet.connection.transport import SyncTransport
 from sublet.store.store import Store
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from sublet_functions.tick import run_tick
 from tests.conftest import Place
 from tests.support.paths import ROOT
@@ -101,7 +101,9 @@ async def hire(place):
     def start(source=None, **how):
         source = source or Store(place.settings)
         worker = Worker(
-            app, source, **{"queues": ["default"], "slots": 4, "lease": LEASE, "grace": 0.0, **how}
+            app,
+            source,
+            WorkerConfig(**{"queues": ["default"], "slots": 4, "lease": LEASE, "grace": 0.0, **how}),
         )
         hired.append((worker, asyncio.create_task(worker.run())))
 

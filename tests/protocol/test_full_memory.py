@@ -22,7 +22,7 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import NAMES
 from sublet.store.store import Store
 from sublet.submission.admission import Admission
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import tasks
 from tests.support.verb_scenes import claim_id, elsewhere, plain, running, stage, stored
 
@@ -301,7 +301,7 @@ async def test_a_worker_works_off_a_full_server(filler):
         with pytest.raises(OutOfMemory, match=r"^Redis is full .*add workers, or raise maxmemory"):
             client.submit("add", {"a": 1})
         async with asyncio.timeout(60):
-            summary = await Worker(tasks.app, store, queues=["q"], slots=20).run(drain=True)
+            summary = await Worker(tasks.app, store, WorkerConfig(queues=["q"], slots=20)).run(drain=True)
         assert (summary.completed, summary.failed, summary.released, summary.refused) == (taken, 0, 0, 0)
         filler.has_shrunk_to(filler.most())
         assert client.submit("add", {"a": 3}).created
@@ -357,7 +357,7 @@ async def test_a_server_that_is_looked_at_never_becomes_full(watched):
     )
     store = Store(watched.settings)
     async with asyncio.timeout(60):
-        summary = await Worker(tasks.app, store, queues=["q"], slots=20).run(drain=True)
+        summary = await Worker(tasks.app, store, WorkerConfig(queues=["q"], slots=20)).run(drain=True)
     assert (summary.completed, summary.failed, summary.released, summary.refused) == (taken, 0, 0, 0)
     watched.has_shrunk_to(round(0.7 * watched.most()))
     assert [job.created for job in await store.submit(watched.jobs(20, b"{}"))] == [True] * 20, (

@@ -15,7 +15,7 @@ from sublet.model import Beat, Completion, Submission, Submitted
 from sublet.protocol import verbs
 from sublet.protocol.scripts import NAMES, script
 from sublet.store.store import Store
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.faults.chaos.proxy import Fault, Proxy, of
 from tests.support import tasks
 from tests.support.verb_scenes import claim_id, elsewhere, plain, stage, stored
@@ -73,7 +73,7 @@ def produce(settings: Settings, n: int) -> list[str]:
 
 async def test_workers_and_producers_do_not_notice_a_server_that_forgets_scripts_all_the_time(desk, place):
     store = Store(place.settings)
-    worker = Worker(tasks.app, store, slots=10, name="w")
+    worker = Worker(tasks.app, store, WorkerConfig(slots=10, name="w"))
     before = calls(desk.raw)
     with forgetful(place) as times:
         working = asyncio.create_task(worker.run())

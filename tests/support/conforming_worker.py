@@ -10,7 +10,7 @@ from typing import Any
 
 from sublet import App
 from sublet.options import Options
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 
 app = App()
 
@@ -41,7 +41,7 @@ async def submit(task: str, payload: str) -> None:
 
 async def work() -> None:
     lease, slots = float(os.environ.get("SUBLET_LEASE", "30")), int(os.environ.get("SUBLET_SLOTS", "10"))
-    worker = Worker(app, app.client.store, queues=QUEUES, lease=lease, slots=slots)
+    worker = Worker(app, app.client.store, WorkerConfig(queues=QUEUES, lease=lease, slots=slots))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.stop)
     await worker.run()

@@ -6,7 +6,7 @@ import pytest
 
 from sublet.operations import pools
 from sublet.operations.pool import Pool
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.support.recording_invoker import GATE, SECONDS, Watched, app
 
 
@@ -28,7 +28,9 @@ async def start_worker(source):
 
     def start(linger=0.1, pool="p", **how):
         watched = Watched(how.pop("source", source))
-        worker = Worker(app, watched, **{"slots": 4, "grace": 0.0, "queues": ["q"], "pool": pool, **how})
+        worker = Worker(
+            app, watched, WorkerConfig(**{"slots": 4, "grace": 0.0, "queues": ["q"], "pool": pool, **how})
+        )
         running = asyncio.create_task(worker.run(drain=True, linger=linger))
         hired.append((worker, running))
         return worker, running, watched

@@ -8,7 +8,7 @@ import pytest
 from sublet import App, Client
 from sublet.connection.settings import Settings
 from sublet.worker import claim_loop
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 
 NOW: set[int] = set()
 MOST = [0]
@@ -45,7 +45,7 @@ async def hire(store):
     hired = []
 
     async def start(**how):
-        worker = Worker(app, store, grace=0.0, lease=60, **{"queues": ["plain", "loop"], **how})
+        worker = Worker(app, store, WorkerConfig(grace=0.0, lease=60, **{"queues": ["plain", "loop"], **how}))
         hired.append((worker, asyncio.create_task(worker.run())))
         return worker
 
@@ -92,9 +92,9 @@ async def test_no_more_async_tasks_run_than_there_are_slots_whatever_plain_ones_
     await store.submit([short.job(i) for i in range(300)] + [stray.job(i) for i in range(60)])
     await store.submit([counted.job(100 + i) for i in range(60)])
     async with asyncio.timeout(60):
-        summary = await Worker(app, store, queues=["plain", "loop"], slots=2, processes=2, lease=60).run(
-            drain=True
-        )
+        summary = await Worker(
+            app, store, WorkerConfig(queues=["plain", "loop"], slots=2, processes=2, lease=60)
+        ).run(drain=True)
     assert summary.completed == 420
     assert MOST[0] <= 2
 
@@ -102,7 +102,7 @@ async def test_no_more_async_tasks_run_than_there_are_slots_whatever_plain_ones_
 async def test_exactly_as_many_jobs_are_run_as_were_allowed(store):
     await store.submit([short.job(i) for i in range(50)] + [counted.job(i) for i in range(50)])
     async with asyncio.timeout(60):
-        summary = await Worker(app, store, queues=["plain", "loop"], slots=20, processes=2, lease=60).run(
-            max_jobs=37
-        )
+        summary = await Worker(
+            app, store, WorkerConfig(queues=["plain", "loop"], slots=20, processes=2, lease=60)
+        ).run(max_jobs=37)
     assert summary.completed == 37

@@ -13,7 +13,7 @@ from sublet.client.client import Client
 from sublet.context import Context
 from sublet.execution.attempt import Attempt
 from sublet.model import Completion
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import tasks
 
 pytest_plugins = ["tests.support.job_sources"]
@@ -33,7 +33,9 @@ async def hire(source):
 
     def start(app=tasks.app, **how):
         worker = Worker(
-            app, how.pop("source", source), **{"slots": 4, "grace": 0.0, "name": f"w{len(hired)}", **how}
+            app,
+            how.pop("source", source),
+            WorkerConfig(**{"slots": 4, "grace": 0.0, "name": f"w{len(hired)}", **how}),
         )
         hired.append((worker, asyncio.create_task(worker.run())))
         return worker
@@ -305,7 +307,7 @@ async def test_a_due_job_is_queued_by_a_worker_that_is_busy(client, hire, store)
 
 async def test_draining_ends_when_there_is_nothing_to_claim(client, source):
     ids = await submit(client, *[tasks.add.job(i) for i in range(250)])
-    summary = await Worker(tasks.app, source, slots=20).run(drain=True)
+    summary = await Worker(tasks.app, source, WorkerConfig(slots=20)).run(drain=True)
     assert (summary.completed, summary.failed) == (250, 0)
     assert all([(await client.get(job_id)).state is State.COMPLETED for job_id in ids[:5]])
 
@@ -315,12 +317,12 @@ async def test_draining_an_empty_queue_ends_at_once(source):
 
 
 async def test_a_worker_stops_when_its_time_is_up(source):
-    summary = await Worker(tasks.app, source, grace=0).run(seconds=0.1)
+    summary = await Worker(tasks.app, source, WorkerConfig(grace=0)).run(seconds=0.1)
     assert 0.1 <= summary.seconds < 5
 
 
 async def test_stopping_gives_unfinished_jobs_back_without_burning_a_try(client, source):
-    worker = Worker(tasks.app, source, slots=4, grace=0.05)
+    worker = Worker(tasks.app, source, WorkerConfig(slots=4, grace=0.05))
     running = asyncio.create_task(worker.run())
     long, short = await submit(client, tasks.crowd.job(60), tasks.add.job(1))
     await client.result(short, 10)
@@ -333,7 +335,7 @@ async def test_stopping_gives_unfinished_jobs_back_without_burning_a_try(client,
 
 
 async def test_stopping_lets_jobs_finish_within_the_grace(client, source):
-    worker = Worker(tasks.app, source, grace=5)
+    worker = Worker(tasks.app, source, WorkerConfig(grace=5))
     running = asyncio.create_task(worker.run())
     (job_id,) = await submit(client, tasks.crowd.job(0.3))
     await until(lambda: is_running(client, job_id))
@@ -342,7 +344,7 @@ async def test_stopping_lets_jobs_finish_within_the_grace(client, source):
 
 
 async def test_a_second_stop_hurries(client, source):
-    worker = Worker(tasks.app, source, grace=60)
+    worker = Worker(tasks.app, source, WorkerConfig(grace=60))
     running = asyncio.create_task(worker.run())
     (job_id,) = await submit(client, tasks.crowd.job(60))
     await until(lambda: is_running(client, job_id))
@@ -398,7 +400,7 @@ def test_a_plain_function_that_no_child_could_find_is_refused_at_the_start(store
 async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, source):
     """…also in the very turn in which something else woke the loop that claims: it must not swallow its cancellation."""
     for i in range(30):
-        worker = Worker(tasks.app, source, slots=2, grace=0)
+        worker = Worker(tasks.app, source, WorkerConfig(slots=2, grace=0))
         running = asyncio.create_task(worker.run())
         await submit(client, tasks.add.job(i))
         for _ in range(i):
@@ -478,7 +480,7 @@ async def test_what_blocks_the_loop_outside_any_task_is_not_laid_at_a_jobs_door(
 
 @IS_ITS_OWN_AFFAIR
 async def test_jobs_that_have_ended_leave_no_time_out_and_a_worker_that_went_no_timer(client, source, over):
-    worker = Worker(tasks.app, source, slots=4, name="w0", grace=0.0)
+    worker = Worker(tasks.app, source, WorkerConfig(slots=4, name="w0", grace=0.0))
     await submit(client, *(tasks.add.job(n) for n in range(5)))
     seen = []
     settled = worker._settled

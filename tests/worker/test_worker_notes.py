@@ -8,7 +8,7 @@ from sublet import App, Client, Context, Snooze, State
 from sublet.connection.settings import Settings
 from sublet.errors import Unavailable
 from sublet.worker import heartbeat
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 
 pytest_plugins = ["tests.support.job_sources"]
 app = App(settings=Settings())
@@ -41,7 +41,7 @@ def words(attempt):
 async def run(source, store, how):
     (submitted,) = await source.submit([climbs.job(how)])
     async with asyncio.timeout(30):
-        await Worker(app, source, slots=1, lease=60).run(drain=True)
+        await Worker(app, source, WorkerConfig(slots=1, lease=60)).run(drain=True)
     return await Client(store=store).get(submitted.id)
 
 
@@ -61,7 +61,7 @@ async def test_the_next_attempt_goes_on_where_the_last_one_was(source, store, ho
 
 async def test_a_checkpoint_is_there_while_the_task_runs(source, store):
     (submitted,) = await source.submit([waits.job()])
-    worker = Worker(app, source, slots=1, lease=60, grace=0)
+    worker = Worker(app, source, WorkerConfig(slots=1, lease=60, grace=0))
     running = asyncio.create_task(worker.run())
     client = Client(store=store)
     async with asyncio.timeout(30):
@@ -84,7 +84,7 @@ async def test_a_checkpoint_is_kept_through_an_outage(source, store, monkeypatch
 
     monkeypatch.setattr(source, "note", note_badly)
     (submitted,) = await source.submit([waits.job()])
-    worker = Worker(app, source, slots=1, lease=0.3, grace=0)
+    worker = Worker(app, source, WorkerConfig(slots=1, lease=0.3, grace=0))
     running = asyncio.create_task(worker.run())
     client = Client(store=store)
     async with asyncio.timeout(30):

@@ -10,7 +10,7 @@ from sublet.errors import Denied, NoNamespace, Unavailable
 from sublet.model import State
 from sublet.protocol import keys
 from sublet.store.store import Store
-from sublet.worker.worker import Worker
+from sublet.worker.worker import Worker, WorkerConfig
 from tests.support import tasks
 
 pytest_plugins = ["tests.support.job_sources"]
@@ -38,12 +38,12 @@ async def test_an_ending_that_could_not_be_sent_is_sent_again(source, monkeypatc
     monkeypatch.setattr("sublet.worker.settle_loop.RETRY_AFTER", 0.01)
     await source.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):
-        summary = await Worker(tasks.app, source, slots=1).run(drain=True)
+        summary = await Worker(tasks.app, source, WorkerConfig(slots=1)).run(drain=True)
     assert (summary.completed, calls) == (1, [1, 1])
 
 
 async def test_a_worker_that_is_half_busy_claims_what_still_fits(source, raw, base):
-    worker = Worker(tasks.app, source, slots=3, grace=0.0)
+    worker = Worker(tasks.app, source, WorkerConfig(slots=3, grace=0.0))
     running = asyncio.create_task(worker.run())
     try:
         for jobs, most in ((1, 1), (5, 3)):
@@ -74,7 +74,7 @@ async def test_a_worker_outlives_a_server_that_fails_once(source, monkeypatch, v
     monkeypatch.setattr("sublet.worker.claim_loop.RETRY_AFTER", 0.01)
     monkeypatch.setattr("sublet.worker.settle_loop.RETRY_AFTER", 0.01)
     await source.submit([tasks.crowd.job(0.5)])
-    worker = Worker(tasks.app, source, slots=2, lease=0.9, grace=0.0)
+    worker = Worker(tasks.app, source, WorkerConfig(slots=2, lease=0.9, grace=0.0))
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(20):
         while not failures:
@@ -99,7 +99,7 @@ async def test_a_sign_of_life_that_is_refused_is_said_once_and_is_no_outage(sour
         refused.append(card)
         raise Denied("it came with another token")
 
-    worker = Worker(tasks.app, source, slots=2, lease=0.3, grace=0.0)
+    worker = Worker(tasks.app, source, WorkerConfig(slots=2, lease=0.3, grace=0.0))
     running = asyncio.create_task(worker.run())
     monkeypatch.setattr("sublet.worker.heartbeat.RENEW_EVERY", 0.1)
     await source.submit([tasks.add.job(1)])
@@ -127,7 +127,7 @@ async def test_progress_is_sent_once(source, monkeypatch):
 
     monkeypatch.setattr(source, "heartbeat", heard)
     await source.submit([says.job()])
-    worker = Worker(app, source, slots=1, lease=0.3, grace=0.0)
+    worker = Worker(app, source, WorkerConfig(slots=1, lease=0.3, grace=0.0))
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(20):
         while len(told) < 3:
@@ -152,7 +152,7 @@ async def test_a_store_that_is_closed_has_given_back_what_an_abandoned_claim_too
 
 async def test_a_drain_is_not_over_because_nobody_answers(source, monkeypatch):
     """The server is away when the worker asks for more: that is no answer, so the queues are not dry."""
-    claim, worker = source.claim, Worker(tasks.app, source, slots=2)
+    claim, worker = source.claim, Worker(tasks.app, source, WorkerConfig(slots=2))
     taken, refused = [], []
 
     async def claim_badly(**request):
@@ -188,7 +188,7 @@ async def test_a_drain_waits_for_what_is_not_settled_yet(source, raw, base, monk
     monkeypatch.setattr("sublet.worker.worker.LAST_SETTLE", 0.0)
     await source.submit([tasks.add.job(1)])
     async with asyncio.timeout(20):
-        summary = await Worker(tasks.app, source, slots=1).run(drain=True)
+        summary = await Worker(tasks.app, source, WorkerConfig(slots=1)).run(drain=True)
     assert (summary.completed, len(calls)) == (1, 20)
 
 
@@ -244,7 +244,7 @@ def child_raises(what: str) -> None:
 async def test_whatever_a_task_raises_is_its_jobs_ending_and_never_the_workers(source, store, task):
     """…also what was made wrongly: it would kill one worker after the other."""
     submitted = await source.submit([task.job(what) for what in RAISED])
-    worker = Worker(app, source, slots=2, lease=60, grace=0.0)
+    worker = Worker(app, source, WorkerConfig(slots=2, lease=60, grace=0.0))
     run = asyncio.create_task(worker.run())
     client, ended = Client(store=store), {}
     async with asyncio.timeout(60):

@@ -55,7 +55,7 @@ def _take_pipes(life: int) -> tuple[int, int, int]:
     os.close(nothing)
     os.dup2(2, 1)
     # With line buffering, a SIGKILL loses no complete line.
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a TextIOWrapper
     os.register_at_fork(after_in_child=lambda: os.closerange(source, out + 1))
     return source, out, own_life
 

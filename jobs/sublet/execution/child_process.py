@@ -89,28 +89,14 @@ class ChildProcess:
         self.taken = 0
         """Number of jobs that it was sent in all."""
         self._open = True
-        self._never_read, self._given = False, 0
+        self._given = 0
+        self._never_read = False
         """Had it died before it read its last batch, of `_given` bytes? Then it has begun none of those jobs."""
         self.began = self.heard = 0.0
         """When it was sent these jobs, and when the last of them ended (monotonic clock)."""
         self._got = self._unsent = b""
         self._garbage = ""
-        life, self._life = os.pipe()
-        command = [sys.executable, "-c", BOOT, str(os.getpid()), str(life), json.dumps(sys.path), HOME]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,
-                pass_fds=(life,),
-                start_new_session=True,
-            )
-        except OSError:
-            os.close(self._life)
-            raise
-        finally:
-            os.close(life)
+        self._life, self._process = _spawn()
         self.pid = self._process.pid
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -310,3 +296,24 @@ def _words(code: int | None) -> str:
     with contextlib.suppress(ValueError):
         return f"the child process died of {signal.Signals(-code).name}"
     return f"the child process died of signal {-code}"
+
+
+def _spawn() -> "tuple[int, subprocess.Popen[bytes]]":
+    """Start a child. Returns also the end of the pipe that closes when this process dies. Raises OSError."""
+    life, own_life = os.pipe()
+    command = [sys.executable, "-c", BOOT, str(os.getpid()), str(life), json.dumps(sys.path), HOME]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=(life,),
+            start_new_session=True,
+        )
+    except OSError:
+        os.close(own_life)
+        raise
+    finally:
+        os.close(life)
+    return own_life, process

@@ -123,7 +123,7 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """The built-in task: run any program that a job names. Only with `Worker(commands=True)`, if all submitters are trusted."""
+    """The built-in task: run any program that a job names. Only with `WorkerConfig(commands=True)`, if all submitters are trusted."""
     if bool(argv) is bool(shell):
         raise Discard('give either "argv", a list of words, or "shell", a script')
     return await run(_program_call(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))

@@ -13,7 +13,7 @@ from sublet.context import Context, Discard, Snooze
 from sublet.errors import JobFailed
 from sublet.model import Ending, Failure, Lease, Release
 from sublet.store.store import Store
-from sublet.worker.worker import Report, Worker
+from sublet.worker.worker import Report, Worker, WorkerConfig
 
 log = logging.getLogger("sublet.testing")
 
@@ -136,7 +136,9 @@ async def worker_of(
     """A worker of the app, with a store of its own."""
     store = MortalStore(app.settings, ear)
     try:
-        yield Worker(app, store, queues=queues, slots=slots, grace=0.0, report=report or _say_nothing)
+        yield Worker(
+            app, store, WorkerConfig(queues=queues, slots=slots, grace=0.0), report=report or _say_nothing
+        )
     finally:
         await store.aclose()
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,17 +45,36 @@ Report = Callable[[str, Lease | None, str], None]
 Loops = list["asyncio.Task[None]"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerConfig:
+    """Options of a worker. Every job takes a slot; a plain function also takes a child process."""
+
+    queues: Sequence[str] | None = None
+    """Default: the queues of the app's tasks."""
+    slots: int | None = None
+    """Default: 100, or `processes` if all tasks are plain functions."""
+    processes: int | None = None
+    """Child processes, each under `limits`. Default: the number of CPUs."""
+    lease: float = 30.0
+    """Seconds without a heartbeat after which a job is given to another worker."""
+    grace: float = 8.0
+    """Seconds that running jobs have to finish after `stop()`."""
+    stall: float | None = None
+    """A worker that has work and finishes none for so many seconds gives up."""
+    limits: Limits = NO_LIMITS
+    commands: bool = False
+    """Offer the built-in task `command`, which runs any program."""
+    name: str | None = None
+    worker_id: str = ""
+    """Exclusive identity: the worker takes over the leases of the previous holder."""
+    pool: str = ""
+    """The pool that the worker counts in, if it serves all queues of that pool."""
+    summons: str = ""
+    """The summons that started the worker."""
+
+
 class Worker:
-    """Claims jobs from a source and runs up to `slots` of them at a time, until it is stopped, dry, or out of time.
-
-    Every job takes a slot. A plain function also takes one of `processes` child processes, each of them under `limits`. The
-    worker claims jobs only as far as it has capacity.
-
-    - `lease`: seconds; a job whose worker sends no heartbeat for so long is given to another.
-    - `grace`: seconds that running jobs have to finish after `stop()`.
-    - `stall`: a worker that has work and finishes none for so many seconds gives up.
-    - `worker_id`: exclusive identity; the worker takes over the leases of the previous holder.
-    - `pool`: the pool that the worker counts in, if it serves all queues of that pool. `summons`: the one that started it.
+    """Claims jobs from a source and runs as many at a time as it has capacity for, until it is stopped, dry, or out of time.
 
     A worker may be killed at any line: its jobs are queued again when their leases end, or when its successor on the same
     machine starts.
@@ -64,49 +84,46 @@ class Worker:
         self,
         app: App,
         source: JobSource,
-        *,
-        queues: Sequence[str] | None = None,
-        slots: int | None = None,
-        processes: int | None = None,
-        lease: float = 30.0,
-        grace: float = 8.0,
-        stall: float | None = None,
-        limits: Limits = NO_LIMITS,
-        commands: bool = False,
-        name: str | None = None,
-        worker_id: str = "",
-        pool: str = "",
-        summons: str = "",
+        config: WorkerConfig = WorkerConfig(),  # frozen
         report: Report = lambda event, lease, words: None,
     ) -> None:
-        self.source, self.report, self.pool = source, report, pool
-        self.tasks = app.tasks | builtin(app) if commands else app.tasks
-        self.queues = list(queues or app.queues())
-        self.processes = processes or os.cpu_count() or 1
+        self.source = source
+        self.report = report
+        self.config = config
+        self.tasks = app.tasks | builtin(app) if config.commands else app.tasks
+        self.queues = list(config.queues or app.queues())
+        self.processes = config.processes or os.cpu_count() or 1
         only_plain = all(task.takes_process for task in self.tasks.values())
-        self.slots = slots or (self.processes if only_plain else SLOTS)
-        self.lease, self.grace, self.stall = lease, grace, stall
-        self.name = name or worker_name()
+        self.slots = config.slots or (self.processes if only_plain else SLOTS)
+        self.name = config.name or worker_name()
         self.summary = Summary()
-        self._runner = Runner(self.tasks, slots=self.slots, processes=self.processes, limits=limits)
-        self._capacity = Capacity(self.slots, self.processes, lambda: self._runner.ahead)
-        self._state = WorkerState(self._capacity, TimeBudget(None, grace, {}))
-        self._attempts, self._outage = self._state.attempts, self._state.outage
-        self._timeouts: Timeouts[Attempt] = Timeouts(lambda attempt: attempt.end(Why.TIMED_OUT))
-        self._grace_ends, self._draining = 0.0, False
+        self._grace_ends = 0.0
+        self._draining = False
         self._progressed_at = time.monotonic()
-        self._registration = Registration(
-            source,
+        self._runner = Runner(self.tasks, slots=self.slots, processes=self.processes, limits=config.limits)
+        self._capacity = Capacity(self.slots, self.processes, lambda: self._runner.ahead)
+        self._state = WorkerState(self._capacity, TimeBudget(None, config.grace, {}))
+        self._attempts = self._state.attempts
+        self._outage = self._state.outage
+        self._timeouts: Timeouts[Attempt] = Timeouts(lambda attempt: attempt.end(Why.TIMED_OUT))
+        self._settling = SettleLoop(source, self._settled, self._outage)
+        self._heartbeat = Heartbeat(
+            source, self._attempts, config.lease, self._renew_registration, self._outage
+        )
+        self._registration = self._make_registration()
+        self._linger = Linger(0.0, self._may_leave, self._outage, in_pool=bool(config.pool))
+
+    def _make_registration(self) -> Registration:
+        config = self.config
+        return Registration(
+            self.source,
             self.name,
             self._about,
-            worker_id=worker_id,
-            named=name is not None,
-            pool=pool,
-            summons=summons,
+            worker_id=config.worker_id,
+            named=config.name is not None,
+            pool=config.pool,
+            summons=config.summons,
         )
-        self._linger = Linger(0.0, self._may_leave, self._outage, in_pool=bool(pool))
-        self._heartbeat = Heartbeat(source, self._attempts, lease, self._renew_registration, self._outage)
-        self._settling = SettleLoop(source, self._settled, self._outage)
 
     def stop(self) -> None:
         """Claim no more; let running jobs finish for `grace` seconds, then release them. A second call releases them at once."""
@@ -117,7 +134,7 @@ class Worker:
             None,
             f"running jobs: {self._capacity.running}" + (", releasing them" if hurry else ""),
         )
-        self._stop_claiming(0.0 if hurry else self.grace)
+        self._stop_claiming(0.0 if hurry else self.config.grace)
 
     def drain(self) -> None:
         """Claim no more, and end when the running jobs have finished, however long they take."""
@@ -169,7 +186,7 @@ class Worker:
         """Set the limits of this run. Returns when it started, on the monotonic clock."""
         self._linger.since = started = time.monotonic()
         self._linger.seconds = linger
-        self._state.budget = TimeBudget(seconds, self.grace, self.tasks)
+        self._state.budget = TimeBudget(seconds, self.config.grace, self.tasks)
         self._capacity.max_jobs = max_jobs
         return started
 
@@ -188,27 +205,31 @@ class Worker:
             self.report(
                 "unwanted",
                 None,
-                f"the summons has expired or was used, or pool {self.pool} is gone or has other queues",
+                f"the summons has expired or was used, or pool {self.config.pool} is gone or has other queues",
             )
             self.drain()
 
     def _start_watchdog(self) -> Watchdog:
-        watchdog = Watchdog(self._name_of, self.stall)
+        watchdog = Watchdog(self._name_of, self.config.stall)
         watchdog.start()
         return watchdog
 
     def _start_claims(self, drain: bool, linger: float) -> tuple[ClaimLoops, Loops]:
         sets = queue_sets(self.queues, self.tasks.values())
-        config = ClaimConfig(self.name, self.queues, sets, self.lease, drain)
+        config = ClaimConfig(self.name, self.queues, sets, self.config.lease, drain)
         claims = ClaimLoops(
-            self.source, config, self._state, self._start, self._linger if linger or self.pool else None
+            self.source,
+            config,
+            self._state,
+            self._start,
+            self._linger if linger or self.config.pool else None,
         )
         return claims, claims.start()
 
     def _start_other_loops(self) -> Loops:
         loops = [self._settling.run() for _ in range(SETTLE_LOOPS)] + [self._heartbeat.run()]
-        if self.stall:
-            loops.append(self._watch_progress(self.stall))
+        if self.config.stall:
+            loops.append(self._watch_progress(self.config.stall))
         return [asyncio.create_task(loop) for loop in loops]
 
     async def _wait_for_end(self, claim_loops: Loops, other_loops: Loops) -> None:
@@ -227,7 +248,7 @@ class Worker:
     async def _finish_attempts(self) -> None:
         """Let running jobs finish within the grace, release the others, and settle all."""
         if not self._state.stopping.is_set():
-            self._stop_claiming(self.grace)
+            self._stop_claiming(self.config.grace)
         while self._capacity.running and (left := self._grace_ends - time.monotonic()) > 0:
             await self._capacity.wait_for_change(left)
         for attempt in list(self._attempts):
@@ -261,7 +282,11 @@ class Worker:
         self.summary.dismissed = await self._registration.retire()
         if self.summary.dismissed:
             idle = f"no job for {self._linger.seconds:g} s"
-            self.report("leaving", None, idle + (f", and pool {self.pool} can spare it" if self.pool else ""))
+            self.report(
+                "leaving",
+                None,
+                idle + (f", and pool {self.config.pool} can spare it" if self.config.pool else ""),
+            )
         return self.summary.dismissed
 
     async def _renew_registration(self) -> None:

@@ -270,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that is busy does no maintenance",
-        "jobs/sublet/worker/maintenance_timer.py",
+        "jobs/sublet/worker/claim_loop.py",
         "if not self._state.capacity.reserved and not self._state.stopping.is_set():",
         "if False:",
         "with all slots taken nobody moves what falls due, and idle workers of other queues never hear of it",

@@ -40,6 +40,6 @@ def _settling(
         if error is not None:
             done.set_exception(error)
         else:
-            done.set_result(result)  # type: ignore[arg-type]
+            done.set_result(result)  # type: ignore[arg-type]  # without an error there is a result
 
     return settle
