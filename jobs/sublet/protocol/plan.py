@@ -1,4 +1,4 @@
-"""Plans: operations of several calls, written once without I/O and run by both the async and the sync transport."""
+"""Plans: operations of several calls, without I/O, for the async and the sync transport."""
 
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar, cast
@@ -9,11 +9,11 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 Plan = Generator[Call[Any], Any, T]
-"""A generator that yields calls, receives the reply of each, and returns the result of the whole operation."""
+"""A generator that yields calls, receives their replies, and returns the result of the operation."""
 
 
 async def follow(run: Callable[[Call[Any]], Awaitable[Any]], plan: Plan[T]) -> T:
-    """Run a plan to its end, sending each call with `run`. An error of a call is raised inside the plan, which may handle it."""
+    """Run a plan to its end, sending calls with `run`. An error of a call is raised inside the plan."""
     answer, failure = None, None
     while True:
         try:
@@ -27,7 +27,7 @@ async def follow(run: Callable[[Call[Any]], Awaitable[Any]], plan: Plan[T]) -> T
 
 
 def follow_sync(run: Callable[[Call[Any]], Any], plan: Plan[T]) -> T:
-    """Run a plan to its end without an event loop, as `follow` does."""
+    """Run a plan without an event loop, as `follow` does."""
     answer, failure = None, None
     while True:
         try:

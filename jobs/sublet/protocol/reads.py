@@ -1,4 +1,4 @@
-"""Plain reads, without I/O: queries of the stored structures, with their replies parsed into models."""
+"""Queries of the stored structures, without I/O, with their replies parsed into models."""
 
 import contextlib
 import json
@@ -15,16 +15,16 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 DIGITS = 14
-"""The most digits of a stored number, or of a moment in ms."""
+"""Most digits of a stored number, or of a moment in ms."""
 LAST = 10**DIGITS - 1
-"""The last valid moment, in ms. Scores above it, or below 0, are not valid."""
+"""The last valid moment, in ms."""
 PARTITIONS = re.compile(rb"[1-9][0-9]{0,3}")
-"""A valid partition count, as the metadata stores it."""
+"""A stored partition count, if valid."""
 _NUMBER = re.compile(rb"-?[0-9]{1,14}")
 _LIMIT = re.compile(rb" ([a-z]+)=([0-9]{1,14})(?= |\Z)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
 MALFORMED = (ValueError, KeyError, OverflowError)
-"""The exceptions of parsing a job that is missing, or has fields that no Sublet script would write."""
+"""Raised when a job is missing, or has fields that no Sublet script would write."""
 
 TOTALS = (
     "submitted",
@@ -38,11 +38,11 @@ TOTALS = (
     "queue_full",
     "forgotten",
 )
-"""The counters in the metadata of a partition, since it was created."""
+"""Counters in the metadata of a partition, since its creation."""
 
 
 def moment(milliseconds: bytes | str | float | None) -> datetime | None:
-    """A datetime from stored milliseconds since 1970. Raises ValueError if they are out of range."""
+    """A datetime from ms since 1970. Raises ValueError if they are out of range."""
     if milliseconds is None:
         return None
     at = float(milliseconds)
@@ -79,7 +79,7 @@ def get(base: str, job_id: str) -> Call[Job]:
 
 
 def digest(base: str, job_id: str) -> Call[str | None]:
-    """The `digest` of a job's request, as its submitter chose it; None if it has none, or there is no such job."""
+    """The submitter's `digest` of a job's request, or None."""
 
     def read(reply: bytes | None) -> str | None:
         words = shown((reply or b"").partition(b"\n")[0]).split(" ")[3:]
@@ -96,12 +96,12 @@ def pairs(reply: Any) -> dict[str, bytes]:
 
 
 def shown(raw: bytes) -> str:
-    """Stored text, with U+FFFD for bytes that are not valid UTF-8."""
+    """Stored text, with U+FFFD for invalid UTF-8."""
     return raw.decode("utf-8", "replace")
 
 
 def number(raw: bytes | None) -> int:
-    """A stored number; 0 if it is missing, or not a number of up to 14 digits."""
+    """A stored number of up to 14 digits; 0 if it is missing or malformed."""
     return int(raw) if raw and _NUMBER.fullmatch(raw) else 0
 
 
@@ -184,7 +184,7 @@ SUMMARY = (
     "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
     "cancel_requested_at",
 )  # fmt: skip
-"""The fields that a list of jobs needs: no results, no large payloads, no attempts."""
+"""Fields for a list of jobs."""
 
 
 def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
@@ -211,21 +211,23 @@ def summaries(base: str, job_ids: Sequence[str]) -> Call[list[Job]]:
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """`count` ids of one structure (a state, or `queue:<name>`) from position `start`; finished jobs newest first."""
+    """`count` ids of one structure (a state, or `queue:<name>`) from position `start`; finished jobs newest
+    first.
+    """
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
 
 
 def queues(base: str) -> Call[list[str]]:
-    """The names of all known queues, sorted; without invalid names."""
+    """All known queues, sorted; without invalid names."""
     return Call(
         (("HKEYS", keys.queues(base)),), lambda reply: sorted(filter(keys.is_name, map(shown, reply)))
     )
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """Numbers and settings of these queues, known or not. `*` has the settings of the whole partition."""
+    """Numbers and settings of queues, known or not. `*` has the settings of the whole partition."""
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply
@@ -245,7 +247,9 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
 
 
 def _settings(text: bytes) -> dict[str, Any]:
-    """Parse `<revision> <verb> [name=value …]` into fields of a Queue. Anything else is ignored, as by the scripts."""
+    """Parse `<revision> <verb> [name=value …]` into fields of a Queue; ignore anything else, as the scripts
+    do.
+    """
     revision, values = (
         _REVISION.match(text),
         {name.decode(): int(value) for name, value in _LIMIT.findall(text)},
@@ -278,7 +282,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
 
 
 def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
-    """Up to `count` events after the event id `after` (`0` for the oldest kept): its id, and its fields."""
+    """Up to `count` events after the event id `after` (`0`: from the oldest kept), each with id and fields."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:
         return [
@@ -289,7 +293,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """How many expired leases, due jobs and due occurrences wait for maintenance at this moment, and since when."""
+    """Expired leases, due jobs and due occurrences that await maintenance, and since when."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))
@@ -304,7 +308,7 @@ def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """The keys of a partition and of these queues that have a wrong type: another program wrote them."""
+    """Keys of a partition and of these queues that have a wrong type: another program wrote them."""
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {keys.counts(base): "hash", keys.workers(base): "zset", keys.events(base): "stream"}
     wanted |= {keys.schedules(base): "zset", keys.pools(base): "hash"}
@@ -325,7 +329,7 @@ def layout(base: str) -> Call[str]:
 
 
 def partitions(base: str) -> Call[int]:
-    """The partition count of a namespace, read from one base; 0 if it is missing or invalid."""
+    """The partition count stored in one base; 0 if missing or invalid."""
     return Call(
         (("HGET", base, "partitions"),),
         lambda reply: int(reply) if reply and PARTITIONS.fullmatch(reply) else 0,

@@ -1,8 +1,5 @@
-"""Load the Lua scripts, parse their headers, and map their refusals to exceptions.
-
-The header of a script is its signature: arguments are bound by the names in it. The only I/O here is reading the files;
-`sublet.connection.transport` sends the calls.
-"""
+"""Load the Lua scripts, parse their headers, and map their refusals to exceptions. The header is a script's
+signature."""
 
 import hashlib
 import re
@@ -36,7 +33,7 @@ LIBRARIES = (
     "lib/occurrence",
     "lib/integrity",
 )
-"""The libraries, in the order in which they stand in front of a script. The script's header names those that it needs."""
+"""Libraries, in the order in which they precede a script that names them in its header."""
 
 NAMES = (
     "init", "submit", "claim", "heartbeat", "complete", "fail", "release",
@@ -45,7 +42,7 @@ NAMES = (
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",
 )  # fmt: skip
-"""All verbs; each is one file in `lua/`."""
+"""Each verb is one file in `lua/`."""
 
 _LIBRARIES = re.compile(r"^-- LIBS  (.+)", re.MULTILINE)
 _FIXED = re.compile(r"^-- ARGV  (\w+) ", re.MULTILINE)
@@ -54,11 +51,11 @@ _CODES = re.compile(r"^-- CODE  ([A-Z_]+(?: [A-Z_]+)*)", re.MULTILINE)
 
 _NOISE = re.compile(r"^([A-Z]+ )?Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 _QUOTED = re.compile(r"""^([A-Z]+ )?\((['"])(.*)\2,\)$""", re.DOTALL)
-"""What redis-py puts before a message, and what its async pipeline puts around it."""
+"""Added by redis-py before a message, and by its async pipeline around it."""
 _PLACE = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$", re.DOTALL)
-"""What a server appends to the error of a script."""
+"""Added by a server to the error of a script."""
 _NOT_ALLOWED = ("NOPERM ", "ACL failure in script: ", "The user executing the script ")
-"""How the denial of a command begins; and of one in a script, without a code: Valkey and Redis from 7.2; Redis 7.0."""
+"""Starts of denials: of a command; in a script, Valkey and Redis from 7.2; in a script, Redis 7.0."""
 
 _AWAY = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS")
 _DEMOTED = ("MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED")
@@ -68,12 +65,12 @@ _DENIED = ("NOAUTH", "WRONGPASS")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A request that is not sent yet: its commands, and the function that reads the reply. Sending it twice has one effect.
+    """A request that is not sent yet: its commands, and the reader of the reply. Sending it twice has one
+    effect.
 
-    A script is one command, with its text for a server that does not have it yet. Several plain reads go in one round trip, but
-    not in a MULTI: a full Redis refuses every command there, reads too. With `waits`, all commands are scripts; the waits are
-    sent after them on the same connection, and `read` gets two lists: the scripts' replies, and the replies of the waits (see
-    `sublet.submission.durability`).
+    Several plain reads go in one round trip, but not in a MULTI: a full Redis refuses even reads there.
+    With `waits`, all commands are scripts; the waits follow on the same connection, and `read` gets two
+    lists: the replies of the scripts and of the waits.
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -83,7 +80,7 @@ class Call(Generic[T]):
 
     @property
     def tag(self) -> str:
-        """The hash tag of its partition, `{sublet:0}`; empty if the call is about the server itself."""
+        """The hash tag of the partition, `{sublet:0}`; empty for calls to the server itself."""
         key = next((word for word in self.commands[0] if isinstance(word, str) and word.startswith("{")), "")
         return key[: key.find("}") + 1]
 
@@ -95,7 +92,7 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The script of one verb: its text, SHA-1, and parsed header."""
+    """The script of one verb, with its parsed header."""
 
     name: str
     text: str
@@ -116,13 +113,13 @@ class Script:
 
 
 def source(name: str) -> str:
-    """The text of one file of `lua/`, by its path without suffix."""
+    """One file of `lua/`, by its path without suffix."""
     return (data_folder("lua") / f"{name}.lua").read_text("utf-8")
 
 
 @cache
 def script(name: str) -> Script:
-    """The script of a verb: the libraries that its header names (`-- LIBS  lib/base.lua lib/queue.lua`), then its own file."""
+    """The script of a verb, after the libraries that its header names (`-- LIBS  lib/base.lua lib/queue.lua`)."""
     own = source(name)
     named = _LIBRARIES.search(own)
     libraries = tuple(file.removesuffix(".lua") for file in named[1].split()) if named else ()
@@ -140,7 +137,7 @@ def script(name: str) -> Script:
 
 
 def refusal(message: str) -> JobsError | None:
-    """The exception for an error reply; None if its code is unknown, which is a bug."""
+    """The exception for an error reply; None if the code is unknown, which is a bug."""
     message = _PLACE.sub("", _QUOTED.sub(r"\1\3", _NOISE.sub(r"\1", message)))
     code, _, words = message.partition(" ")
     if code == "OOM":
@@ -166,7 +163,6 @@ def refusal(message: str) -> JobsError | None:
 
 
 def _of_server(code: str, message: str) -> JobsError | None:
-    """The exception for an error of Redis itself; None if it is unknown."""
     if code in _AWAY:
         return Unavailable(f"Redis cannot serve now ({message})")
     if code in _DEMOTED:

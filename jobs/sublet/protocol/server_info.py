@@ -8,9 +8,11 @@ from sublet.protocol.scripts import Call
 
 
 class Memory(NamedTuple):
-    """A server's memory: `maxmemory-policy` (empty if unknown), bytes in use, and `maxmemory` (0 for no limit).
+    """A server's memory: `maxmemory-policy` (empty if unknown), bytes in use, and `maxmemory` (0 for no
+    limit).
 
-    The bytes are those that the server counts against its limit: without the buffers of replicas and of the append-only file.
+    `used` is counted as the server does for its limit: without the buffers of replicas and of the append-
+    only file.
     """
 
     policy: str
@@ -19,7 +21,7 @@ class Memory(NamedTuple):
 
 
 def clock() -> Call[datetime]:
-    """The time of the Redis server."""
+    """Time of the Redis server."""
     return Call((("TIME",),), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))
 
 
@@ -29,12 +31,12 @@ def known(shas: Sequence[str]) -> Call[list[bool]]:
 
 
 def config(name: str) -> Call[str]:
-    """A setting of the server; empty if there is none of this name."""
+    """A setting of the server; empty if unknown."""
     return Call((("CONFIG", "GET", name),), lambda reply: reply[1].decode() if reply else "")
 
 
 def settings(base: str, pattern: str) -> Call[dict[str, str]]:
-    """The settings whose names match, of the partition's server. It also reads a key of the partition, so a cluster client routes it."""
+    """Settings whose names match. Also reads a key of the partition, so that a cluster client routes the call."""
 
     def read(reply: Any) -> dict[str, str]:
         words = [word.decode() for word in reply[1]]
@@ -44,7 +46,7 @@ def settings(base: str, pattern: str) -> Call[dict[str, str]]:
 
 
 def has_command(base: str, name: str) -> Call[bool]:
-    """Whether the partition's server has a command. "COMMAND INFO" is one word: redis-py would parse the reply of two."""
+    """Whether the partition's server has a command. One word, because redis-py would parse the reply of two."""
     return Call((("HGET", base, "layout"), ("COMMAND INFO", name)), lambda reply: reply[1][0] is not None)
 
 
@@ -54,7 +56,9 @@ def server() -> Call[dict[str, Any]]:
 
 
 def memory(base: str) -> Call[Memory]:
-    """The memory of the partition's server. It also reads a key of the partition, so a cluster client routes it."""
+    """Memory of the partition's server. Also reads a key of the partition, so that a cluster client routes the
+    call.
+    """
 
     def read(reply: Any) -> Memory:
         fields = info(reply[1])
@@ -67,7 +71,7 @@ def memory(base: str) -> Call[Memory]:
 
 
 def _whole(value: Any) -> int:
-    """A whole number of INFO; 0 if it is missing or malformed."""
+    """A number of INFO; 0 if missing or malformed."""
     try:
         return int(value or 0)
     except ValueError:
@@ -75,7 +79,7 @@ def _whole(value: Any) -> int:
 
 
 def info(reply: Any) -> dict[str, Any]:
-    """The reply of INFO as a dictionary, also if the client has parsed it already."""
+    """INFO as a dictionary, also if the client has parsed it already."""
     if isinstance(reply, dict):
         return reply
     lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)

@@ -1,6 +1,6 @@
-"""The verbs, without I/O: one function per script builds the request and the reader of its reply.
+"""One function per verb, without I/O: it builds the request and the reader of its reply.
 
-Async and sync clients share them. All durations here are seconds; the scripts take milliseconds.
+Durations are seconds here; the scripts take milliseconds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ from sublet.protocol.scripts import Call, script
 BATCH = 200
 """Items in one call."""
 BYTES = 512 * 1024
-"""Bytes of payloads, results or details in a call with more than one item, so that no call blocks Redis for long."""
+"""Bytes of payloads, results or details in a call of several items, so that no call blocks Redis for long."""
 CLAIM_MAX = 100
 """Jobs in one claim."""
 SETTLE_MAX = 100
@@ -41,7 +41,9 @@ Item = TypeVar("Item")
 
 
 def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
-    """Split items into calls of at most `most` items and 512 KiB, in order. A larger item gets a call of its own."""
+    """Split items into calls of at most `most` items and 512 KiB, in order. A larger item gets a call of its
+    own.
+    """
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -56,7 +58,7 @@ def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BAT
 
 
 def weight(item: Beat | Ending | Note) -> int:
-    """The bytes of an item that its caller supplied."""
+    """Bytes that the caller supplied."""
     if isinstance(item, Completion):
         return len(item.result)
     if isinstance(item, Note):
@@ -70,7 +72,7 @@ def ms(seconds: float) -> int:
 
 
 def init(base: str, partitions: int = 1) -> Call[str]:
-    """Create the metadata of one partition if it does not exist. Returns its layout."""
+    """Create the metadata of a partition if it does not exist. Returns its layout."""
     return script("init").call(base, bytes.decode, partitions=partitions)
 
 
@@ -86,7 +88,7 @@ def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]
 
 
 def known(base: str, jobs: Sequence[Submission]) -> Call[list[bool]]:
-    """For up to 200 jobs: whether the id or the key of each is in use already. Nothing is stored."""
+    """For up to 200 jobs: whether the id or key of each is in use. Stores nothing."""
     asked = [job._replace(rules=f"{job.rules} known=1".lstrip(), payload=b"") for job in jobs]
     call = submit(base, asked)
     return Call(call.commands, lambda reply: [word.startswith(b"exists ") for word in reply], call.text)
@@ -103,7 +105,9 @@ def _submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do a share of the maintenance and claim up to `n` (≤ 100) jobs. The same claim id within 10 s gives the same leases."""
+    """Do a share of the maintenance and claim up to `n` (≤ 100) jobs. The same claim id within 10 s gives the
+    same leases.
+    """
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
     )
@@ -128,7 +132,7 @@ def _lease(
 
 
 def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
-    """The timeout (ms), the traceparent and the occurrence (ms) of a header; invalid numbers are ignored."""
+    """The timeout (ms), traceparent and occurrence (ms) of a header; invalid numbers are ignored."""
     timeout: int | None = 300_000
     trace, at, scheduled = "", None, False
     for rule in rules[1:]:
@@ -146,7 +150,9 @@ def _rules(rules: list[str]) -> tuple[int | None, str, int | None]:
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
-    """Extend up to 200 leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+    """Extend up to 200 leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND,
+    CANCEL_REQUESTED.
+    """
     rest = [field for beat in beats for field in (beat.lease.id, beat.lease.token, beat.progress)]
     return script("heartbeat").call(base, _beaten, rest, lease=ms(lease))
 
@@ -163,7 +169,9 @@ def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
 
 
 def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
-    """Record up to 50 failures. Returns per lease `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    """Record up to 50 failures. Returns per lease `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or
+    NOT_FOUND.
+    """
     rest = [
         field
         for e in endings
@@ -180,7 +188,9 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
-    """Give up to 100 jobs back. Returns per lease `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
+    """Return up to 100 jobs. Returns per lease `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or
+    NOT_FOUND.
+    """
     rest = [f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), _cut(e.reason, 1024))]
     return script("release").call(base, _words, rest)
 
@@ -201,7 +211,7 @@ def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
 
 
 def enlist(base: str, card: Card) -> Call[str]:
-    """Register a worker, or renew its registration. Returns `work`, or `drain` if it was asked to finish and exit."""
+    """Register a worker, or renew its registration. Returns `work`, or `drain` if it should finish and exit."""
     return script("enlist").call(base, bytes.decode, **card._asdict())
 
 
@@ -211,14 +221,14 @@ def drain(base: str, worker: str, life: str) -> Call[str]:
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
-    """End up to 100 leases (job, attempt) of a dead worker; with none, delete its registration. Returns per lease the answer."""
+    """End up to 100 leases (job, attempt) of a dead worker; with none, delete its registration."""
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
     )
 
 
 def cancel(base: str, job_id: str, revision: int) -> Call[str]:
-    """Cancel a job. Returns `cancelled`, or `requested` if it runs: its worker learns of it at the next heartbeat."""
+    """Cancel a job. Returns `cancelled`, or `requested` if it runs: the next heartbeat informs its worker."""
     return script("cancel").call(base, bytes.decode, id=job_id, revision=revision)
 
 
@@ -233,17 +243,19 @@ def promote(base: str, job_id: str, revision: int) -> Call[str]:
 
 
 def pause(base: str, queue: str, revision: int) -> Call[str]:
-    """Hand out no more jobs of a queue. Returns `paused`."""
+    """Stop claims of a queue's jobs. Returns `paused`."""
     return script("pause").call(base, bytes.decode, queue=queue, revision=revision)
 
 
 def resume(base: str, queue: str, revision: int) -> Call[str]:
-    """Hand out the jobs of a paused queue again. Returns `resumed`."""
+    """Allow claims of a paused queue again. Returns `resumed`."""
     return script("resume").call(base, bytes.decode, queue=queue, revision=revision)
 
 
 def configure(base: str, queue: str, revision: int, settings: str) -> Call[str]:
-    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns the stored settings."""
+    """Set all limits of a queue (`jobs=N bytes=N`), or of `*` (`completed=N dead=N cancelled=N`). Returns the
+    stored settings.
+    """
     return script("configure").call(base, bytes.decode, queue=queue, revision=revision, settings=settings)
 
 
@@ -258,19 +270,23 @@ def reap(base: str, *, limit: int, by: str) -> Call[Reaped]:
 
 
 def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
-    """Delete finished jobs past their retention. Returns how many, and whether there may be more."""
+    """Delete finished jobs past their retention. Returns how many, and whether more may remain."""
     return script("prune").call(base, lambda reply: (int(reply[0]), bool(reply[1])), limit=limit)
 
 
 def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[str]]:
-    """Check up to 100 things (where seen, id or name); `how` is `look` or `mend`. Returns per thing `sound`, or its faults."""
+    """Check up to 100 things (where seen, id or name); `how` is `look` or `mend`. Returns per thing `sound`,
+    or its faults.
+    """
     return script("repair").call(base, _words, [field for each in seen for field in each], how=how)
 
 
 def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
-    """Set the backlogs of up to 100 queues to counted numbers (queue, jobs, bytes, running); `stamp` is the last event then.
+    """Set the backlogs of up to 100 queues to counted numbers (queue, jobs, bytes, running); `stamp` is the
+    last event then.
 
-    Returns per queue `sound`, or `recounted` and the numbers before. Raises Changed if a job has moved since.
+    Returns per queue `sound`, or `recounted` and the numbers before. Raises Changed if a job has moved
+    since.
     """
     return script("recount").call(
         base, _words, [field for each in queues for field in each], how=how, stamp=stamp
@@ -278,15 +294,16 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
 
 
 def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
-    """Make every verb refuse in this partition: `dropped`. Or delete up to 1,000 keys of a dropped one: `deleted <n>`.
+    """Make every verb refuse in this partition: `dropped`. Or delete up to 1,000 keys of a dropped one:
+    `deleted <n>`.
 
-    Raises Changed if the partition was created again: then nothing is marked or deleted.
+    Raises Changed if the partition was created again: then it marks and deletes nothing.
     """
     return script("drop").call(base, bytes.decode, names, submitted=submitted)
 
 
 def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
-    """Have the ends of up to 200 jobs published on `keys.ended(base)`; subscribe first. Returns their present states."""
+    """Publish the ends of up to 200 jobs on `keys.ended(base)`; subscribe first. Returns their present states."""
 
     def read(reply: list[bytes]) -> list[Standing]:
         return [_standing(*reply[i : i + 3]) for i in range(0, len(reply), 3)]
