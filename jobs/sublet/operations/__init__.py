@@ -1,1 +1,1 @@
-"""Operations that take several calls, without I/O: maintenance, statistics, pools, repair."""
+"""Operations of several calls: maintenance, statistics, pools, repair."""

@@ -1,8 +1,8 @@
 """Delete a namespace in small steps, so that other clients do not wait. Plans, without I/O.
 
-First every partition is marked, and from then on all verbs refuse there; then all keys but the marks are deleted, and the marks
-last. An interrupted drop leaves its marks and can be repeated. The script that deletes checks the mark: a delayed drop deletes
-nothing of a partition that was created again meanwhile, and stops.
+Every partition is marked, so that all verbs refuse there; then all other keys are deleted, and the marks
+last. An interrupted drop can be repeated. A delayed one stops where a partition was created again, as the
+script checks the mark.
 """
 
 import re
@@ -19,11 +19,10 @@ from sublet.protocol.scripts import Call
 PAGE = 1000
 """Keys that one scan step returns (about), and that one call deletes (at most)."""
 PARTITIONS = 64
-"""Partitions that are checked in a cluster, at least: SCAN does not cover all nodes there."""
+"""Partitions that are checked in a cluster, at least, as SCAN does not cover all nodes there."""
 PASSES = 5
 """Scans of all keys, at most: a scan may miss keys that are written meanwhile."""
 ALIVE = 15.0
-"""Seconds for which a worker counts as alive after it was last seen."""
 
 
 class Content(NamedTuple):
@@ -38,7 +37,7 @@ class Content(NamedTuple):
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
-    """Read the content of a namespace, in all its partitions. Raises Invalid for an invalid name.
+    """Read the content of a namespace. Raises Invalid for an invalid name.
 
     `spread`: in a cluster, the number of partitions as far as it is known (see `widest`).
     """
@@ -59,9 +58,8 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Delete a namespace; returns the number of keys.
-
-    Raises WrongLayout if it belongs to another version, Changed if it was dropped and created again meanwhile.
+    """Delete a namespace; returns the number of keys. Raises WrongLayout, or Changed if it was created again
+    meanwhile.
     """
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))
@@ -100,7 +98,7 @@ def widest(namespace: str, spread: int) -> Plan[int]:
 
 
 def _mark(base: str, bases: Collection[str]) -> Plan[None]:
-    """Mark a partition, so that all verbs refuse there. If it has no base it gets one, so that no client creates it."""
+    """A base is created where there is none, so that no client creates it."""
     try:
         if (yield reads.layout(base)) == "":
             yield verbs.init(base, (yield from _stored_count(bases)) or min(len(bases), 9999))
@@ -112,7 +110,7 @@ def _mark(base: str, bases: Collection[str]) -> Plan[None]:
 
 
 def _stored_count(bases: Iterable[str]) -> Plan[int]:
-    """Return the highest partition count in these bases; 0 if none has one. A base that is not a hash is skipped."""
+    """Return the highest partition count in these bases, else 0."""
     most = 0
     for base in bases:
         try:
@@ -123,7 +121,7 @@ def _stored_count(bases: Iterable[str]) -> Plan[int]:
 
 
 def _submitted(base: str) -> Call[int]:
-    """Read how many jobs were submitted; 0 unless it is a number of up to 14 digits, as in the script."""
+    """0 unless it is a number of up to 14 digits, as in the script."""
 
     def read(reply: bytes | None) -> int:
         return int(reply) if reply and reply.isdigit() and len(reply) <= reads.DIGITS else 0
@@ -132,7 +130,7 @@ def _submitted(base: str) -> Call[int]:
 
 
 def _each(namespace: str, spread: int, visit: Callable[[list[str]], Plan[None] | None]) -> Plan[None]:
-    """Scan all keys of a namespace: of the whole server, or in a cluster partition by partition."""
+    """Scan the whole server, or a cluster partition by partition."""
     if not keys.is_name(namespace):
         raise Invalid(f"namespace {namespace[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     patterns = [] if spread else [f"{{{namespace}:*"]
@@ -161,7 +159,7 @@ def _exists(base: str) -> Call[bool]:
 
 
 def _page(namespace: str, pattern: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read some keys of a namespace, and the next cursor. `{ns:a:0}` and `{ns:0:1}` do not belong to namespace `ns`."""
+    """Read some keys and the next cursor. `{ns:a:0}` and `{ns:0:1}` do not belong to namespace `ns`."""
     own = re.compile(rf"\{{{re.escape(namespace)}:(?:0|[1-9][0-9]{{0,5}})\}}(?::|\Z)")
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
@@ -172,12 +170,11 @@ def _page(namespace: str, pattern: str, cursor: int) -> Call[tuple[int, list[str
 
 
 def _unlink(base: str, names: Sequence[str]) -> Call[int]:
-    """Delete keys of a marked partition; returns their number. Raises Changed if it is not marked any more."""
+    """Raises Changed if the partition is not marked any more."""
     call = verbs.drop(base, 0, [name.encode("utf-8", "surrogateescape") for name in names])
     return Call(call.commands, lambda reply: int(reply.split()[1]), call.text)
 
 
 def _alive(base: str, since: int) -> Call[list[str]]:
-    """Read the workers that were seen since a moment (ms)."""
     command = ("ZRANGE", keys.workers(base), since, reads.LAST, "BYSCORE", "LIMIT", 0, PAGE)
     return Call((command,), lambda reply: [name.decode("utf-8", "replace") for name in reply])

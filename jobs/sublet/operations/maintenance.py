@@ -13,10 +13,7 @@ from sublet.submission.admission import Admission
 
 
 def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
-    """End expired leases and queue due jobs in every partition. Due schedules and pools are only reported.
-
-    Raises Unfit if the namespace has another partition count.
-    """
+    """End expired leases and queue due jobs. Due schedules and pools are only reported. Raises Unfit."""
     ended = queued = pools = 0
     more = come = False
     for base in bases:
@@ -28,11 +25,11 @@ def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[R
 
 
 def fire(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[int]:
-    """Fire the due occurrences of schedules; returns the number of jobs. Any number of callers may do so at once.
+    """Fire the due occurrences of schedules; returns the number of jobs. Callers may overlap.
 
     Raises OutOfMemory if a server is full: the occurrences wait.
     """
-    # imported late: it loads the calendar, which a process without schedules does not need
+    # imported late: only schedules need the calendar
     from sublet.schedules.firing import fire_due
 
     return (yield from fire_due(bases, by, admission)).jobs

@@ -1,7 +1,4 @@
-"""Operations that need several calls, as plans without I/O: a plan yields calls, receives their answers, returns a result.
-
-Transports follow plans, so async and sync clients share every decision made here.
-"""
+"""Operations that need several calls, as plans without I/O, which async and sync transports follow."""
 
 import re
 from collections.abc import Callable
@@ -42,21 +39,23 @@ class Operations(SubmitOperations):
         return job
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, or Changed if a revision was given."""
+        """Cancel a job: `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, or Changed."""
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Revive a dead or cancelled job. Raises WrongState, KeyTaken, NotFound, or Changed if a revision was given."""
+        """Revive a dead or cancelled job. Raises WrongState, KeyTaken, NotFound, or Changed."""
         return self._order(verbs.retry, job_id, revision)
 
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a scheduled job now. Raises WrongState, NotFound, or Changed if a revision was given."""
+        """Queue a scheduled job now. Raises WrongState, NotFound, or Changed."""
         return self._order(verbs.promote, job_id, revision)
 
     def _order(
         self, verb: Callable[[str, str, int], Call[str]], job_id: str, revision: int | None
     ) -> Plan[str]:
-        """Make the call at the given revision; without one, read the revision first, and retry if the job changes meanwhile."""
+        """Make the call at the given revision; without one, read it first, and retry if the job changes
+        meanwhile.
+        """
         base, looks = self.base_of_job(job_id), 1 if revision is not None else LOOKS
         while True:
             seen = revision if revision is not None else (yield reads.get(base, job_id)).revision
@@ -77,9 +76,9 @@ class Operations(SubmitOperations):
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision))
 
     def configure(self, queue: str, **limits: int | None) -> Plan[str]:
-        """Set limits: `jobs` and `bytes` of a queue, `completed`, `dead`, `cancelled` of all partitions (`*`); None removes one.
+        """Set limits: `jobs` and `bytes` of a queue, `completed`, `dead`, `cancelled` of all partitions (`*`).
 
-        Other limits stay. Returns all limits as text. Raises Invalid.
+        None removes a limit; others stay. Returns all limits as text. Raises Invalid.
         """
         for name, value in limits.items():
             if value is not None and not 0 <= value < 10**14:
@@ -109,14 +108,11 @@ class Operations(SubmitOperations):
         return answer
 
     def reap(self, by: str) -> Plan[Reaped]:
-        """Do maintenance in every partition. Due schedules and pools are only reported."""
+        """See `maintenance.reap`."""
         return maintenance.reap(self.bases, by)
 
     def fire(self, by: str) -> Plan[int]:
-        """Fire the due occurrences of schedules; returns the number of jobs. Any number of callers may do so at once.
-
-        Raises OutOfMemory if a server is full: the occurrences wait.
-        """
+        """See `maintenance.fire`."""
         return maintenance.fire(self.bases, by, self.admission)
 
     def maintain(self, by: str) -> Plan[None]:
@@ -132,7 +128,7 @@ class Operations(SubmitOperations):
         return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:
-        """Ask a worker to drain; it learns of it with its next heartbeat. Raises Invalid or NotFound."""
+        """Ask a worker to drain with its next heartbeat. Raises Invalid or NotFound."""
         return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
@@ -142,7 +138,9 @@ class Operations(SubmitOperations):
         return found[0]
 
     def queues(self, after: str = "", most: int | None = None) -> Plan[list[Queue]]:
-        """List the queues that ever had a job or a setting, by name: those after the name `after`, all or at most `most`."""
+        """List the queues that ever had a job or a setting, by name: those after the name `after`, at most
+        `most`.
+        """
         found: list[Queue] = []
         for base in self.bases:
             names = [name for name in (yield reads.queues(base)) if name > after][:most]
@@ -166,7 +164,9 @@ class Operations(SubmitOperations):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Plan[Page]:
-        """List jobs by state, queue and task; a page examines at most 1,000. Raises Invalid for a cursor of another list."""
+        """List jobs by state, queue and task; a page examines at most 1,000. Raises Invalid for a cursor of
+        another list.
+        """
         if queue is not None:
             self.check_queue(queue)
         structures = yield from self._structures(state, queue)

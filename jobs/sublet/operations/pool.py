@@ -1,4 +1,4 @@
-"""The model of a pool: queues, the invoker of its workers, and the calculation of their number. Without I/O."""
+"""The model of a pool. Without I/O."""
 
 import re
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from sublet.protocol.keys import is_name
 
 Kind = Literal["process", "http", "lambda", "none"]
 KINDS: tuple[Kind, ...] = ("process", "http", "lambda", "none")
-"""Kinds of invokers: a local process, a function behind a URL, AWS Lambda, or none (KEDA or a person starts workers)."""
+"""Invokers: a local process, a function behind a URL, AWS Lambda, or none (KEDA or a person starts workers).
+"""
 QUEUES_MAX, WORKERS_MAX, SLOTS_MAX, SECONDS_MAX, TARGET_MAX = 32, 1000, 10_000, 86_400.0, 1024
 """Limits of one pool: queues, workers, slots of a worker, seconds of its durations, bytes of its target."""
 HIDDEN = "…"
-"""Replaces the secret parts of a target."""
 
 _WHOLE, _DURATIONS = ("min", "max", "slots"), ("wait", "linger", "arrive")
 _STORED = re.compile(r"(\d+)((?: \w+=\S+)+)\n(.*)", re.DOTALL)
@@ -28,7 +28,7 @@ class _Frozen(BaseModel):
 
 
 class Sum(_Frozen):
-    """The number of workers that a pool should have, and the numbers behind it."""
+    """The number of workers that a pool should have, and its reasons."""
 
     ready: int
     """Jobs that a worker could take now."""
@@ -36,7 +36,7 @@ class Sum(_Frozen):
     rate: float
     """Jobs submitted per second, averaged over about ten seconds."""
     run: float
-    """Seconds that an attempt takes, averaged over about twenty attempts; 1 while none has ended."""
+    """Seconds of an attempt, averaged over about twenty; 1 before the first has ended."""
     need: float
     """Jobs that must run at a time so that none waits longer than `wait`."""
     wanted: int
@@ -50,12 +50,11 @@ class Sum(_Frozen):
 
 
 class Pool(_Frozen):
-    """Queues, and how many workers are started for them, how, and when."""
+    """Queues, and the number, invoker and limits of their workers."""
 
     name: str
     queues: tuple[str, ...]
     invoker: Kind = "none"
-    """The kind of invoker that starts its workers."""
     target: str = ""
     """The target of the invoker: a URL or the name of a function."""
     min: int = 0
@@ -70,7 +69,7 @@ class Pool(_Frozen):
     arrive: float = 15.0
     """Seconds within which a summoned worker must register; then another is summoned."""
     revision: int = 0
-    """Number of changes; a change may name the revision that it is based on."""
+    """Number of changes."""
     summoned: int = 0
     """Workers summoned so far."""
     arrived: int = 0
@@ -81,7 +80,6 @@ class Pool(_Frozen):
     """Those that could not be invoked."""
     failed_at: datetime | None = None
     failure: str = ""
-    """The error of the last failure."""
     sum: Sum | None = None
 
     @property
@@ -98,7 +96,7 @@ class Pool(_Frozen):
 
 
 def check(pool: Pool) -> None:
-    """Raise Invalid, with the field's name first, for invalid settings. `sublet.scaling.pool_check.check_pool` checks the target, too."""
+    """Raise Invalid, with the field first. `sublet.scaling.pool_check.check_pool` also checks the target."""
     if not is_name(pool.name):
         raise Invalid(f"pool {pool.name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     invalid = next((queue for queue in pool.queues if not is_name(queue)), None)
@@ -124,7 +122,7 @@ def check(pool: Pool) -> None:
 
 
 def shown(target: str) -> str:
-    """Return a target without its secret parts: of a URL, the user, the password, the query and the fragment."""
+    """Return a target without the user, the password, the query and the fragment of a URL."""
     try:
         parts = urlsplit(target)
     except ValueError:
@@ -137,7 +135,7 @@ def shown(target: str) -> str:
 
 
 def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
-    """Parse a stored pool, `<revision> <settings>` and a line with the target, and its counters. Raises ValueError."""
+    """Parse `<revision> <settings>`, a line with the target, and the counters. Raises ValueError."""
     found = _STORED.fullmatch(stored)
     if not found:
         raise ValueError("not a stored pool")

@@ -1,7 +1,4 @@
-"""Pools in Redis: the calls of their scripts, and plans. Without I/O.
-
-All pools are stored in partition 0, whatever the partitions of their queues.
-"""
+"""Calls and plans of pools, without I/O. All pools are stored in partition 0."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -20,7 +17,6 @@ LOOKS = 5
 MOST = 100
 """Pools whose sum is read in one list, at most."""
 COUNTED = ("summoned", "arrived", "lost", "failed", "failed_at", "words")
-"""The stored counters of a pool, and its last error."""
 
 
 class Summoning(NamedTuple):
@@ -33,7 +29,7 @@ class Summoning(NamedTuple):
     settings: str
     target: str
     sum: Mapping[str, int]
-    """The numbers behind it: ready running rate (jobs per 1000 s) run (ms) wanted crew summoned owed."""
+    """Its reasons: ready running rate (jobs per 1000 s) run (ms) wanted crew summoned owed."""
 
 
 class Elsewhere(NamedTuple):
@@ -48,7 +44,9 @@ class Elsewhere(NamedTuple):
 
 
 def pool(base: str, name: str, revision: int, settings: str, target: str) -> Call[str]:
-    """Store a pool, if it still has this revision; without settings, remove it. `created`, `changed`, `removed`; raises Changed."""
+    """Store a pool at this revision, or remove it (no settings): `created`, `changed`, `removed`. Raises
+    Changed.
+    """
     return script("pool").call(
         base, bytes.decode, pool=name, revision=revision, settings=settings, target=target
     )
@@ -69,15 +67,12 @@ def summon(
 
 
 def complain(base: str, name: str, *, summons: str, n: int, words: str) -> Call[str]:
-    """Report that `n` summoned workers could not be invoked, and why: `noted`."""
+    """Report why `n` summoned workers could not be invoked: `noted`."""
     return script("complain").call(base, bytes.decode, pool=name, summons=summons, n=n, words=words)
 
 
-# plans
-
-
 def known(bases: Sequence[str]) -> Plan[list[Pool]]:
-    """List all pools by name, with their counters. Invalid entries are left out."""
+    """List all valid pools by name, with their counters."""
     stored: dict[str, str] = yield _stored(bases[0])
     counted: list[dict[str, str]] = (yield _counted(bases[0], list(stored))) if stored else []
     found = [
@@ -95,9 +90,9 @@ def get(bases: Sequence[str], name: str) -> Plan[Pool]:
 
 
 def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan[str]:
-    """Create or change a pool: `created`, `changed` or `unchanged`. Raises Invalid, or Changed if it has another revision.
+    """Create or change a pool: `created`, `changed` or `unchanged`. Raises Invalid, or Changed.
 
-    The caller checks the target first: `sublet.scaling.pool_check.check_pool`.
+    The caller checks the target first (`sublet.scaling.pool_check.check_pool`).
     """
     check(wanted)
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -118,7 +113,7 @@ def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan
 
 
 def remove(bases: Sequence[str], name: str, revision: int | None = None) -> Plan[str]:
-    """Remove a pool: `removed`, also if there was none. Raises Changed if it has another revision than the given one."""
+    """Remove a pool, if there is one: `removed`. Raises Changed."""
     if not is_name(name):
         raise Invalid(f"pool {name[:80]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -143,7 +138,9 @@ def look(bases: Sequence[str], pool: Pool) -> Plan[Pool]:
 
 
 def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
-    """Return all pools, or the named one, with their sums (at most a hundred). Writes nothing. Raises NotFound."""
+    """Return all pools, or the named one, with their sums (at most a hundred). Writes nothing. Raises
+    NotFound.
+    """
     found = [(yield from get(bases, name))] if name else (yield from known(bases))
     looked: list[Pool] = []
     for one in found:
@@ -158,7 +155,9 @@ def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
 def ask(
     bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
 ) -> Plan[Summoning]:
-    """Ask for up to `n` summonses, or whether a worker may leave. Sends the numbers of queues in other partitions along."""
+    """Ask for up to `n` summonses, or whether a worker may leave. Sends the numbers of queues in other
+    partitions.
+    """
     elsewhere: list[Elsewhere] = []
     for base in bases[1:]:
         own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]
@@ -176,7 +175,7 @@ def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]
 
 
 def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
-    """May an idle worker of a pool leave? If so, it does not count from now on. True if there is no such pool."""
+    """May an idle worker of a pool leave, and count no longer? True for an unknown pool."""
     stored: dict[str, str] = yield _stored(bases[0])
     there = _pool(name, stored.get(name, ""), {})
     if there is None:
@@ -205,13 +204,12 @@ def _pool(name: str, stored: str, counted: Mapping[str, str]) -> Pool | None:
 
 
 def _revision(stored: str) -> int:
-    """Return the stored revision; 0 for an invalid entry, whose change the script then refuses."""
+    """0 for an invalid entry, whose change the script then refuses."""
     head = stored.partition(" ")[0]
     return int(head) if head.isascii() and head.isdigit() else 0
 
 
 def _stored(base: str) -> Call[dict[str, str]]:
-    """Read the stored pools, by name."""
 
     def read(reply: Any) -> dict[str, str]:
         return {name: reads.shown(text) for name, text in reads.pairs(reply).items()} if reply else {}
@@ -220,7 +218,6 @@ def _stored(base: str) -> Call[dict[str, str]]:
 
 
 def _counted(base: str, names: Sequence[str]) -> Call[list[dict[str, str]]]:
-    """Read the counters of these pools."""
 
     def read(reply: Sequence[Any]) -> list[dict[str, str]]:
         texts = [[reads.shown(value) if value else "" for value in values] for values in reply]

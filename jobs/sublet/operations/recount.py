@@ -1,8 +1,8 @@
 """Count the backlog of each queue again, while workers and producers go on. Plans, without I/O.
 
-All unfinished jobs are read, page by page; then, again and again, the jobs that changed meanwhile, by the event stream, until
-none changes between the last read and the call that writes the counts: the script refuses them otherwise. The stream keeps 10,000
-events, so it is read during the scan as well. Once the counts are right, the scripts keep them right.
+All unfinished jobs are read, then those that changed by the event stream, until none changes before the
+call that writes the counts: the script refuses them otherwise. The stream keeps 10,000 events, so it is
+read during the scan as well.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,12 @@ WALKS, ROUNDS = 3, 50
 MOVED, PAGES = 1000, 20
 """Events in one round trip, and round trips after which the stream counts as too busy."""
 FOLLOW = 5
-"""Pages of the scan after which the events are read, before the stream drops them."""
+"""Pages of the scan after which the events are read."""
 QUEUES = 100
-"""Queues in one call."""
 
 
 class Held(NamedTuple):
-    """What an unfinished job adds to the backlog of its queue."""
+    """The part of an unfinished job in the backlog of its queue."""
 
     queue: str
     bytes: int
@@ -38,7 +37,6 @@ class Recounted(NamedTuple):
     """The outcome for a partition."""
 
     jobs: int
-    """The number of unfinished jobs."""
     found: list[tuple[str, str]]
     """The queues whose counts were wrong, with the wrong counts."""
     busy: bool
@@ -46,14 +44,14 @@ class Recounted(NamedTuple):
 
 
 class Sums:
-    """The unfinished jobs, and their sums per queue, which are kept up to date so that the write can follow a read at once."""
+    """The unfinished jobs, and their sums per queue."""
 
     def __init__(self, queues: set[str]) -> None:
         self.held: dict[str, Held] = {}
         self.queues = {name: [0, 0, 0] for name in queues}
 
     def note(self, job_id: str, one: Held | None) -> None:
-        """Set what a job adds; None for nothing."""
+        """Set the part of a job, or remove it."""
         before = self.held.pop(job_id, None)
         if before:
             self._add(before, -1)
@@ -87,7 +85,7 @@ class ChangedJobs:
         return False
 
     def take(self) -> list[str]:
-        """Return and forget the jobs that changed and were not read since."""
+        """Return and forget the jobs that changed."""
         ids, self._ids = sorted(self._ids), set()
         return ids
 
@@ -114,9 +112,8 @@ def recount(base: str, how: str = "mend") -> Plan[Recounted]:
 def _write(
     base: str, how: str, stamp: str, sums: Sums, settled: set[str], found: dict[str, str]
 ) -> Plan[bool]:
-    """Send the sums of all queues that are not in `settled`, also of empty ones. Are all settled now?
-
-    Adds to `settled`, and to `found` the queues with wrong counts.
+    """Send the sums of all queues that are not in `settled`. Are all settled now? Adds to `settled` and
+    `found`.
     """
     names = sorted(sums.queues.keys() - settled)
     for i in range(0, len(names), QUEUES):
@@ -134,7 +131,7 @@ def _write(
 
 
 def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
-    """Read all unfinished jobs. Is it known which of them changed meanwhile?"""
+    """Is it known which jobs changed meanwhile?"""
     names: list[str] = yield reads.queues(base)
     pages = 0
     for structure in ("running", "scheduled", *(f"queue:{name}" for name in names)):
@@ -151,7 +148,7 @@ def _walk(base: str, sums: Sums, changed: ChangedJobs) -> Plan[bool]:
 
 
 def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
-    """Read these jobs and update the sums. Finished and missing jobs add nothing."""
+    """Finished and missing jobs are removed from the sums."""
     for i in range(0, len(ids), PAGE):
         some = ids[i : i + PAGE]
         for job_id, one in zip(some, (yield _jobs(base, some)), strict=True):
@@ -159,7 +156,7 @@ def _read(base: str, ids: Sequence[str], sums: Sums) -> Plan[None]:
 
 
 def members(base: str, structure: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read some members of a sorted set, and the next cursor (0 at the end). No member is missed that stays all the time."""
+    """Read some members of a sorted set, and the next cursor (0 at the end). No constant member is missed."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         flat = (
@@ -198,7 +195,6 @@ def _held(fields: Sequence[bytes | None], payload: int) -> Held | None:
 
 
 def _counted(base: str) -> Call[set[str]]:
-    """Read the queues that have counts."""
     read = keys.backlog(base)
     return Call(
         (("HKEYS", read),),
@@ -207,7 +203,7 @@ def _counted(base: str) -> Call[set[str]]:
 
 
 def _last(base: str) -> Call[str]:
-    """Read the id of the last event; empty if there is none."""
+    """Empty without events."""
     return Call(
         (("XREVRANGE", keys.events(base), "+", "-", "COUNT", 1),),
         lambda reply: reply[0][0].decode() if reply else "",
@@ -215,7 +211,7 @@ def _last(base: str) -> Call[str]:
 
 
 def _since(base: str, stamp: str) -> Call[tuple[str, set[str], bool] | None]:
-    """Read events after an id: the last id, their jobs, and whether there are more. None if some were trimmed."""
+    """Return the last id, the jobs, and whether there are more; None if events were trimmed."""
     after = reads.events(base, stamp or "0", MOVED)
 
     def read(reply: Sequence[Any]) -> tuple[str, set[str], bool] | None:

@@ -1,8 +1,8 @@
 """Find inconsistent data of a namespace and repair it, while workers go on. Plans, without I/O.
 
-All keys of a partition and all members of its sorted sets are scanned; the script `repair` checks 25 of them in a call. What it
-reports is sent once more to be repaired: the script decides by the current data, so a job that has changed meanwhile is not
-touched. Jobs return to a queue in the order of their submits, by ms and id, within one batch of `FOUND`.
+All keys and members of sorted sets are scanned, and checked by the script `repair`. Its reports are sent
+again to be repaired: the script decides by the current data. Jobs return to a queue by ms of the submit and
+id, within a batch of `FOUND`.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,19 +36,18 @@ KINDS = {
 PAIRS = {"workers": "worker", "schedules": "schedule"}
 """The sorted sets whose members are not jobs."""
 BESIDE = (*PAIRS.values(), "pool")
-"""The kinds of items besides jobs, in the words of the script."""
 NO_TEXT = "\ufffd"
-"""Replaces bytes that are not UTF-8. Such members cannot be sent in a call; they are reported with their key."""
+"""Replaces bytes that are not UTF-8. Such members cannot be sent; they are reported with their key."""
 UNFINISHED = ("scheduled", "running")
 """Structures, beside queues, where a member without its hash is a lost job."""
 ALONE = ("foreign", "waits")
-"""Only reported: data that no script of ours writes, and items that cannot be checked because of such a key."""
+"""Only reported: data that no script of ours writes, and items that cannot be checked because of it."""
 
 
 class Fault(NamedTuple):
-    """An inconsistency: partition, where it was found, id or name of the item, and the words of the script.
+    """An inconsistency: partition, place, id or name of the item, and the words of the script.
 
-    Words of this module: `baseless`, `gone` (a lost job), `waits` (a related key has a wrong type).
+    Further words: `baseless`, `gone` (a lost job), `waits` (a related key has a wrong type).
     """
 
     base: str
@@ -65,7 +64,7 @@ class Fault(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Is it a job that is lost for good?"""
+        """Is it a lost job?"""
         return self.seen_in not in BESIDE and not {"gone", "lost"}.isdisjoint(self.words.split(", "))
 
     @property
@@ -82,12 +81,10 @@ class Audit(NamedTuple):
     looked: int
     """The number of items that were checked."""
     whole: bool
-    """Was everything scanned?"""
     faults: list[Fault]
 
 
 Report = Callable[[int, int], None]
-"""Called with the numbers of items checked and inconsistencies found."""
 
 
 class Scan:
@@ -123,7 +120,6 @@ class Scan:
         return ended
 
     def _keys(self) -> Plan[bool]:
-        """Scan the keys of the partition."""
         cursor, more, pages = 0, True, 0
         while more:
             if self.enough or (
@@ -144,7 +140,7 @@ class Scan:
         return True
 
     def _members(self, structure: str) -> Plan[bool]:
-        """Scan the members of a sorted set. Jobs with a hash were checked with their keys, except in a wrong queue."""
+        """Jobs with a hash were checked with their keys, except in a wrong queue."""
         cursor, more = 0, True
         try:
             while more:
@@ -198,7 +194,7 @@ def audit(
 def repair(
     bases: Sequence[str], report: Report = lambda looked, faults: None
 ) -> Plan[tuple[Audit, list[Fault]]]:
-    """Repair what can be repaired. Returns the last audit, with what is left, and all that was repaired."""
+    """Repair all but the data in `ALONE`. Returns the last audit, and all that was repaired."""
     mended: list[Fault] = []
     rounds = walks = 0
     while True:
@@ -213,7 +209,7 @@ def repair(
 
 
 def mend(base: str, faults: Sequence[Fault], number: int) -> Plan[list[Fault]]:
-    """Repair these faults of one of `number` partitions, in their order. Returns what was done."""
+    """Repair faults of one of `number` partitions, in their order. Returns the repaired ones."""
     done: list[Fault] = []
     if any(fault.seen_in == "base" for fault in faults):
         yield verbs.init(base, number)
@@ -249,7 +245,7 @@ def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault
 
 
 def _mark_gone(base: str, faults: Sequence[Fault]) -> Plan[list[Fault]]:
-    """Report members of structures of unfinished jobs that have no hash as `gone`: these jobs are lost."""
+    """Report members of structures of unfinished jobs that have no hash as `gone`."""
     names = [fault.name for fault in faults if _may_be_gone(fault)]
     there = (yield _exist(base, names)) if names else []
     gone = {name for name, is_there in zip(names, there, strict=True) if not is_there}
@@ -267,7 +263,9 @@ def _may_be_gone(fault: Fault) -> bool:
 
 
 def _find_wrong_type(fault: Fault) -> Plan[list[Fault]]:
-    """Find the key of a wrong type that made the script fail: a related key, for which the item waits, or the item itself."""
+    """Find the key of a wrong type that made the script fail: a related key, for which the item waits, or the
+    item itself.
+    """
     base, queue, key = fault.base, "", ""
     if fault.seen_in not in BESIDE:
         try:
@@ -287,7 +285,7 @@ def _find_wrong_type(fault: Fault) -> Plan[list[Fault]]:
 
 
 def _header(base: str, job_id: str) -> Call[tuple[str, str]]:
-    """Read the queue and the deduplication key in a job's header; empty if there is none."""
+    """Read the queue and the deduplication key in a job's header, else empty strings."""
 
     def read(reply: bytes | None) -> tuple[str, str]:
         queue, *words = (reply or b"").partition(b"\n")[0].decode("utf-8", "replace").split(" ")
@@ -297,7 +295,6 @@ def _header(base: str, job_id: str) -> Call[tuple[str, str]]:
 
 
 def _has_keys(base: str) -> Plan[bool]:
-    """Are there keys of a partition that has no base?"""
     cursor, more = 0, True
     while more:
         cursor, found = yield _page(base, cursor)
@@ -308,7 +305,7 @@ def _has_keys(base: str) -> Plan[bool]:
 
 
 def _page(base: str, cursor: int) -> Call[tuple[int, list[tuple[str, str]]]]:
-    """Read some keys of a partition, as (word after the base, rest), and the next cursor."""
+    """Read some keys, as (word after the base, rest), and the next cursor."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[tuple[str, str]]]:
         names = [key.decode("utf-8", "replace").removeprefix(f"{base}:").partition(":") for key in reply[1]]

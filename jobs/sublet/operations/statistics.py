@@ -1,7 +1,4 @@
-"""Statistics of queues: current sizes, outcomes of jobs, and durations. Without I/O.
-
-The scripts count; this module reads the counters in calls of bounded size.
-"""
+"""Statistics of queues, from the counters of the scripts. Without I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +9,13 @@ from sublet.protocol.reads import TOTALS, number, pairs, shown, together
 from sublet.protocol.scripts import Call
 
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
-"""Upper bounds of the classes of a histogram (ms), the same as in the scripts; the last class has no bound."""
+"""Upper bounds of the classes of a histogram (ms), as in the scripts; the last class has no bound."""
 MOST = 1000
 """Queues that are read, at most."""
 SEEN = 60_000
 """ms within which a live worker was last seen."""
 OTHERS = "*"
-"""The name under which the scripts count further queues together, if there are very many."""
+"""The name of the sum of further queues, if there are very many."""
 
 _FINISHED = ("completed", "dead", "cancelled")
 _CLASSES = (*map(str, BOUNDS), "inf")
@@ -58,7 +55,6 @@ class QueueNumbers:
     running: int
     paused: bool
     head: str | None
-    """The id of the next job."""
     wait: Times
     """The time from when a job was first due to its first claim."""
     completed: Times
@@ -76,13 +72,11 @@ class Survey:
     now: int
     """The server's time (ms)."""
     sizes: dict[str, int]
-    """Jobs per structure of the partition."""
     totals: dict[str, int]
     upkeep_at: int | None
     upkeep_by: str
-    """The worker or tick that last did maintenance; empty if none ever had to."""
+    """The worker or tick that last did maintenance; empty before the first."""
     known: int
-    """The number of queues."""
     busy: dict[str, int]
     """Queues with unfinished jobs, and their number: all such queues, if they are few."""
     others: frozenset[str]
@@ -161,7 +155,7 @@ def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
 def _queue(
     name: str, settings: bytes | None, backlog: Sequence[Any], counted: Sequence[Any], queued: Any, head: Any
 ) -> QueueNumbers:
-    """Make the statistics of a queue. The reads are not atomic, so a difference may be a little off; it is never below 0."""
+    """The reads are not atomic, so a difference may be a little off; it is never below 0."""
     jobs, running = max(0, _whole(backlog[0])), max(0, _whole(backlog[1]))
     numbers = dict(zip(_FIELDS, map(_whole, counted), strict=True))
     wait, completed, failed = _times(numbers)
@@ -186,7 +180,7 @@ def _times(numbers: Mapping[str, int]) -> Iterator[Times]:
 
 
 def _whole(value: bytes | None) -> int:
-    """Parse a counter; 0 if it is missing or invalid."""
+    """0 if it is missing or invalid."""
     try:
         return int(value or 0)
     except ValueError:
@@ -194,7 +188,7 @@ def _whole(value: bytes | None) -> int:
 
 
 def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
-    """Read since when (ms) each of these jobs has been due: its submit, or the end of its last delay. None if it is gone."""
+    """Read since when (ms) each of these jobs has been due; None for a missing job."""
 
     def read(reply: Sequence[Any]) -> list[int | None]:
         return [_due(spec, ended or b"") if spec else None for spec, ended in reply]

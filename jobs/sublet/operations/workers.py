@@ -1,4 +1,4 @@
-"""Registered workers: list them, drain them, end the leases of those that are gone. Plans, without I/O.
+"""List and drain registered workers; end the leases of those that are gone. Plans, without I/O.
 
 Registrations are stored in partition 0, leases in the partitions of their jobs.
 """
@@ -56,10 +56,11 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of leases.
+    """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of
+    leases.
 
-    A worker registers before it claims. So if a name still has the same life after its leases were read, they belong to that
-    life: a worker that was restarted under the same name keeps its leases.
+    A worker registers before it claims: if a name has the same life after its leases were read, they belong
+    to that life.
     """
     if not gone:
         return 0
@@ -91,7 +92,7 @@ def _held(bases: Sequence[str], names: set[str]) -> Plan[dict[str, list[tuple[st
 
 
 def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
-    """Read the names of registered workers and when each was last seen, the latest first. Invalid entries are left out."""
+    """Read the valid names of workers and when each was last seen, the latest first."""
 
     def read(reply: Sequence[Any]) -> list[tuple[str, datetime]]:
         flat = (
@@ -110,7 +111,7 @@ def _seen(base: str) -> Call[list[tuple[str, datetime]]]:
 
 
 def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerInfo]]:
-    """Read the registrations of these workers. Missing and incomplete ones are left out."""
+    """Missing and incomplete ones are left out."""
 
     def read(reply: Sequence[Any]) -> list[WorkerInfo]:
         found = zip(seen, (pairs(fields) if fields else {} for fields in reply), strict=True)
@@ -120,7 +121,6 @@ def _cards(base: str, seen: Sequence[tuple[str, datetime]]) -> Call[list[WorkerI
 
 
 def _is_whole(fields: dict[str, bytes]) -> bool:
-    """Is it a complete registration?"""
     since = fields.get("enlisted_at", b"")
     return fields.get("life", b"").isascii() and "life" in fields and since.isdigit() and len(since) <= DIGITS
 
@@ -139,7 +139,7 @@ def _worker(name: str, seen_at: datetime, fields: dict[str, bytes]) -> WorkerInf
 
 
 def _running(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
-    """Read the ids of some running jobs, and the next cursor (0 at the end). No job is missed that runs all the time."""
+    """Read the ids of some running jobs, and the next cursor (0 at the end). No constant member is missed."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         ids = reply[1][::2] if reply[1] and isinstance(reply[1][0], bytes) else [pair[0] for pair in reply[1]]

@@ -1,6 +1,6 @@
 """Parse cron lines, with `cronsim`, and names of time zones.
 
-An error of cronsim names only the field; this module finds out what is wrong with the field.
+An error of cronsim names only the field; this module finds the reason.
 """
 
 import difflib
@@ -21,7 +21,6 @@ ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-"""Aliases of cron lines."""
 LONGEST = 200
 """Characters of a line, at most."""
 
@@ -35,7 +34,7 @@ class _Field(NamedTuple):
     more: str = ""
 
     def wrong(self, term: str) -> str | None:
-        """Return the error of one comma-separated item; None if no error was found."""
+        """Return the error of one comma-separated item, if one is found."""
         values, slash, step = term.partition("/")
         if slash and not (step.isdigit() and int(step)):
             return f"has the step {step!r}, which is not a whole number from 1"
@@ -109,7 +108,6 @@ def read(text: str) -> CronSim:
 
 
 def _refused(why: str, parts: list[str]) -> str:
-    """Explain an error of cronsim, which is only the name of a field."""
     name = why.removeprefix("Bad ")
     numbers = {field.name: part for field, part in zip(_FIELDS[-len(parts) :], parts, strict=True)}
     if name == "day-of-month" and not set("LW") & set(numbers[name]):
@@ -136,7 +134,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def _near(name: str) -> str | None:
-    """Return the zone whose name, or city, is most similar; None if none is similar."""
+    """Return the zone with the most similar name or city."""
     areas = [known for known in sorted(zones()) if "/" in known] + ["UTC"]
     names = {known.rpartition("/")[2].lower(): known for known in areas} | {
         known.lower(): known for known in areas

@@ -2,13 +2,13 @@
 
 The rules are those of Debian's cron, as `cronsim` implements them:
 
-- a *fixed* line, whose minutes and hours both have no leading star, fires once for each time that it names: a time that the
-  clock skips fires right after the gap, a time that the clock repeats fires the first time;
+- a *fixed* line, whose minutes and hours both have no leading star, fires once for each time that it names:
+a skipped time right after the gap, a repeated time the first time;
 - any other line follows local time: it skips the skipped hour and fires again in the repeated one.
 
-The search is our own, because cronsim's depends on where it begins: from one moment it finds an occurrence that it misses from
-another (where clocks move by half an hour), and all callers must find the same occurrences. It takes bounded
-work: days that do not fit are passed over, and within a day the time is found by bisection.
+The search is our own: from one moment cronsim's finds an occurrence that it misses from another (where
+clocks move by half an hour). It takes bounded work: days that do not fit are passed over, and within a day
+the time is found by bisection.
 
 A moment is whole seconds since 1970; a *wall* time is the local time, counted in the same way.
 """
@@ -35,7 +35,7 @@ class _Run(NamedTuple):
     begin: int
     end: int
     moment: Callable[[int], int]
-    """Returns the moment of the i-th time of the day; monotonic in i."""
+    """The moment of the i-th time of the day; monotonic in i."""
 
 
 class CronLine:
@@ -64,7 +64,7 @@ class CronLine:
         return None
 
     def until(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the last occurrence that is not after a moment; None before 1970 and beyond fifty years."""
+        """Return the last occurrence up to a moment; None before 1970 and beyond fifty years."""
         for begin, end, at in self._runs(moment, zone, -1):
             i = bisect_left(self._times, min(moment + 1, end), key=at) - 1
             if i >= 0 and at(i) >= max(begin, 0):
@@ -72,19 +72,21 @@ class CronLine:
         return None
 
     def _runs(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """Yield the runs that may contain the next occurrence (step 1) or the last one (-1), in that direction."""
+        """Yield the runs that may contain the next occurrence (step 1) or the last one (-1), in that
+        direction.
+        """
         if self._fixed:
             here = (moment + _offset(moment, zone)) // _DAY
             seen = (
                 here if step > 0 else here + 1
-            )  # where 00:01 becomes 23:01, midnight is over in what is still the day before
+            )  # where 00:01 becomes 23:01, midnight is over in the day before
             for day in self._days(seen, step):
                 yield _Run(-(10**12), 10**12, self._fixed_times(day, zone))
         else:
             yield from self._flowing(moment, zone, step)
 
     def _flowing(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
-        """Yield runs piece by piece: a day in UTC is one piece, or two if the zone's offset changes in it."""
+        """A day in UTC is one piece, or two if the zone's offset changes in it."""
         following = moment // _DAY
         for found in self._days(following - step, step):
             for day in (found - step, found, found + step):
@@ -160,7 +162,7 @@ def _moment(wall: int, zone: ZoneInfo) -> int:
 
 
 def _change(before: int, later: int, zone: ZoneInfo) -> int:
-    """Return the moment between two others at which the offset changes. No zone changes it twice within two days."""
+    """Bisect for the change of the offset. No zone changes it twice within two days."""
     old = _offset(before, zone)
     return bisect_left(range(later), True, before, later, key=lambda moment: _offset(moment, zone) != old)
 

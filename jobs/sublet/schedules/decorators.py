@@ -37,8 +37,8 @@ class Declaration(NamedTuple):
 
 
 def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> Declaration:
-    """Check the arguments of a decorator. Raises Invalid, with the field and the reason."""
-    # imported late: an app without schedules does not load the calendar
+    """Raises Invalid, with the field and the reason."""
+    # an app without schedules does not load the calendar
     from sublet.schedules.definition import check_name, recurrence
 
     if callable(when["cron"]):
@@ -58,7 +58,7 @@ def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> De
 
 
 class DeclaredSchedules:
-    """The schedules of an app. The declaration of a function that is not a task yet is kept until the function becomes one."""
+    """The schedules of an app, and declarations for functions that are not tasks yet."""
 
     def __init__(self) -> None:
         self._schedules: dict[str, NewSchedule] = {}
@@ -68,7 +68,9 @@ class DeclaredSchedules:
         return bool(self._schedules or self._pending)
 
     def all(self) -> "list[NewSchedule]":
-        """Return all declared schedules. Raises Invalid if a decorated function never became a task of this app."""
+        """Return all declared schedules. Raises Invalid if a decorated function never became a task of this
+        app.
+        """
         for function, declared in self._pending:
             called = _name_of(function)
             raise Invalid(
@@ -78,7 +80,7 @@ class DeclaredSchedules:
         return list(self._schedules.values())
 
     def add(self, task: ScheduledTask, declared: Declaration) -> None:
-        """Add a schedule of a task. Raises Invalid for a name that is taken, and for arguments that do not fit."""
+        """Raises Invalid for a name that is taken, and for arguments that do not fit."""
         from sublet.schedules.definition import NAME_MAX, new_schedule
 
         name = declared.name or task.name
@@ -104,7 +106,7 @@ class DeclaredSchedules:
         self._pending.append((function, declared))
 
     def attach(self, task: ScheduledTask) -> None:
-        """Add the schedules that were declared for the function of this task before it was a task."""
+        """Add the schedules that were declared before this task."""
         own = [declared for function, declared in self._pending if function is task.function]
         self._pending = [each for each in self._pending if each[0] is not task.function]
         for declared in own:

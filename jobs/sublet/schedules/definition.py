@@ -1,4 +1,5 @@
-"""The definition of a schedule: to be stored (`NewSchedule`), as stored (`Stored`) and as shown (`Schedule`), with its reads."""
+"""The definition of a schedule: to be stored (`NewSchedule`), as stored (`Stored`) and as shown (`Schedule`),
+with its reads."""
 
 import json
 from collections.abc import Sequence
@@ -15,18 +16,18 @@ from sublet.protocol.scripts import Call
 from sublet.schedules.recurrence import Recurrence, describe, upcoming
 
 NAME_MAX = 40
-"""Characters of a schedule's name, at most: the ids of its jobs contain the name, a partition and a time."""
+"""Characters of a schedule's name: the ids of its jobs contain it, a partition and a time."""
 PLAN_MAX = 4096
-"""Bytes of a stored plan, at most."""
 SHOWN = 5
-"""Upcoming runs that are shown."""
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
-"""It fires; its next job waits; an operator paused it; no occurrence is to come; this version cannot read its plan."""
+"""It fires; its next job waits; an operator paused it; no occurrence is to come; its plan cannot be read."""
 
 
 class NewSchedule(NamedTuple):
-    """A schedule as `put` takes it. `rules`: the options of its jobs that differ from the defaults, in the protocol's words."""
+    """A schedule for `put`. `rules`: the options of its jobs that differ from the defaults, in the protocol's
+    words.
+    """
 
     name: str
     queue: str
@@ -35,7 +36,7 @@ class NewSchedule(NamedTuple):
     payload: bytes
     recurrence: Recurrence
     source: str = ""
-    """The application that declares it (`source` of `sync`); empty for a schedule that was put by hand."""
+    """The application that declares it (`source` of `sync`), or empty."""
 
     @property
     def plan(self) -> bytes:
@@ -48,7 +49,7 @@ class NewSchedule(NamedTuple):
 def new_schedule(
     name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
 ) -> NewSchedule:
-    """Make a checked schedule. Raises Invalid for an invalid name, for too large data and for options of single jobs."""
+    """Raises Invalid for an invalid name, for too large data and for options of single jobs."""
     check_name(name)
     if not keys.is_name(task):
         raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
@@ -137,13 +138,13 @@ class Schedule(BaseModel):
     retention: float = 86_400.0
     backoff: dict[str, float] | None = None
     source: str = ""
-    """The application that declares it (`source` of `sync`); empty for a schedule that was put by hand."""
+    """The application that declares it (`source` of `sync`), or empty."""
     next_at: datetime | None = None
     """The next occurrence; None if it is paused or none is to come."""
     due_at: datetime | None = None
-    """When that is fired: the occurrence plus jitter, or when a held occurrence is tried again."""
+    """When that is fired: with jitter, or when a held occurrence is tried again."""
     upcoming: tuple[datetime, ...] = ()
-    """The next runs in its time zone, also of a paused schedule as if it ran; not in lists."""
+    """The next runs in its time zone, as if it were not paused; not in lists."""
     last_at: datetime | None = None
     """The latest occurrence that was fired."""
     last_job: str | None = None
@@ -153,7 +154,7 @@ class Schedule(BaseModel):
     fired: int = 0
     """Occurrences that were fired since it was created."""
     occurrences_missed: int = 0
-    """Occurrences that passed without a worker or tick, and were dropped by the misfire policy (`missed`)."""
+    """Occurrences that were dropped by the misfire policy (`missed`)."""
     occurrences_skipped: int = 0
     """Occurrences that were dropped because the job before was not over (`overlap`)."""
     held: str | None = None
@@ -237,7 +238,7 @@ def names(base: str) -> Call[list[str]]:
 
 
 def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
-    """Make the shown form of a schedule; with `now_ms` also its next runs. If its plan is unreadable, `state` is `broken`."""
+    """Make the shown form; with `now_ms` also its next runs. If its plan is unreadable, `state` is `broken`."""
     occurrence, held, last = one.text("occurrence"), one.text("held"), one.text("last_id")
     last_occurrence = last.rpartition(":")[2]
     runs: list[datetime] = []

@@ -29,7 +29,7 @@ _warned_at: dict[str, float] = {}
 
 
 def _warn_skipped(name: str, why: str) -> None:
-    """Log that a schedule is skipped, at most once a minute. The log does not contain what is stored of it."""
+    """At most once a minute. The log does not contain the schedule's data."""
     now = time.monotonic()
     if now - _warned_at.get(name, -AGAIN) < AGAIN:
         return
@@ -62,17 +62,17 @@ class FireRequest(NamedTuple):
 
     pick: Pick
     occurrences: Sequence[int]
-    """The occurrences to fire, oldest first (ms)."""
+    """Oldest first (ms)."""
     missed: int
     """How many occurrences are not fired."""
     next: int | None
-    """The next occurrence after these (ms); None if there is none."""
+    """The next occurrence after these (ms), or None."""
     due: int | None
     """When that one is due (ms)."""
 
 
 class Fired(NamedTuple):
-    """The result of a firing: jobs made, and occurrences that wait for room in their queue or for the end of an earlier job."""
+    """The result of a firing: jobs made, and occurrences that wait for their queue or for an earlier job."""
 
     jobs: int
     waiting: int
@@ -82,7 +82,7 @@ def schedule(
     base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
     overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes,
 ) -> Call[str]:  # fmt: skip
-    """Store a schedule, if it still has the revision and next occurrence that were read. `created` or `changed`; raises Changed."""
+    """Store a schedule at the read revision and next occurrence. `created` or `changed`; raises Changed."""
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,
         overlap=overlap, paused=int(paused), occurrence=_ms(occurrence), due=_ms(due), payload=payload,
@@ -90,7 +90,7 @@ def schedule(
 
 
 def unschedule(base: str, name: str, revision: int, occurrence: str = "") -> Call[str]:
-    """Remove a schedule, if it still has the revision and next occurrence that were read. Raises Changed or NotFound."""
+    """Remove a schedule at the read revision and next occurrence. Raises Changed or NotFound."""
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",
         occurrence="", due="", payload="",
@@ -108,7 +108,7 @@ def pick(base: str, limit: int = PICKED) -> Call[Picked]:
 
 
 def _row(row: Sequence[Any]) -> Pick | None:
-    """Parse a picked schedule; None if its fields are invalid, so that the others are still fired."""
+    """None if its fields are invalid, so that the others are still fired."""
     name, revision, occurrence, plan, overlap = row
     try:
         return Pick(name.decode(), revision.decode(), int(occurrence), plan, overlap.decode())
@@ -121,7 +121,7 @@ def _row(row: Sequence[Any]) -> Pick | None:
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of occurrences, for up to 50 schedules and 100 occurrences. Returns a word of the script per schedule."""
+    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns a word of the script per schedule."""
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:
         rest += [
@@ -143,9 +143,10 @@ def _ms(moment: int | None) -> str:
 
 
 def fire_due(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[Fired]:
-    """Fire the due occurrences of all partitions. Any number of callers may do so at once.
+    """Fire the due occurrences of all partitions. Callers may overlap.
 
-    Raises OutOfMemory, after all partitions had their turn, if a server is full: its occurrences are tried again in 2 s.
+    Raises OutOfMemory, after all partitions had their turn, if a server is full: its occurrences are tried
+    again in 2 s.
     """
     done, full = Fired(0, 0), None
     for base in bases:
@@ -184,7 +185,7 @@ def _fire_in(base: str, by: str, admission: Admission | None) -> Plan[Fired]:
 
 
 def _request(pick: Pick, now: int) -> FireRequest | None:
-    """Apply the plan of a schedule; None if this version of the code cannot read it."""
+    """None if this version of the code cannot read the plan."""
     try:
         recurrence = Recurrence.model_validate(json.loads(pick.plan)["when"])
         found = firing(recurrence, pick.name, pick.occurrence, now)

@@ -1,8 +1,7 @@
 """Operations on schedules: put, get, list, remove, pause, resume, run and sync. Plans, without I/O.
 
-A schedule is stored in the partition of its queue and does not move to another. An operation that takes a name searches all
-partitions. The server's clock gives the moment from which a schedule counts. Every plan may be sent again: a change that is
-already made is not made twice.
+A schedule stays in the partition of its queue. An operation that takes a name searches all partitions. The
+server's clock gives the moment from which a schedule counts. Every plan may be sent again.
 """
 
 import contextlib
@@ -38,7 +37,8 @@ ATTEMPTS = 5
 """Times that an operation reads a schedule again after another client changed it."""
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
-"""Takes the stored schedule and the server's time (ms). Returns the call that changes it, or None if no change is needed."""
+"""Takes the stored schedule and the server's time (ms); returns the call that changes it, if a change is
+needed."""
 
 
 class SchedulePage(NamedTuple):
@@ -54,7 +54,7 @@ class Synced(NamedTuple):
     name: str
     answer: str
     before: str | None = None
-    """The previous source, if it was another one; empty for a schedule that was put by hand."""
+    """The previous source, if it was another one."""
 
     @property
     def is_taken(self) -> bool:
@@ -63,7 +63,7 @@ class Synced(NamedTuple):
 
 
 def get(operations: SubmitOperations, name: str) -> Plan[Schedule]:
-    """Return one schedule with its next runs. Raises Invalid for an invalid name, NotFound for an unknown one."""
+    """Return one schedule with its next runs. Raises Invalid or NotFound."""
     one = yield from find(operations, name)
     now = yield from _now()
     try:
@@ -75,7 +75,7 @@ def get(operations: SubmitOperations, name: str) -> Plan[Schedule]:
 
 
 def find(operations: SubmitOperations, name: str) -> Plan[Stored]:
-    """Return a schedule as it is stored. Raises Invalid for an invalid name, NotFound for an unknown one."""
+    """Return a schedule as it is stored. Raises Invalid or NotFound."""
     check_name(name)
     found = yield from _find_all(operations.bases, name)
     if not found:
@@ -92,7 +92,7 @@ def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
 
 
 def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
-    """List schedules by name, without payloads: those after the name `after`, all or at most `most`."""
+    """List schedules by name, without payloads: those after the name `after`, at most `most`."""
     left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
     read: dict[str, Stored] = {}
@@ -112,11 +112,11 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
 
 
 def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
-    """Create or change a schedule: `created`, `changed`, or `unchanged` if it is stored like this already.
+    """Create or change a schedule: `created`, `changed` or `unchanged`.
 
-    A schedule whose times change counts from now on; otherwise it keeps its next occurrence. A paused schedule stays paused. Raises
-    Invalid for an invalid name, for data that is too large, and for times of which none is to come; WrongState if the schedule
-    exists in another partition than that of the wanted queue.
+    A schedule whose times change counts from now on; otherwise it keeps its next occurrence. A paused one
+    stays paused. Raises Invalid for an invalid name, too large data, and times of which none is to come;
+    WrongState if it exists in another partition than that of the wanted queue.
     """
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
@@ -124,7 +124,7 @@ def put(operations: SubmitOperations, wanted: NewSchedule) -> Plan[str]:
 
 
 def _check_end(operations: SubmitOperations, wanted: NewSchedule, end: datetime) -> Plan[None]:
-    """Raise Invalid if no occurrence is to come, unless the schedule is stored with these times and has ended since."""
+    """Raise Invalid if no occurrence is to come, unless the schedule is stored with these times."""
     now = yield from _now()
     if first(wanted.recurrence, wanted.name, now) is not None:
         return
@@ -169,7 +169,7 @@ def _other_partition(wanted: NewSchedule, one: Stored) -> str:
 
 
 def _call(home: str, wanted: NewSchedule, seen: Stored | None, now: int) -> Call[str]:
-    """Return the call that stores a schedule. It keeps its next occurrence if its times stay the same."""
+    """It keeps its next occurrence if its times stay the same."""
     kept = seen.text("occurrence") if seen and _has_same_times(wanted, seen) else ""
     paused = seen is not None and seen.paused
     found = None if paused else first(wanted.recurrence, wanted.name, int(kept) - 1 if kept else now)
@@ -185,7 +185,7 @@ def _call(home: str, wanted: NewSchedule, seen: Stored | None, now: int) -> Call
 
 
 def _is_as_wanted(wanted: NewSchedule, seen: Stored) -> bool:
-    """Is the schedule stored as it is wanted? Its source counts only if it had none."""
+    """Its source counts only if it had none."""
     same = (seen.text("queue"), seen.text("task"), seen.text("rules")) == (
         wanted.queue,
         wanted.task,
@@ -199,12 +199,12 @@ def _is_as_wanted(wanted: NewSchedule, seen: Stored) -> bool:
 def _has_same_times(wanted: NewSchedule, seen: Stored) -> bool:
     try:
         return wanted.recurrence == seen.recurrence
-    except Invalid:  # what is stored is not a valid recurrence
+    except Invalid:  # the stored recurrence is invalid
         return False
 
 
 def remove(operations: SubmitOperations, name: str) -> Plan[bool]:
-    """Remove a schedule; the jobs that it made stay. False if there was none. Raises Invalid."""
+    """Remove a schedule; the jobs that it made stay. False for an unknown one. Raises Invalid."""
     check_name(name)
     removed = False
     for base in operations.bases:
@@ -219,7 +219,7 @@ def pause(operations: SubmitOperations, name: str) -> Plan[str]:
 
 
 def resume(operations: SubmitOperations, name: str) -> Plan[str]:
-    """Resume a schedule: `resumed`. It counts from now on; earlier occurrences get no jobs. Raises Invalid or NotFound."""
+    """Resume a schedule: `resumed`. Earlier occurrences get no jobs. Raises Invalid or NotFound."""
     yield from _set_paused(operations, name, paused=False)
     return "resumed"
 
@@ -240,7 +240,7 @@ def _set_paused(operations: SubmitOperations, name: str, *, paused: bool) -> Pla
 
 
 def _with_paused(one: Stored, now: int | None) -> Call[str]:
-    """Return the call that pauses a schedule, or with `now` resumes it. Raises Invalid if this version cannot read its plan."""
+    """With `now`, resume. Raises Invalid if this version cannot read its plan."""
     found = None if now is None else first(one.recurrence, one.name, now)
     return schedule(
         one.base, one.name, one.revision, was="", plan=one.fields["plan"], queue=one.text("queue"), task=one.text("task"),
@@ -252,7 +252,7 @@ def _with_paused(one: Stored, now: int | None) -> Call[str]:
 def run(
     operations: SubmitOperations, name: str, job_id: str | None = None, rules: str = ""
 ) -> Plan[Submitted]:
-    """Submit one job of a schedule now, beside its occurrences. The same `job_id` again is the same job. Raises Invalid or NotFound."""
+    """Submit one job of a schedule now. The same `job_id` again is the same job. Raises Invalid or NotFound."""
     one = yield from find(operations, name)
     (submitted,) = yield from operations.submit([job_of(operations, one, job_id, rules)])
     return submitted
@@ -271,9 +271,9 @@ def sync(
 ) -> Plan[list[Synced]]:
     """Store the schedules that code declares; return the outcome for each. The same call again writes nothing.
 
-    Schedules of other sources stay, unless they have the name of a wanted one. With `remove`, schedules of this source that are
-    not wanted any more are removed. Raises, before anything is written, Invalid for an invalid schedule and WrongState for one
-    that exists in another partition than that of its wanted queue.
+    With `remove`, other schedules of this source are removed. Schedules of other sources stay, unless they
+    have a wanted name. Before anything is written, raises Invalid, and WrongState for a schedule in another
+    partition than that of its wanted queue.
     """
     if remove and not source:
         raise Invalid("remove: say whose schedules are to go (source)")
@@ -335,10 +335,10 @@ def _find_all(bases: Sequence[str], name: str) -> Plan[list[Stored]]:
 
 
 def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
-    """Return the schedule of this name; None if there is none.
+    """Return the schedule of this name, or None.
 
-    Clients that create one name in several partitions at the same moment leave duplicates: only that of the first partition is
-    kept. The others are removed at the revision that was read.
+    Clients that create one name in several partitions at the same moment leave duplicates: all but the
+    first are removed at the revision that was read.
     """
     for _ in range(ATTEMPTS):
         found = yield from _find_all(bases, name)
@@ -351,9 +351,9 @@ def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
 
 
 def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) -> Plan[str]:
-    """Read a schedule and make the call that `decide` returns for it; read it again if it changed meanwhile.
+    """Send the call of `decide`; read the schedule again if it changed meanwhile.
 
-    Returns the call's answer, or `unchanged` if no change is needed.
+    Returns the call's answer, or `unchanged`.
     """
     for left in range(ATTEMPTS - 1, -1, -1):
         found = yield stored(base, [name])
@@ -374,7 +374,7 @@ def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) 
 
 
 def _remove_from(operations: SubmitOperations, base: str, name: str, source: str | None = None) -> Plan[bool]:
-    """Remove a schedule from a partition, if it belongs to `source` (None: any). Was there one?"""
+    """Only if it belongs to `source` (None: any). Returns whether it existed."""
     removed = False
 
     def decide(seen: Stored | None, now: int) -> Call[str] | None:

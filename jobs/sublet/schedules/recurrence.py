@@ -1,8 +1,8 @@
 """When a schedule's jobs are due: pure arithmetic, without a clock and without I/O.
 
-An *occurrence* is a moment named by a recurrence, in ms since 1970. The id of its job contains it, so each occurrence is fired
-once, by any number of callers. With jitter it is *due* a little later, always before the next occurrence. Missed occurrences are
-counted without walking through them: the answer takes as long after a year as after a minute.
+An *occurrence* is a moment named by a recurrence, in ms since 1970. The id of its job contains it, so each
+occurrence is fired once, by any number of callers. With jitter it is *due* a little later, always before
+the next one. Missed occurrences are counted without walking through them.
 """
 
 import hashlib
@@ -36,9 +36,9 @@ class Firing(NamedTuple):
     """The occurrences to fire now, the number of missed ones, and the next one."""
 
     occurrences: tuple[int, ...]
-    """To fire now, oldest first (ms)."""
+    """Oldest first (ms)."""
     missed: int
-    """Occurrences that came due and are not fired. Exact for intervals; for a cron line, `COUNTED` or more are a lower bound."""
+    """Occurrences that came due and are not fired. For a cron line, `COUNTED` or more are a lower bound."""
     next: Occurrence | None
     """The next occurrence, which may be due already; None at the end."""
 
@@ -48,7 +48,7 @@ def _wrong(why: str) -> PydanticCustomError:
 
 
 class Recurrence(BaseModel):
-    """The occurrences of a schedule, by a cron line or an interval, and its policies for missed and overlapping ones."""
+    """The occurrences of a schedule, and its policies for missed and overlapping ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -152,7 +152,9 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """Return the first occurrence strictly after a moment (ms), or None. `name`: the schedule's, for the jitter."""
+    """Return the first occurrence strictly after a moment (ms), or None. `name`: the schedule's, for the
+    jitter.
+    """
     occurrence = _next(recurrence, after_ms)
     return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
 
@@ -160,8 +162,9 @@ def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None
 def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -> Firing:
     """Decide which of the occurrences are fired that are due now, from `occurrence_ms` on.
 
-    `latest` fires the last of them, `skip` that one if it is at most `late` seconds late, `all` the last `most`; with
-    overlap=queue at most one, and the others stay due. If each call gets the `next` of the one before, no occurrence is fired twice.
+    `latest` fires the last of them, `skip` that one if it is at most `late` seconds late, `all` the last
+    `most`; with overlap=queue at most one, and the others stay due. If each call gets the `next` of the one
+    before, no occurrence is fired twice.
     """
     due = _due(recurrence, name, occurrence_ms)
     if due > now_ms:
@@ -179,7 +182,9 @@ def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """Return the next `n` (at most a thousand) occurrences after a moment, in the schedule's time zone and without jitter."""
+    """Return the next `n` (at most a thousand) occurrences after a moment, in the schedule's time zone and
+    without jitter.
+    """
     found: list[datetime] = []
     occurrence = _next(recurrence, after_ms)
     while occurrence is not None and len(found) < min(n, UPCOMING_MAX):
@@ -211,7 +216,6 @@ def describe(recurrence: Recurrence) -> str:
 
 
 def _next(recurrence: Recurrence, after_ms: int) -> int | None:
-    """Return the first occurrence strictly after a moment."""
     begin = 0 if recurrence.start is None else ceil_ms(recurrence.start)
     after = max(after_ms, begin - 1)
     if after >= LATEST_MS:
@@ -242,7 +246,7 @@ def _last(recurrence: Recurrence, until_ms: int) -> int | None:
 
 
 def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> int:
-    """Return the last due occurrence, this one or a later one. Each is due before the next, so at most one is not due yet."""
+    """Each occurrence is due before the next, so at most one is not due yet."""
     last = max(occurrence, _last(recurrence, now) or 0)
     if last > occurrence and _due(recurrence, name, last) > now:
         last = max(occurrence, _last(recurrence, last - 1) or 0)
@@ -250,7 +254,7 @@ def _last_due(recurrence: Recurrence, name: str, occurrence: int, now: int) -> i
 
 
 def _back(recurrence: Recurrence, occurrence: int, last: int) -> Iterator[int]:
-    """Yield the occurrences from the last one back to `occurrence`, also if the recurrence has changed and does not name that."""
+    """Yield back to `occurrence`, also if the recurrence has changed and does not name it."""
     while last > occurrence:
         yield last
         last = _last(recurrence, last - 1) or 0
@@ -266,7 +270,7 @@ def _count(recurrence: Recurrence, occurrence: int, last: int, seen: int) -> int
 
 
 def _due(recurrence: Recurrence, name: str, occurrence: int) -> int:
-    """Return the occurrence plus its jitter, which depends on the schedule's name and the occurrence only."""
+    """The jitter depends on the schedule's name and the occurrence only."""
     span = round(recurrence.jitter * 1000)
     if span == 0:
         return occurrence

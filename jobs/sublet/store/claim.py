@@ -1,4 +1,4 @@
-"""The claims of one process: wait for wake-ups, fire schedules that are due, release what an abandoned claim took."""
+"""The claims of one process, with waiting, due schedules and abandoned claims."""
 
 import asyncio
 import logging
@@ -23,14 +23,14 @@ from sublet.store.wakeups import WakeUps
 log = logging.getLogger(__name__)
 
 SOON = 0.1
-"""Seconds until a worker that got jobs should claim again, while occurrences of schedules are being fired."""
+"""Seconds until the next claim of a worker that got jobs, while occurrences are being fired."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 @dataclass(slots=True)
 class ClaimRequest:
-    """The arguments of a claim, which may be sent several times."""
+    """The arguments of a claim."""
 
     worker: str
     queues: Sequence[str]
@@ -38,7 +38,7 @@ class ClaimRequest:
     lease: float
     claim_id: str | None
     spent: bool = False
-    """Has a call with this `claim_id` brought jobs, now or before? Then it brings no others."""
+    """Has a call with this `claim_id` taken jobs? Then it takes no others."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
         """Return the same call; reading its reply sets `spent`."""
@@ -51,7 +51,7 @@ class ClaimRequest:
 
 
 class Claims:
-    """The claims of a `Store`. `run` sends a call; `recreate` creates the namespace again and then sends it."""
+    """The claims of a `Store`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Claims:
         self._outage = OutageLog()
 
     async def claim(self, request: ClaimRequest, wait: float) -> Claimed:
-        """Take jobs: see `Store.claim`."""
+        """See `Store.claim`."""
         until = time.monotonic() + wait
         claimed = await self._claim_and_fire(request)
         if self._wakeups:
@@ -93,7 +93,7 @@ class Claims:
             while not self._hurried.is_set() and await wakeups.wait(waiter, until - time.monotonic()):
                 claimed = await self._claim_and_fire(request)
                 if request.spent and not claimed.leases:
-                    return claimed  # another call with this id took jobs, so this one did not look for any
+                    return claimed  # an earlier call with this id took jobs, so this one did not look for any
                 waiter.claimed()
                 wakeups.poll_within(claimed.next_in)
                 if claimed.leases:
@@ -105,7 +105,7 @@ class Claims:
         return WakeUps(self._settings, self._run, self._operations.bases[0], self._blocking, reader)
 
     async def _claim_and_fire(self, request: ClaimRequest) -> Claimed:
-        """Claim, and fire the occurrences that are due: before the answer if there is no job, else in the background."""
+        """Due occurrences are fired before the answer if there is no job, else in the background."""
         claimed = await self._claim_once(request)
         if not claimed.come:
             return claimed
@@ -116,7 +116,6 @@ class Claims:
         return (await self._claim_once(request))._replace(come=False)
 
     def _fire(self, by: str) -> "asyncio.Task[None]":
-        """Start firing what is due, unless this process is firing already. It goes on if the caller is cancelled."""
         if self._firing is None or self._firing.done():
             self._firing = self._in_background(self._fire_due(by))
         return self._firing
@@ -125,9 +124,9 @@ class Claims:
         try:
             await follow(self._run, self._operations.fire(by))
             self._outage.over()
-        except JobsError as error:  # the next claim or tick tries again, and no claim fails because of it
+        except JobsError as error:  # the next claim or tick tries again
             self._outage.failed("fire the occurrences of schedules", error)
-        except Exception as error:  # noqa: BLE001  # nor because of a defect, whose message may contain a payload
+        except Exception as error:  # noqa: BLE001  # its message may contain a payload
             self._outage.failed("fire the occurrences of schedules", JobsError(type(error).__name__))
 
     async def _claim_once(self, request: ClaimRequest) -> Claimed:
@@ -135,7 +134,7 @@ class Claims:
         for queue in request.queues:
             by_base.setdefault(self._operations.base_of_queue(queue), []).append(queue)
         if request.claim_id and len(by_base) > 1:
-            # A repeated claim must not take jobs from a partition where the first one found none: ask without taking first.
+            # A repeated claim must not take jobs where the first one found none: ask without taking first.
             repeat = replace(request, n=0)
             claimed = await self._claim_each(by_base, repeat)
             request.spent = repeat.spent
@@ -155,9 +154,7 @@ class Claims:
             try:
                 claimed = await self._claim_in(base, own, request, leases)
             except JobsError:
-                if (
-                    leases
-                ):  # jobs that other partitions gave must not be lost; the next claim raises the error
+                if leases:  # keep the jobs of other partitions; the next claim raises the error
                     return Claimed(leases, 0.0, come)
                 raise
             leases += claimed.leases
@@ -167,7 +164,7 @@ class Claims:
     async def _claim_in(
         self, base: str, queues: Sequence[str], request: ClaimRequest, leases: Sequence[Lease]
     ) -> Claimed:
-        """Claim in one partition. If the caller is cancelled, the jobs that it has taken so far are released."""
+        """Claim in one partition; release the jobs if the caller is cancelled."""
         left = max(0, min(request.n - len(leases), verbs.CLAIM_MAX))
         arguments: dict[str, Any] = dict(worker=request.worker, lease=request.lease, queues=queues)
         arguments["claim_id"] = request.claim_id or secrets.token_urlsafe(16)
@@ -184,7 +181,7 @@ class Claims:
             raise
 
     async def _release_claim(self, again: Call[Claimed], leases: Sequence[Lease]) -> None:
-        """Repeat a claim by its id (Redis knows it for 10 s) to learn what it took; release that, and `leases`."""
+        """Learn by its id (kept for 10 s) which jobs a claim took, and release them and `leases`."""
         try:
             claimed = await self._run(again)
             await self.give_back((*leases, *claimed.leases), "abandoned: the claimer left")
@@ -194,7 +191,7 @@ class Claims:
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release leases that the claimer will never receive; goes on if the caller is cancelled.
 
-        Raises Unavailable: the jobs return when their leases end, then.
+        Raises Unavailable; the leases then expire.
         """
         await asyncio.shield(self._in_background(self._release(leases, reason)))
 
@@ -202,7 +199,6 @@ class Claims:
         await self._settle([Release(lease, 0, reason) for lease in leases])
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Start a task that outlives its caller; `aclose` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._unclaimed.add(task)
         task.add_done_callback(self._unclaimed.discard)
@@ -214,7 +210,7 @@ class Claims:
             self._wakeups.hurry()
 
     async def aclose(self) -> None:
-        """Wait for background tasks and close the blocking connection. A later claim opens another one."""
+        """Wait for background tasks and close the blocking connection."""
         wakeups, self._wakeups = self._wakeups, None  # a claim that begins to wait meanwhile makes its own
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)

@@ -1,8 +1,8 @@
 """The event stream of a namespace, for any number of subscribers in this process.
 
-One blocking read per process finds out that there are new events and wakes all subscribers. Each subscriber then reads its own
-pages from its own cursor, so a slow one keeps nothing in memory and delays no other. A page starts with the entry that the
-subscriber read last; if that entry is no longer in the stream, the page says that events were missed.
+One blocking read per process wakes all subscribers; each reads its own pages, so a slow one delays no
+other. A page starts with the entry that the subscriber read last; if the stream has dropped it, events were
+missed.
 """
 
 import asyncio
@@ -25,31 +25,29 @@ from sublet.protocol.scripts import Call
 PAGE = 500
 """Events in one page, at most."""
 SPACING = 0.02
-"""Seconds between two blocking reads: the events of that time make one page, not a page each."""
+"""Seconds between two blocking reads: the events of that time make one page."""
 TURNS = 4
-"""Subscribers that render a page in one turn of the event loop; other requests of this process run in between."""
+"""Subscribers that render a page in one turn of the event loop."""
 KEPT_SECONDS = 1.0
-"""How long a full page is cached: a thousand subscribers that read the stream side by side then share its pages."""
+"""How long a full page is cached."""
 KEPT_PAGES = 64
-"""Pages in the cache, at most."""
 REST = 0.5
-"""Seconds to wait after a blocking read failed. The error itself reaches the subscribers through their own reads."""
+"""Seconds to wait after a blocking read failed."""
 
 EntryId = tuple[int, int]
-"""The id of an entry in a partition's stream, as two numbers: ms and sequence number."""
+"""An entry of a partition's stream: ms and sequence number."""
 Cursor = tuple[EntryId | None, ...]
-"""The last entry that a subscriber has of each partition; None: it starts before the oldest entry that is kept."""
+"""Per partition the last entry read; None: before the oldest."""
 
 LATEST_MS = 253_402_300_799_999
-"""The last ms of the year 9999. An id that another program wrote may lie beyond it, and so do the ids after it."""
+"""The last ms of the year 9999; ids of other programs may lie beyond."""
 NOTHING: EntryId = (0, 0)
-"""The id before the first entry of a stream."""
 
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class JobEvent(NamedTuple):
-    """One state change of up to ten jobs. `id` is the cursor of a subscriber that has this event and all before it."""
+    """One state change of up to ten jobs. `id` is the cursor after this event."""
 
     id: str
     at_ms: int
@@ -60,24 +58,24 @@ class JobEvent(NamedTuple):
 
 @dataclass(slots=True)
 class EventPage:
-    """The events after a cursor, in order, and the cursor after them."""
+    """Events after a cursor."""
 
     events: list[JobEvent]
     begin: Cursor
-    """Where the page begins: the cursor that was asked for, unless events were missed."""
+    """The requested cursor, unless events were missed."""
     cursor: Cursor
     missed: bool
-    """Events after that cursor are no longer kept, or the cursor is not of this stream."""
+    """Events after that cursor are no longer kept, or it belongs to another stream."""
     more: bool
-    """There may be more events already: read on at once."""
+    """There may be more events: read on at once."""
     version: int
     """The stream's version before the read, for `EventStream.wait`."""
     rendered: bytes | None = None
-    """The page as it is sent to subscribers, once one of them has rendered it."""
+    """The page as sent to subscribers, once rendered."""
 
 
 class Entries(NamedTuple):
-    """The entries of one partition after an id: where they begin, and whether older ones were missed."""
+    """Entries of one partition."""
 
     begin: EntryId | None
     entries: list[tuple[EntryId, dict[str, bytes]]]
@@ -85,7 +83,7 @@ class Entries(NamedTuple):
 
 
 class EventStream:
-    """Reads the event stream. Belongs to one event loop; connects at the first `wait`, and reads while a subscriber waits."""
+    """Reads the event stream while a subscriber waits. Belongs to one event loop."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -101,19 +99,16 @@ class EventStream:
         self._following: list[asyncio.Task[None] | None] = [None] * len(self._lines)
         self._newest: dict[str, bytes] = {}
         self.version = 0
-        """Grows when new events are found."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._reads: dict[tuple[Cursor, int, int], asyncio.Future[EventPage]] = {}
         self._kept: dict[tuple[Cursor, int], EventPage] = {}
         self.turn = asyncio.Semaphore(TURNS)
         """Held by a subscriber while it renders a page."""
         self.subscribers: WeakSet[Any] = WeakSet()
-        """The open streams. One leaves the set with its last reference, also if it was never started or never closed."""
         self.closed = False
-        """After `close`: no call waits any more."""
 
     def cursor(self, text: str) -> Cursor:
-        """Parse a cursor; `0` is before the oldest event that is kept. Raises Invalid."""
+        """Parse a cursor; `0` is before the oldest event. Raises Invalid."""
         words = text.split(",") if text != "0" else ["0"] * len(self._bases)
         if len(words) != len(self._bases) or not all(map(_is_entry_id, words)):
             raise Invalid(
@@ -131,7 +126,7 @@ class EventStream:
         kept = self._kept.get((after, count))
         if kept:
             return kept
-        # The version is part of the key: a read that began before the newest events came must not be shared.
+        # a read that began before the newest events must not be shared
         asked = (after, count, self.version)
         reading = self._reads.get(asked)
         if reading is None:
@@ -141,11 +136,11 @@ class EventStream:
 
     def _done(self, asked: tuple[Cursor, int, int], reading: "asyncio.Future[EventPage]") -> None:
         del self._reads[asked]
-        # `exception()` marks the error as retrieved: every subscriber that wanted it may have left
+        # mark the error as retrieved: every subscriber may have left
         if reading.cancelled() or reading.exception():
             return
         page, (after, count, _) = reading.result(), asked
-        if page.more and len(self._kept) < KEPT_PAGES:  # only a full page is final
+        if page.more and len(self._kept) < KEPT_PAGES:
             self._kept[after, count] = page
             asyncio.get_running_loop().call_later(KEPT_SECONDS, self._kept.pop, (after, count), None)
 
@@ -172,7 +167,7 @@ class EventStream:
         return found
 
     async def wait(self, version: int, seconds: float) -> bool:
-        """Wait until the stream is newer than `version`, at most `seconds`. True: read again."""
+        """Wait at most `seconds` until the stream is newer than `version`. True: read again."""
         if self.version != version or self.closed:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -210,7 +205,7 @@ class EventStream:
             await asyncio.sleep(REST if failed else SPACING)
 
     async def _block(self, line: Any, streams: Sequence[str]) -> bool:
-        """Block until there is an entry after the newest known ones. False if the read failed."""
+        """False if the read failed."""
         known = [self._newest[key] for key in streams]
         command = ("XREAD", "BLOCK", BLOCK_SECONDS * 1000, "COUNT", 1, "STREAMS", *streams, *known)
         found = await _send(line, command)[0]
@@ -248,12 +243,12 @@ class EventStream:
 
 
 def cursor_text(cursor: Iterable[EntryId | None]) -> str:
-    """Format a cursor: one entry id per partition, with commas between."""
+    """Format a cursor."""
     return ",".join("0" if entry is None else f"{entry[0]}-{entry[1]}" for entry in cursor)
 
 
 def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]:
-    """Read up to `count` entries of a partition's stream after an id, and whether entries after it were trimmed."""
+    """Return up to `count` entries after an id, and whether entries after it were trimmed."""
     key = keys.events(base)
 
     def read(reply: Sequence[Any]) -> Entries:
@@ -262,9 +257,7 @@ def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]
         )
         if after is None:
             return Entries(None if newest else NOTHING, entries[:count], False)
-        if (
-            entries and entries[0][0] == after
-        ):  # the subscriber's last entry is still there: nothing was missed
+        if entries and entries[0][0] == after:  # nothing was missed
             return Entries(after, entries[1:], False)
         if after != NOTHING and (
             not newest or after > newest[0][0]
@@ -285,7 +278,6 @@ def _newest(base: str) -> Call[EntryId]:
 
 
 def _trimmed(base: str) -> Call[bool]:
-    """Has an entry of this stream ever been removed?"""
 
     def read(reply: Any) -> bool:
         info = pairs(reply)
@@ -304,7 +296,7 @@ def _entry_id(text: bytes | str) -> EntryId:
 
 
 def _event(id_: str, entry: EntryId, fields: dict[str, bytes]) -> JobEvent | None:
-    """Parse an entry; None for one that no script of ours wrote."""
+    """None if no script of ours wrote it."""
     try:
         jobs = tuple(fields["jobs"].decode().split(" "))
         state, code = State(fields["state"].decode()), fields["code"].decode()
@@ -314,7 +306,7 @@ def _event(id_: str, entry: EntryId, fields: dict[str, bytes]) -> JobEvent | Non
 
 
 def _send(line: Any, *commands: tuple[Any, ...]) -> "list[asyncio.Future[Any]]":
-    """Send commands in one pipeline. Each future gets the reply, or the error as its result."""
+    """Each future gets the reply, or the error as its result."""
     replies: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in commands]
     line.send([(command, partial(_resolve, reply)) for command, reply in zip(commands, replies, strict=True)])
     return replies

@@ -1,7 +1,7 @@
-"""`HttpSource`: the `JobSource` of workers and producers that reach the HTTP API and not Redis.
+"""`HttpSource`: the `JobSource` of workers and producers that use the HTTP API.
 
-It keeps the promises of `sublet.store.store.Store`. A request without an answer is sent again, unchanged, a few times: every
-route answers a repeated request as the first one. Bodies are encoded and decoded in `sublet.store.http_codec`.
+A request without an answer is sent again, unchanged: every route answers a repeated request as the first
+one.
 """
 
 import asyncio
@@ -31,24 +31,23 @@ PAUSES = (0.05, 0.2)
 PATIENCE = 8.0
 """Seconds after which it is not retried, besides its own wait: Redis remembers a claim for 10 s."""
 WAIT_MAX = 20.0
-"""Seconds that one request waits, at most; a longer wait is several requests."""
+"""Seconds that one request waits, at most."""
 ANSWER_MAX = 64 * 1024 * 1024
 """Bytes of an answer, at most."""
 CONNECTIONS = 32
-"""Concurrent requests; others wait."""
 GATEWAY = (502, 504)
 """Statuses of a gateway that got no answer itself."""
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
-"""What decoding an answer raises that the API did not write."""
+"""Errors of decoding an answer that the API did not write."""
 _WORKERS = TypeAdapter(list[model.WorkerInfo])
 
 
 class HttpSource:
     """The API at a URL. Belongs to one event loop; connects on first use.
 
-    `token` may be the path of a file, which is read again when the token is refused; `timeout`: seconds that one request may
-    take besides its wait. Raises Invalid for an invalid URL or token. Every method raises Unavailable if no answer comes in
-    time, and Denied if the API refuses the token.
+    `token` may be the path of a file, which is read again when the token is refused. `timeout` is in
+    seconds, besides a request's wait. Raises Invalid for an invalid URL or token. Methods raise Unavailable
+    without an answer in time, and Denied.
     """
 
     def __init__(self, url: str, token: str | Path | None = None, timeout: float = 2.0) -> None:
@@ -63,7 +62,7 @@ class HttpSource:
 
     @classmethod
     def read(cls, url: str | None = None, timeout: float = 2.0) -> "HttpSource":
-        """Make one for `url` or SUBLET_SOURCE, with the token from the environment (see `address`)."""
+        """Make one for `url` or SUBLET_SOURCE, with the token from the environment."""
         return cls(*address(url), timeout)
 
     async def submit(self, jobs: Sequence[model.Submission]) -> list[model.Submitted]:
@@ -79,7 +78,7 @@ class HttpSource:
     async def claim(
         self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
     ) -> model.Claimed:
-        """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one."""
+        """See `JobSource.claim`."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
         until = time.monotonic() + wait
         while True:
@@ -90,7 +89,7 @@ class HttpSource:
             await asyncio.sleep(min(left, PAUSES[0]))  # a server that shuts down answers early
 
     async def _claim_once(self, request: dict[str, Any], wait: float) -> model.Claimed:
-        """Claim. If the caller is cancelled or no answer comes, the jobs that the claim may have taken are released."""
+        """Release the jobs of the claim if the caller is cancelled or no answer comes."""
         request = request | {"claim_id": secrets.token_urlsafe(16)}
         try:
             return await self._ask("POST", "/jobs/claim", http_codec.claimed, request, wait=wait)
@@ -102,7 +101,7 @@ class HttpSource:
             raise
 
     async def _give_back(self, again: dict[str, Any]) -> None:
-        """Repeat a claim by its id (Redis knows it for 10 s) to learn what it took, and release that."""
+        """Learn by its id (kept for 10 s) which jobs a claim took, and release them."""
         try:
             async with asyncio.timeout(2 * self._timeout):
                 claimed = await self._ask("POST", "/jobs/claim", http_codec.claimed, again)
@@ -114,7 +113,7 @@ class HttpSource:
             )
 
     async def heartbeat(self, beats: Sequence[model.Beat], *, lease: float) -> list[int | str]:
-        """Extend any number of leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+        """See `JobSource.heartbeat`."""
 
         async def send(some: Sequence[model.Beat]) -> list[int | str]:
             return await self._lines("/jobs/heartbeat", some, http_codec.beat, http_codec.beaten, lease=lease)
@@ -122,7 +121,7 @@ class HttpSource:
         return await _side_by_side(beats, send)
 
     async def settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """Report the outcomes of any number of attempts. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
+        """See `JobSource.settle`."""
         answers: dict[int, str] = {}
 
         async def send(kind: type) -> None:
@@ -134,7 +133,7 @@ class HttpSource:
         return [answers[i] for i in range(len(endings))]
 
     async def _settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """Report outcomes of one kind. A result that the API refuses must not block the others, nor its worker."""
+        """Report outcomes of one kind. A result that the API refuses must not block the others."""
         try:
             return await self._lines(
                 http_codec.ROUTES[type(endings[0])], endings, http_codec.ending, http_codec.settled
@@ -151,7 +150,7 @@ class HttpSource:
             )
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
-        """Store any number of checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        """See `JobSource.note`."""
         return await _side_by_side(notes, self._note)
 
     async def _note(self, notes: Sequence[model.Note]) -> list[str]:
@@ -166,7 +165,7 @@ class HttpSource:
             return await self._note([notes[0]._replace(checkpoint=b"")])
 
     async def enlist(self, card: model.Card) -> bool:
-        """Register a worker, or refresh its registration. True if an operator asked it to drain."""
+        """See `JobSource.enlist`."""
         return await self._ask(
             "PUT",
             f"/workers/{http_codec.part(card.worker)}",
@@ -181,10 +180,7 @@ class HttpSource:
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of leases.
-
-        Workers that registered with another token cannot be removed: their leases end by themselves.
-        """
+        """See `JobSource.reconcile`. Workers that registered with another token cannot be removed."""
         ended = 0
         for name, life in gone.items():
             try:
@@ -197,7 +193,7 @@ class HttpSource:
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """May an idle worker of a pool leave? True: it does not count from now on, and must not claim any more."""
+        """See `JobSource.retire`."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 
@@ -237,7 +233,6 @@ class HttpSource:
         read: Callable[[Any], T],
         **more: Any,
     ) -> list[T]:
-        """Send a batch, and decode the answer item by item."""
         body = {"jobs": [encode(item) for item in items], **more}
 
         def lines(answer: http_codec.Answer) -> list[T]:
@@ -257,7 +252,7 @@ class HttpSource:
         *,
         wait: float = 0.0,
     ) -> T:
-        """Send a request, retry if no answer comes, and decode the answer. Raises the error that a refusal stands for."""
+        """Raises the error that a refusal stands for."""
         ends, until = time.monotonic() + wait, time.monotonic() + wait + PATIENCE
         for pause in (*PAUSES, None):
             left = max(0.0, ends - time.monotonic())
@@ -278,7 +273,7 @@ class HttpSource:
         raise AssertionError("unreachable")
 
     async def _send(self, method: str, path: str, body: Body | None, wait: float) -> http_codec.Answer:
-        """Send one request; send it again if the token was refused and its file contains another one by now."""
+        """Send once more if the token was refused and its file contains another one by now."""
         if wait and body is not None:
             body = {**body, "wait": wait}
         elif wait:
@@ -329,7 +324,7 @@ class HttpSource:
 
 
 async def _side_by_side(items: Sequence[Any], send: Callable[[Sequence[Any]], Awaitable[list[T]]]) -> list[T]:
-    """Send items in concurrent requests of limited size. Returns the answers in the order of the items."""
+    """Send in concurrent requests of limited size; answers are in the order of the items."""
     batches = list(verbs.batches(items, verbs.weight, http_codec.BATCH))
     if len(batches) == 1:
         return await send(batches[0])

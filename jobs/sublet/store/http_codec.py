@@ -1,4 +1,4 @@
-"""Encode requests to the HTTP API and decode its answers: models to JSON and back. Without I/O.
+"""Encode requests to the HTTP API and decode its answers, without I/O.
 
 Times are RFC 3339, durations seconds; payloads and results are part of the JSON.
 """
@@ -36,11 +36,10 @@ log = logging.getLogger(__name__)
 BATCH = 1000
 """Items in one request, at most."""
 ROUTES: dict[type, str] = {Completion: "/jobs/complete", Failure: "/jobs/fail", Release: "/jobs/release"}
-"""The route for each kind of outcome."""
 ABOUT_MAX = 3800
 """Bytes of `about`, at most: the server adds to it, and stores 4,096."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
-"""The word of the scripts for the status of an item."""
+"""The script's word for an item's status."""
 
 
 class Answer(NamedTuple):
@@ -51,10 +50,10 @@ class Answer(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        """Decode the body. Raises ValueError if it is not JSON."""
+        """Raises ValueError if it is not JSON."""
         try:
             return from_json(self.body)
-        except ValueError:  # unpaired surrogates are valid JSON for Python only, and may be part of a payload
+        except ValueError:  # only Python accepts unpaired surrogates, which a payload may contain
             return json.loads(self.body)
 
 
@@ -134,14 +133,14 @@ def _rule(name: str, value: str) -> tuple[str, Any]:
 
 
 class Rejected(NamedTuple):
-    """Why a job of a batch was refused: the type and the detail of the problem."""
+    """The type and the detail of the problem of a refused job."""
 
     type: str
     detail: str
 
 
 def submitted(line: Any) -> Submitted | Rejected:
-    """Decode the outcome of a job of a batch."""
+    """Decode the outcome of a job."""
     if line["status"] in (200, 201):
         return Submitted(line["id"], line["status"] == 201)
     return Rejected(line["type"], line["detail"])
@@ -176,13 +175,13 @@ def beat(beat: Beat) -> dict[str, Any]:
     if beat.progress:
         try:
             fields["progress"] = _value_of(beat.progress, "progress", beat.lease)
-        except Invalid as error:  # progress is only informative
+        except Invalid as error:
             log.warning("%s", error)
     return fields
 
 
 def ending(ending: Ending) -> dict[str, Any]:
-    """Encode the outcome of an attempt. Raises Invalid for a result that cannot be sent."""
+    """Raises Invalid for a result that cannot be sent."""
     fields = _held(ending.lease)
     if isinstance(ending, Completion):
         fields["result"] = _value_of(ending.result or b"null", "result", ending.lease)
@@ -196,7 +195,7 @@ def ending(ending: Ending) -> dict[str, Any]:
 
 
 def note(note: Note) -> dict[str, Any]:
-    """Encode a checkpoint and log. Raises Invalid for a checkpoint that cannot be sent."""
+    """Raises Invalid for a checkpoint that cannot be sent."""
     fields = _held(note.lease)
     if note.checkpoint:
         fields["checkpoint"] = _value_of(note.checkpoint, "checkpoint", note.lease)
@@ -210,14 +209,14 @@ def _held(lease: Lease) -> dict[str, Any]:
 
 
 def beaten(line: Any) -> int | str:
-    """Decode the answer to a heartbeat: the lease's new end in ms, or a word of the scripts."""
+    """Return the lease's new end in ms, or a word of the scripts."""
     if line["status"] != 200:
         return ANSWERS[line["status"]]
     return "CANCEL_REQUESTED" if line["cancel_requested"] else moment_ms(line["lease_expires_at"])
 
 
 def settled(line: Any) -> str:
-    """Decode the answer to an outcome: the job's new state and when it is due, or a word of the scripts."""
+    """Return the job's new state and when it is due, or a word of the scripts."""
     if line["status"] != 200:
         return ANSWERS[line["status"]]
     due = line.get("due_at")

@@ -1,4 +1,4 @@
-"""The URL and token of the HTTP API, and the errors for its refusals. Without I/O, except for the token's file."""
+"""The URL and token of the HTTP API, and the errors for its refusals."""
 
 import contextlib
 import ipaddress
@@ -12,25 +12,21 @@ from sublet.errors import REFUSALS, Denied, Invalid, JobsError, Unavailable, Unc
 from sublet.store.http_codec import Answer
 
 PROBLEM = "urn:sublet:problem:"
-"""The prefix of the types of the API's problem documents."""
+"""The prefix of the API's problem types."""
 SAID = 500
-"""Characters of a foreign error message that are passed on."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
 
 
 def address(url: str | None = None) -> tuple[str, str | Path | None]:
-    """Return `url` or SUBLET_SOURCE, and the token SUBLET_TOKEN or the path in SUBLET_TOKEN_FILE."""
+    """Return `url` or SUBLET_SOURCE, and SUBLET_TOKEN or the path in SUBLET_TOKEN_FILE."""
     env = os.environ
     file = env.get("SUBLET_TOKEN_FILE")
     return url or env.get("SUBLET_SOURCE", ""), env.get("SUBLET_TOKEN") or (Path(file) if file else None)
 
 
 class Endpoint:
-    """The API at a URL, and a token for it. Raises Invalid for an invalid URL or token.
-
-    `token` may be the path of a file. No message and no repr contains the token.
-    """
+    """A URL and a token, or a token's file. Raises Invalid. No message and no repr contains the token."""
 
     def __init__(self, url: str, token: str | Path | None = None) -> None:
         self.url = _checked(url)
@@ -43,7 +39,7 @@ class Endpoint:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:
-        """After a refusal of `sent` headers: read the token's file again. Is there another token now?"""
+        """After a refusal of `sent`, read the token's file again. Is there another token now?"""
         if self._file:
             with contextlib.suppress(Invalid):  # the file may be being replaced; the refusal is reported
                 self._token = _fit(_first_line(self._file))
@@ -56,7 +52,7 @@ class Endpoint:
         return bool(self._token) and parts.scheme == "http" and not _is_loopback(parts.hostname or "")
 
     def refusal(self, answer: Answer, asked: str) -> JobsError:
-        """Make the error for an answer whose status is not 2xx. `asked`: method and path of the request."""
+        """Make the error for an answer whose status is not 2xx. `asked`: method and path."""
         status, content = answer.status, answer.headers.get("Content-Type", "no content type")[:80]
         kind, detail = _problem(answer) if content.startswith("application/problem+json") else ("", "")
         if status in (401, 403):
@@ -79,7 +75,7 @@ class Endpoint:
         return self.foreign(f"{status}, {content}")
 
     def item(self, kind: str, detail: str) -> JobsError:
-        """Make the error for a refused item of a batch, by its problem type."""
+        """Make the error for a refused item of a batch."""
         return REFUSALS.get(_code(kind), Invalid)(detail)
 
     def _denied(self, status: int, detail: str) -> Denied:
@@ -95,20 +91,20 @@ class Endpoint:
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str) -> Unavailable:
-        """Make the error for an answer that is not from the API."""
+        """Make the error for an answer of another program."""
         return Unavailable(
             f"the server at {self.url} is not the API of Sublet ({what}): is it up, and is SUBLET_SOURCE right?"
         )
 
     def away(self, why: str) -> Unavailable:
-        """Make the error for no answer."""
+        """Make the error for a request without an answer."""
         return Unavailable(
             f"no answer from the API at {self.url} ({why}): is it up, and is SUBLET_SOURCE right?"
         )
 
 
 def _problem(answer: Answer) -> tuple[str, str]:
-    """Return the type and the detail of a problem document; empty if it is not one of ours."""
+    """Return the type and the detail of a problem document of the API, else empty strings."""
     try:
         document = answer.json()
         found = str(document["type"]), str(document.get("detail", ""))
@@ -118,7 +114,6 @@ def _problem(answer: Answer) -> tuple[str, str]:
 
 
 def _code(kind: str) -> str:
-    """Return the refusal code of a problem type."""
     return kind.removeprefix(PROBLEM).upper().replace("-", "_")
 
 
@@ -131,7 +126,7 @@ def _checked(url: str) -> str:
             and parts.port != 0
             and url.strip().isprintable()
         )
-    except ValueError:  # an invalid port
+    except ValueError:
         whole = False
     if not whole or " " in url.strip():
         raise Invalid(f"SUBLET_SOURCE {_shown(url)!r}: use the API's address, e.g. https://jobs.example.com")
@@ -169,7 +164,7 @@ def _first_line(file: Path) -> str:
 
 
 def _fit(token: str) -> str:
-    """Check a token. No error shows it."""
+    """No error shows the token."""
     token = token.strip()
     if token and not _TOKEN.fullmatch(token):
         raise Invalid("SUBLET_TOKEN: use the secret alone, the part behind the last : of NAME:ROLES:SECRET")

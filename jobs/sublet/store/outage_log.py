@@ -1,4 +1,4 @@
-"""Log an outage of the job source once, then once a minute, and its end. A long outage must not fill the log."""
+"""Log an outage of the job source at its begin, once a minute, and at its end."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ log = logging.getLogger("sublet.worker.worker")
 AGAIN = 60.0
 """Seconds between two reminders."""
 QUIET = 1.0
-"""Seconds without a failure after which an answer ends the outage: a single answer among failures does not."""
+"""Seconds without a failure after which an answer ends the outage."""
 
 
 class OutageLog:
@@ -25,7 +25,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a call that failed because the source did not answer. `what`: the action, as in "cannot …"."""
+        """Record a call without an answer. `what`: the action, as in "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)  # a refusal is an answer
         if self._since is None:
@@ -52,11 +52,11 @@ class OutageLog:
 
     @property
     def ongoing(self) -> bool:
-        """Was the last call to the source without an answer?"""
+        """Was the last call without an answer?"""
         return not self._answered
 
     def over(self) -> None:
-        """Record an answer. The end of the outage is logged once no call has failed for `QUIET` seconds."""
+        """Record an answer."""
         now = time.monotonic()
         self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:

@@ -1,6 +1,6 @@
-"""Wait for the results of jobs by pub/sub: each partition has a channel with the ids of jobs that have ended.
+"""Wait for results by pub/sub: each partition has a channel with the ids of jobs that have ended.
 
-One subscription per process serves any number of waiters. A message is only a hint: a lost one delays a result and loses none.
+One subscription per process serves all waiters. A lost message only delays a result.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from sublet.protocol import keys, verbs
 from sublet.protocol.scripts import Call
 
 REREAD = 1.0
-"""Seconds after which the state of a job is read without a message, as it may have been lost."""
+"""Seconds after which a job is read without a message."""
 MANY = 200
 """Up to so many watched jobs are read every second; more are read every other second."""
 BATCH = 50
-"""Jobs that one call reads: few enough that the reply may contain the results of all."""
+"""Jobs that one call reads: the reply may contain the results of all."""
 REST = 0.5
-"""Seconds to wait after a blocking read failed. The error itself reaches the callers through their own calls."""
+"""Seconds to wait after a blocking read failed."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class ResultWatcher:
-    """Waits for watched jobs to end. One subscription serves all waiters of this process; `run` sends a call."""
+    """Waits for jobs to end, with one subscription for all waiters of this process."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -93,7 +93,7 @@ class ResultWatcher:
                 del self._expected[job_id]
 
     async def _listen_to(self, base: str) -> None:
-        """Subscribe to a partition's channel. Raises Unavailable if that takes longer than the timeout of a call."""
+        """Raises Unavailable if it takes longer than the timeout of a call."""
         if keys.ended(base) in self._channels and self._listening and not self._listening.done():
             return
         # A task of its own: redis-py uses wait_for, which may swallow its caller's cancellation before Python 3.12.
@@ -101,7 +101,7 @@ class ResultWatcher:
         self._under_way.add(subscribing)
         subscribing.add_done_callback(self._under_way.discard)
         try:
-            # reads on this connection may block for long, so it has no timeout of its own
+            # reads on this connection may block for long
             async with asyncio.timeout(self._settings.timeout):
                 await asyncio.shield(subscribing)
         except TimeoutError as error:
@@ -117,7 +117,7 @@ class ResultWatcher:
                         await self._subscribe_at(self._routes, base)
                     await self._pubsub.subscribe(channel)
                     if not self._channels:
-                        # Wait for the confirmation: no later message is missed. `_listen` reads those of later channels.
+                        # After the confirmation no message is missed. `_listen` reads those of later channels.
                         await self._pubsub.get_message(timeout=REREAD)
                     self._channels.add(channel)
             if self._channels and (self._listening is None or self._listening.done()):
@@ -135,10 +135,7 @@ class ResultWatcher:
                 watch.woken.set()
 
     async def _subscribe_at(self, routes: RoutingTransport, home: str) -> None:
-        """Subscribe at the server that has this partition now. A cluster passes each message on to all its servers. Raises.
-
-        When a server leaves the cluster, the connections to it are closed, so a subscription there ends as well.
-        """
+        """Use the partition's present server: when a server leaves the cluster, its connections are closed."""
         self._home = home
         self._seen, url = await routes.find(home, self._seen)
         before, self._pubsub = (
@@ -151,13 +148,13 @@ class ResultWatcher:
             await self._pubsub.subscribe(*self._channels)
 
     async def _resubscribe(self) -> None:
-        """After a failure: find the server of the partition again, if there are several servers."""
+        """After a failure, find the partition's server again."""
         if self._routes:
             with contextlib.suppress(RedisError, OSError, Unavailable):
                 await self._subscribe_at(self._routes, self._home)
 
     async def _reread(self) -> None:
-        """Read the states of all watched jobs now and then, as a message may have been lost."""
+        """A message may have been lost."""
         while self._expected:
             await asyncio.sleep(REREAD if len(self._expected) <= MANY else 2 * REREAD)
             by_base: dict[str, list[str]] = {}
@@ -196,12 +193,12 @@ class ResultWatcher:
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """A waiter for the end of a job: woken to read, or given the state that a read for many waiters found."""
+    """A waiter for the end of a job, woken to read or given the state."""
 
     base: str
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     read_at: float = math.inf
-    """When it last read the state itself; infinite while the first read is under way."""
+    """When it last read the state; infinite during the first read."""
     found: Standing | None = None
 
 
@@ -210,7 +207,7 @@ def _is_over(standing: Standing) -> bool:
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
-    """Return the state of a job, as soon as it has ended or `wait` seconds are over; without an event loop."""
+    """Like `ResultWatcher.watch`, without an event loop."""
     until = time.monotonic() + wait
     with _reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
@@ -226,7 +223,7 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
 
 @contextlib.contextmanager
 def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
-    """A client for the channel of a partition. If its server dies it gets no messages any more; the polling still works."""
+    """If its server dies, it gets no messages any more; the polling still works."""
     if isinstance(transport, SyncRoutingTransport):
         with transport.new_client(base) as client:
             yield client
@@ -235,7 +232,7 @@ def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
 
 
 def _wait_for_message(pubsub: Any, job_id: str, seconds: float) -> None:
-    """Return when a message says that this job has ended, or when the seconds are over."""
+    """Return when a message names this job, or when the seconds are over."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         try:

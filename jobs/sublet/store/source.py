@@ -1,7 +1,5 @@
-"""`JobSource`: the interface through which workers and producers reach the jobs.
-
-`sublet.store.store.Store` implements it over Redis, `sublet.store.http.HttpSource` over the HTTP API.
-"""
+"""`JobSource`: the interface of workers and producers to the jobs, over Redis (`Store`) or HTTP
+(`HttpSource`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -19,7 +17,7 @@ class JobSource(Protocol):
     async def claim(
         self, *, worker: str, queues: Sequence[str], n: int, lease: float, wait: float = 0
     ) -> Claimed:
-        """Take up to `n` jobs (0: only do maintenance); with `wait`, wait up to that many seconds for the first one."""
+        """Take up to `n` jobs (0: only do maintenance); wait up to `wait` seconds for the first one."""
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
@@ -43,11 +41,13 @@ class JobSource(Protocol):
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of leases."""
+        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of
+        leases.
+        """
         ...
 
     async def retire(self, card: Card) -> bool:
-        """May an idle worker of a pool leave? True: it does not count from now on, and must not claim any more."""
+        """May an idle worker of a pool leave? True: it does not count from now on, and must not claim."""
         ...
 
     async def leave(self, card: Card) -> None:
@@ -64,13 +64,13 @@ class JobSource(Protocol):
 
 
 class PoolSummoner(Protocol):
-    """Starts workers for pools: see `sublet.scaling.summoner.Summoner`, which implements it."""
+    """Starts workers for pools (`sublet.scaling.summoner.Summoner`)."""
 
     prompt: bool
     nudged: int
 
     async def summon(self) -> Any:
-        """Ask every pool how many workers it is owed, and invoke them."""
+        """Invoke the workers that pools are owed."""
         ...
 
     async def settle(self) -> None:
@@ -78,5 +78,5 @@ class PoolSummoner(Protocol):
         ...
 
     async def aclose(self, patience: float = ...) -> None:
-        """Invoke what is still owed, within `patience` seconds, and close all connections."""
+        """Invoke owed workers for at most `patience` seconds, and close all connections."""
         ...

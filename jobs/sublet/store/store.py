@@ -1,4 +1,4 @@
-"""`Store`: a namespace in Redis, for asyncio. Implements `JobSource` and follows the plans of `Operations`."""
+"""`Store`: a namespace in Redis, for asyncio."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 
 class Store:
-    """A namespace in Redis. Belongs to one event loop; connects on first use; creates the namespace if there is none.
+    """A `JobSource` in Redis. Belongs to one event loop; connects on first use; creates the namespace.
 
-    `client` and `blocking` replace the Redis clients that are made from the settings (for tests, and for clients of your own).
+    `client` and `blocking` replace the Redis clients that are made from the settings.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class Store:
         self._ready = False
         self._preparing: asyncio.Future[None] | None = None
         self.hurried = asyncio.Event()
-        """Set by `hurry`: no call waits any more."""
         self._claims = Claims(
             settings,
             self.operations,
@@ -71,12 +70,12 @@ class Store:
             self._routes,
         )
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
-        """Called with the queues of each submit, so that a summoner can start workers for them."""
+        """Called with the queues of each submit, to start workers for them."""
         self.summoner: PoolSummoner | None = None
         """Starts the workers of pools, if this process may: a tick calls it."""
 
     async def prepare(self) -> None:
-        """Create the namespace if there is none. Raises Unfit for a server that is set to evict jobs."""
+        """Create the namespace if it is missing. Raises Unfit for a server that evicts jobs."""
         if self._ready:
             return
         if self._preparing is None:  # shared by all concurrent calls: if Redis is away, all fail together
@@ -106,7 +105,7 @@ class Store:
         return await self._transport.follow(plan)
 
     async def follow_existing(self, plan: Plan[T]) -> T:
-        """Follow a plan that submits nothing: no namespace is created for it, and no other call is sent."""
+        """Follow a plan that submits nothing, without creating the namespace."""
         return await self._transport.follow(plan)
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
@@ -116,7 +115,7 @@ class Store:
         return stored
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
-        """Store jobs independently of each other. Returns per job the outcome or the error. Raises Unavailable."""
+        """Store jobs independently; return the outcome or error of each. Raises Unavailable."""
         answers = await self.follow(self.operations.submit_each(jobs))
         self.nudge([job.queue for job in jobs])
         return answers
@@ -131,28 +130,28 @@ class Store:
         wait: float = 0,
         claim_id: str | None = None,
     ) -> Claimed:
-        """Take up to `n` jobs from the queues, in their order; with `wait`, stay up to that many seconds for the first one.
+        """Take up to `n` jobs from the queues, in their order; wait up to `wait` seconds for the first one.
 
-        `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s the same id returns those of its jobs that
-        are still held, and waits for no others. If the caller is cancelled, the jobs that the claim took are released at once. A
-        caller that has the answer and cannot use it calls `give_back`.
+        `claim_id` (22 to 64 of A-Z a-z 0-9 _ . : -) is an idempotency key: within 10 s the same id returns
+        its jobs that are still held, and waits for no others. A cancelled call releases its jobs; a caller
+        that cannot use an answer calls `give_back`.
         """
         return await self._claims.claim(ClaimRequest(worker, queues, n, lease, claim_id), wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
         """Release leases that the claimer will never receive; goes on if the caller is cancelled.
 
-        Raises Unavailable: the jobs return when their leases end, then.
+        Raises Unavailable; the leases then expire.
         """
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend any number of leases. Returns per lease its new end in ms, or LEASE_LOST, NOT_FOUND, CANCEL_REQUESTED."""
+        """See `JobSource.heartbeat`."""
         ids = [beat.lease.id for beat in beats]
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report the outcomes of any number of attempts. Returns per attempt the job's new state, LEASE_LOST or NOT_FOUND."""
+        """See `JobSource.settle`."""
         answers: dict[int, str] = {}
 
         async def send(kind: type, verb: Any, most: int) -> None:
@@ -171,15 +170,15 @@ class Store:
         return [answers[i] for i in range(len(endings))]
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store any number of checkpoints and logs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        """See `JobSource.note`."""
         return await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
 
     async def enlist(self, card: Card) -> bool:
-        """Register a worker, or refresh its registration. True if an operator asked it to drain."""
+        """See `JobSource.enlist`."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
             return await self.run(call) == "drain"
-        except NoNamespace:  # the data was deleted
+        except NoNamespace:
             return await self._recreate(call) == "drain"
 
     async def workers(self) -> list[WorkerInfo]:
@@ -187,23 +186,23 @@ class Store:
         return await self.follow(roster.workers(self.operations.bases, jobs=False))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """Remove workers (name → life) that are certainly gone, and end their leases. Returns the number of leases."""
+        """See `JobSource.reconcile`."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
-        """May an idle worker of a pool leave? True: it does not count from now on, and must not claim any more."""
+        """See `JobSource.retire`."""
         from sublet.operations.pools import may_leave  # imported late: only pools need it
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
-        """Remove the registration of a worker that holds no leases."""
+        """See `JobSource.leave`."""
         await self.run(verbs.reconcile(self.operations.bases[0], card.worker, card.life, []))
 
     async def _spread(
         self, items: Sequence[Any], ids: Sequence[str], verb: Any, most: int = verbs.BATCH
     ) -> list[Any]:
-        """Send items to their partitions in concurrent calls of limited size. Returns the answers in the order of the items."""
+        """Send in concurrent calls of limited size; answers are in the order of the items."""
         by_base: dict[str, list[int]] = {}
         for i, job_id in enumerate(ids):
             by_base.setdefault(self.operations.base_of_job(job_id), []).append(i)
@@ -229,7 +228,7 @@ class Store:
         )
 
     def hurry(self) -> None:
-        """End all waits: claims, watches and event subscribers are answered now, and later calls do not wait."""
+        """End all waits of claims, watches and event subscribers; later calls do not wait."""
         self.hurried.set()
         self._claims.hurry()
         if self._results:
@@ -238,9 +237,10 @@ class Store:
             self._event_stream.close()
 
     async def rest(self) -> None:
-        """Finish background work and stop waiting for wake-ups, until the next claim waits: this process may be frozen.
+        """Finish background work and stop waiting for wake-ups until the next claim: this process may be
+        frozen.
 
-        A wake-up that a frozen process takes would be lost, and another worker would find the job only at its next poll.
+        Another worker would find the job of a lost wake-up only at its next poll.
         """
         await self._claims.aclose()
 
@@ -250,7 +250,7 @@ class Store:
         return self._event_stream is not None and len(self._event_stream.subscribers) > 0
 
     def event_stream(self) -> EventStream:
-        """Return the event stream that all subscribers of this process share."""
+        """Return the event stream, which all subscribers of this process share."""
         if self._event_stream is None:
             self._event_stream = EventStream(self.settings, self.run, self._blocking, self._routes)
         return self._event_stream

@@ -1,13 +1,11 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
-One BLPOP names the wake-up lists of all these queues, and a list of this process's own, which interrupts the BLPOP when a claim
-begins to wait for a queue that it does not name. A wake-up is given to one waiter, the one that has waited longest; if that one
-leaves before it claims, the wake-up goes to the next waiter or back to Redis. A wake-up is only a hint: losing one delays a job
-and loses none.
+One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it when a claim
+begins to wait for another queue. A wake-up goes to the waiter that has waited longest; if that one leaves
+before it claims, to the next or back to Redis. Losing a wake-up only delays a job.
 
-Waiters also claim without a wake-up, at the time that a claim's reply named and at least every 2 s: one waiter per partition
-claims on behalf of all. One or two reads then find out, for hundreds of queues at once, whether a queue of the other waiters has
-jobs whose wake-up was lost.
+At least every 2 s one waiter per partition claims on behalf of all, and one or two reads find queues whose
+wake-up was lost.
 """
 
 import asyncio
@@ -27,32 +25,32 @@ from sublet.protocol.reads import together
 from sublet.protocol.scripts import Call
 
 BLPOP_MAX = 1000
-"""Queues that the BLPOP names: each costs the server about 1 µs at every wake-up. The other queues are only polled."""
+"""Queues that the BLPOP names: each costs the server about 1 µs at every wake-up. Others are only polled."""
 POLLED = 500
 """Queues that one read polls."""
 POLL_SECONDS = 2.0
-"""Seconds after which waiters claim without a wake-up, as it may have been lost."""
+"""Seconds after which waiters claim without a wake-up."""
 REST = 0.5
-"""Seconds to wait after a call of this module failed. The error itself reaches the callers through their own calls."""
+"""Seconds to wait after a call of this module failed."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class Waiter:
-    """A claim that waits for a wake-up of its queues, or for its turn to claim on behalf of all waiters."""
+    """A claim that waits for a wake-up, or to claim on behalf of all waiters."""
 
     def __init__(self, queues: Sequence[tuple[str, str]]) -> None:
         self.queues = {keys.wake(base, queue): (base, queue) for base, queue in queues}
         self.bases = {base for base, _ in queues}
         self.called: asyncio.Future[None] | None = None
         self.wakeup = ""
-        """The key of the wake-up list for which it was called, until it has claimed."""
+        """The wake-up list for which it was called, until it has claimed."""
         self.polls = False
         """Was it called to claim on behalf of all, and has not claimed yet?"""
 
     @property
     def idle(self) -> bool:
-        """May it be called? Not while it claims or leaves."""
+        """May it be called?"""
         return self.called is not None and not self.called.done()
 
     def call(self, wakeup: str = "") -> None:
@@ -70,8 +68,6 @@ class Waiter:
 
 @dataclass(slots=True)
 class _QueueWaiters:
-    """The waiters of one queue, in the order in which they came."""
-
     base: str
     queue: str
     waiters: dict[Waiter, None] = field(default_factory=dict)
@@ -81,13 +77,13 @@ class _QueueWaiters:
 
 
 class WakeUps:
-    """The waiting claims of one process. `run` sends a call over the ordinary connection; `line` may read from several servers."""
+    """The waiting claims of one process. `line` may read from several servers."""
 
     def __init__(self, settings: Settings, run: Run, base: str, client: Any = None, line: Any = None) -> None:
         self._client = None if line else client or connect(settings, blocking=True)
         self._line = line or blocking_pipeline(settings, self._client, client)
         self._run = run
-        self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))  # the name of a queue contains no bar
+        self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))
         self._waiters: dict[Waiter, None] = {}
         self._queues: dict[str, _QueueWaiters] = {}
         self._named: frozenset[str] = frozenset()
@@ -100,7 +96,7 @@ class WakeUps:
 
     @contextlib.contextmanager
     def waiting(self, queues: Sequence[tuple[str, str]], next_in: float) -> Iterator[Waiter]:
-        """Register a waiter for these queues, (base, name) each. `next_in`: seconds, from the reply of its last claim."""
+        """Register a waiter for these queues, (base, name) each. `next_in`: seconds, from its last claim."""
         waiter, rest = Waiter(queues), 0.0
         self._waiters[waiter] = None
         for key, (base, queue) in waiter.queues.items():
@@ -115,7 +111,7 @@ class WakeUps:
             self._remove(waiter, rest)
 
     def _remove(self, waiter: Waiter, rest: float) -> None:
-        """Remove a waiter. If it was called and has not claimed, the next waiter is called."""
+        """If it was called and has not claimed, the next waiter is called."""
         del self._waiters[waiter]
         for key in waiter.queues:
             del self._queues[key].waiters[waiter]
@@ -129,7 +125,7 @@ class WakeUps:
             self.poll_within(rest)
 
     async def wait(self, waiter: Waiter, seconds: float) -> bool:
-        """Wait until this waiter is called. False: it need not claim, as the seconds are over or `hurry` was called."""
+        """Wait until this waiter is called. False if the seconds are over or `hurry` was called."""
         waiter.called = asyncio.get_running_loop().create_future()
         self._read()
         if len(self._named) < BLPOP_MAX and not self._named.issuperset(waiter.queues):
@@ -150,10 +146,8 @@ class WakeUps:
             if waiter.called and not waiter.called.done():
                 waiter.called.set_result(None)
 
-    # wake-ups
-
     def _read(self) -> None:
-        """Send a BLPOP if a claim waits and none is under way. A BLPOP that was sent is never cancelled."""
+        """A BLPOP that was sent is never cancelled."""
         named = [] if self._reading else self._queues_to_name()
         if named:
             self._reading = True
@@ -161,11 +155,9 @@ class WakeUps:
             self._line.send([(("BLPOP", *named, self._own, BLOCK_SECONDS), self._on_reply)])
 
     def _queues_to_name(self) -> list[str]:
-        """Return the keys of queues with an idle waiter, at most `BLPOP_MAX`."""
         return list(islice((key for key, queue in self._queues.items() if queue.first()), BLPOP_MAX))
 
     def _on_reply(self, found: Any) -> None:
-        """Call the waiter for a wake-up, and read on."""
         self._reading = self._interrupted = False
         if isinstance(found, Exception):
             self._reading = True  # no new read before the rest is over
@@ -190,7 +182,7 @@ class WakeUps:
         self._read()
 
     def _pass_on(self, wakeup: str) -> None:
-        """Call the waiter that has waited longest; if there is none, put the wake-up back for another process."""
+        """Call the waiter that has waited longest; without one, put the wake-up back."""
         queue = self._queues.get(wakeup)
         first = queue.first() if queue else None
         if first:
@@ -201,7 +193,7 @@ class WakeUps:
             self._line.send([(("LPUSH", wakeup, 1), _ignore)])
 
     async def _put_back(self, wakeup: str) -> None:
-        with contextlib.suppress(JobsError):  # a wake-up is only a hint
+        with contextlib.suppress(JobsError):
             await self._run(Call((("LPUSH", wakeup, 1),), _ignore))
 
     def _interrupt(self) -> None:
@@ -211,7 +203,7 @@ class WakeUps:
             self._start(self._wake_own_read())
 
     async def _wake_own_read(self) -> None:
-        expiry = BLOCK_SECONDS * 1000  # if the read has just ended, nothing may ever take the element
+        expiry = BLOCK_SECONDS * 1000  # the read may have just ended: the element must not stay
         try:
             await self._run(Call((("LPUSH", self._own, 1), ("PEXPIRE", self._own, expiry)), _ignore))
         except JobsError:
@@ -220,21 +212,18 @@ class WakeUps:
             self._update_names()
 
     def _update_names(self) -> None:
-        """Interrupt the read if it should name other queues."""
         if self._reading and not self._named.issuperset(self._queues_to_name()):
             self._interrupt()
 
-    # polling
-
     def poll_within(self, seconds: float) -> None:
-        """Poll after so many seconds at most, if a claim waits."""
+        """Poll within so many seconds, if a claim waits."""
         at = asyncio.get_running_loop().time() + seconds
         if self._waiters and at < self._poll_at:
             self._plan_poll(at)
 
     @property
     def next_in(self) -> float:
-        """Seconds until the next poll."""
+        """Return the seconds until the next poll."""
         return max(0.0, self._poll_at - asyncio.get_running_loop().time())
 
     def _plan_poll(self, at: float) -> None:
@@ -244,7 +233,9 @@ class WakeUps:
         self._polling = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._poll)
 
     def _poll(self) -> None:
-        """Make the first waiter of each partition claim, check the queues of the others for jobs, and plan the next poll."""
+        """Let the first waiter of each partition claim, check the queues of the others, and plan the next
+        poll.
+        """
         self._plan_poll(math.inf)
         self.poll_within(POLL_SECONDS)
         bases: set[str] = set()
@@ -272,7 +263,7 @@ class WakeUps:
                             first.call(keys.wake(base, queue.queue))
 
     async def _with_jobs(self, base: str, queues: Sequence[_QueueWaiters]) -> list[_QueueWaiters]:
-        """Return the queues that are not paused and have jobs. If none has, which is usual, two commands find that out."""
+        """Return the queues that are not paused and have jobs. Two commands find that there are none."""
         settings = await self._run(
             Call((("HMGET", keys.queues(base), *(queue.queue for queue in queues)),), list)
         )
@@ -305,4 +296,4 @@ class WakeUps:
 
 
 def _ignore(reply: Any) -> None:
-    """Accept any reply: a wake-up is only a hint."""
+    pass

@@ -1,1 +1,1 @@
-"""How a job enters a queue, without I/O: ids, batches, memory admission, durability, partitions."""
+"""Submitting jobs: ids, batches, memory admission, durability, partitions."""

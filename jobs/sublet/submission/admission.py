@@ -1,7 +1,7 @@
 """Admission control, without I/O: refuse new jobs before the memory of a Redis server is full.
 
-The memory that remains is for the jobs that are stored already: their claims, heartbeats and results. A job may be admitted by
-a report of the server that is up to 1 s old. A refusal always rests on a new report, so a server with free memory is used at once.
+The rest is for claims, heartbeats and results of stored jobs. A job may be admitted by a report up to 1 s
+old; a refusal always rests on a new one.
 """
 
 import math
@@ -16,17 +16,16 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
-"""Seconds for which a server's report of its memory is used."""
 SILENT_SECONDS = 60.0
-"""Seconds for which a server is not asked again that does not report its memory, or not to this user."""
+"""Seconds for which a server is not asked again that does not report its memory to this user."""
 PART = 16
-"""A process asks again when it has submitted a 16th of the reported free memory: other processes submit at the same time."""
+"""A process asks again after submitting a 16th of the reported free memory, as others submit, too."""
 JOB_BYTES = 1024
-"""Estimated bytes of a job beside its payload, rounded up."""
+"""Estimate of a job's size beside its payload, rounded up."""
 FIRING_BYTES = 1 << 20
 """Payload bytes that one firing of schedules stores, at most."""
 SCRIPT_BYTES = 1 << 20
-"""Estimate of what one script stores, at most. While any memory is free, this much is admitted."""
+"""Bytes that one script stores, at most. While any memory is free, this much is admitted."""
 
 
 def estimated_bytes(jobs: Sequence[Submission]) -> int:
@@ -37,8 +36,8 @@ def estimated_bytes(jobs: Sequence[Submission]) -> int:
 class Admission:
     """The free memory of each partition's server, as far as this process knows.
 
-    Partitions may be on one server or on several. So each counts on its part of the free memory, and jobs on their way to any
-    partition count against all.
+    Partitions may share a server: each has its part of the free memory, and jobs in flight to any partition
+    count against all.
     """
 
     def __init__(self, share: float, partitions: int = 1) -> None:
@@ -48,16 +47,16 @@ class Admission:
         self._in_flight: dict[int, int] = {}  # by thread: no thread writes to the entry of another
 
     def begin(self, size: int) -> None:
-        """Count `size` bytes of this thread as in flight, until `end`: Redis may report them already, or not yet."""
+        """Count `size` bytes of this thread as in flight, until `end`."""
         thread = threading.get_ident()
         self._in_flight[thread] = self._in_flight.get(thread, 0) + size
 
     def end(self, size: int) -> None:
-        """Count them no longer: they are stored, or lost."""
+        """End the count: the jobs are stored, or lost."""
         self._in_flight[threading.get_ident()] -= size
 
     def admit(self, base: str, size: int) -> bool:
-        """Return whether `size` bytes fit by the last report. If so, they are subtracted from it, and are in flight."""
+        """If `size` bytes fit by the last report, subtract them from it and count them as in flight."""
         free = self._free.get(base, 0) if time.monotonic() < self._valid_until.get(base, -math.inf) else 0
         if size > free:
             return False
@@ -67,9 +66,9 @@ class Admission:
         return True
 
     def check(self, base: str, size: int) -> Plan[OutOfMemory | None]:
-        """Ask the server for a report. Return why `size` bytes are refused; None if they fit, or if it does not report."""
+        """Ask the server for a report. Return why `size` bytes are refused, else None."""
         now = time.monotonic()
-        self._valid_until[base] = now + REPORT_SECONDS  # until the reply, others go by the last report
+        self._valid_until[base] = now + REPORT_SECONDS  # until the reply, others use the last report
         seen = yield from read_memory(base)
         if seen is None or not seen.used:
             self._valid_until[base], self._free[base] = now + SILENT_SECONDS, math.inf
@@ -87,13 +86,13 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return the memory report of a partition's server; None if it does not report it, or not to this user."""
+    """Return a server's report of its memory; None if it does not report it to this user."""
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (
         Refused,
         Forbidden,
         Unfit,
-    ):  # a server that does not answer raises Unavailable: that is for the caller
+    ):  # raises Unavailable without an answer
         return None
     return seen

@@ -1,4 +1,4 @@
-"""Durability beyond the reply of Redis, without I/O: a submit waits until replicas, or the disk, have the jobs."""
+"""Durability beyond the reply of Redis, without I/O: wait until replicas, or the disk, have the jobs."""
 
 import math
 import time
@@ -15,9 +15,9 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 Waits = tuple[tuple[Any, ...], ...]
-"""The commands that make the server wait: none, WAIT, WAITAOF, or both."""
+"""The wait commands of a level: none, WAIT, WAITAOF, or both."""
 Stored = Sequence[tuple[str, str]]
-"""Jobs that are stored: the id that was sent, and the id of the stored job, another one where that holds the key."""
+"""Stored jobs: the id that was sent, and the stored one, another if that holds the deduplication key."""
 
 NONE = {"none"}
 WAIT_SHARE = 0.75
@@ -25,13 +25,13 @@ WAIT_SHARE = 0.75
 NEEDS = "durability fsync needs "
 TOO_OLD = "durability fsync needs Redis 7.2 or Valkey (WAITAOF): here, have Redis write its file before it answers, and ask for none"
 FSYNC_SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
-"""The server settings that `fsync` needs."""
 APPENDFSYNC = ("CONFIG", "GET", "appendfsync")
-"""With `everysec`, the reply of WAITAOF proves nothing: in Redis from 7.4, and in Valkey, it may come before the fsync."""
+"""In Redis from 7.4 and in Valkey, WAITAOF may answer before the fsync of `everysec`."""
 REPORT_SECONDS = 10.0
-"""Seconds for which a server that supports `fsync` is not asked again. Each wait checks `appendfsync` anew."""
+"""Seconds for which a server that supports `fsync` is not asked again. Each wait checks `appendfsync` anew.
+"""
 SCRIPTS_MAX = 32
-"""Scripts that share one wait, if a submit needs many: 6,400 jobs, 16 MiB."""
+"""Scripts that share one wait: 6,400 jobs, 16 MiB."""
 
 
 def waits(settings: Settings, asked: set[str]) -> Waits:
@@ -51,7 +51,7 @@ def waits(settings: Settings, asked: set[str]) -> Waits:
 
 
 def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Submitted | str]]:
-    """Store the jobs of up to SCRIPTS_MAX scripts, and wait. The call's `read` raises Unconfirmed if the wait timed out."""
+    """Store up to SCRIPTS_MAX scripts of jobs, and wait. `read` raises Unconfirmed if the wait timed out."""
     batches = [*verbs.batches(jobs, lambda job: len(job.payload))]
     calls = [verbs.submit(base, batch) for batch in batches]
 
@@ -60,7 +60,7 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
         taken = [
             (job.id, word.id) for job, word in zip(jobs, words, strict=True) if isinstance(word, Submitted)
         ]
-        if taken:  # otherwise all were refused, and nothing can be lost
+        if taken:  # otherwise all were refused
             _check_all(waits, replies[1], taken)
         return words
 
@@ -68,7 +68,7 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
 
 
 def with_ids(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
-    """Return the error with the ids of the jobs, under which they can be submitted again: some were made for this call."""
+    """Return the error with the jobs' ids, to submit them again; some were made for this call."""
     if isinstance(error, Unconfirmed | Forbidden | Unfit):  # it has them already, or nothing is stored
         return error
     words = str(error)
@@ -81,7 +81,7 @@ def with_ids(error: Unavailable, jobs: Sequence[Submission]) -> Unavailable:
 def _words(
     call: Call[list[Submitted | str]], batch: Sequence[Submission], reply: Any
 ) -> list[Submitted | str]:
-    """Return what became of one script's jobs. If a full server refused the script, those of others may be stored."""
+    """Return the outcomes of one script's jobs. A full server may refuse one script and store the others."""
     return [f"OOM {reply}"] * len(batch) if isinstance(reply, Exception) else call.read(reply)
 
 
@@ -115,7 +115,7 @@ def _check(wait: tuple[Any, ...], counted: Any, taken: Stored) -> None:
 
 
 def _again(taken: Stored) -> str:
-    """Say how to submit again: under the same ids, because a new id would make another job. Only stored ids are named."""
+    """Advise to submit again under the stored ids: a new id would make another job."""
     there = [
         *dict.fromkeys([found for sent, found in taken if sent == found] + [found for _, found in taken])
     ]
@@ -130,14 +130,14 @@ def _unfit(words: str, taken: Stored) -> NotDurable:
 
 
 def _unable(wait: tuple[Any, ...], error: Any, taken: Stored) -> Exception:
-    """Return the error for a server that cannot wait. The jobs are stored, as with durability `none`."""
+    """Return the error for a server that cannot wait. The jobs are stored."""
     words = str(error).lower()
     if "unknown command" in words:
         return _unfit(TOO_OLD, taken)
     if "appendonly" in words:
         return _unfit(f"{NEEDS}the append-only file: run CONFIG SET appendonly yes", taken)
     found = refused(error)
-    if isinstance(found, Forbidden):  # the wait was denied; the script was not
+    if isinstance(found, Forbidden):  # the wait was denied, not the script
         mode = "replicated" if wait[0] == "WAIT" else "fsync"
         command = " ".join(wait[:2]) if wait is APPENDFSYNC else wait[0]
         lacks = f"but this user may not wait for who else has it (NOPERM: {command})"
@@ -149,27 +149,27 @@ def _unable(wait: tuple[Any, ...], error: Any, taken: Stored) -> Exception:
 
 
 class FsyncSupport:
-    """Which partitions' servers support durability `fsync`. They are asked before anything is stored."""
+    """The partitions whose servers support durability `fsync`, asked before anything is stored."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def check(self, bases: Iterable[str], waits: Waits) -> Plan[None]:
-        """Raise NotDurable, with all that it lacks, for a server that does not support a wait for `fsync`."""
+        """Raise NotDurable for a server that does not support a wait for `fsync`."""
         for base in bases if APPENDFSYNC in waits else ():
             if time.monotonic() >= self._until.get(base, -math.inf):
                 yield from _check_server(base)
                 self._until[base] = time.monotonic() + REPORT_SECONDS
 
     def forget(self, base: str) -> None:
-        """Ask the server of this partition again before the next wait."""
+        """Ask this partition's server again before the next wait."""
         self._until.pop(base, None)
 
 
 def _check_server(base: str) -> Plan[None]:
     try:
         old = not (yield server_info.has_command(base, "waitaof"))
-    except (Forbidden, Unfit):  # not reported: the reply to WAITAOF will tell
+    except (Forbidden, Unfit):  # not reported: the reply to WAITAOF decides
         old = False
     try:
         said: dict[str, str] = yield server_info.settings(base, "append[of]*")

@@ -1,4 +1,4 @@
-"""Compare the partition count of a namespace with `SUBLET_PARTITIONS`: a process with another count would not see all jobs."""
+"""Compare the partition count of a namespace with `SUBLET_PARTITIONS`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from sublet.protocol.plan import Plan
 
 
 def check_count(bases: Sequence[str], count: int) -> None:
-    """Raise Unfit for a namespace of `count` partitions that are not these bases. A count of 0 means unknown, and passes."""
+    """Raise Unfit for a namespace of `count` partitions that are not these bases; 0: unknown."""
     if count and count != len(bases):
         raise Unfit(
             f"namespace {bases[0][1:-1].rpartition(':')[0]} has {count} partitions, and SUBLET_PARTITIONS says {len(bases)}: "
@@ -17,7 +17,7 @@ def check_count(bases: Sequence[str], count: int) -> None:
 
 
 def read_count(bases: Iterable[str]) -> Plan[int]:
-    """Return the partition count that the first existing base has stored; 0 where none exists."""
+    """Return the partition count in the first existing base, else 0."""
     for base in bases:
         count: int = yield reads.partitions(base)
         if count:
@@ -26,7 +26,7 @@ def read_count(bases: Iterable[str]) -> Plan[int]:
 
 
 def exists(bases: Sequence[str]) -> Plan[bool]:
-    """Return whether the namespace exists. Raises Unfit where it has another partition count."""
+    """Return whether the namespace exists. Raises Unfit for another partition count."""
     count = yield from read_count(bases)
     check_count(bases, count)
     return count > 0

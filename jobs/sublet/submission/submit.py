@@ -1,4 +1,4 @@
-"""Submitting jobs, without I/O: make a submission, prepare the namespace, and store jobs in batches."""
+"""Make submissions, prepare the namespace, and store jobs in batches. Without I/O."""
 
 import os
 import time
@@ -21,7 +21,7 @@ from sublet.submission.admission import Admission, estimated_bytes, read_memory
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LETTERS = _ALPHABET.encode() * 8
-"""For `bytes.translate`: a letter for each byte, so that 16 random bytes make 80 random bits."""
+"""For `bytes.translate`: a letter per byte, so that 16 random bytes make 80 random bits."""
 
 
 def new_id(partition: int) -> str:
@@ -35,9 +35,9 @@ def _time_part(ms: int) -> str:
 
 
 class SubmitOperations:
-    """The operations of a namespace that store new jobs, with the known state of its servers.
+    """The operations that store new jobs.
 
-    `admission` is None without a memory guard (SUBLET_MEMORY=1): then the server itself refuses jobs when it is full.
+    `admission` is None without a memory guard (SUBLET_MEMORY=1): then a full server refuses jobs itself.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -60,7 +60,9 @@ class SubmitOperations:
         job_id: str | None = None,
         durability: str | None = None,
     ) -> Submission:
-        """Make a job to submit, with a new id or the caller's own, which gets its partition as a prefix. Raises Invalid."""
+        """Make a job to submit, with a new id or the caller's own, prefixed with its partition. Raises
+        Invalid.
+        """
         if not keys.is_name(task):
             raise Invalid(f"task {task[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
         if len(payload) > PAYLOAD_MAX:
@@ -76,12 +78,9 @@ class SubmitOperations:
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:
-        """Make the namespace if it does not exist.
-
-        Raises Unfit for a server that is set to evict keys, or a namespace with another partition count.
-        """
-        self._exists = False  # it may have been deleted, and made anew by others, since this was known
-        yield from self.exists()  # first: if Redis does not answer, nothing else is tried
+        """Create the namespace if it is missing. Raises Unfit for eviction, or another partition count."""
+        self._exists = False  # it may have been deleted and created again since
+        yield from self.exists()  # first: without an answer, nothing else is tried
         many = None
         if not self.settings.client_factory and "+cluster:" in self.settings.redis_url:
             many = MultiServerUrl.read(self.settings.redis_url)
@@ -101,9 +100,8 @@ class SubmitOperations:
             )
 
     def exists(self) -> Plan[bool]:
-        """Return whether the namespace exists; it is not made. Raises Unfit where it has another partition count.
-
-        Redis is asked until it exists, and then no more: the partition count never changes.
+        """Return whether the namespace exists; stop asking once it does. Raises Unfit for another partition
+        count.
         """
         if not self._exists:
             self._exists = yield from partitions.exists(self.bases)
@@ -112,7 +110,7 @@ class SubmitOperations:
     def submit(self, jobs: Sequence[Submission]) -> Plan[list[Submitted]]:
         """Store any number of jobs. Raises Invalid, Refused, Unavailable or Unconfirmed.
 
-        Some of the jobs may be stored when it raises. Submitting the same again is safe.
+        Some may be stored then. Submitting the same again is safe.
         """
         try:
             answers = yield from self.submit_each(jobs)
@@ -127,9 +125,10 @@ class SubmitOperations:
         return cast(list[Submitted], answers)
 
     def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
-        """Store any number of jobs, each on its own: return per job what became of it, or why it was refused.
+        """Store jobs, each on its own; return the outcome or refusal of each.
 
-        If any of them asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if that is not reached.
+        If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if that is not
+        reached.
         """
         asked = {job.durability or self.settings.durability for job in jobs}
         waits = () if asked <= durability.NONE else durability.waits(self.settings, asked)
@@ -176,7 +175,7 @@ class SubmitOperations:
     def _refused(
         self, admission: Admission, base: str, batch: Sequence[Submission], size: int
     ) -> Plan[dict[int, OutOfMemory]]:
-        """Return the refusals of a server that is nearly full, by the job's index. A job that is stored already is none."""
+        """Return the refusals of a nearly full server, by the job's index. Stored jobs are not refused."""
         full = yield from admission.check(base, size)
         if full is None:
             return {}
@@ -191,7 +190,7 @@ class SubmitOperations:
     def _send(
         self, base: str, batch: Sequence[Submission], waits: durability.Waits, size: int = 0
     ) -> Plan[list[Submitted | JobsError]]:
-        """Send jobs of one partition. `size` bytes were counted as in flight by the memory guard, until now."""
+        """Send jobs of one partition; end the count of `size` bytes in flight."""
         try:
             call = durability.submit(base, batch, waits) if waits else verbs.submit(base, batch)
             words: list[Submitted | str] = yield call
@@ -212,7 +211,7 @@ class SubmitOperations:
     def _batches(
         self, jobs: Sequence[Submission], scripts_max: int
     ) -> Iterator[tuple[str, list[Submission]]]:
-        """Split jobs by partition, and then into what `scripts_max` scripts take: (base, jobs) per call."""
+        """Split jobs by partition and by `scripts_max` scripts: (base, jobs) per call."""
         by_base: dict[str, list[Submission]] = {}
         for job in jobs:
             by_base.setdefault(self.base_of_queue(job.queue), []).append(job)
