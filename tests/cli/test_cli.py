@@ -126,7 +126,7 @@ def test_get_says_who_owns_a_job_and_when_it_was_last_heard_of(shell):
             assert job["state"] == "running"
         told = shell.ok("get", job_id)
         assert re.search(
-            r"  owner       w1, attempt 1, for .+\n  last heard  .+ ago\n  lease ends  .+ in .+\n", told
+            r"  owner       w1, attempt 1, for .+\n  heartbeat   .+ ago\n  lease ends  .+ in .+\n", told
         )
         assert "  progress    50%   half\n" in told
         assert re.search(

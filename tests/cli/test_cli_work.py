@@ -321,7 +321,7 @@ def test_what_a_task_says_is_shown_with_its_job(shell):
         )
         assert (job["checkpoint"]["page"], job["trace"]) == (2, trace)
         told = shell.ok("get", job_id)
-        assert re.search(r"^  owner       w1, attempt 2, for .+\n  last heard  .+ ago$", told, re.MULTILINE)
+        assert re.search(r"^  owner       w1, attempt 2, for .+\n  heartbeat   .+ ago$", told, re.MULTILINE)
         assert "  progress    42%   resize   page 3\n" in told
         assert re.search(
             r'^  checkpoint  \d+ characters: {"page":2,"done":\["a.png",.+…$', told, re.MULTILINE

@@ -17,11 +17,26 @@ def _dev(parser: CommandParser) -> None:
         default=os.environ.get("SUBLET_APP"),
         help="where the tasks are, e.g. tasks:app (SUBLET_APP)",
     )
+    _local_server(parser)
+    _local_workers(parser)
+    parser.option(
+        "--check",
+        action="store_true",
+        default=False,
+        help="only import the app: print its tasks, or why it fails",
+    )
+
+
+def _local_server(parser: CommandParser) -> None:
     option = parser.option
     option("--data", metavar="DIR", default=None, help="keep the server's data there (temporary folder)")
     option(
         "--port", metavar="PORT", type=types.port, default=0, help="port of the API (8377, or the next free)"
     )
+
+
+def _local_workers(parser: CommandParser) -> None:
+    option = parser.option
     option("--workers", metavar="N", type=WORKERS, default=4, help="workers at a time, at most (4)")
     option("--slots", metavar="N", type=SLOTS, default=10, help="jobs that a worker runs at a time (10)")
     option(
@@ -43,12 +58,6 @@ def _dev(parser: CommandParser) -> None:
         action="store_true",
         default=False,
         help="do not restart workers when the app's source changes",
-    )
-    option(
-        "--check",
-        action="store_true",
-        default=False,
-        help="only import the app: print its tasks, or why it fails",
     )
 
 

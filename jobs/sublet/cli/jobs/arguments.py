@@ -15,8 +15,7 @@ def _submit(parser: CommandParser) -> None:
         default="{}",
         help="arguments by name, one object; - is stdin, @FILE a file",
     )
-    option = parser.option
-    option(
+    parser.option(
         "--wait",
         metavar="SECONDS",
         nargs="?",
@@ -24,6 +23,20 @@ def _submit(parser: CommandParser) -> None:
         type=types.duration,
         help="wait for the result, print it (30s); exit 1 on failure",
     )
+    _deduplication(parser)
+    _start_time(parser)
+    _job_options(parser)
+    parser.option(
+        "--app",
+        metavar="MODULE:APP",
+        default=os.environ.get("SUBLET_APP"),
+        help="check against this app, use its options (SUBLET_APP)",
+    )
+
+
+def _deduplication(parser: CommandParser) -> None:
+    option = parser.option
+    option("--id", metavar="ID", help="your own job id; repeating it returns the same job")
     option("--key", metavar="KEY", help="deduplication key: return the unfinished job that has it")
     option(
         "--window",
@@ -31,6 +44,10 @@ def _submit(parser: CommandParser) -> None:
         type=types.positive_duration,
         help="keep the key this long, instead of until the job ends",
     )
+
+
+def _start_time(parser: CommandParser) -> None:
+    option = parser.option
     option("--delay", metavar="10s", type=types.duration, help="wait before the first attempt")
     option(
         "--at",
@@ -39,6 +56,10 @@ def _submit(parser: CommandParser) -> None:
         dest="run_at",
         help="time of the first attempt, e.g. 2030-01-31T09:00:00Z",
     )
+
+
+def _job_options(parser: CommandParser) -> None:
+    option = parser.option
     option("--queue", metavar="NAME", help="the queue (default)")
     option("--priority", metavar="N", type=types.integer, help="-100 to 100, higher runs first (0)")
     option(
@@ -47,13 +68,6 @@ def _submit(parser: CommandParser) -> None:
     option("--timeout", metavar="5m", type=types.optional_duration, help="limit of one attempt, or none (5m)")
     option("--retention", metavar="1d", type=types.duration, help="how long to keep the completed job (1d)")
     option("--durability", metavar="HOW", help="wait for: none, replicated, fsync (none)")
-    option("--id", metavar="ID", help="your own job id; repeating it returns the same job")
-    option(
-        "--app",
-        metavar="MODULE:APP",
-        default=os.environ.get("SUBLET_APP"),
-        help="check against this app, use its options (SUBLET_APP)",
-    )
 
 
 def _get(parser: CommandParser) -> None:

@@ -56,45 +56,46 @@ def moment(at: datetime) -> str:
 
 
 def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
-    def ago(at: datetime) -> str:
-        return f"{moment(at)}   {duration((now - at).total_seconds())} ago"
+    yield from _submission(job, now)
+    if job.worker:
+        yield from _claim(job, now)
+    yield from _running(job, now)
+    yield from _outcome(job, now)
 
-    def ahead(at: datetime) -> str:
-        left = (at - now).total_seconds()
-        return (
-            f"in {duration(left)}"
-            if left >= 0
-            else f"{duration(-left)} ago, and no maintenance has run since"
-        )
 
+def _submission(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "task", job.task
     yield "queue", job.queue + (f"   priority {job.priority}" if job.priority else "")
-    yield "submitted", ago(job.submitted_at)
+    yield "submitted", _ago(job.submitted_at, now)
     if job.schedule:
         yield "schedule", job.schedule + (f"   for {moment(job.run_at)}" if job.run_at else "   run by hand")
     if job.key:
         yield "key", job.key
     if job.due_at:
-        yield "due", f"{moment(job.due_at)}   {ahead(job.due_at)}"
-    if job.worker:
-        yield (
-            "owner",
-            f"{job.worker}, attempt {job.attempt}, for {duration((now - (job.claimed_at or now)).total_seconds())}",
-        )
-        yield "last heard", ago(job.heartbeat_at or job.claimed_at or now)
+        yield "due", f"{moment(job.due_at)}   {_time_until(job.due_at, now)}"
+
+
+def _claim(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
+    held = duration((now - (job.claimed_at or now)).total_seconds())
+    yield "owner", f"{job.worker}, attempt {job.attempt}, for {held}"
+    yield "heartbeat", _ago(job.heartbeat_at or job.claimed_at or now, now)
+
+
+def _running(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     if job.lease_expires_at:
-        yield "lease ends", f"{moment(job.lease_expires_at)}   {ahead(job.lease_expires_at)}"
+        yield "lease ends", f"{moment(job.lease_expires_at)}   {_time_until(job.lease_expires_at, now)}"
     if job.progress is not None:
         yield "progress", _progress(job.progress)
     if job.checkpoint is not None:
         yield "checkpoint", _short(compact(job.checkpoint))
     if job.cancel_requested_at:
-        yield (
-            "cancel",
-            f"asked for {ago(job.cancel_requested_at)}; its worker ends it at the next heartbeat",
-        )
+        requested = _ago(job.cancel_requested_at, now)
+        yield "cancel", f"requested {requested}; its worker ends it at the next heartbeat"
+
+
+def _outcome(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     if job.finished_at:
-        yield "finished", ago(job.finished_at)
+        yield "finished", _ago(job.finished_at, now)
     yield "tries", _tries(job)
     if job.payload is not None:
         yield "arguments", compact(job.payload)
@@ -102,6 +103,17 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "result", compact(job.result)
     if job.trace:
         yield "trace", job.trace
+
+
+def _ago(at: datetime, now: datetime) -> str:
+    return f"{moment(at)}   {duration((now - at).total_seconds())} ago"
+
+
+def _time_until(at: datetime, now: datetime) -> str:
+    left = (at - now).total_seconds()
+    if left >= 0:
+        return f"in {duration(left)}"
+    return f"{duration(-left)} ago, and no maintenance has run since"
 
 
 def _short(text: str) -> str:

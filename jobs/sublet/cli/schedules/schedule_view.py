@@ -75,30 +75,41 @@ def show_schedule(one: Schedule, now: datetime) -> None:
 
 
 def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
-    def ago(at: datetime) -> str:
-        return f"{duration((now - at).total_seconds())} ago"
+    yield from _definition(one)
+    yield from _next_runs(one, now)
+    yield from _past_runs(one, now)
+    yield from _policies(one)
+    yield "from", one.source or "put by hand"
+    if one.changed_at:
+        yield "changed", f"{moment(one.changed_at)}   {_ago(one.changed_at, now)}"
 
+
+def _definition(one: Schedule) -> Iterator[tuple[str, str]]:
     yield "when", one.words
     if one.cron:
         yield "cron line", f"{one.cron}   {one.tz}"
     yield "task", one.task + (f"   {compact(one.payload)}" if one.payload else "")
     yield "queue", one.queue + (f"   priority {one.priority}" if one.priority else "")
+
+
+def _next_runs(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
     for i, at in enumerate(one.upcoming):
         name = ("next runs" if one.state != "paused" else "would run") if not i else ""
         here, left = in_zone(at, one.tz), f"in {duration((at - now).total_seconds())}"
         yield name, "  ".join([here, *([] if one.tz == "UTC" else [moment(at.astimezone(UTC))]), left])
     if not one.upcoming and one.state != "broken":
-        yield (
-            "next runs",
-            "none: its end has passed"
-            if one.end and one.end <= now
-            else "none: there is no occurrence before its end",
-        )
+        has_ended = one.end and one.end <= now
+        reason = "its end has passed" if has_ended else "there is no occurrence before its end"
+        yield "next runs", f"none: {reason}"
     if _overdue(one, now) and one.next_at:
-        yield "overdue", f"{in_zone(one.next_at, one.tz)}  {ago(one.next_at)}; no maintenance has run since"
+        since = _ago(one.next_at, now)
+        yield "overdue", f"{in_zone(one.next_at, one.tz)}  {since}; no maintenance has run since"
+
+
+def _past_runs(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
     if one.last_at and one.fired_at:
         late = duration((one.fired_at - one.last_at).total_seconds())
-        yield "last occurrence", f"{in_zone(one.last_at, one.tz)}  {ago(one.last_at)}"
+        yield "last occurrence", f"{in_zone(one.last_at, one.tz)}  {_ago(one.last_at, now)}"
         yield "submitted", f"{late} late, by {one.fired_by}"
         yield "its job", one.last_job or ""
     yield (
@@ -106,14 +117,16 @@ def _facts(one: Schedule, now: datetime) -> Iterator[tuple[str, str]]:
         f"{one.fired:,} fired, {one.occurrences_missed:,} missed, {one.occurrences_skipped:,} skipped",
     )
     if one.held:
-        yield (
-            "held",
-            f"the job of {in_zone(one.next_at, one.tz) if one.next_at else 'an occurrence'} waits: {one.held}",
-        )
+        occurrence = in_zone(one.next_at, one.tz) if one.next_at else "an occurrence"
+        yield "held", f"the job of {occurrence} waits: {one.held}"
+
+
+def _policies(one: Schedule) -> Iterator[tuple[str, str]]:
     yield "if missed", POLICIES[one.missed].format(late=duration(one.late), most=one.most)
     yield "overlap", f"while the previous job is unfinished, {OVERLAPS[one.overlap]}"
     if one.jitter:
         yield "jitter", f"up to {duration(one.jitter)} after its occurrence"
-    yield "from", one.source or "somebody's hand"
-    if one.changed_at:
-        yield "changed", f"{moment(one.changed_at)}   {ago(one.changed_at)}"
+
+
+def _ago(at: datetime, now: datetime) -> str:
+    return f"{duration((now - at).total_seconds())} ago"

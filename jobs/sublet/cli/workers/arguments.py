@@ -17,6 +17,33 @@ def _work(parser: CommandParser) -> None:
         default=os.environ.get("SUBLET_APP"),
         help="where the tasks are, e.g. tasks:app (SUBLET_APP)",
     )
+    _work_sources(parser)
+    _work_until(parser)
+    _work_capacity(parser)
+    _work_timeouts(parser)
+    _work_identity(parser)
+    parser.option("--quiet", action="store_true", default=False, help="print only the summary, no events")
+
+
+def _work_sources(parser: CommandParser) -> None:
+    option = parser.option
+    option(
+        "--queues",
+        metavar="A,B",
+        type=types.names,
+        default=None,
+        help="queues in order of precedence (those of the app's tasks)",
+    )
+    option("--source", metavar="URL", default=None, help="claim over HTTP (SUBLET_SOURCE, SUBLET_TOKEN)")
+    option(
+        "--commands",
+        action="store_true",
+        default=False,
+        help="also run `command`: any program that a submitter names",
+    )
+
+
+def _work_until(parser: CommandParser) -> None:
     option = parser.option
     option(
         "--drain",
@@ -34,14 +61,10 @@ def _work(parser: CommandParser) -> None:
         help="stop by then; jobs that cannot finish in time are released",
     )
     option("--max-jobs", metavar="N", type=types.positive_integer, default=None, help="stop after N jobs")
-    option(
-        "--queues",
-        metavar="A,B",
-        type=types.names,
-        default=None,
-        help="queues in order of precedence (those of the app's tasks)",
-    )
-    option("--source", metavar="URL", default=None, help="claim over HTTP (SUBLET_SOURCE, SUBLET_TOKEN)")
+
+
+def _work_capacity(parser: CommandParser) -> None:
+    option = parser.option
     option(
         "--slots",
         metavar="N",
@@ -70,6 +93,10 @@ def _work(parser: CommandParser) -> None:
         default=None,
         help="limit of a child process; beyond it the job fails",
     )
+
+
+def _work_timeouts(parser: CommandParser) -> None:
+    option = parser.option
     option(
         "--lease",
         metavar="30s",
@@ -91,16 +118,13 @@ def _work(parser: CommandParser) -> None:
         default=None,
         help="exit 1 if no running job ends for so long",
     )
-    option(
-        "--commands",
-        action="store_true",
-        default=False,
-        help="also run `command`: any program that a submitter names",
-    )
+
+
+def _work_identity(parser: CommandParser) -> None:
+    option = parser.option
     option("--name", metavar="NAME", default=None, help="display name (host, pid, random)")
     option("--pool", metavar="NAME", default="", help="its pool; --summons ID: the summons that started it")
     option("--summons", metavar="ID", default="", help=types.HIDDEN)
-    option("--quiet", action="store_true", default=False, help="print only the summary, no events")
 
 
 def _serve(parser: CommandParser) -> None:

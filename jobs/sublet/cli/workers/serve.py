@@ -5,8 +5,9 @@ import logging
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sublet.cli.output import document, write
 from sublet.cli.session import client_of, settings_for, settings_of
@@ -20,6 +21,7 @@ from sublet_functions.http.auth import Tokens
 
 if TYPE_CHECKING:
     from sublet.app import App
+    from sublet_functions.handlers.worker_host import WorkerHost
 
 HOST, PORT = "127.0.0.1", 8377
 NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
@@ -28,11 +30,7 @@ NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
 
 def serve(args: Namespace) -> int:
     """Serve until a signal."""
-    lacking = missing(NEEDED)
-    if lacking:
-        raise Invalid(
-            f"serving HTTP takes {' and '.join(lacking)}: pip install 'sublet[http]' (from a checkout: '.[http]')"
-        )
+    _require_packages()
     app = _app(args)
     settings = app.settings if app else settings_of(args)
     # refuses an invalid URL
@@ -43,43 +41,56 @@ def serve(args: Namespace) -> int:
     port = _port() if args.port is None else args.port
     log_to_stderr(args.json)
     logging.getLogger("sublet_functions").setLevel(logging.DEBUG if args.debug else logging.INFO)
-    from sublet.cli.workers.work import exit_despite_running_tasks
-    from sublet_functions.handlers.worker_host import WorkerHost
-
     # imported late: aiohttp may be missing
+    from sublet_functions.handlers.worker_host import WorkerHost
     from sublet_functions.serve import serve as run
 
     worker_host = WorkerHost(app, seconds=WorkerHost.seconds_of()) if app else None
-    threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
+    api = run(
+        settings,
+        host,
+        port,
+        tokens,
+        _announcement(args.json, tokens),
+        worker_host=worker_host,
+        secrets=secrets,
+        summon_first=os.environ.get("SUBLET_SUMMON_FIRST", "") not in ("", "0"),
+    )
+    _run(api, worker_host)
+    return 0
 
-    def report(url: str) -> None:
-        if args.json:
+
+def _require_packages() -> None:
+    lacking = missing(NEEDED)
+    if lacking:
+        raise Invalid(
+            f"serving HTTP takes {' and '.join(lacking)}: pip install 'sublet[http]' (from a checkout: '.[http]')"
+        )
+
+
+def _announcement(as_json: bool, tokens: Tokens) -> Callable[[str], None]:
+    def announce(url: str) -> None:
+        if as_json:
             document({"url": url, "pid": os.getpid(), "tokens": len(tokens)})
         else:
             write(f"serving {url} · {_access(tokens)}")
         sys.stdout.flush()
 
+    return announce
+
+
+def _run(api: Coroutine[Any, Any, None], worker_host: "WorkerHost | None") -> None:
+    from sublet.cli.workers.work import exit_despite_running_tasks
+
+    threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
     calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if worker_host:
             runner.get_loop().set_default_executor(threads)
-        summon_first = os.environ.get("SUBLET_SUMMON_FIRST", "") not in ("", "0")
-        runner.run(
-            run(
-                settings,
-                host,
-                port,
-                tokens,
-                report,
-                worker_host=worker_host,
-                secrets=secrets,
-                summon_first=summon_first,
-            )
-        )
+        runner.run(api)
         if worker_host:
             threads.shutdown(wait=False, cancel_futures=True)
             exit_despite_running_tasks(worker_host.stuck, 0)
-    return 0
 
 
 def _app(args: Namespace) -> "App | None":
@@ -98,11 +109,11 @@ def _app(args: Namespace) -> "App | None":
 def _port() -> int:
     """Return the port from the environment: SUBLET_PORT, else PORT, which platforms set."""
     for name in ("SUBLET_PORT", "PORT"):
-        said = os.environ.get(name)
-        if said:
-            if not said.isdecimal() or not said.isascii() or int(said[:9]) > 65_535:
-                raise Invalid(f"{name}={said[:40]!r}: use 0 to 65535; 0 finds a free port")
-            return int(said)
+        value = os.environ.get(name)
+        if value:
+            if not value.isdecimal() or not value.isascii() or int(value[:9]) > 65_535:
+                raise Invalid(f"{name}={value[:40]!r}: use 0 to 65535; 0 finds a free port")
+            return int(value)
     return PORT
 
 

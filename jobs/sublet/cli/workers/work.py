@@ -8,6 +8,7 @@ import threading
 import time
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from sublet.app import App
 from sublet.cli.session import client_of, read, settings_for
@@ -26,6 +27,7 @@ from sublet_functions.work import work as run_worker
 
 log = logging.getLogger(__name__)
 
+WORKER_ID = "SUBLET_WORKER_ID"
 THREADS = ("sublet-task", "asyncio")
 """Prefixes of the names of threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
 EXIT_GRACE = 3.0
@@ -36,75 +38,46 @@ THREAD_GRACE = 0.25
 
 def work(args: Namespace) -> int:
     """Run a worker until it stops: a signal, empty queues, or its time limit. Print a summary. Return 1 if it stalled."""
-    if not args.app:
-        raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
-    worker_id = os.environ.get("SUBLET_WORKER_ID", "")
-    _check_names("name", *(args.queues or []), *filter(None, (args.name, args.pool, args.summons)))
-    _check_pool(args)
-    _check_names("SUBLET_WORKER_ID", *([worker_id] if worker_id else []))
-    for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
-        if getattr(args, flag):
-            # for child processes, which load the app again
-            os.environ[variable] = getattr(args, flag)
+    _check_arguments(args)
+    _export_connection(args)
     app = load_app(args.app)
     app.settings = settings_for(args, app)
     url = _source_url(args)
-    unknown = (
-        ""
-        if url
-        else "; ".join(
-            filter(
-                None,
-                [
-                    _unknown_queues(app, [] if args.summons else args.queues or []),
-                    _sync_schedules(app, args.app),
-                ],
-            )
-        )
-    )
+    checks = [] if url else [_unknown_queues(app, args), _sync_schedules(app, args.app)]
     taskless = "" if app.tasks or args.commands else f"{args.app} has no task: this worker releases every job"
-    poolless = "" if url or args.summons or not args.pool else _unknown_pool(app, args.pool)
+    unknown_pool = "" if url or args.summons or not args.pool else _unknown_pool(app, args.pool)
     log_to_stderr(args.json)
     source = _http_source(url, app) if url else None
-    events = EventPrinter(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
-    pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
+    printer = EventPrinter(sys.stdout, args.json or not sys.stdout.isatty(), args.quiet)
+    warnings = [*filter(None, [taskless, unknown_pool, "; ".join(filter(None, checks))])]
+    events = _Events(printer, warnings, pool_exists=not unknown_pool)
+    threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
     calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.get_loop().set_default_executor(pool)
-        summary = runner.run(
-            _run(
-                args,
-                app,
-                worker_id,
-                events,
-                [words for words in (taskless, poolless, unknown) if words],
-                bool(poolless),
-                source,
-            )
-        )
-        events.print_summary(summary)
-        pool.shutdown(wait=False, cancel_futures=True)
+        runner.get_loop().set_default_executor(threads)
+        summary = runner.run(_run(args, app, events, source))
+        printer.print_summary(summary)
+        threads.shutdown(wait=False, cancel_futures=True)
         exit_despite_running_tasks(summary.stuck, int(summary.stalled))
     return int(summary.stalled)
 
 
-async def _run(
-    args: Namespace,
-    app: App,
-    worker_id: str,
-    events: EventPrinter,
-    warnings: list[str],
-    poolless: bool,
-    source: JobSource | None,
-) -> Summary:
-    def report(event: str, lease: Lease | None, words: str) -> None:
-        if event == "leaving" and poolless:
-            # the pool does not exist, so it is not named
-            words = words.partition(", and pool ")[0]
-        events.print_event(event, lease, words)
-        for warning in warnings if event == "ready" else ():
-            events.print_event("warning", None, warning)
+class _Events(NamedTuple):
+    """Prints the worker's events, and the warnings of its start once it is ready."""
 
+    printer: EventPrinter
+    warnings: list[str]
+    pool_exists: bool
+
+    def report(self, event: str, lease: Lease | None, words: str) -> None:
+        if event == "leaving" and not self.pool_exists:
+            words = words.partition(", and pool ")[0]
+        self.printer.print_event(event, lease, words)
+        for warning in self.warnings if event == "ready" else ():
+            self.printer.print_event("warning", None, warning)
+
+
+async def _run(args: Namespace, app: App, events: _Events, source: JobSource | None) -> Summary:
     try:
         return await run_worker(
             app,
@@ -121,15 +94,39 @@ async def _run(
             seconds=args.seconds,
             max_jobs=args.max_jobs,
             name=args.name,
-            worker_id=worker_id,
+            worker_id=os.environ.get(WORKER_ID, ""),
             pool=args.pool,
             summons=args.summons,
             linger=args.linger,
-            report=report,
+            report=events.report,
         )
     finally:
         if source:
             await source.aclose()
+
+
+def _check_arguments(args: Namespace) -> None:
+    if not args.app:
+        raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
+    _check_names("name", *(args.queues or []), *filter(None, (args.name, args.pool, args.summons)))
+    if args.summons and not args.pool:
+        raise Invalid("--summons needs --pool: name the pool")
+    if args.linger and not args.drain:
+        raise Invalid("--linger needs --drain")
+    _check_names(WORKER_ID, *filter(None, [os.environ.get(WORKER_ID)]))
+
+
+def _check_names(kind: str, *names: str) -> None:
+    for name in names:
+        if not is_name(name):
+            raise Invalid(f"{kind} {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
+
+
+def _export_connection(args: Namespace) -> None:
+    """Put the connection's flags into the environment: child processes load the app again."""
+    for flag, variable in (("redis_url", "SUBLET_REDIS_URL"), ("namespace", "SUBLET_NAMESPACE")):
+        if getattr(args, flag):
+            os.environ[variable] = getattr(args, flag)
 
 
 def _source_url(args: Namespace) -> str | None:
@@ -154,30 +151,16 @@ def _http_source(url: str, app: App) -> JobSource:
     return HttpSource.read(url, app.settings.timeout)
 
 
-def _check_names(what: str, *names: str) -> None:
-    for name in names:
-        if not is_name(name):
-            raise Invalid(f"{what} {name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
-
-
-def _check_pool(args: Namespace) -> None:
-    """Raise Invalid for options of pools that contradict each other."""
-    if args.summons and not args.pool:
-        raise Invalid("--summons needs --pool: name the pool")
-    if args.linger and not args.drain:
-        raise Invalid("--linger needs --drain")
-
-
-def _unknown_queues(app: App, queues: list[str]) -> str:
-    """Return a warning about queues that neither the app nor the server knows, "" if there are none."""
-    # refuses an invalid URL
+def _unknown_queues(app: App, args: Namespace) -> str:
+    """Return a warning about queues that neither the app nor the server knows, or "". Raises Invalid for an invalid URL."""
+    queues = [] if args.summons else args.queues or []
     with client_of(app.settings) as client:
         if not queues:
             return ""
         try:
             known = {*app.queues(), *(queue.name for queue in read(client, client.operations.queues()))}
         except Forbidden:
-            # a worker's user may have no right to list queues
+            # a worker's user may lack the right to list queues
             return ""
     return "; ".join(
         f"queue {queue}: no task of this app uses it, and it never had a job{did_you_mean(queue, known)}"
