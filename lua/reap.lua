@@ -14,7 +14,7 @@ if refused_because then return refused_because end
 if not is_name(by) then return refusal('INVALID', 'by is not a name: use 1 to 128 of A-Z a-z 0-9 _ . : -') end
 local lost, due = maintain(limit, by)
 begin()
-call('HSET', base, 'upkeep', stamp .. ' ' .. by)
+call('HSET', base, 'maintenance', stamp .. ' ' .. by)
 local occurrence = peek('ZRANGE', key('schedules'), 0, 0, 'WITHSCORES')[2]
 local pools = peek('HLEN', key('pools'))
 local come = occurrence and tonumber(occurrence) <= now

@@ -105,9 +105,9 @@ async def test_a_poisonous_job_kills_every_worker(client, claim, elapse):
     for _ in range(3):
         await claim()
         elapse(40)
-        await client.store.claim(worker="upkeep", queues=["default"], n=0, lease=30)
+        await client.store.claim(worker="maintenance", queues=["default"], n=0, lease=30)
         elapse(300)
-        await client.store.claim(worker="upkeep", queues=["default"], n=0, lease=30)
+        await client.store.claim(worker="maintenance", queues=["default"], n=0, lease=30)
     assert await states(client, handle.id) == (State.DEAD, ["lease_expired"] * 3)
 
 

@@ -295,5 +295,5 @@ class Stats(_Frozen):
 
     states: dict[State, int]
     totals: dict[str, int]
-    upkeep_at: datetime | None = None
-    upkeep_by: str | None = None
+    maintenance_at: datetime | None = None
+    maintenance_by: str | None = None

@@ -9,7 +9,7 @@ local function maintain(limit, by)
   for _, id in ipairs(lost) do load_movable(id) end
   for _, id in ipairs(due) do load_movable(id) end
   begin()
-  call('HSET', base, 'upkeep', stamp .. ' ' .. by)
+  call('HSET', base, 'maintenance', stamp .. ' ' .. by)
   for _, id in ipairs(lost) do
     local job = load(id)
     if job.state == 'running' then lose_lease(job, 'reap', 'lease_expired') else call('ZREM', key('running'), id) end

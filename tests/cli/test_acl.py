@@ -171,7 +171,7 @@ async def works(store, desk):
 
 
 async def ticks(store, desk):
-    """Do the upkeep, with all that can be due: what is watched, locked, scheduled, and owed to pools."""
+    """Do maintenance, with all that can be due: what is watched, locked, scheduled, and owed to pools."""
     await desk.running("lost", "tries=1 key=k", lease=0.001)
     await desk.watch("lost")
     desk.raw.zadd(keys.structure(desk.base, "running"), {"lost": 1})

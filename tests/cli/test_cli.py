@@ -250,7 +250,7 @@ def test_a_refusal_among_several_ids_is_said_and_the_others_are_done(shell):
     assert (done.returncode, answer["error"]) == (1, "WRONG_STATE")
 
 
-# ── upkeep, scripts, and the program itself ──────────────────────────────────────────────────────────────────────────
+# ── maintenance, scripts, and the program itself ──────────────────────────────────────────────────────────────────────────
 
 
 def test_a_tick_says_what_it_did(shell):
@@ -383,7 +383,7 @@ def test_ctrl_c_is_quiet(shell, words):
     if words[0] == "tick":
         shell.ok("pause", "q")  # a tick makes no namespace
     process = shell.start(*words)
-    while not shell.json("stats")["totals"]["submitted"] and not shell.json("stats")["upkeep_at"]:
+    while not shell.json("stats")["totals"]["submitted"] and not shell.json("stats")["maintenance_at"]:
         pass
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130

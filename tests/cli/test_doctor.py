@@ -42,7 +42,7 @@ HEALTHY = Facts(
     layouts=["1"],
     numbers=(1,),
     loaded=[True, False],
-    upkeep=(NOW, "w1"),
+    maintenance=(NOW, "w1"),
     overdue=(0, 0.0),
     foreign=[],
     workers=[("w1", NOW)],
@@ -54,7 +54,7 @@ SILENT = HEALTHY._replace(
     config=dict.fromkeys(HEALTHY.config),
     layouts=[None],
     loaded=None,
-    upkeep=None,
+    maintenance=None,
     overdue=None,
     foreign=None,
     workers=None,
@@ -94,7 +94,7 @@ def test_a_healthy_server_has_nothing_to_complain_of():
 def test_a_silent_server_is_unknown_and_no_crash():
     found = levels(SILENT)
     unknown = {what for what, level in found.items() if level == "unknown"}
-    assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "upkeep",
+    assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "maintenance",
                        "workers", "pools", "structures", "kept"}  # fmt: skip
     assert "bad" not in found.values()
 
@@ -138,7 +138,7 @@ def test_a_silent_server_is_unknown_and_no_crash():
         (HEALTHY._replace(misplaced=("mail",)), "layout", "bad"),
         (HEALTHY._replace(forgotten=3), "kept", "ok"),
         (HEALTHY._replace(numbers=(2,)), "layout", "bad"),
-        (HEALTHY._replace(overdue=(3, 60.0)), "upkeep", "warn"),
+        (HEALTHY._replace(overdue=(3, 60.0)), "maintenance", "warn"),
         (
             HEALTHY._replace(audit=Audit(10, True, [Fault("{sublet:0}", "job", "a", "placed queued 1")])),
             "structures",
@@ -176,7 +176,7 @@ def test_of_several_nodes_each_is_looked_at_and_a_complaint_names_it():
         ("bad", "b:2"),
     ]
     assert [each.node for each in found if each.what == "persistence"] == ["all 3 nodes"]
-    assert {each.node for each in found if each.what in ("layout", "upkeep", "trust")} == {""}
+    assert {each.node for each in found if each.what in ("layout", "maintenance", "trust")} == {""}
     assert {each.node for each in diagnose(HEALTHY)} == {""}
     assert len(OF_NODE) < len(CHECKS)
 
@@ -272,12 +272,12 @@ def test_the_doctor_sees_that_nobody_looks(own, shell):
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     job_id = own.zrange(keys.structure(base, "scheduled"), 0, 0)[0]
     own.zadd(keys.structure(base, "scheduled"), {job_id: own.time()[0] * 1000 - 90_000})
-    (upkeep,) = [check for check in shell_checks(shell) if check["what"] == "upkeep"]
-    assert upkeep["level"] == "warn"
-    assert upkeep["seen"].startswith("1 overdue, by up to 2 min; maintenance was never needed")
+    (maintenance,) = [check for check in shell_checks(shell) if check["what"] == "maintenance"]
+    assert maintenance["level"] == "warn"
+    assert maintenance["seen"].startswith("1 overdue, by up to 2 min; maintenance was never needed")
     shell.ok("tick")
-    (upkeep,) = [check for check in shell_checks(shell) if check["what"] == "upkeep"]
-    assert upkeep["seen"].startswith("nothing is overdue; last seen to ")
+    (maintenance,) = [check for check in shell_checks(shell) if check["what"] == "maintenance"]
+    assert maintenance["seen"].startswith("nothing is overdue; last seen to ")
 
 
 def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
@@ -548,15 +548,15 @@ def test_what_somebody_spoiled_of_queues_schedules_and_pools_hides_no_others(own
     )
     settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
     with serve_process(settings) as server:
-        for upkeep in (
+        for maintenance in (
             "-99999999999999",
             "abc",
             "9" * 30,
         ):  # the first one that looks sees to what is due, and sets it
-            own.hset(base, "upkeep", upkeep)
+            own.hset(base, "maintenance", maintenance)
             for way in ("/stats", "/metrics"):
                 assert urllib.request.urlopen(server.url + way, timeout=10).status == 200
-            assert "upkeep_at" in shell.json("stats")
+            assert "maintenance_at" in shell.json("stats")
         for way, name in (("/schedules", "good"), ("/pools", "main")):
             found = json.load(urllib.request.urlopen(server.url + way, timeout=10))[way[1:]]
             assert [each["name"] for each in found] == [name]

@@ -23,7 +23,7 @@ OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "
 
 
 async def prepare(desk):
-    """One job in each state, and work for the upkeep; answer a lease that is held."""
+    """One job in each state, and work for maintenance; answer a lease that is held."""
     held = await desk.running("held", rules="timeout=none", lease=100_000)
     await desk.fail(await desk.running("dead"), again=False)
     await desk.complete(await desk.running("done", rules="retention=60000"))

@@ -382,7 +382,7 @@ def test_every_command_works_on_a_cluster(cluster, settings, tmp_path):
             assert said.splitlines()[-1] == result
         shell.ok("tick")
         checks = {check["what"]: check for check in shell.json("doctor")["checks"]}
-        assert (checks["layout"]["level"], checks["upkeep"]["level"]) == ("ok", "ok")
+        assert (checks["layout"]["level"], checks["maintenance"]["level"]) == ("ok", "ok")
         assert len(shell.json("workers")) == 1
     finally:
         worker.terminate()

@@ -131,7 +131,7 @@ async def test_a_copy_that_arrives_when_the_world_has_moved_on_changes_nothing(d
     after = desk.everything()
     for everything in (before, after):
         if verb == "reap":  # it notes that somebody looked
-            everything[desk.base].pop("upkeep")
+            everything[desk.base].pop("maintenance")
         if verb == "enlist":  # it notes that somebody was heard of
             everything.pop(keys.workers(desk.base))
         if verb == "summon":  # it notes what it saw

@@ -82,7 +82,7 @@ async def test_the_metrics_are_those_of_the_jobs(desk, store):
         1,
     )
     assert found["sublet_workers",] == 1, "the other was not heard of for a minute"
-    assert 0 <= found["sublet_upkeep_age_seconds",] < 60
+    assert 0 <= found["sublet_maintenance_age_seconds",] < 60
     assert found["sublet_queues_left_out",] == 0
     assert 0 <= found["sublet_oldest_queued_seconds", "r"] < 60
     assert found["sublet_oldest_queued_seconds", "q"] == 0
@@ -128,7 +128,7 @@ async def test_the_head_of_a_queue_is_as_old_as_it_has_been_due(desk, store):
 async def test_an_empty_namespace_has_metrics_too(desk, store):
     found = samples(await exposition(store))
     assert found["sublet_jobs_submitted_total",] == 0
-    assert ("sublet_upkeep_age_seconds",) not in found
+    assert ("sublet_maintenance_age_seconds",) not in found
 
 
 async def test_what_somebody_spoiled_is_no_reason_to_tell_nothing(desk, store):

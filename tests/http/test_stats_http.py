@@ -59,7 +59,7 @@ async def test_the_numbers_of_the_namespace(desk, ask):
         "queue_full": 1, "forgotten": 0,
     }  # fmt: skip
     assert (found["workers"], found["queues_left_out"]) == (1, 0)
-    assert (found["upkeep_age_seconds"] < 60, found["upkeep_by"]) == (True, "tick")
+    assert (found["maintenance_age_seconds"] < 60, found["maintenance_by"]) == (True, "tick")
     assert found["oldest_queued_seconds"] < 60
 
 
@@ -85,7 +85,7 @@ async def test_the_numbers_of_a_queue_and_the_sums_of_several(desk, ask):
     ]
     for name, number in both.items():
         if (
-            name not in ("workers", "upkeep_age_seconds", "upkeep_by", "oldest_queued_seconds")
+            name not in ("workers", "maintenance_age_seconds", "maintenance_by", "oldest_queued_seconds")
             and number is not None
         ):
             assert number == q[name] + r[name], name
@@ -103,9 +103,9 @@ async def test_a_paused_queue_has_jobs_queued_and_none_ready(desk, ask):
     assert (await ask("q"))["ready"] == 2
 
 
-async def test_a_namespace_where_nothing_was_ever_due_has_no_upkeep(desk, ask):
+async def test_a_namespace_where_nothing_was_ever_due_has_no_maintenance(desk, ask):
     found = await ask()
-    assert (found["upkeep_age_seconds"], found["upkeep_by"]) == (None, None)
+    assert (found["maintenance_age_seconds"], found["maintenance_by"]) == (None, None)
 
 
 def test_queues_are_named_as_queues_are():

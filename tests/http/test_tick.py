@@ -88,7 +88,7 @@ async def test_a_tick_over_http_fires_summons_and_says_who_it_was(store, due, mo
     assert b'"fired":1,"summoned":1,"unreached":0,"rounds":1' in reply.body
     assert len(invoker.summons) == 1
     found = await api.answer(Request("GET", "/stats", headers=headers))
-    assert b'"upkeep_by":"http:cron"' in found.body
+    assert b'"maintenance_by":"http:cron"' in found.body
     await store.summoner.aclose()
 
 
@@ -177,7 +177,7 @@ def test_a_tick_that_is_the_first_process_of_a_container_ends_when_it_is_told_to
     try:
         (own,) = until(lambda: children_of(process.pid))
         with redis.Redis.from_url(shell.env["SUBLET_REDIS_URL"]) as raw:
-            until(lambda: raw.hget(keys.base(shell.env["SUBLET_NAMESPACE"]), "upkeep"))
+            until(lambda: raw.hget(keys.base(shell.env["SUBLET_NAMESPACE"]), "maintenance"))
         os.kill(own, signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
     finally:

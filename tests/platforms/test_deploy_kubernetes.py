@@ -120,9 +120,9 @@ def test_doctor_finds_nothing_wrong_with_the_redis(cluster):
     cluster.submit("hello", {"name": "x"})
     said = json.loads(cluster.node.run(cluster.node.pods[0], "sublet doctor --json"))
     levels = {one["what"]: one["level"] for one in said["checks"]}
-    assert {levels[what] for what in ("server", "eviction", "memory", "persistence", "layout", "upkeep")} == {
-        "ok"
-    }, said
+    assert {
+        levels[what] for what in ("server", "eviction", "memory", "persistence", "layout", "maintenance")
+    } == {"ok"}, said
 
 
 def test_a_changed_secret_needs_no_restart(cluster):
@@ -148,7 +148,7 @@ def test_no_pod_writes_a_file(cluster, tmp_path):
     found = [cluster.submit(*job, "--wait 30s") for job in (("held", {}), ("count", {"text": "a b"}))]
     assert found == ["1", "2"]
     tick = cluster.start("CronJob", "sublet-tick")
-    until(lambda: cluster.redis.hget(keys.base("sublet"), "upkeep"), tick.said)
+    until(lambda: cluster.redis.hget(keys.base("sublet"), "maintenance"), tick.said)
     assert "Traceback" not in "".join(pod.said() for pod in cluster.node.pods)
 
 
@@ -258,5 +258,5 @@ def test_each_pod_opens_as_many_connections_as_the_page_says(cluster):
     api.stop()
     until(lambda: open_ones() == 0)
     tick = cluster.start("CronJob", "sublet-tick")
-    until(lambda: cluster.redis.hget(keys.base("sublet"), "upkeep"), tick.said)
+    until(lambda: cluster.redis.hget(keys.base("sublet"), "maintenance"), tick.said)
     assert open_ones() == 1

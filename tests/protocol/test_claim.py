@@ -232,7 +232,7 @@ async def test_a_claim_takes_what_a_dead_worker_held(desk):
     lease = await desk.take("a", worker="alive")
     assert (lease.attempt, lease.recovered) == (2, "lease_expired")
     assert lease.token != lost.token
-    assert desk.raw.hget(desk.base, "upkeep").endswith(" alive")
+    assert desk.raw.hget(desk.base, "maintenance").endswith(" alive")
 
 
 async def test_a_lease_that_has_not_ended_is_left_alone(desk):
@@ -251,7 +251,7 @@ async def test_a_claim_moves_at_most_ten_jobs_and_half_as_many_as_it_takes(desk)
     assert len(desk.members("scheduled")) == 30 - 13
 
 
-async def test_a_claim_for_no_job_does_the_upkeep_and_leaves_a_marker(desk):
+async def test_a_claim_for_no_job_does_maintenance_and_leaves_a_marker(desk):
     await desk.submit("a", rules="delay=1000")
     desk.raw.delete(keys.wake(desk.base, "q"))
     desk.elapse(1)

@@ -215,11 +215,11 @@ async def test_the_numbers_are_those_of_the_jobs(desk, follow):
         "expired": 0,
     }
     assert stats.totals == totals | {"lease_lost": 0, "queue_full": 0, "forgotten": 0}
-    assert (stats.upkeep_at, stats.upkeep_by) == (None, None)
+    assert (stats.maintenance_at, stats.maintenance_by) == (None, None)
     desk.elapse(30)
     await desk.reap()
     (stats,) = await follow("stats")
-    assert (stats.totals["expired"], stats.upkeep_by, recent(stats.upkeep_at)) == (2, "tick", True)
+    assert (stats.totals["expired"], stats.maintenance_by, recent(stats.maintenance_at)) == (2, "tick", True)
 
 
 async def test_the_queues_are_listed_with_what_waits_in_them(desk, follow):

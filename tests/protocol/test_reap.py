@@ -154,7 +154,7 @@ async def test_two_reaps_at_once_move_everything_once(desk):
 
 async def test_it_is_noted_who_looked_and_when(desk):
     await desk.reap()
-    at, by = desk.raw.hget(desk.base, "upkeep").split(" ")
+    at, by = desk.raw.hget(desk.base, "maintenance").split(" ")
     assert abs(int(at) - desk.now()) < 5000
     assert by == "tick"
 

@@ -368,7 +368,7 @@ async def test_what_somebody_spoiled_is_passed_over_by_who_reads(desk):
     desk.raw.hset(keys.backlog(desk.base), mapping={"q jobs": "spoiled", "r bytes": "1.5"})
     desk.raw.hset(
         desk.base,
-        mapping={"submitted": "spoiled", "upkeep": b"spoiled \xff", b"\xff": "", "failed": "9" * 30},
+        mapping={"submitted": "spoiled", "maintenance": b"spoiled \xff", b"\xff": "", "failed": "9" * 30},
     )
     desk.raw.zadd(keys.structure(desk.base, "dead"), {b"\xff": 1})
     desk.raw.zadd(keys.structure(desk.base, "scheduled"), {"0-x": float("-inf")})
@@ -380,7 +380,7 @@ async def test_what_somebody_spoiled_is_passed_over_by_who_reads(desk):
     assert (r.revision, r.limits, r.jobs, r.bytes) == (1, {"jobs": 7}, 1, 0)
     assert await desk.run(verbs.configure(desk.base, "q", q.revision, "jobs=5")) == "jobs=5"
     found = await desk.run(reads.stats(desk.base, names))
-    assert (found.totals["submitted"], found.totals["failed"], found.upkeep_at) == (0, 0, None)
+    assert (found.totals["submitted"], found.totals["failed"], found.maintenance_at) == (0, 0, None)
     assert found.states["queued"] == 2
     dead = await desk.run(reads.ids(desk.base, "dead", 0, 10))
     assert await desk.run(reads.summaries(desk.base, dead)) == []

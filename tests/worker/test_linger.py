@@ -43,7 +43,7 @@ async def test_while_it_lingers_it_waits_and_does_not_poll(store, start_worker):
         await until(lambda n=n: worker.summary.completed == n)
     before = watched.count("claim")
     await asyncio.sleep(0.5)
-    assert watched.count("claim") - before <= 4, "each loop once, one of them waiting; and the upkeep"
+    assert watched.count("claim") - before <= 4, "each loop once, one of them waiting; and maintenance"
     assert not running.done()
 
 

@@ -134,11 +134,11 @@ def _histogram(name: str, description: str, times: Iterable[tuple[QueueNumbers, 
 
 def _namespace(found: NamespaceStatistics) -> Iterator[Metric]:
     yield GaugeMetricFamily("sublet_workers", "Workers with a heartbeat in the last minute.", found.workers)
-    if found.upkeep_age is not None:
+    if found.maintenance_age is not None:
         yield GaugeMetricFamily(
-            "sublet_upkeep_age_seconds",
+            "sublet_maintenance_age_seconds",
             "Seconds since the last maintenance by a worker or a tick.",
-            found.upkeep_age,
+            found.maintenance_age,
         )
     yield GaugeMetricFamily(
         "sublet_queues_left_out",

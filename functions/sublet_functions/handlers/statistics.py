@@ -25,9 +25,9 @@ class NamespaceStatistics:
     left_out: int
     """Number of queues that were not read."""
     workers: int
-    upkeep_age: float | None
+    maintenance_age: float | None
     """Seconds since the last maintenance; None before the first."""
-    upkeep_by: str | None
+    maintenance_by: str | None
     """The worker or tick that did it."""
 
 
@@ -47,8 +47,10 @@ async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceS
     )
     found = [queue for part, _ in parts for queue in part]
     own = sorted((queue for queue in found if queue.name != statistics.OTHERS), key=lambda queue: queue.name)
-    upkeeps = [
-        (survey.upkeep_at, survey.upkeep_by) for survey in found_surveys if survey.upkeep_at is not None
+    maintained = [
+        (survey.maintenance_at, survey.maintenance_by)
+        for survey in found_surveys
+        if survey.maintenance_at is not None
     ]
     now = max(survey.now for survey in found_surveys)
     return NamespaceStatistics(
@@ -58,8 +60,8 @@ async def read_statistics(store: Store, names: Sequence[str] = ()) -> NamespaceS
         oldest={name: age for _, ages in parts for name, age in ages.items()},
         left_out=0 if names else max(0, sum(survey.known for survey in found_surveys) - len(own)),
         workers=await store.run(statistics.here(bases[0], surveys[bases[0]].now)),
-        upkeep_age=max(0, now - max(upkeeps)[0]) / 1000 if upkeeps else None,
-        upkeep_by=max(upkeeps)[1] if upkeeps else None,
+        maintenance_age=max(0, now - max(maintained)[0]) / 1000 if maintained else None,
+        maintenance_by=max(maintained)[1] if maintained else None,
     )
 
 

@@ -47,7 +47,7 @@ def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
         queue_full_total=totals.get("queue_full"),
         forgotten_total=totals.get("forgotten"),
         workers=found.workers,
-        upkeep_age_seconds=found.upkeep_age,
-        upkeep_by=found.upkeep_by,
+        maintenance_age_seconds=found.maintenance_age,
+        maintenance_by=found.maintenance_by,
         queues_left_out=found.left_out,
     )

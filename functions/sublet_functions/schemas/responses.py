@@ -220,10 +220,10 @@ class Stats(ResponseModel):
     workers: int = Field(
         description="Workers with a heartbeat in the last minute, whatever queues they serve."
     )
-    upkeep_age_seconds: float | None = Field(
+    maintenance_age_seconds: float | None = Field(
         description="Seconds since the last maintenance; null before the first."
     )
-    upkeep_by: str | None = Field(
+    maintenance_by: str | None = Field(
         description="Which worker or tick did the last maintenance; null before the first."
     )
     queues_left_out: int = Field(

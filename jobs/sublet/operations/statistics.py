@@ -73,8 +73,8 @@ class Survey:
     """The server's time (ms)."""
     sizes: dict[str, int]
     totals: dict[str, int]
-    upkeep_at: int | None
-    upkeep_by: str
+    maintenance_at: int | None
+    maintenance_by: str
     """The worker or tick that last did maintenance; empty before the first."""
     known: int
     busy: dict[str, int]
@@ -90,13 +90,13 @@ def survey(base: str) -> Call[Survey]:
         time, fields, lines, known, backlog, queues, *sizes = reply
         totals, (_, scanned), (_, names) = pairs(fields) if fields else {}, backlog, queues
         jobs = {name[:-5]: _whole(value) for name, value in pairs(scanned).items() if name.endswith(" jobs")}
-        upkeep, _, by = totals.get("upkeep", b"").partition(b" ")
+        maintenance, _, by = totals.get("maintenance", b"").partition(b" ")
         return Survey(
             now=int(time[0]) * 1000 + int(time[1]) // 1000,
             sizes=dict(zip(keys.STRUCTURES, map(int, sizes), strict=True)),
             totals={name: _whole(totals.get(name)) for name in TOTALS},
-            upkeep_at=max(0, number(upkeep)) or None,
-            upkeep_by=shown(by),
+            maintenance_at=max(0, number(maintenance)) or None,
+            maintenance_by=shown(by),
             known=int(lines) - int(known),
             busy={name: count for name, count in jobs.items() if count > 0},
             others=frozenset(pairs(names)) - {OTHERS},

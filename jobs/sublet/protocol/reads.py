@@ -266,13 +266,13 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
         base_fields = pairs(fields) if fields else {}
         states = {State(name): int(size) for name, size in zip(keys.STRUCTURES, sizes, strict=False)}
         states[State.QUEUED] = sum(map(int, sizes[len(keys.STRUCTURES) :]))
-        at, _, by = base_fields.get("upkeep", b"").partition(b" ")
+        at, _, by = base_fields.get("maintenance", b"").partition(b" ")
         totals = {name: number(base_fields.get(name)) for name in TOTALS}
         return Stats(
             states=states,
             totals=totals,
-            upkeep_at=moment(max(0, number(at)) or None),
-            upkeep_by=shown(by) or None,
+            maintenance_at=moment(max(0, number(at)) or None),
+            maintenance_by=shown(by) or None,
         )
 
     commands: list[tuple[Any, ...]] = [("HGETALL", base)]

@@ -7,13 +7,13 @@ from tests.faults.mutants import (
     endings,
     hooks,
     leases,
+    maintenance,
     memory,
     occurrences,
     pools,
     queues,
     repairs,
     roll,
-    upkeep,
     workers,
 )
 
@@ -23,7 +23,7 @@ MUTANTS = (
     *memory.MUTANTS,
     *queues.MUTANTS,
     *roll.MUTANTS,
-    *upkeep.MUTANTS,
+    *maintenance.MUTANTS,
     *clients.MUTANTS,
     *workers.MUTANTS,
     *hooks.MUTANTS,

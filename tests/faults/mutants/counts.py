@@ -44,7 +44,7 @@ MUTANTS = (
         "client/test_statistics.py::test_a_lease_that_ended_counts_as_running_no_more[fakeredis]",
     ),
     Mutant(
-        "what the upkeep changed is not written down",
+        "what maintenance changed is not written down",
         "lua/lib/due.lua",
         "  sum_up()\n  count('expired', #lost)",
         "  count('expired', #lost)",

@@ -184,7 +184,7 @@ MUTANTS = (
         "lua/lib/lifecycle.lua",
         "  call('ZREM', key('running'), job.id)\n  add_change(",
         "  add_change(",
-        "a job is in two structures: the upkeep takes it for lost while it waits",
+        "a job is in two structures: maintenance takes it for lost while it waits",
         "protocol/test_fail.py::test_a_failed_attempt_is_tried_again_after_a_backoff[fakeredis]",
     ),
     Mutant(

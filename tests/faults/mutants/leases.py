@@ -224,7 +224,7 @@ MUTANTS = (
         "lua/heartbeat.lua",
         "'XX', expires, id",
         "expires, id",
-        "a job is in two structures at once, or back from where the upkeep had taken it",
+        "a job is in two structures at once, or back from where maintenance had taken it",
         "protocol/test_heartbeat.py::test_a_lease_without_its_place_in_running_does_no_harm[fakeredis]",
     ),
     Mutant(
@@ -264,7 +264,7 @@ MUTANTS = (
         "lua/lib/base.lua",
         "attempt = whole_number(v[4], runs and '1')",
         "attempt = v[4]",
-        "one job that somebody spoiled stops the upkeep, and with it every queue of the partition",
+        "one job that somebody spoiled stops maintenance, and with it every queue of the partition",
         "protocol/test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-attempt=x-lost]",
     ),
     Mutant(
@@ -272,7 +272,7 @@ MUTANTS = (
         "lua/lib/base.lua",
         "if string.find(value, PLAIN[name] or '^%d+$') or value == 'none' and name == 'timeout' then job[name] = value end",
         "job[name] = value",
-        "a backoff that is none stops the upkeep, and with it every queue of the partition",
+        "a backoff that is none stops maintenance, and with it every queue of the partition",
         "protocol/test_wrong_types.py::test_a_job_that_somebody_spoiled_stops_no_other[fakeredis-backoff=1000:2-lost]",
     ),
     Mutant(

@@ -10,7 +10,7 @@ def told(request: Request) -> str:
     """A request as text."""
     one, groups, words = request.one, request.groups, request.verb
     if words == "claim":
-        wanted = f"up to {one['n']} jobs of" if int(one["n"]) else "nothing, but does the upkeep of"
+        wanted = f"up to {one['n']} jobs of" if int(one["n"]) else "nothing, but does maintenance of"
         return f"claim {_claim(one['claim_id'])}: {wanted} {' and '.join(queue for (queue,) in groups)}, for {_s(one['lease'])}"
     if words == "submit":
         return "submit " + ", ".join(

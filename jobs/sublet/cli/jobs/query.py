@@ -139,19 +139,19 @@ def stats(args: Namespace) -> int:
     table(["NOW", "JOBS"], states)
     write()
     table(["IN TOTAL", "TIMES"], [[name, f"{count:,}"] for name, count in sums.totals.items()])
-    if sums.upkeep_at:
+    if sums.maintenance_at:
         write(
-            f"\nlast maintenance {duration((now - sums.upkeep_at).total_seconds())} ago, by {sums.upkeep_by}"
+            f"\nlast maintenance {duration((now - sums.maintenance_at).total_seconds())} ago, by {sums.maintenance_by}"
         )
     return 0
 
 
 def total(partitions: list[Stats]) -> Stats:
     """Add up the counts of all partitions, with the latest maintenance of any of them."""
-    latest = max(partitions, key=lambda each: each.upkeep_at.timestamp() if each.upkeep_at else 0.0)
+    latest = max(partitions, key=lambda each: each.maintenance_at.timestamp() if each.maintenance_at else 0.0)
     return Stats(
         states={state: sum(each.states.get(state, 0) for each in partitions) for state in State},
         totals={name: sum(each.totals[name] for each in partitions) for name in partitions[0].totals},
-        upkeep_at=latest.upkeep_at,
-        upkeep_by=latest.upkeep_by,
+        maintenance_at=latest.maintenance_at,
+        maintenance_by=latest.maintenance_by,
     )

@@ -26,13 +26,23 @@ from sublet.protocol.scripts import NAMES, script
 from sublet.scaling.secrets_file import SecretsFile
 
 SUMMONS = ("summon", "complain")
-UPKEEP = ("init", "reap", "prune", "pick", "fire", *SUMMONS)
+MAINTENANCE = ("init", "reap", "prune", "pick", "fire", *SUMMONS)
 VERBS = {
     "submit": ("init", "submit", "watch", *SUMMONS),
-    "work": ("claim", "heartbeat", "complete", "fail", "release", "note", "enlist", "reconcile", *UPKEEP),
+    "work": (
+        "claim",
+        "heartbeat",
+        "complete",
+        "fail",
+        "release",
+        "note",
+        "enlist",
+        "reconcile",
+        *MAINTENANCE,
+    ),
     "read": (),
     "admin": NAMES,
-    "tick": UPKEEP,
+    "tick": MAINTENANCE,
 }
 """The verbs of each role. Submitting, working and ticking also summon workers for pools, where that is enabled."""
 

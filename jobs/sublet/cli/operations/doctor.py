@@ -128,7 +128,7 @@ def read_facts(client: SyncClient) -> Facts:
         nodes=tuple(nodes) if len(nodes) > 1 else (),
         layouts=[probe.ask(reads.layout(base)) for base in bases],
         numbers=tuple(probe.ask(reads.partitions(base)) for base in bases),
-        upkeep=_last_maintenance(sums),
+        maintenance=_last_maintenance(sums),
         forgotten=sums.totals["forgotten"] if sums else None,
         overdue=_overdue(probe, now),
         foreign=_wrong_type_keys(probe, names),
@@ -224,7 +224,7 @@ def _wrong_type_keys(probe: _Probe, names: list[list[str] | None]) -> list[str] 
 
 def _last_maintenance(sums: Stats | None) -> tuple[datetime, str] | None:
     """Return when maintenance last ran, and the process that ran it."""
-    return (sums.upkeep_at, sums.upkeep_by or "") if sums and sums.upkeep_at else None
+    return (sums.maintenance_at, sums.maintenance_by or "") if sums and sums.maintenance_at else None
 
 
 def _overdue(probe: _Probe, now: datetime) -> tuple[int, float] | None:

@@ -31,7 +31,7 @@ class Facts(NamedTuple):
     numbers: tuple[int | None, ...]
     """The partition counts that the namespace's metadata gives, per partition; 0 if the partition does not exist."""
     loaded: list[bool] | None
-    upkeep: tuple[datetime, str] | None
+    maintenance: tuple[datetime, str] | None
     overdue: tuple[int, float] | None
     """The number of overdue items, and the longest delay in seconds."""
     foreign: list[str] | None

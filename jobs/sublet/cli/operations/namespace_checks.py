@@ -176,24 +176,24 @@ def scripts(facts: Facts) -> Iterator[Finding]:
 
 def maintenance(facts: Facts) -> Iterator[Finding]:
     """Does maintenance run?"""
-    at, by = facts.upkeep or (facts.now, "")
+    at, by = facts.maintenance or (facts.now, "")
     looked = (
         f"last seen to {duration((facts.now - at).total_seconds())} ago by {by}"
         if by
         else "maintenance was never needed"
     )
     if facts.overdue is None:
-        yield unknown(facts, "upkeep", "the due items cannot be read")
+        yield unknown(facts, "maintenance", "the due items cannot be read")
     elif facts.overdue[0]:
         seen = f"{facts.overdue[0]:,} overdue, by up to {duration(facts.overdue[1])}; {looked}"
         yield Finding(
             "warn",
-            "upkeep",
+            "maintenance",
             seen,
             "no maintenance runs: start a worker, or run sublet tick from cron every minute",
         )
     else:
-        yield Finding("ok", "upkeep", f"nothing is overdue; {looked}")
+        yield Finding("ok", "maintenance", f"nothing is overdue; {looked}")
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
