@@ -1,9 +1,9 @@
-"""Plain functions on all cores: the SHA-256 of every file under a folder, each file one job.
+"""CPU-bound work on all cores: one job for each file under a folder computes its SHA-256.
 
     python3 -m examples.checksums FOLDER
 
-Runs its own worker and ends when all is done. A file that was submitted and is not finished is not submitted twice: the key
-is its path. Run it twice at the same time, and the work is shared; kill one, and the other finishes it.
+It runs its own worker and ends after the last job. The key of a job is the file's path, so two concurrent
+runs share the work, and one finishes it if the other is killed.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 
 @app.task(queue="checksums", timeout=600)
 def checksum(ctx: Context, path: str) -> str:
-    """A plain function: it runs in a child process, and is killed there if it takes longer than its timeout."""
+    """A plain function: it runs in a child process, which is killed at the timeout."""
     digest, done, size = hashlib.sha256(), 0, Path(path).stat().st_size
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK):
@@ -31,7 +31,7 @@ def checksum(ctx: Context, path: str) -> str:
 
 
 async def main(folder: Path, files: list[Path]) -> None:
-    """Submit in bulk, work until the queue is dry, read the results."""
+    """Submit in bulk, run a worker until the queue is empty, print the results."""
     jobs = [
         checksum.options(key=hashlib.md5(bytes(path), usedforsecurity=False).hexdigest()).job(str(path))
         for path in files

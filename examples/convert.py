@@ -1,9 +1,9 @@
-"""Programs as tasks: count the commonest words of files, then compress them, with `sort`, `uniq` and `gzip`.
+"""Programs as tasks: count the most frequent words of files, then compress the files.
 
     python3 -m examples.convert FILE…
 
-Runs its own worker and ends when all is done. A file's name may be anything: it never becomes a second word, an option or a
-part of the script. Killing the worker kills what its programs have started, and the jobs run again elsewhere.
+It runs its own worker and ends after the last job. A file name is always one argument: never an option or
+part of the script. When the worker is killed, its programs are killed too, and the jobs run again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ compress = app.command("gzip --keep --force -- {path}", timeout=60, max_attempts
 
 
 async def main(paths: list[str]) -> None:
-    """Submit two jobs for each file, work until the queue is dry, show what came of them."""
+    """Submit two jobs per file, run a worker until the queue is empty, print the results."""
     counted = [await commonest.submit(path, count=2) for path in paths]
     compressed = [await compress.submit(path=path) for path in paths]
     await work(app, drain=True, slots=4)

@@ -1,9 +1,9 @@
-"""At least once, and still no double effect: the fence of a lease, passed on to whatever must refuse a late writer.
+"""Fencing: at-least-once execution without double effects.
 
     python3 -m examples.fencing
 
-A worker that was frozen may wake up when its job was long given to another. Sublet refuses its result; but what about the
-row that it writes elsewhere? `ctx.fence` grows from attempt to attempt, so the store that is written to can refuse too.
+A frozen worker may resume after its job was given to another one. Sublet refuses its result, but not its
+writes to other stores. `ctx.fence` grows with each attempt, so that such a store can refuse a late write.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ WRITE = """
 
 
 def write(database: str, account: str, cents: int, fence: int) -> bool:
-    """Write a balance, unless a later attempt has already done so."""
+    """Write a balance, unless a later attempt has written it."""
     with sqlite3.connect(database) as connection:
         connection.execute(TABLE)
         return connection.execute(WRITE, {"account": account, "cents": cents, "fence": fence}).rowcount == 1
@@ -31,19 +31,19 @@ def write(database: str, account: str, cents: int, fence: int) -> bool:
 
 @app.task
 async def set_balance(ctx: Context, database: str, account: str, cents: int) -> int:
-    """The effect carries the fence; a ghost's write changes nothing."""
+    """Write with the fence of this attempt."""
     write(database, account, cents, ctx.fence)
     return ctx.fence
 
 
 async def main() -> None:
-    """Run a job, then play the ghost: the same write with an older fence."""
+    """Run a job, then repeat its write with an older fence, as a late worker would."""
     with tempfile.TemporaryDirectory() as folder:
         database = str(Path(folder) / "bank.db")
         handle = await set_balance.submit(database, "ada", 100)
         await work(app, drain=True)
         fence = await handle.result()
-        print("the ghost's write was", "accepted" if write(database, "ada", 0, fence - 1) else "refused")
+        print("the late write was", "accepted" if write(database, "ada", 0, fence - 1) else "refused")
     await app.aclose()
 
 

@@ -14,17 +14,17 @@ app = App()
 
 @app.task
 async def greet(name: str, greeting: str = "Hello") -> str:
-    """Arguments and result are checked against these annotations, here and in the worker."""
+    """Arguments and result are validated against these annotations, by the client and by the worker."""
     return f"{greeting}, {name}!"
 
 
 async def main(name: str, seconds: float = 30) -> None:
-    """Submit a job and wait for what a worker makes of it."""
+    """Submit a job and wait for its result."""
     handle = await greet.submit(name)
     print(f"submitted {handle.id}")
     try:
         print(await handle.result(timeout=seconds))
-    except TimeoutError:  # the job waits on, for whoever comes
+    except TimeoutError:  # the job stays queued for a worker
         sys.exit(
             f"no result after {seconds:g} s: does a worker run? In another terminal: python3 -m jobs work examples.greet:app"
         )

@@ -1,8 +1,6 @@
-"""Middleware: what every attempt runs in. Here a stop-watch, and a database session that commits or rolls back.
+"""Middleware around each attempt: a timer, and a database session that commits or rolls back.
 
-    python3 -m examples.middleware
-
-The tasks ask for the session and think of nothing else: what returns is committed, what raises leaves no half of its work.
+python3 -m examples.middleware
 """
 
 import asyncio
@@ -26,7 +24,7 @@ seconds: dict[str, float] = defaultdict(float)
 @app.middleware
 @contextmanager
 def measured(ctx: Context) -> Iterator[None]:
-    """Count attempts and how they end, and add up their time. Declared first, so it stands outside of the rest."""
+    """Count the outcomes and add up their time. Declared first, so it is the outermost."""
     began, outcome = time.perf_counter(), "failed"
     try:
         yield
@@ -39,7 +37,7 @@ def measured(ctx: Context) -> Iterator[None]:
 @app.middleware
 @contextmanager
 def in_a_session(ctx: Context) -> Iterator[None]:
-    """Give the task a connection; commit when it returns, roll back when it raises, whatever it raises."""
+    """Open a connection; commit when the task returns, roll back when it raises."""
     with closing(sqlite3.connect(DATABASE, uri=True)) as connection, connection:
         token = session.set(connection)
         try:
@@ -50,7 +48,9 @@ def in_a_session(ctx: Context) -> Iterator[None]:
 
 @app.task
 async def transfer(source: str, target: str, cents: int) -> int:
-    """Move money, and say what is left. It looks at the sum too late, on purpose: the session makes good for it."""
+    """Move money and return the balance. It checks the balance after the update: the rollback undoes an
+    overdraft.
+    """
     rows = session.get()
     rows.execute("UPDATE account SET cents = cents + ? WHERE name = ?", (cents, target))
     rows.execute("UPDATE account SET cents = cents - ? WHERE name = ?", (cents, source))
@@ -61,7 +61,7 @@ async def transfer(source: str, target: str, cents: int) -> int:
 
 
 async def main() -> None:
-    """Two transfers, one of them impossible."""
+    """Run two transfers, one of them impossible."""
     with closing(sqlite3.connect(DATABASE, uri=True)) as bank:
         with bank:
             bank.execute("CREATE TABLE account (name TEXT PRIMARY KEY, cents INTEGER)")

@@ -1,7 +1,8 @@
-"""Something at nine on weekdays, and something every second: no process must stay alive for it but workers, and those may die.
+"""Schedules: a report at nine on weekdays, and a probe every second. Only workers run, and each of them may
+die.
 
-sublet work examples.on_time:app       puts the schedules where the jobs live, fires them, and runs their jobs
-python3 -m examples.on_time            the same until three have run, and then takes its schedules away again
+sublet work examples.on_time:app       stores the schedules, fires them, and runs their jobs
+python3 -m examples.on_time            the same for three jobs, then removes the schedules
 """
 
 import asyncio
@@ -15,19 +16,19 @@ app = App()
 @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin", payload={"region": "eu"}, missed="skip", late=3600)
 @app.task(queue="reports")
 async def report(ctx: Context, region: str) -> str:
-    """Late by up to an hour it is still of use, and it is of its occurrence's day, whenever it runs."""
+    """It may run up to an hour late. `ctx.occurrence` is the time at which it was due."""
     return f"the report of {ctx.occurrence:%A} for {region}"
 
 
 @app.schedule(every=1, overlap="skip")
 @app.task
 async def probe(ctx: Context) -> None:
-    """If one takes longer than a second, the next ones are left out."""
+    """Occurrences that fall due while one runs are skipped."""
     print(f"probe of {ctx.occurrence:%H:%M:%S}")
 
 
 async def main() -> None:
-    """What a deploy, a worker and an operator do."""
+    """Act as the deployment, a worker and an operator."""
     for name, answer, _ in await app.client.sync(app, "examples.on_time:app"):
         print(f"{name}: {answer}, {(await app.client.schedules.get(name)).words}")
     await work(app, queues=["default"], max_jobs=3, seconds=50)

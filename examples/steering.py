@@ -1,8 +1,8 @@
-"""How a task steers: Snooze to come back later, Discard to give up, a failure to be tried again, a cancel to clean up.
+"""Outcomes of a task: Snooze to run later, Discard to give up, an exception to be retried.
 
     python3 -m examples.steering
 
-Runs its own worker for a second and prints each job's story.
+It runs its own worker for a second and prints the attempts of each job.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ app = App()
 
 @app.task
 async def wait_for_payment(ctx: Context, order: int) -> str:
-    """Not there yet? Give the job back for a while: no slot is held, no try is burnt."""
+    """A snooze releases the slot and costs no try."""
     if ctx.attempt < 3:
         raise Snooze(0.05, "not paid yet")
     return f"order {order} is paid"
@@ -23,22 +23,22 @@ async def wait_for_payment(ctx: Context, order: int) -> str:
 
 @app.task
 async def deliver(address: str) -> str:
-    """What can never work needs no second try."""
+    """An invalid job is discarded: a retry could not succeed."""
     if "@" not in address:
-        raise Discard(f"{address!r} is no address")
+        raise Discard(f"{address!r} is not an address")
     return "sent"
 
 
 @app.task(max_attempts=4, backoff=0.02)
 async def flaky(ctx: Context) -> str:
-    """What may work next time is simply raised; `ctx.recovered` says how the attempt before ended."""
+    """An exception is retried. `ctx.recovered` is the outcome of the previous attempt."""
     if ctx.attempt < 3:
-        raise ConnectionError("the other side hung up")
+        raise ConnectionError("connection reset")
     return f"worked at attempt {ctx.attempt}, after {ctx.recovered}"
 
 
 async def main() -> None:
-    """Submit one of each and read the stories."""
+    """Submit one job of each task and print the attempts."""
     handles = [await wait_for_payment.submit(7), await deliver.submit("nowhere"), await flaky.submit()]
     worker = asyncio.create_task(work(app, queues=["default"], seconds=1))
     for handle in handles:

@@ -1,4 +1,4 @@
-"""How an example's own tests may look: no server, no sleeping (see docs/guides/testing.md).
+"""Async tests of an example, without a server and without sleeping (see docs/guides/testing.md).
 
 pip install 'sublet[testing]' pytest pytest-asyncio (from a checkout: '.[testing]')
 python3 -m pytest examples -o asyncio_mode=auto
@@ -13,7 +13,7 @@ sandbox = testing.fixture(app, autouse=True)
 
 
 async def test_an_order_is_looked_at_until_it_is_paid(sandbox: testing.Sandbox) -> None:
-    """A snooze burns no try, and its delay passes at once."""
+    """A snooze costs no try, and the sandbox skips its delay."""
     handle = await wait_for_payment.submit(7)
     assert (await sandbox.drain()).released == 1
     assert (await sandbox.drain(through=1)).completed == 1
@@ -21,16 +21,16 @@ async def test_an_order_is_looked_at_until_it_is_paid(sandbox: testing.Sandbox) 
 
 
 async def test_what_can_never_work_is_tried_once(sandbox: testing.Sandbox) -> None:
-    """A discarded job is dead at its first attempt."""
+    """A discarded job is dead after its first attempt."""
     handle = await deliver.submit("nowhere")
     await sandbox.drain(through=3600)
-    with pytest.raises(JobFailed, match="'nowhere' is no address"):
+    with pytest.raises(JobFailed, match="'nowhere' is not an address"):
         await handle.result()
     assert sandbox.job(handle).attempt == 1
 
 
 async def test_what_hangs_up_is_called_again(sandbox: testing.Sandbox) -> None:
-    """Its backoff passes at once, too."""
+    """The sandbox skips its backoff, too."""
     handle = await flaky.submit()
     done = await sandbox.drain(through=3600)
     assert (done.failed, done.completed) == (2, 1)

@@ -1,4 +1,4 @@
-"""No event loop, and none of the tasks' code: submit by name, look, call off.
+"""Without an event loop and without the task's code: submit by name, read, cancel.
 
 python3 -m examples.without_async
 """
@@ -7,7 +7,7 @@ from sublet import Options, SyncClient, WrongState
 
 
 def main() -> None:
-    """What a script, a notebook or a web handler without async may do."""
+    """Calls for a script, a notebook or a synchronous web handler."""
     with SyncClient() as client:
         later = client.submit(
             "report", {"year": 2026}, Options(queue="reports", delay=3600, key="report-2026")

@@ -117,7 +117,7 @@ def test_every_rule_has_a_trial_that_shows_it_and_a_client_that_breaks_it():
 
 
 def test_a_client_that_is_not_there_is_refused(settings):
-    with pytest.raises(Invalid, match="there is no program 'no-such-client'"):
+    with pytest.raises(Invalid, match="program 'no-such-client' does not exist"):
         asyncio.run(examine(["no-such-client"], settings))
 
 
@@ -143,8 +143,8 @@ def test_a_client_that_never_claims_is_told_so_and_ended_with_its_children(setti
 @pytest.mark.parametrize(
     ("defect", "words"),
     [
-        ("has-no-sleep", "the worker has no task `sleep`. It is run as `CMD submit"),
-        ("sleeps-no-time", "its task `sleep` was over"),
+        ("has-no-sleep", "the worker has no task `sleep`. The client is run as `CMD submit"),
+        ("sleeps-no-time", "its task `sleep` ended"),
     ],
 )
 def test_a_client_without_the_three_tasks_is_told_so_in_one_sentence(settings, defect, words):
@@ -161,7 +161,7 @@ def test_a_client_with_other_scripts_is_told_so(settings, monkeypatch, tmp_path)
     (tmp_path / "tests" / "support" / "rule_breaking_worker.py").write_text(
         (ROOT / "tests" / "support" / "rule_breaking_worker.py").read_text()
     )
-    with pytest.raises(JobsError, match="none of this version's lua/"):
+    with pytest.raises(JobsError, match="not those of this version's lua/"):
         asyncio.run(
             examine(
                 [sys.executable, str(tmp_path / "tests" / "support" / "rule_breaking_worker.py")], settings

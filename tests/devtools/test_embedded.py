@@ -242,7 +242,7 @@ def test_a_path_may_hold_any_letter(
 
 
 def test_without_a_binary_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Unavailable, match="there is no program no-such-server"):
+    with pytest.raises(Unavailable, match="program no-such-server does not exist"):
         EmbeddedServer.start(tmp_path, binary="no-such-server")
     monkeypatch.setattr(embedded_server, "_bundled", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))

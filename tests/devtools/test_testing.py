@@ -123,7 +123,7 @@ def test_a_sandbox_in_a_sandbox_is_refused_and_disturbs_nothing(sandbox):
     double.submit_sync(1)
     with pytest.raises(Invalid, match="in a sandbox already: leave that one first"):
         Sandbox(app).__enter__()
-    with pytest.raises(Invalid, match="entered already"):
+    with pytest.raises(Invalid, match="was entered already"):
         sandbox.__enter__()
     assert len(sandbox.jobs()) == 1
 
@@ -168,7 +168,7 @@ def test_a_fakeredis_that_keeps_time_otherwise_is_said_in_words(monkeypatch, str
         monkeypatch.setattr(Server, "_take_expiry", lambda self: None)
     else:
         monkeypatch.setattr(fakeredis, "FakeServer", Other)
-    with pytest.raises(Unfit, match=r"fakeredis \S+ cannot keep a sandbox"):
+    with pytest.raises(Unfit, match=r"fakeredis \S+ cannot run a sandbox"):
         Server(NOW)
 
 

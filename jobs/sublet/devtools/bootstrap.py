@@ -1,7 +1,7 @@
 """Make a fresh checkout run: install its dependencies into `.venv`, and run the same command again inside it.
 
-Needs Python and pip only: no ensurepip, no uv, no permission to write into the system's packages. It imports only the standard
-library, most of it late, so that a command with complete dependencies starts fast.
+Needs Python and pip only, not ensurepip or uv. It imports only the standard library, most of it late, so
+that a command with complete dependencies starts fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sublet.source_tree import CHECKOUT
 
 PROJECT = "sublet"
 OLDEST_PIP = (22, 3)
-"""The first pip that can fill an environment which has no pip itself (`--python`)."""
+"""The first pip that can install into an environment without pip (`--python`)."""
 
 _GUARD = "SUBLET_SET_UP"
 _STAMP = "sublet-stamp"
@@ -28,7 +28,7 @@ _MINIMUM = re.compile(r">=\s*([0-9]+(?:\.[0-9]+)*)")
 
 
 class _Stopped(Exception):
-    """The reason why set-up stopped, in a sentence; `words` is the output of a failed program."""
+    """Set-up cannot continue; `words` is the output of a failed program."""
 
     def __init__(self, why: str, words: Sequence[str] = ()) -> None:
         super().__init__(why)
@@ -36,13 +36,13 @@ class _Stopped(Exception):
 
 
 def ensure(groups: Sequence[str]) -> None:
-    """Return if the base dependencies and those of the optional `groups` are installed; otherwise install them and restart.
+    """Return if the base dependencies and those of the optional `groups` are installed; otherwise install them
+    and restart.
 
-    In an installed package it returns at once. In a checkout it checks this interpreter first (presence and minimum version), then
-    `.venv`, which it creates or completes if necessary; then it runs the same command again in `.venv` and does not return. It
-    installs nothing outside `.venv`. It recreates a `.venv` only if that is broken, or if it is its own and either unfinished or of
-    another Python version. Concurrent runs are safe; the next run repairs the work of a killed one. Progress goes to stderr. Raises
-    SystemExit(1) after one sentence if it fails.
+    Does nothing in an installed package. In a checkout it checks this interpreter, then `.venv`, which it
+    creates or completes; then it runs the same command in `.venv` and does not return. It recreates only a
+    `.venv` that is broken, or its own and unfinished or of another Python version. Concurrent runs are
+    safe, and the next run repairs a killed one. Progress goes to stderr. Raises SystemExit(1).
     """
     try:
         _ensure(CHECKOUT, groups)
@@ -103,9 +103,9 @@ def fingerprint(needed: Sequence[str]) -> str:
 
 
 def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
-    """Return the requirements that are not on `path` (sys.path by default), or only in a version below their minimum.
+    """Return the requirements that are not on `path` (sys.path by default) in their minimum version.
 
-    Checks names and versions only; pip handles upper bounds, markers and extras.
+    It leaves upper bounds, markers and extras to pip.
     """
     from importlib.metadata import distributions
 
@@ -120,7 +120,7 @@ def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
 
 
 def _parts(line: str) -> tuple[str, list[str], str]:
-    """Return name, extras and version specifier of a requirement."""
+    """Return the name, extras and version specifier of a requirement."""
     match = _REQUIREMENT.match(line.strip())
     if match is None:
         return line, [], ""
@@ -166,7 +166,7 @@ def _is_ready(venv: Path, key: str, needed: Sequence[str]) -> bool:
 
 
 def _must_be_made(venv: Path) -> bool:
-    """Return whether to create it: it is absent, broken, or its own and unfinished or of another Python version."""
+    """Return whether to create it: see `ensure`."""
     stamps = _stamps(venv)
     if _UNFINISHED in stamps or not (venv / "bin" / "python").exists():
         return True
@@ -219,7 +219,9 @@ def _fill(venv: Path, key: str, needed: Sequence[str], lock: int) -> None:
 
 
 def _make(venv: Path) -> None:
-    """Create an empty environment that imports this checkout from any folder. It is marked as its own before anything is deleted."""
+    """Create an empty environment, marked as its own before anything is deleted. It imports this checkout from
+    any folder.
+    """
     import shutil
     from venv import EnvBuilder
 
@@ -238,7 +240,7 @@ def _make(venv: Path) -> None:
 
 
 def _find_pip() -> list[str]:
-    """Return the command of a pip that is new enough: of this interpreter, or of its base interpreter."""
+    """Return the command of a new enough pip: of this interpreter, or of its base interpreter."""
     import subprocess
 
     for python in dict.fromkeys((sys.executable, getattr(sys, "_base_executable", sys.executable))):
@@ -264,7 +266,7 @@ def _install(pip: list[str], needed: Sequence[str], lock: int) -> None:
     command = [*pip, "--disable-pip-version-check", "--no-input", "--quiet", "install", "--no-user", *needed]
     env = {
         name: value for name, value in os.environ.items() if name != "PYTHONPATH"
-    }  # what is there would count as installed
+    }  # the content of `.venv` would count as installed
     null = subprocess.DEVNULL
     with tempfile.TemporaryFile() as out:
         with subprocess.Popen(
@@ -275,7 +277,7 @@ def _install(pip: list[str], needed: Sequence[str], lock: int) -> None:
             except BaseException:
                 os.killpg(
                     process.pid, signal.SIGKILL
-                )  # the group, for pip runs a second pip under the other Python
+                )  # the group: pip runs a second pip under the other Python
                 raise
         out.seek(0)
         words = [line[:160] for line in out.read().decode(errors="replace").splitlines() if line.strip()]
@@ -287,7 +289,7 @@ def _install(pip: list[str], needed: Sequence[str], lock: int) -> None:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Print what is done, and at the end its duration; on a terminal, count the seconds."""
+    """Print the step and its duration; on a terminal, count the seconds."""
     import threading
     import time
 

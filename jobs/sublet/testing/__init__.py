@@ -1,6 +1,6 @@
-"""Test tasks without a server and without sleeping: `with Sandbox(app) as sandbox: … await sandbox.drain()`.
+"""Test tasks without a server and without sleeping. See docs/guides/testing.md.
 
-Needs fakeredis: `pip install 'sublet[testing]'` (from a checkout: `'.[testing]'`). Told in docs/guides/testing.md.
+Needs fakeredis: `pip install 'sublet[testing]'` (from a checkout: `'.[testing]'`).
 """
 
 from sublet.testing.drain import Drained, Endless

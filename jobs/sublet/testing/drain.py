@@ -1,4 +1,4 @@
-"""One drain: workers run one after the other until no queue holds a job, and what they did is added up."""
+"""A drain: run workers one after another until no queue has a job, and add up their summaries."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -9,56 +9,57 @@ from sublet.errors import JobsError
 from sublet.model import Lease, State
 from sublet.protocol import keys
 from sublet.protocol.reads import moment
-from sublet.testing.work import Ear, Mishap
+from sublet.testing.work import FailedAttempt, Recorder
 from sublet.worker.summary import Summary
 from sublet.worker.worker import Worker
 
 ROUNDS = 10_000
-"""How often anything is done again here, at most."""
+"""The maximum number of repetitions of any loop here."""
 QUEUES = 32
-"""Queues that one claim may name."""
+"""The maximum number of queues of one claim."""
 
 
 class Endless(JobsError):
-    """A drain came to its limit of attempts, and there was still work."""
+    """A drain reached its limit of attempts before the queues were empty."""
 
 
 @dataclass
 class Drained(Summary):
-    """What a drain did (`failed` and the like count attempts, not jobs), and what it left."""
+    """The result of a drain. Counts such as `failed` are attempts, not jobs."""
 
     died: int = 0
     """Attempts whose worker died (see `WorkerDied`)."""
     scheduled: int = 0
-    """Jobs that wait for a moment: a delay, or the backoff after a failure."""
+    """Jobs that wait for a delay or a backoff."""
     queued: int = 0
-    """Jobs that wait for a worker: their queue is paused."""
+    """Queued jobs that remain, because their queue is paused."""
     running: int = 0
-    """Jobs under a lease whose worker died, or that another worker runs."""
+    """Jobs with a lease: their worker died, or another worker runs them."""
     next_at: datetime | None = None
-    """When the next of these falls due; None if none does."""
+    """When the next of these is due."""
 
 
 class Drain:
-    """What a drain has done so far, and whether it may go on."""
+    """A drain in progress."""
 
-    def __init__(self, ear: Ear, client: SyncClient, raising: bool, limit: int) -> None:
-        self._ear, self._client, self._raising, self._limit = ear, client, raising, limit
-        self._heard, self._deaths, self._started = len(ear.mishaps), ear.deaths, 0
+    def __init__(self, recorder: Recorder, client: SyncClient, raising: bool, limit: int) -> None:
+        self._recorder, self._client, self._raising, self._limit = recorder, client, raising, limit
+        self._seen, self._deaths, self._started = len(recorder.failures), recorder.deaths, 0
         self._done = Drained()
         self._worker: Worker | None = None
 
     def queues(self) -> list[str]:
-        """The queues that a worker should be sent to next; none when all are dry. Raises Endless at the limit."""
+        """The queues for the next worker; empty when no queue has a job to run. Raises Endless at the limit."""
         names = [queue.name for queue in self._client.queues() if queue.queued and queue.paused_at is None]
         if names and self._started > self._limit:
             raise Endless(
-                f"more than {self._limit} attempts, and still work: does a task submit itself? Else raise the limit"
+                f"more than {self._limit} attempts, and jobs are still queued: "
+                "check whether a task submits itself, or raise `limit`"
             )
         return names[:QUEUES]
 
     async def run(self, worker: Worker) -> bool:
-        """Have a worker work until its queues are dry. False if it found nothing. Raises what a task raised, if so asked."""
+        """Run a worker until its queues are empty. Return whether it started a job. If `raising`, raise the task's error."""
         self._worker, before = worker, self._started
         summary = await worker.run(drain=True)
         for part in dataclasses.fields(Summary):
@@ -68,21 +69,23 @@ class Drain:
             raise failure.error
         return self._started > before
 
-    def hear(self, event: str, lease: Lease | None, words: str) -> None:
-        """Count what the worker starts, and stop it where the drain must end."""
+    def on_report(self, event: str, lease: Lease | None, words: str) -> None:
+        """Count started attempts, and stop the worker at the limit or at a failure."""
         self._started += event == "started"
         worker = self._worker
         if worker and (self._started > self._limit or self._failure()):
-            self._worker = None  # once is enough, and what it then reports comes here, too
+            self._worker = None  # stop() reports again: stop once
             worker.stop()
 
-    def _failure(self) -> Mishap | None:
+    def _failure(self) -> FailedAttempt | None:
         return (
-            self._ear.mishaps[self._heard] if self._raising and len(self._ear.mishaps) > self._heard else None
+            self._recorder.failures[self._seen]
+            if self._raising and len(self._recorder.failures) > self._seen
+            else None
         )
 
     def next_at(self) -> datetime | None:
-        """When the next job falls due, or the next lease ends."""
+        """When the next job is due or the next lease ends; None if there is neither."""
         raw, heads = self._client.transport.client, list[float]()
         for base in self._client.operations.bases:
             for name in ("scheduled", "running"):
@@ -90,9 +93,9 @@ class Drain:
         return moment(min(heads)) if heads else None
 
     def report(self) -> Drained:
-        """What was done in all, and what is left."""
+        """The totals and the remaining jobs."""
         done = self._done
-        done.died = self._ear.deaths - self._deaths
+        done.died = self._recorder.deaths - self._deaths
         done.refused -= done.died
         done.seconds = round(done.seconds, 3)
         for stats in self._client.stats():

@@ -12,16 +12,17 @@ from sublet.testing.work import Plain
 def fixture(
     app: App, *, autouse: bool = False, plain: Plain = "thread", slots: int = 1, now: datetime | None = None
 ) -> Any:
-    """A pytest fixture that gives each test a sandbox of its own: in a conftest.py, `sandbox = sublet.testing.fixture(app)`.
+    """A pytest fixture that gives each test its own sandbox: `sandbox = sublet.testing.fixture(app)` in a
+    conftest.py.
 
-    It needs no event loop, so it serves async tests (pytest-asyncio, anyio) and plain ones alike. With `autouse` no test can
-    reach the real Redis through this app, whether it asks for the sandbox or not.
+    It needs no event loop, so it works for async and sync tests. With `autouse`, no test can reach the real
+    Redis through this app.
     """
-    import pytest  # here and not above: a sandbox works without it
+    import pytest  # pytest is optional: a sandbox works without it
 
     @pytest.fixture(autouse=autouse)
     def sandbox() -> Iterator[Sandbox]:
-        """The app, in a sandbox."""
+        """The app in a sandbox."""
         with Sandbox(app, plain=plain, slots=slots, now=now) as entered:
             yield entered
 

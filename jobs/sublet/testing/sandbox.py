@@ -1,4 +1,4 @@
-"""The sandbox: an app on a Redis of its own in this process, a worker that works until all is done, and time that travels."""
+"""The sandbox: an app with its own in-process Redis, worker and clock."""
 
 import asyncio
 import contextlib
@@ -14,12 +14,12 @@ from sublet.model import Job, State
 from sublet.options import Seconds
 from sublet.testing.drain import ROUNDS, Drain, Drained
 from sublet.testing.server import Server
-from sublet.testing.work import PLAIN, Ear, Plain, at_home, worker_of
+from sublet.testing.work import PLAIN, Plain, Recorder, sandboxed_app, worker_of
 from sublet.worker.worker import Worker
 
 
 class HasId(Protocol):
-    """A handle, a job, or what a submit answered."""
+    """A handle, a job or a submit's result."""
 
     @property
     def id(self) -> str:
@@ -28,11 +28,11 @@ class HasId(Protocol):
 
 
 class Sandbox:
-    """While it is entered, `app` lives in it: its client, its handles, its workers; nothing outside is touched.
+    """Inside the `with` or `async with` block, `app` uses only an in-process Redis.
 
-    Its clock stands still at `now` (the present, unless given) and moves only by `travel` and `drain(through=…)`. Jobs run one
-    at a time, or `slots` at a time; plain functions in a thread of this process, or as `plain` says: "inline" in the very thread
-    of the test, "process" in real child processes. Enter it by `with` or `async with`. Raises Unfit without a fit fakeredis.
+    The clock stands at `now` (default: the present) and moves only by `travel` and `drain(through=…)`.
+    `slots` jobs run at a time. `plain` decides where plain functions run: see `Plain`. Raises Unfit without
+    a usable fakeredis.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class Sandbox:
         if plain not in PLAIN:
             raise Invalid(f"plain {plain!r}: use {', '.join(PLAIN)}")
         if now is not None and now.tzinfo is None:
-            raise Invalid(f"now {now}: give a moment with a time zone")
+            raise Invalid(f"now {now}: use a moment with a time zone")
         self.app, self.plain, self.slots = app, plain, slots
         self._now = now
         self._server: Server | None = None
-        self._ear = Ear()
+        self._recorder = Recorder()
         self._exits = contextlib.ExitStack()
 
     def __enter__(self) -> "Sandbox":
         if self._server is not None:
-            raise Invalid("this sandbox is entered already: make another one")
+            raise Invalid("this sandbox was entered already: make another one")
         server = Server(self._now or datetime.now(UTC))
         self._exits.enter_context(
             self.app.using(Settings(redis_url="redis://sandbox", client_factory=server))
@@ -71,23 +71,21 @@ class Sandbox:
         finally:
             self.__exit__()
 
-    # time
-
     @property
     def now(self) -> datetime:
-        """What the clock of the sandbox says."""
-        return self._here().now
+        """The sandbox's time."""
+        return self._entered().now
 
     def travel(self, by: Seconds = 0, *, to: datetime | None = None) -> datetime:
-        """Let time pass, by a duration or up to a moment, and let happen what falls due. Answers the new moment.
+        """Advance the clock by a duration or to a moment, and process due events. Return the new time.
 
-        Delays, backoffs and windows pass, leases end, what is past its retention is forgotten, and schedules fire as if nobody
-        had looked meanwhile. What is queued by that waits for a worker: for `drain`. Raises Invalid for a moment in the past.
+        Leases end, jobs past their retention are deleted, and schedules fire as after an outage. Jobs that
+        become due are queued: the next drain runs them. Raises Invalid for a moment in the past.
         """
-        server = self._here()
+        server = self._entered()
         goal = to if to is not None else server.now + _duration(by)
         if goal.tzinfo is None or goal < server.now:
-            raise Invalid(f"travel to {goal}: give a moment with a time zone, and not before {server.now}")
+            raise Invalid(f"travel to {goal}: use a moment with a time zone, not before {server.now}")
         server.advance(goal)
         client = self._client()
         for _ in range(ROUNDS):
@@ -101,17 +99,15 @@ class Sandbox:
                 break
         return server.now
 
-    # work
-
     async def drain(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
-        """Have a worker work until no job is queued; answer what it did, and what is left for later.
+        """Run a worker until no job is queued.
 
-        With `through`, then travel from one due moment to the next, that far at most, until nothing waits any more. With
-        `raising`, end at the first failed attempt and raise what its task raised (JobFailed, if that was in another process).
-        Raises Endless when `limit` attempts were not enough.
+        With `through`, then advance to each due moment within that duration, and run again. With `raising`,
+        raise the exception of the first failed attempt (JobFailed if it ran in another process). Raises
+        Endless after `limit` attempts.
         """
-        server = self._here()
-        drain, until = Drain(self._ear, self._client(), raising, limit), server.now + _duration(through)
+        server = self._entered()
+        drain, until = Drain(self._recorder, self._client(), raising, limit), server.now + _duration(through)
         for _ in range(ROUNDS):
             await self._work(drain)
             moment = drain.next_at()
@@ -121,22 +117,22 @@ class Sandbox:
         return drain.report()
 
     def drain_sync(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
-        """The same for code without an event loop: each call runs one of its own."""
+        """Like `drain`, for code without an event loop. Each call runs its own loop."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
-            raise Invalid("drain_sync inside of an event loop: use `await sandbox.drain()`")
-        self._here()
-        return asyncio.run(self._drain_apart(through, raising, limit))
+            raise Invalid("drain_sync inside an event loop: use `await sandbox.drain()`")
+        self._entered()
+        return asyncio.run(self._drain_and_close(through, raising, limit))
 
-    async def _drain_apart(self, through: Seconds, raising: bool, limit: int) -> Drained:
+    async def _drain_and_close(self, through: Seconds, raising: bool, limit: int) -> Drained:
         try:
             return await self.drain(through=through, raising=raising, limit=limit)
         finally:
-            await self.app.client.aclose()  # the one of this loop, which ends now
+            await self.app.client.aclose()  # the client of this loop, which ends now
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:
-        """Have a worker work beside the test, for code that itself waits for results. Time stands still all the same."""
+        """Run a worker during the block, for code that waits for results. The clock does not move."""
         async with self._worker(None) as worker:
             running = asyncio.create_task(worker.run())
             try:
@@ -146,7 +142,6 @@ class Sandbox:
                 await running
 
     async def _work(self, drain: Drain) -> None:
-        """Send workers to the queues until all are dry, or what is there cannot be had."""
         for _ in range(ROUNDS):
             queues = drain.queues()
             if not queues:
@@ -157,21 +152,21 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def _worker(self, queues: list[str] | None, drain: Drain | None = None) -> AsyncIterator[Worker]:
-        self._here()
-        app = at_home(self.app, self.plain, self._ear)
-        async with worker_of(app, self._ear, queues, self.slots, drain.hear if drain else None) as worker:
+        self._entered()
+        app = sandboxed_app(self.app, self.plain, self._recorder)
+        async with worker_of(
+            app, self._recorder, queues, self.slots, drain.on_report if drain else None
+        ) as worker:
             yield worker
 
-    # to look
-
     def job(self, job: HasId | str) -> Job:
-        """One job, by its handle or id, with its story. Raises NotFound."""
+        """One job with its attempts, by handle or id. Raises NotFound."""
         return self._client().get(job if isinstance(job, str) else job.id)
 
     def jobs(
         self, *, state: State | str | None = None, task: str | None = None, queue: str | None = None
     ) -> list[Job]:
-        """All jobs, or those of a state, a task or a queue, with their stories; those submitted first come first."""
+        """All matching jobs with their attempts, in the order of submission."""
         found, cursor, client = list[Job](), None, self._client()
         for _ in range(ROUNDS):
             page = client.list_jobs(
@@ -183,13 +178,13 @@ class Sandbox:
                 break
         return sorted(found, key=lambda job: (job.submitted_at, job.id))
 
-    def _here(self) -> Server:
+    def _entered(self) -> Server:
         if self._server is None:
-            raise Invalid("nobody is in this sandbox: use it inside of `with Sandbox(app) as sandbox:`")
+            raise Invalid("this sandbox is not entered: use it inside of `with Sandbox(app) as sandbox:`")
         return self._server
 
     def _client(self) -> SyncClient:
-        self._here()
+        self._entered()
         return self.app.sync
 
 

@@ -1,9 +1,9 @@
-"""A Redis in this process whose clock stands still until it is told to move: fakeredis, which runs the real scripts.
+"""A Redis in this process (fakeredis, running the real scripts) with a clock that moves only by `advance`.
 
-Of fakeredis's insides three things are used, which have been the same for years: a server's `dbs` are databases whose
-attribute `time` decides what has expired; a connection has its socket in `_sock`; and a command is the socket's method of that
-name. Only this server's own objects are changed, no module and no class, so that other servers and the real clock go on as
-ever. Whether it works is tried out each time a server is made.
+It uses three fakeredis internals, unchanged for years: a server's `dbs` are databases whose attribute
+`time` decides expiry; a connection keeps its socket in `_sock`; a command is the socket's method of that
+name. It changes only this server's own objects, so other servers keep the real clock. Each new server is
+tested before use.
 """
 
 import warnings
@@ -20,11 +20,11 @@ redis.call('ZADD', KEYS[2], 7, 'member')
 local time, scored = redis.call('TIME'), redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 return {time[1], time[2], scored[2]}
 """
-"""A script that needs what ours need."""
+"""It uses the features that the real scripts need."""
 
 
 class Server:
-    """One fake server, empty, at a moment of its own."""
+    """An empty fake server with its own clock."""
 
     def __init__(self, now: datetime) -> None:
         self._ms = round(now.timestamp() * 1000)
@@ -35,11 +35,11 @@ class Server:
         self._fakeredis: Any = fakeredis
         self._fake: Any = fakeredis.FakeServer()
         self._take_expiry()
-        self._try_out()
+        self._self_test()
 
     @property
     def now(self) -> datetime:
-        """What its clock says."""
+        """The server's time."""
         return datetime.fromtimestamp(self._ms // 1000, UTC) + timedelta(milliseconds=self._ms % 1000)
 
     def advance(self, to: datetime) -> None:
@@ -51,18 +51,14 @@ class Server:
         return self._made(self._fakeredis.FakeAsyncRedis, self._greet)
 
     def sync_client(self) -> Any:
-        """A new client for code without an event loop."""
+        """A new synchronous client."""
         return self._made(self._fakeredis.FakeRedis, self._greet_sync)
 
     def _made(self, kind: Any, greet: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # what an older fakeredis hands to a newer redis-py
+            warnings.simplefilter("ignore", DeprecationWarning)
             client = kind(server=self._fake, protocol=2)
-        client.connection_pool.connection_kwargs.update(
-            redis_connect_func=greet, protocol=2
-        )  # an older one forgets the latter
+        client.connection_pool.connection_kwargs.update(redis_connect_func=greet, protocol=2)
         return client
 
     async def _greet(self, connection: Any) -> None:
@@ -74,30 +70,32 @@ class Server:
         self._take_time(connection)
 
     def _take_time(self, connection: Any) -> None:
-        """Answer TIME, from a script too, by our clock."""
+        """Answer TIME, also from scripts, by this clock."""
         sock: Any = getattr(connection, "_sock", None)
         if not callable(getattr(sock, "time", None)):
-            raise self._unfit("its sockets have no TIME")
+            raise self._unfit("its sockets have no method TIME")
         sock.time = lambda: [b"%d" % (self._ms // 1000), b"%d" % (self._ms % 1000 * 1000)]
 
     def _take_expiry(self) -> None:
-        """Let keys expire by our clock: fakeredis sets the time of a database before each command, and ours does not listen."""
+        """Expire keys by this clock. fakeredis sets a database's time before each command; the property
+        ignores that.
+        """
         try:
             kind = type(self._fake.dbs[0])
             lock = self._fake.lock
         except (AttributeError, TypeError, KeyError) as error:
-            raise self._unfit("its databases are elsewhere") from error
+            raise self._unfit("its server has no `dbs`") from error
         own = type(
             kind.__name__, (kind,), {"time": property(lambda _: self._ms / 1000, lambda _, real: None)}
         )
         self._fake.dbs = defaultdict(lambda: own(lock))
 
-    def _try_out(self) -> None:
-        """Is there Lua, does it see what Redis's would, does time stand still, and pass when told?"""
+    def _self_test(self) -> None:
+        """Check that Lua works and answers like Redis, and that the clock stands still and moves on demand."""
         seconds, ms = divmod(self._ms, 1000)
         try:
             with self.sync_client() as raw:
-                *told, score = raw.execute_command("EVAL", TRIAL, 2, "try", "tried")
+                *time, score = raw.execute_command("EVAL", TRIAL, 2, "try", "tried")
                 seen = raw.zrange("tried", 0, 0, withscores=True)
                 raw.delete("tried")
                 kept = raw.get("try")
@@ -110,10 +108,12 @@ class Server:
         finally:
             self._ms = seconds * 1000 + ms
         if score != b"7" or seen != [(b"member", 7.0)]:
-            raise self._unfit("it answers otherwise than Redis")
-        if [int(word) for word in told] != [seconds, ms * 1000] or not kept or not gone:
+            raise self._unfit("its answers differ from those of Redis")
+        if [int(word) for word in time] != [seconds, ms * 1000] or not kept or not gone:
             raise self._unfit("its clock cannot be set")
 
-    def _unfit(self, why: str) -> Unfit:
+    def _unfit(self, reason: str) -> Unfit:
         version = getattr(self._fakeredis, "__version__", "of this version")
-        return Unfit(f"fakeredis {version} cannot keep a sandbox ({why}): {INSTALL} brings one that can")
+        return Unfit(
+            f"fakeredis {version} cannot run a sandbox ({reason}): install another version: {INSTALL}"
+        )

@@ -1,4 +1,4 @@
-"""A Context without a job, for a test that calls its task's function itself."""
+"""A Context without a job, for tests that call the task's function directly."""
 
 import json
 from datetime import timedelta
@@ -10,10 +10,10 @@ from sublet.options import Seconds
 
 
 class StandIn(Context):
-    """A Context for `task(StandIn(), …)`: no job, no Redis. It keeps what the task says, and may look like a later attempt.
+    """A Context for `task(StandIn(), …)`, without job and Redis. It records progress, checkpoints and logs.
 
-    `recovered` is how the attempt before ended, `restored` what it has left as a checkpoint; `timeout` (seconds; None for no
-    limit) is what `remaining` and `deadline` count down from, in real time.
+    `recovered` is the outcome of the previous attempt, `restored` its checkpoint. `timeout` (seconds; None
+    for no limit) sets `remaining` and `deadline`, in real time.
     """
 
     def __init__(
@@ -23,11 +23,11 @@ class StandIn(Context):
         left = b"" if restored is None else json.dumps(restored).encode()
         timeout_ms = None if seconds is None else round(seconds * 1000)
         self.progresses: list[tuple[float, str, str]] = []
-        """What was said of the progress: fraction, stage, message."""
+        """Each progress: fraction, stage, message."""
         self.checkpoints: list[Any] = []
-        """What was left for the next attempt, the latest last."""
+        """Each checkpoint, the latest last."""
         self.lines: list[str] = []
-        """What was logged with `log`."""
+        """Each text given to `log`."""
         lease = Lease(
             "0-standin",
             f"{attempt}.standin",
@@ -44,18 +44,18 @@ class StandIn(Context):
         super().__init__(lease, self._keep)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Keep it in `progresses`."""
+        """Record it in `progresses`."""
         super().progress(fraction, stage=stage, message=message)
         self.progresses.append((fraction, stage, message))
 
     def log(self, text: str) -> None:
-        """Keep it in `lines`."""
+        """Record it in `lines`."""
         super().log(text)
         self.lines.append(text)
 
-    def end(self, why: str = "cancelled") -> None:
-        """Let `cancelled` be true from now on: the attempt is being ended, for this reason."""
-        self.ending = why
+    def end(self, reason: str = "cancelled") -> None:
+        """Set `cancelled`: the attempt is being ended for this reason."""
+        self.ending = reason
 
     def _keep(self, news: News, body: bytes) -> None:
         if news is News.CHECKPOINT:

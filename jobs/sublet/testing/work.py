@@ -1,4 +1,4 @@
-"""A sandbox's worker: a real one, that keeps plain functions at home, hears what tasks raise, and is able to die."""
+"""The sandbox's worker: a real one that records exceptions and can die on demand."""
 
 import contextlib
 import copy
@@ -18,21 +18,22 @@ from sublet.worker.worker import Report, Worker, WorkerConfig
 log = logging.getLogger("sublet.testing")
 
 Plain = Literal["thread", "inline", "process"]
-"""Where plain functions run: in a thread of this process, in the very thread of the test, or in child processes."""
+"""Where plain functions run: a thread of this process, the test's own thread, or child processes."""
 PLAIN: tuple[str, ...] = get_args(Plain)
 
 
 class WorkerDied(BaseException):
-    """Raise it in a task (by a monkeypatch, say), and its worker is gone at that line: it tells nothing, the lease runs out.
+    """Raise it in a task (for example by a monkeypatch) to kill the worker there: it reports nothing, its
+    lease expires.
 
-    No `except Exception` stops it; what stands in a `finally` still runs. Only workers of a sandbox die of it, and not of what
-    happens in a child process: there, `os.kill(os.getpid(), signal.SIGKILL)` is the real thing.
+    `except Exception` does not catch it; `finally` blocks still run. It works only in a sandbox's own
+    process. In a child process use `os.kill(os.getpid(), signal.SIGKILL)`.
     """
 
 
 @dataclass
-class Mishap:
-    """An attempt that failed: the words for it, and what the task raised, if it ran in this process."""
+class FailedAttempt:
+    """A failed attempt, with the task's exception if it ran in this process."""
 
     lease: Lease
     code: str
@@ -42,7 +43,7 @@ class Mishap:
 
     @property
     def error(self) -> Exception:
-        """What to raise in the test."""
+        """The exception to raise in the test."""
         if not isinstance(self.raised, Exception):
             return JobFailed(self.lease.id, self.code, self.message, self.detail)
         self.raised.add_note(
@@ -51,17 +52,17 @@ class Mishap:
         return self.raised
 
 
-class Ear:
-    """Hears what tasks raise (as a middleware), and how their attempts end."""
+class Recorder:
+    """Record the exceptions of tasks (as a middleware) and the endings of attempts."""
 
     def __init__(self) -> None:
-        self.mishaps: list[Mishap] = []
+        self.failures: list[FailedAttempt] = []
         self.deaths = 0
         self._raised: dict[tuple[str, int], BaseException] = {}
 
     @contextlib.contextmanager
     def middleware(self, context: Context) -> Iterator[None]:
-        """Entered around each attempt that runs in this process."""
+        """Wraps each attempt in this process."""
         try:
             yield
         except (Snooze, Discard):
@@ -70,59 +71,59 @@ class Ear:
             self._raised[context.id, context.attempt] = error
             raise
 
-    def hear(self, ending: Ending) -> bool:
-        """Note an ending. False when nobody may learn of it, for the worker died."""
+    def record(self, ending: Ending) -> bool:
+        """Record an ending. Returns False if the worker died, so the ending must not be sent."""
         lease = ending.lease
         raised = self._raised.pop((lease.id, lease.attempt), None)
         if isinstance(raised, WorkerDied):
             self.deaths += 1
             return False
         if isinstance(ending, Failure):
-            self._note(Mishap(lease, ending.code, ending.message, ending.detail, raised))
+            self._add(FailedAttempt(lease, ending.code, ending.message, ending.detail, raised))
         elif isinstance(ending, Release) and ending.reason.startswith("unknown_task"):
-            self._note(Mishap(lease, "unknown_task", ending.reason.partition(": ")[2], "", raised))
+            self._add(FailedAttempt(lease, "unknown_task", ending.reason.partition(": ")[2], "", raised))
         return True
 
-    def _note(self, mishap: Mishap) -> None:
-        self.mishaps.append(mishap)
-        lease, words = mishap.lease, f"{mishap.code} {mishap.message}\n{mishap.detail}".strip()
+    def _add(self, failure: FailedAttempt) -> None:
+        self.failures.append(failure)
+        lease, words = failure.lease, f"{failure.code} {failure.message}\n{failure.detail}".strip()
         log.warning("job %s (task %s), attempt %d: %s", lease.id, lease.task, lease.attempt, words)
 
 
-class MortalStore(Store):
-    """The store of a worker that is able to die."""
+class SandboxStore(Store):
+    """A store that drops the endings of dead workers."""
 
-    def __init__(self, settings: Settings, ear: Ear) -> None:
+    def __init__(self, settings: Settings, recorder: Recorder) -> None:
         super().__init__(settings)
-        self._ear = ear
+        self._recorder = recorder
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """End attempts, but not those whose worker died: their leases run out."""
-        told = [i for i, ending in enumerate(endings) if self._ear.hear(ending)]
-        answers = await super().settle([endings[i] for i in told])
-        by_place = dict(zip(told, answers, strict=True))
-        return [by_place.get(i, "LEASE_LOST") for i in range(len(endings))]
+        """Settle the endings, except those of dead workers: their leases expire."""
+        sent = [i for i, ending in enumerate(endings) if self._recorder.record(ending)]
+        answers = await super().settle([endings[i] for i in sent])
+        by_index = dict(zip(sent, answers, strict=True))
+        return [by_index.get(i, "LEASE_LOST") for i in range(len(endings))]
 
 
-def at_home(app: App, plain: Plain, ear: Ear) -> App:
-    """The app as a sandbox's worker sees it: plain functions stay in this process, and the ear is the innermost middleware."""
-    seen = copy.copy(app)
-    seen.hooks = [*app.hooks, ear.middleware]
-    seen.tasks = {name: _at_home(task, seen, plain) for name, task in app.tasks.items()}
-    return seen
+def sandboxed_app(app: App, plain: Plain, recorder: Recorder) -> App:
+    """A copy of the app whose plain functions run by `plain`, with the recorder as innermost middleware."""
+    copied = copy.copy(app)
+    copied.hooks = [*app.hooks, recorder.middleware]
+    copied.tasks = {name: _sandboxed_task(task, copied, plain) for name, task in app.tasks.items()}
+    return copied
 
 
-def _at_home(task: Task[..., Any], app: App, plain: Plain) -> Task[..., Any]:
-    seen = copy.copy(task)
-    seen.app = app  # whose middleware is entered around it
+def _sandboxed_task(task: Task[..., Any], app: App, plain: Plain) -> Task[..., Any]:
+    copied = copy.copy(task)
+    copied.app = app  # the runner enters this app's middleware
     if task.run != "loop" and plain == "inline":
-        seen.run, seen.function = "loop", _awaited(task.function)
+        copied.run, copied.function = "loop", _as_coroutine(task.function)
     elif task.run == "process" and plain == "thread":
-        seen.run = "thread"
-    return seen
+        copied.run = "thread"
+    return copied
 
 
-def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
+def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
     async def run_here(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
@@ -131,17 +132,17 @@ def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.asynccontextmanager
 async def worker_of(
-    app: App, ear: Ear, queues: list[str] | None, slots: int, report: Report | None
+    app: App, recorder: Recorder, queues: list[str] | None, slots: int, report: Report | None
 ) -> AsyncIterator[Worker]:
-    """A worker of the app, with a store of its own."""
-    store = MortalStore(app.settings, ear)
+    """A worker of the app with its own store."""
+    store = SandboxStore(app.settings, recorder)
     try:
         yield Worker(
-            app, store, WorkerConfig(queues=queues, slots=slots, grace=0.0), report=report or _say_nothing
+            app, store, WorkerConfig(queues=queues, slots=slots, grace=0.0), report=report or _ignore_report
         )
     finally:
         await store.aclose()
 
 
-def _say_nothing(event: str, lease: Lease | None, words: str) -> None:
+def _ignore_report(event: str, lease: Lease | None, words: str) -> None:
     pass

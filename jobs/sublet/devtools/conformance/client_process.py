@@ -1,4 +1,4 @@
-"""The client under examination, as a user runs it: `CMD submit TASK JSON` and `CMD work`, each a process that is always ended."""
+"""The client under test, run as a user runs it: `CMD submit TASK JSON` and `CMD work`."""
 
 import asyncio
 import contextlib
@@ -16,34 +16,34 @@ from sublet.errors import Invalid
 from sublet.tasks.bound_process import spawn_bound
 
 SUBMIT_SECONDS = 20.0
-"""How long one `submit` may take."""
+"""The time limit of one `submit`."""
 POLL = 0.05
-"""Seconds between two looks at a process."""
+"""Seconds between two checks of a process."""
 LAST_WORDS = 400
-"""Characters of a process's output that are shown."""
+"""The maximum number of characters of output in a message."""
 
 
 class Client:
-    """A command line to be examined. Raises Invalid for a program that is not there."""
+    """The command line of a client. Raises Invalid if the program does not exist."""
 
     def __init__(self, command: Sequence[str]) -> None:
         program = shutil.which(command[0])
         if program is None:
             raise Invalid(
-                f"there is no program {command[0]!r} to examine: give its path, or what runs it first, as in `bash {command[0]}`"
+                f"program {command[0]!r} does not exist: give its path, or put the interpreter first, as in `bash {command[0]}`"
             )
         self.words = [os.path.abspath(program), *command[1:]]
 
     async def start(self, words: Sequence[str], environment: Mapping[str, str]) -> "Process":
-        """Start it with some words behind it."""
+        """Start it with these arguments."""
         return await asyncio.to_thread(Process, [*self.words, *words], {**os.environ, **environment})
 
 
 class Process:
-    """One run of the client, alone in a session of its own."""
+    """One process of the client, in its own session."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  they live as long as the process
+        self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  they stay open as long as the process runs
         self._err: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  see above
         self._process: subprocess.Popen[bytes] = spawn_bound(
             command, stdout=self._out, stderr=self._err, env=dict(environment)
@@ -51,11 +51,11 @@ class Process:
 
     @property
     def exit(self) -> int | None:
-        """Its exit code, negative for a signal; None while it lives."""
+        """Its exit code, negative for a signal; None while it runs."""
         return self._process.poll()
 
     async def wait(self, seconds: float) -> int | None:
-        """Its exit code; None if it is still there after so long."""
+        """Wait for its exit code; None if it still runs after the timeout."""
         for _ in range(max(1, round(seconds / POLL))):
             if self.exit is not None:
                 break
@@ -63,15 +63,15 @@ class Process:
         return self.exit
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, to it alone."""
+        """Send SIGTERM to this process only."""
         self._process.terminate()
 
     def left_behind(self) -> list[int]:
-        """The processes of its session that are still there, itself aside. Only Linux tells; elsewhere none are known."""
+        """The other live processes of its session. Empty except on Linux."""
         return [pid for pid in _session(self._process.pid) if pid != self._process.pid]
 
     def end(self) -> None:
-        """See it and its children gone, whatever it takes."""
+        """Kill it and its session, and wait for their end."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for pid in self.left_behind():
@@ -84,11 +84,11 @@ class Process:
         self._err.close()
 
     def said(self) -> str:
-        """What it has written to stdout."""
+        """Its output on stdout."""
         return _read(self._out)
 
     def words(self) -> str:
-        """The last of what it has said, on one line, for a message."""
+        """The last of its output on one line, for a message."""
         tail = " ".join((_read(self._err).strip() or self.said().strip()).split())
         return (
             f": …{tail[-LAST_WORDS:]}"
@@ -105,12 +105,11 @@ def _read(file: IO[bytes]) -> str:
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session."""
     if sys.platform != "linux":
         return []
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):  # it went while we looked
+        with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
             state, _, _, session = path.read_text(errors="replace").rpartition(")")[2].split()[:4]
             if int(session) == leader and state != "Z":
                 found.append(int(path.parent.name))

@@ -1,4 +1,4 @@
-"""Rules about every command, whatever the trial: checked on the commands that the client has sent."""
+"""Rules for all commands, checked in every trial."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ DELAY_MAX = 86_400_000
 
 
 async def check_commands(context: TrialContext) -> None:
-    """Check the rules about every command on the commands of this trial."""
+    """Check the commands that this trial recorded."""
     if not context.seen("claim"):
         return
     checks: dict[str, Callable[[TrialContext], Awaitable[str] | str]] = {
@@ -40,12 +40,12 @@ def _claim_ids(context: TrialContext) -> str:
         before = last.get(claim_id)
         heard = before and before.replied_at and not before.fate and before.link not in context.proxy.broken
         if before and heard and not before.refused:
-            return f"claim id {claim_id!r} was answered, and came again with another claim"
+            return f"claim id {claim_id!r} was used again for another claim after its reply"
         alike = next(
             (other for other in last if other != claim_id and _differ(other, claim_id) < ID_CHANGE), None
         )
         if alike:
-            return f"claim ids {alike!r} and {claim_id!r} differ in {_differ(alike, claim_id)} places: that is not random"
+            return f"claim ids {alike!r} and {claim_id!r} differ in only {_differ(alike, claim_id)} places: use random ids"
         last[claim_id] = seen
     return ""
 
@@ -58,14 +58,14 @@ def _own_name(context: TrialContext) -> str:
     names = {seen.args[1] for seen in context.seen("claim")}
     bad = next((name for name in names if not keys.is_name(name)), None)
     if bad is not None:
-        return f"{bad[:140]!r} is no name"
+        return f"{bad[:140]!r} is not a name"
     return f"one process used {len(names)} names" if len(names) > context.started else ""
 
 
 def _names_queues(context: TrialContext) -> str:
     for seen in context.seen("claim"):
         if seen.args[4:] != context.queues:
-            return f"told {','.join(context.queues)}, it claimed from {','.join(seen.args[4:])[:120]}"
+            return f"with SUBLET_QUEUES={','.join(context.queues)} it claimed from {','.join(seen.args[4:])[:120]}"
     return ""
 
 
@@ -73,13 +73,13 @@ def _durations(context: TrialContext) -> str:
     for seen in context.seen("claim", "heartbeat"):
         lease = seen.args[2] if seen.verb == "claim" else seen.args[0]
         if lease != str(LEASE * 1000):
-            return f"{seen.verb} asked for a lease of {lease[:40]} ms, and SUBLET_LEASE is {LEASE} (seconds)"
+            return f"{seen.verb} requested a lease of {lease[:40]} ms, and SUBLET_LEASE is {LEASE} (seconds)"
     for seen in context.seen("release"):
         bad = next(
             (delay for delay in seen.args[2::4] if not delay.isdigit() or int(delay) > DELAY_MAX), None
         )
         if bad is not None:
-            return f"release named a delay of {bad[:40]} ms"
+            return f"release sent a delay of {bad[:40]} ms"
     if any(
         word.startswith("at=")
         for seen in context.seen("submit")
@@ -93,13 +93,15 @@ async def _scripts_only(context: TrialContext) -> str:
     markers = {keys.wake(context.base, name) for name in context.queues}
     own = keys.wake(
         context.base, "|"
-    )  # what follows is the client's: a list by which it ends its own blocking read
+    )  # the rest is the client's own list, with which it ends its blocking read
     writes = {text(name).upper() for name in await context.raw("COMMAND LIST", "FILTERBY", "ACLCAT", "write")}
     taken = 0
     for seen in context.proxy.log:
         if seen.name in ("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL"):
             if not seen.verb:
-                return f"{seen.name} of a script that is none of this version's lua/ ({' '.join(seen.args)[:60]})"
+                return (
+                    f"{seen.name} of a script that is not in this version's lua/ ({' '.join(seen.args)[:60]})"
+                )
         elif seen.name in ("BLPOP", "BRPOP") and all(
             key in markers or key.startswith(own) for key in seen.args[:-1]
         ):
@@ -107,7 +109,7 @@ async def _scripts_only(context: TrialContext) -> str:
         elif seen.name in ("LPUSH", "PEXPIRE") and seen.args[0].startswith(own):
             continue
         elif seen.name in ("LPUSH", "RPUSH") and seen.args[0] in markers and len(seen.args) == 2 and taken:
-            taken -= 1  # put back, for another worker
+            taken -= 1  # returning a wake-up for another worker is allowed
         elif seen.name in writes:
             return f"{seen.name} {' '.join(seen.args)[:80]}"
     return ""

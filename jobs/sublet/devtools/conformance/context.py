@@ -35,7 +35,7 @@ class WorkerEnded(RuleBroken):
 
 
 class TrialContext:
-    """The context of one trial. Created for it, and closed after it."""
+    """The context of one trial."""
 
     def __init__(self, client: Client, settings: Settings, judge: Judge) -> None:
         self.settings = replace(settings, namespace=f"conformance-{secrets.token_hex(6)}", partitions=1)
@@ -59,7 +59,7 @@ class TrialContext:
             await self.run(verbs.init(self.base))
 
     async def close(self) -> None:
-        """Kill every process and delete the namespace."""
+        """Kill all processes and delete the namespace."""
         for process in self._processes:
             process.end()
         self._folder.cleanup()
@@ -68,23 +68,21 @@ class TrialContext:
             await self.forget()
         await self._transport.aclose()
 
-    # the client's side
-
     def environment(self, slots: int = 1) -> dict[str, str]:
         """Return the client's environment."""
         return {
             "SUBLET_REDIS_URL": self.proxy.url,
-            "SUBLET_SOURCE": "",  # what the caller may have exported leads elsewhere
+            "SUBLET_SOURCE": "",  # ignore values that the caller exported
             "SUBLET_NAMESPACE": self.settings.namespace,
             "SUBLET_QUEUES": ",".join(self.queues),
             "SUBLET_LEASE": str(LEASE),
             "SUBLET_SLOTS": str(slots),
             "SUBLET_PARTITIONS": "1",
-            "TMPDIR": self._folder.name,  # what a client leaves there when it is killed goes with the trial
+            "TMPDIR": self._folder.name,  # deleted with the trial, even if the client is killed
         }
 
     async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
-        """Run `CMD submit TASK JSON`: its exit code, the last line that it printed, and its words for a message."""
+        """Run `CMD submit TASK JSON`. Return its exit code, its last line, and its output for a message."""
         process = await self._client.start(["submit", task, payload], self.environment())
         self._processes.append(process)
         code = await process.wait(SUBMIT_SECONDS)
@@ -94,7 +92,7 @@ class TrialContext:
         return code, lines[-1] if lines else "", process.words()
 
     async def work(self, slots: int = 1, *, until_claim: bool = True) -> Process:
-        """Run `CMD work`, and return when it has claimed for the first time."""
+        """Run `CMD work`, and return after its first claim."""
         process = await self._client.start(["work"], self.environment(slots))
         self._processes.append(process)
         self.workers.append(process)
@@ -104,39 +102,37 @@ class TrialContext:
             try:
                 await self.until(lambda: len(self.seen("claim")) > before, "`work` has sent no claim")
             except RuleBroken as broken:
-                raise type(broken)(f"{broken}{self._what_came_instead()}") from None
+                raise type(broken)(f"{broken}{self._other_commands()}") from None
         return process
 
-    def _what_came_instead(self) -> str:
+    def _other_commands(self) -> str:
         if any(seen.name in ("EVAL", "EVALSHA") and not seen.verb for seen in self.proxy.log):
-            return "; the scripts that it sends are none of this version's lua/"
+            return "; the scripts that it sends are not those of this version's lua/"
         names = list(dict.fromkeys(seen.name for seen in self.proxy.log))
         return f"; it sent {', '.join(names[:9])}" if names else f"; it did not connect to {self.proxy.url}"
 
     def seen(self, *verbs: str) -> list[Seen]:
-        """The commands of some verbs that came by so far."""
+        """The recorded commands of these verbs."""
         return [seen for seen in self.proxy.log if seen.verb in verbs]
 
     def claim_of(self, job_id: str) -> Seen | None:
-        """The first answered claim that brought a job."""
+        """The first claim whose reply contained this job."""
         return next((seen for seen in self.seen("claim") if job_id in seen.given() and not seen.fate), None)
 
     def about(self, job_id: str, *verbs: str) -> list[Seen]:
-        """The commands of some verbs in which a job's id stands."""
+        """The recorded commands of these verbs that name this job."""
         return [seen for seen in self.seen(*verbs) if job_id in seen.args]
 
-    # the scheduler's side
-
     async def run(self, call: Any) -> Any:
-        """Run a call on the server without the proxy."""
+        """Run a call on the server, past the proxy."""
         return await self._transport.run(call)
 
     async def raw(self, *words: Any) -> Any:
-        """Run a command on the server without the proxy."""
+        """Run a command on the server, past the proxy."""
         return await self.run(Call((words,), lambda reply: reply))
 
     async def submit(self, task: str, payload: Any = None, rules: str = "", queue: str = "first") -> str:
-        """Store a job; `payload` is sent as it is if it is bytes."""
+        """Store a job. A `payload` of bytes is stored unchanged."""
         job_id = f"0-{secrets.token_hex(12)}"
         body = (
             payload if isinstance(payload, bytes) else json.dumps(payload or {}, ensure_ascii=False).encode()
@@ -171,13 +167,13 @@ class TrialContext:
         return await self.job(job_id)
 
     async def running(self, job_id: str) -> str:
-        """Wait until the client holds a job, and give its token."""
+        """Wait until the client holds a job, and return the token."""
         await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
         claim = self.claim_of(job_id)
         return claim.token() if claim else ""
 
     async def holding(self, job_id: str) -> str:
-        """Wait until the client holds a job for `sleep`, see that it keeps it, and give its token. Raises RuleBroken."""
+        """Wait until the client has held a job for `sleep` for a while. Return the token. Raises RuleBroken."""
         token = await self.running(job_id)
         await asyncio.sleep(KEPT)
         if (job := await self.job(job_id)).state is not State.RUNNING:
@@ -185,7 +181,7 @@ class TrialContext:
         return token
 
     async def forget(self) -> None:
-        """Delete all that is stored in the namespace."""
+        """Delete all keys of the namespace."""
         cursor: Any = 0
         for _ in range(10_000):
             cursor, found = await self.raw("SCAN", cursor, "MATCH", f"{self.base}*", "COUNT", 1000)
@@ -194,10 +190,10 @@ class TrialContext:
             if int(cursor) == 0:
                 return
 
-    # waiting and judging
-
     async def until(self, holds: Callable[[], bool], what: str, seconds: float = 0) -> None:
-        """Wait for something to hold. Raises RuleBroken with `what` when it does not, WorkerEnded when the worker has ended."""
+        """Wait for a condition. Raises RuleBroken with `what` at the timeout, WorkerEnded when the worker has
+        ended.
+        """
 
         async def check() -> bool:
             return holds()

@@ -1,4 +1,4 @@
-"""The trials in which something goes wrong, or nothing happens: what is lost, forgotten or away, idle hours, the end."""
+"""Trials with faults, with an idle worker, and of its end."""
 
 import asyncio
 from collections import Counter
@@ -18,21 +18,22 @@ from sublet.devtools.conformance.rules import LEASE
 from sublet.model import State
 from sublet.protocol import keys
 
-LULL = 6.0
-"""Seconds for which an idle worker is listened to."""
+OBSERVED = 6.0
+"""Seconds for which an idle worker is observed."""
 SPARE = 1
-"""Commands that it may send in this time beside one a second."""
+"""Commands that it may send in this time in addition to one per second."""
 PROMPT = 1.0
-"""Seconds after which a job that was announced should have been claimed; one that falls due, half of it."""
+"""Seconds within which a submitted job must be claimed. For a job that becomes due, half of it."""
 STOP_SECONDS = 15.0
 AWAY = 1.1
-"""Seconds for which the server is away."""
-BUSY, HAMMER = 2.0, 10
-"""Seconds for which a worker that can do nothing is listened to, and how many script calls a second it may send."""
+"""Seconds for which the server is unreachable."""
+BUSY, MAX_CALLS = 2.0, 10
+"""Seconds for which a worker without available work is observed, and the maximum number of script calls per
+second."""
 
 
 async def forgotten(context: TrialContext) -> None:
-    """Every script is forgotten after each call."""
+    """The server forgets each script after each call."""
     context.proxy.forgetful = True
     with context.rule("reloads-scripts"):
         code, job_id, words = await context.submit_by_client("echo", '{"value": 1}')
@@ -62,7 +63,7 @@ def _was_answered(context: TrialContext, job_id: str, verb: str) -> bool:
 
 
 async def lost_claim(context: TrialContext) -> None:
-    """The reply of a claim that brought jobs is lost; then that of another one is kept back, on a connection that stays open."""
+    """Lose the reply of a claim with jobs; then withhold the reply of another one on an open connection."""
     with context.rule("repeats-claim"):
         context.proxy.faults.append(Fault("claim", REPLY_LOST, lambda seen: bool(seen.given())))
         ids = [await context.submit("sleep", {"seconds": 0.5}) for _ in range(2)]
@@ -71,35 +72,37 @@ async def lost_claim(context: TrialContext) -> None:
         lost = next(seen for seen in context.seen("claim") if seen.fate)
         again = [seen for seen in context.seen("claim") if seen.args[0] == lost.args[0]]
         if len(again) < 2:
-            raise RuleBroken("after a claim's reply was lost, no claim with the same id came")
+            raise RuleBroken("after a claim's reply was lost, no claim with the same id was sent")
         if any(seen.args != lost.args for seen in again):
-            raise RuleBroken("it repeated the claim's id, but with other arguments")
+            raise RuleBroken("it repeated the claim's id with other arguments")
         if any(job.attempt != 1 for job in jobs):
             raise RuleBroken("a job whose claim's reply was lost took more than one attempt")
         twice = [job_id for job_id in ids if len(context.about(job_id, "complete")) > 1]
         if twice:
-            raise RuleBroken("it ran a job twice that a repeated claim brought again")
+            raise RuleBroken("it ran a job of a repeated claim twice")
         context.proxy.faults.append(Fault("claim", SILENT, lambda seen: bool(seen.given())))
         await context.completed(
             await context.submit("echo"),
-            "a job whose claim's reply was kept back on an open connection",
+            "a job whose claim's reply was withheld on an open connection",
             LEASE * 2,
         )
 
 
 async def lost_heartbeat(context: TrialContext) -> None:
-    """The reply of one heartbeat is kept back, that of another one is lost, and a third one is lost on its way."""
+    """Withhold the reply of one heartbeat, lose the reply of the next, and lose the request of the one after
+    it.
+    """
     kept_back = Fault("heartbeat", SILENT)
     reply = Fault("heartbeat", REPLY_LOST, lambda seen: kept_back.spent)
     context.proxy.faults += [kept_back, reply, Fault("heartbeat", REQUEST_LOST, lambda seen: reply.spent)]
     with context.rule("lost-heartbeat"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": LEASE * 1.7})
-        job = await context.completed(job_id, "a job, a heartbeat of which was lost,")
+        job = await context.completed(job_id, "a job with a lost heartbeat")
         if job.attempt != 1:
-            raise RuleBroken(f"a job, a heartbeat of which was lost, took {job.attempt} attempts")
+            raise RuleBroken(f"a job with a lost heartbeat took {job.attempt} attempts")
         if not kept_back.spent:
-            raise RuleBroken("no heartbeat came that could be lost")
+            raise RuleBroken("no heartbeat was sent")
         claim, end = context.claim_of(job_id), context.about(job_id, "complete")[0]
         beats = [
             seen.at
@@ -111,12 +114,12 @@ async def lost_heartbeat(context: TrialContext) -> None:
         )
         if gap > LEASE:
             raise RuleBroken(
-                f"after a heartbeat's reply was kept back none came through for {gap:.1f} s: the lease ran out"
+                f"after a withheld heartbeat's reply no heartbeat arrived for {gap:.1f} s: the lease expired"
             )
 
 
 async def lost_ending(context: TrialContext) -> None:
-    """Of each kind of ending one is lost on its way, and then the reply of the next."""
+    """For each kind of ending, lose a request and then the reply of the next one."""
     context.proxy.faults += [Fault(verb, fate) for verb in ENDINGS for fate in (REQUEST_LOST, REPLY_LOST)]
     with context.rule("repeats-ending"):
         ids = {
@@ -134,7 +137,7 @@ async def lost_ending(context: TrialContext) -> None:
 
 
 async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None:
-    """Wait until an ending has been answered at last; it must have been the same each time."""
+    """Wait until an ending was answered. Each repetition must have had the same arguments."""
     await context.until(
         lambda: any(not seen.fate and seen.replied_at for seen in context.about(job_id, verb)),
         f"a lost {verb} was not sent again",
@@ -145,7 +148,7 @@ async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None
 
 
 async def away(context: TrialContext) -> None:
-    """The server breaks all connections, and refuses new ones for a second: a heartbeat and an ending fall into it."""
+    """Break all connections and refuse new ones for AWAY seconds, during a heartbeat and during an ending."""
     with context.rule("server-away"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": LEASE / 3 + 0.3})
@@ -170,7 +173,7 @@ async def _take_server_away(context: TrialContext) -> None:
 
 
 async def busy(context: TrialContext) -> None:
-    """Nothing that it can do: every call is answered with LOADING; then its only slot is taken."""
+    """Answer every call with LOADING; then occupy the only slot."""
     with context.rule("idle-rate"):
         await context.work()
         context.proxy.loading = True
@@ -188,24 +191,24 @@ async def _check_call_rate(context: TrialContext, when: str) -> None:
     begin = len(context.proxy.log)
     await asyncio.sleep(BUSY)
     calls = sum(seen.name in ("EVAL", "EVALSHA") for seen in context.proxy.log[begin:])
-    if calls > HAMMER * BUSY:
+    if calls > MAX_CALLS * BUSY:
         raise RuleBroken(f"{calls / BUSY:.0f} script calls a second while {when}")
 
 
 async def idle(context: TrialContext) -> None:
-    """Nothing to do; then a job, now and then; then one that falls due."""
+    """An idle worker; then a job in each queue; then a job that becomes due."""
     await context.work()
     if context.judge.wants("idle-rate"):
         with context.rule("idle-rate"):
             await asyncio.sleep(1)
             begin = len(context.proxy.log)
-            await asyncio.sleep(LULL)
-            said = Counter(
+            await asyncio.sleep(OBSERVED)
+            sent = Counter(
                 seen.verb or seen.name for seen in context.proxy.log[begin:] if seen.name not in HANDSHAKE
             )
-            if said.total() > LULL + SPARE:
-                words = ", ".join(f"{count} × {name}" for name, count in said.most_common())
-                raise RuleBroken(f"{said.total()} commands in {LULL:g} idle seconds: {words}")
+            if sent.total() > OBSERVED + SPARE:
+                words = ", ".join(f"{count} × {name}" for name, count in sent.most_common())
+                raise RuleBroken(f"{sent.total()} commands in {OBSERVED:g} idle seconds: {words}")
     if context.judge.wants("wakes"):
         with context.rule("wakes"):
             for queue in (*context.queues, context.queues[0]):
@@ -219,32 +222,32 @@ async def idle(context: TrialContext) -> None:
             late = (claim.at if claim else 0.0) - submitted - 1
             if late > PROMPT / 2:
                 raise RuleBroken(
-                    f"a job that fell due was claimed {late:.1f} s late, though the claim's reply had said when"
+                    f"a job that fell due was claimed {late:.1f} s late, although the claim's reply contained the time"
                 )
 
 
 async def _wake(context: TrialContext, queue: str) -> None:
-    """Submit while the client is blocked on all its markers, and see it come."""
-    markers = {keys.wake(context.base, name) for name in context.queues}
-    await context.until(lambda: any(markers <= set(seen.args) for seen in _blocked(context)),
-                      "an idle worker did not block on the markers of all its queues", 4)  # fmt: skip
+    """Submit a job while the client blocks on all wake-up lists, and wait for its claim."""
+    lists = {keys.wake(context.base, name) for name in context.queues}
+    await context.until(lambda: any(lists <= set(seen.args) for seen in _blocked(context)),
+                      "an idle worker did not block on the wake-up lists of all its queues", 4)  # fmt: skip
     submitted = asyncio.get_running_loop().time()
     job_id = await context.submit("echo", queue=queue)
     await context.running(job_id)
     claim = context.claim_of(job_id)
     took = (claim.at if claim else 0.0) - submitted
     if took > PROMPT:
-        raise RuleBroken(f"a job in an empty queue waited {took:.1f} s for a worker that was idle")
+        raise RuleBroken(f"a job in an empty queue waited {took:.1f} s for an idle worker")
     await context.completed(job_id, "a job for an idle worker")
 
 
 def _blocked(context: TrialContext) -> list[Seen]:
-    """The blocking reads that have no answer yet."""
+    """The blocking reads without a reply so far."""
     return [seen for seen in context.proxy.log if seen.name in ("BLPOP", "BRPOP") and seen.replied_at is None]
 
 
 async def leave(context: TrialContext) -> None:
-    """SIGTERM, to an idle worker and to one that holds a job."""
+    """Send SIGTERM to an idle worker, and to one that holds a job."""
     with context.rule("sigterm"):
         for busy in (False, True):
             worker = await context.work()
@@ -255,11 +258,11 @@ async def leave(context: TrialContext) -> None:
             worker.ask_to_stop()
             code, whose = await worker.wait(STOP_SECONDS), "a worker with a job" if busy else "an idle worker"
             if code != 0:
-                how = "goes on" if code is None else f"exits {code}{worker.words()}"
-                raise RuleBroken(f"{whose} that gets SIGTERM {how}")
+                how = "continues" if code is None else f"exits {code}{worker.words()}"
+                raise RuleBroken(f"{whose} does not end on SIGTERM: it {how}")
             if worker.left_behind():
                 raise RuleBroken(
-                    f"{whose} that gets SIGTERM exits, and leaves {len(worker.left_behind())} processes behind"
+                    f"{whose} exits on SIGTERM and leaves {len(worker.left_behind())} processes behind"
                 )
             if busy and (job := await context.job(job_id)).state is State.RUNNING:
-                raise RuleBroken(f"it exits without a word of the job that it held, which is {describe(job)}")
+                raise RuleBroken(f"it exits without releasing its job, which is {describe(job)}")

@@ -1,4 +1,4 @@
-"""A proxy on loopback between a client and its server: it sees each command, and loses, refuses or forgets on demand."""
+"""A proxy on loopback between a client and its server. It records each command, and injects faults on demand."""
 
 import asyncio
 import contextlib
@@ -14,52 +14,52 @@ from sublet.errors import Invalid
 from sublet.protocol.scripts import NAMES, script
 
 LIMIT = 16 * 1024 * 1024
-"""Bytes that a stream may hold before its sender must wait."""
+"""The buffer limit of a stream in bytes."""
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
 REQUEST_LOST, REPLY_LOST, FORGOTTEN, REFUSED = "request lost", "reply lost", "script forgotten", "refused"
 SILENT = "reply kept back"
-"""The connection stays open after the command, and nothing more comes on it: only a deadline tells."""
+"""The connection stays open after the command, but carries nothing more: only a timeout detects it."""
 HANDSHAKE = {"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "QUIT", "COMMAND"}
-"""What a client says to set up a connection."""
+"""Commands that set up a connection."""
 
 
 @dataclass
 class Seen:
-    """A command that came by: when, what, and what became of it."""
+    """A recorded command, with its time and outcome."""
 
     at: float
     name: str
-    """Redis's command, in capitals."""
+    """The name of the Redis command in capitals."""
     verb: str
-    """Ours, if it is one of our scripts."""
+    """The verb, if it calls a Sublet script."""
     args: list[str]
-    """The verb's arguments; of another command, its words after the name. Bytes that are no UTF-8 are replaced."""
+    """The verb's arguments, or the words after the command's name. Invalid UTF-8 is replaced."""
     reply: Any = None
     replied_at: float | None = None
     fate: str = ""
-    """What the proxy did to it; empty when it was passed on and answered."""
+    """The injected fault; empty if the command was passed on and answered."""
     link: int = 0
-    """The connection on which it came."""
+    """The connection on which it arrived."""
 
     @property
     def refused(self) -> str:
-        """The words of an error reply."""
+        """The message of an error reply."""
         return self.reply if isinstance(self.reply, ErrorReply) else ""
 
     def given(self) -> list[str]:
-        """The ids of the jobs that a claim's reply brings."""
+        """The ids of the jobs in a claim's reply."""
         many = self.verb == "claim" and isinstance(self.reply, list)
         return [text(self.reply[i]) for i in range(3, len(self.reply), 6)] if many else []
 
     def token(self) -> str:
-        """The token that a claim's reply brings."""
+        """The token in a claim's reply."""
         return text(self.reply[0]) if self.given() else ""
 
 
 @dataclass
 class Fault:
-    """Something to go wrong once: with the first command of a verb of which `when` is true."""
+    """A fault to inject once: into the first command of a verb for which `when` is true."""
 
     verb: str
     fate: str
@@ -73,22 +73,22 @@ def text(value: Any) -> str:
 
 
 class Proxy:
-    """Listens on a port of its own, and passes each connection on to one of its own to the server."""
+    """Listens on its own port, and opens one connection to the server for each of the client's."""
 
     def __init__(self, server_url: str) -> None:
         self._server_url = server_url
         self._parts = urlsplit(server_url)
         if self._parts.scheme not in ("redis", "unix"):
-            raise Invalid("a server behind TLS cannot be listened to: use redis:// or unix://")
+            raise Invalid("the proxy cannot read TLS: use redis:// or unix://")
         self.log: list[Seen] = []
         self.faults: list[Fault] = []
         self.forgetful = False
-        """Forget each script as soon as it has run once."""
+        """Forget each script after one call."""
         self.loading = False
-        """Answer each script with LOADING."""
+        """Answer each script call with LOADING."""
         self._verbs = {script(name).sha: name for name in NAMES}
         self.broken: set[int] = set()
-        """The connections that we broke: what was answered on one shortly before may not have been read."""
+        """Connections that a fault broke. The client may not have read their last replies."""
         self._opened = 0
         self._known: Counter[str] = Counter()
         self._links: set[asyncio.Task[None]] = set()
@@ -96,19 +96,19 @@ class Proxy:
         self._port = 0
 
     async def listen(self) -> None:
-        """Take connections, from now on or again."""
+        """Accept connections, for the first time or again."""
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self._port, limit=LIMIT)
         self._port = self._listener.sockets[0].getsockname()[1]
 
     @property
     def url(self) -> str:
-        """Where the client finds its server: user, password and database are those of the real one."""
+        """The client's URL: user, password and database are those of the server."""
         user, at, _ = self._parts.netloc.rpartition("@")
         path = self._parts.path if self._parts.scheme == "redis" else ""
         return urlunsplit(("redis", f"{user}{at}127.0.0.1:{self._port}", path, "", ""))
 
     async def leave(self) -> None:
-        """Drop all connections, and take none."""
+        """Close all connections, and accept none."""
         if self._listener:
             self._listener.close()
         links = list(self._links)
@@ -132,7 +132,7 @@ class Proxy:
             self.broken.add(number)
             raise
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-            pass  # one of the two sides went, or does not speak the protocol: the other one is told by the end of its connection
+            pass  # an end closed the connection or broke the protocol: closing the other one reports it
         finally:
             for each in writers:
                 each.close()
@@ -145,7 +145,7 @@ class Proxy:
         )
 
     def note(self, words: list[bytes], link: int) -> Seen:
-        """Write down a command that came in."""
+        """Record a command."""
         name = text(words[0]).upper() if words else ""
         verb, args = "", [text(word) for word in words[1:]]
         if name in ("EVAL", "EVALSHA") and len(words) > 3:
@@ -161,7 +161,7 @@ class Proxy:
         return seen
 
     def forgets(self, seen: Seen, words: list[bytes]) -> bool:
-        """Is this a script that is not known (any more)?"""
+        """Return whether the server does not know this script."""
         if seen.name == "SCRIPT" and len(words) > 2 and words[1].upper() == b"LOAD":
             self._known[hashlib.sha1(words[2], usedforsecurity=False).hexdigest()] += 1
         if seen.name != "EVALSHA" or not self.forgetful:
@@ -174,7 +174,7 @@ class Proxy:
         return True
 
     def strikes(self, seen: Seen, fate: str) -> bool:
-        """Does a fault of this kind meet this command?"""
+        """Return whether a fault of this kind applies to this command."""
         for fault in self.faults:
             if not fault.spent and fault.verb == seen.verb and fault.fate == fate and fault.when(seen):
                 fault.spent, seen.fate = True, fate
@@ -184,7 +184,7 @@ class Proxy:
 
 
 class _Link:
-    """One connection of the client's, and ours to the server."""
+    """A connection of the client and its connection to the server."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Link:
         self._said_all = False
 
     async def run(self) -> None:
-        """Pass on command by command, each when the one before it was answered."""
+        """Pass on the commands one at a time, each after the previous reply."""
         listening = asyncio.get_running_loop().create_task(self._listen())
         try:
             while (command := await self._commands.get()) is not None and await self._pass_on(*command):
@@ -219,12 +219,14 @@ class _Link:
         self._commands.put_nowait(None)
 
     def _hang_up(self) -> None:
-        """Let the server know that the client is gone: blocked on this connection, it would take a marker for nobody."""
+        """Close the server's connection when the client's ends: a read still blocked on it would consume a
+        wake-up in vain.
+        """
         with contextlib.suppress(OSError):
             self._server_writer.write_eof()
 
     async def _pass_on(self, raw: bytes, words: list[bytes]) -> bool:
-        """Have one command answered, as far as it is to be. False when the connection is over."""
+        """Handle one command, as far as its faults allow. Return False if the connection has ended."""
         proxy, seen = self._proxy, self._proxy.note(words, self._number)
         if proxy.strikes(seen, REQUEST_LOST):
             return False
@@ -242,7 +244,7 @@ class _Link:
         if seen.name.endswith("SUBSCRIBE") or seen.name == "MONITOR":
             await self._relay()
         answer, seen.reply = await read_reply(self._server_reader)
-        while answer.startswith(b">"):  # news that nobody asked for
+        while answer.startswith(b">"):  # push messages
             self._writer.write(answer)
             answer, seen.reply = await read_reply(self._server_reader)
         seen.replied_at = asyncio.get_running_loop().time()
@@ -256,12 +258,12 @@ class _Link:
         return True
 
     async def _hold(self) -> None:
-        """Say nothing more until the client gives this connection up; what it still sends is lost."""
+        """Send nothing more until the client closes this connection. Its further input is dropped."""
         while (command := await self._commands.get()) is not None:
             self._proxy.note(command[1], self._number).fate = REQUEST_LOST
 
     async def _relay(self) -> None:
-        """A connection that listens to channels: the two sides no longer take turns."""
+        """A subscribed connection: both directions are independent."""
         while True:
             answer, _ = await read_reply(self._server_reader)
             self._writer.write(answer)

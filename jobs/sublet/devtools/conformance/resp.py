@@ -1,4 +1,4 @@
-"""What travels between a client and Redis, one frame at a time: as much of it as a proxy must know."""
+"""Read Redis's wire protocol frame by frame, as far as a proxy needs it."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ class ErrorReply(str):
 
 
 async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]]:
-    """One command: its bytes, and its words. Raises IncompleteReadError at the end of the stream."""
+    """One command: its bytes and its words. Raises IncompleteReadError at the end of the stream."""
     head = await reader.readuntil(LINE)
     if not head.startswith(b"*"):
         return head, head.split()
@@ -25,7 +25,7 @@ async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]
 
 
 async def read_reply(reader: asyncio.StreamReader) -> tuple[bytes, Any]:
-    """One reply of RESP2 or RESP3: its bytes, and its value; maps are flat lists."""
+    """One reply of RESP2 or RESP3: its bytes and its value. Maps are flat lists."""
     head = await reader.readuntil(LINE)
     kind, rest = head[:1], head[1:-2]
     if kind in b"$=!":
@@ -52,7 +52,7 @@ async def _many(reader: asyncio.StreamReader, kind: bytes, head: bytes, size: in
         part, value = await read_reply(reader)
         raw.append(part)
         values.append(value)
-    if kind == b"|":  # attributes stand before the reply they are about
+    if kind == b"|":  # attributes precede their reply
         part, values = await read_reply(reader)
         raw.append(part)
     return b"".join(raw), None if size < 0 else values

@@ -1,4 +1,4 @@
-"""The whole run: which trials show which rules, a few of them at a time, each in a world of its own."""
+"""The run: the trials with the rules that each checks, several at a time."""
 
 import asyncio
 import contextlib
@@ -14,23 +14,23 @@ from sublet.devtools.conformance.rules import BY_NAME, TIMED, Judge, Verdict
 from sublet.errors import JobsError, Refused
 
 AT_ONCE = 6
-"""Trials that run at the same time."""
+"""Concurrent trials."""
 TRIAL_SECONDS = 60.0
-"""How long one may take: each wait in it is shorter, so this is the last resort."""
-NAP, TASKS_SECONDS = 0.5, 4.0
-"""Seconds that the task `sleep` is first tried with, and how long the three tasks may take then."""
+"""The last time limit of a trial: each wait in it is shorter."""
+FIRST_SLEEP, TASKS_SECONDS = 0.5, 4.0
+"""Seconds of the first `sleep`, and the time limit of the first three tasks."""
 INTERFACE = (
-    "It is run as `CMD submit TASK JSON` and `CMD work`, and finds SUBLET_REDIS_URL, SUBLET_NAMESPACE, SUBLET_QUEUES (commas; "
+    "The client is run as `CMD submit TASK JSON` and `CMD work`, with SUBLET_REDIS_URL, SUBLET_NAMESPACE, SUBLET_QUEUES (commas; "
     "submit uses the first), SUBLET_SLOTS, SUBLET_LEASE (seconds) and SUBLET_PARTITIONS=1 in its environment. Give it the three "
     'tasks `echo` (its result is its whole payload), `sleep` {"seconds": N} and `boom` {"message": M}, which fails with message M'
 )
-"""What a client must be like to be examined, for one that cannot be."""
+"""The requirements for a client, for the error message of one that does not meet them."""
 COMMAND_RULES = ("claim-ids", "own-name", "names-queues", "durations", "scripts-only")
-"""Rules that every trial with a worker shows something of."""
+"""Rules that every trial with a worker checks."""
 
 
 class Trial(NamedTuple):
-    """A trial, the rules that it shows, and whether the namespace is there when it begins."""
+    """A trial, the rules that it checks, and whether its namespace exists at the start."""
 
     run: Callable[[TrialContext], Awaitable[None]]
     rules: tuple[str, ...]
@@ -57,7 +57,7 @@ TRIALS = (
     Trial(trials.awaken, ("makes-namespace",), namespace=False),
     Trial(fault_trials.lost_claim, ("repeats-claim",)),
 )
-"""The long ones first."""
+"""Longest first."""
 
 
 async def examine(
@@ -66,11 +66,11 @@ async def examine(
     names: set[str] | None = None,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Verdict]:
-    """Put a client through the trials that show these rules (all), and say of each rule whether it keeps it.
+    """Run the trials of these rules (default: all) against a client. Return a verdict for each rule.
 
-    Takes under a minute for a client that keeps them. `report` hears how many trials are over, of how many. Whatever happens, no
-    process of the client's is left. Raises Invalid for a command that is not there, JobsError for one that sends no claim at
-    all, Unavailable when the server does not answer.
+    Takes less than a minute for a conforming client. `report` is called with the numbers of finished and of
+    all trials. No process of the client is left. Raises Invalid if the command does not exist, JobsError if
+    it sends no claim, Unavailable if the server does not answer.
     """
     client, judge = Client(command), Judge(names or set(BY_NAME))
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]
@@ -81,28 +81,28 @@ async def examine(
     again = Judge(broken)
     doubted = [
         trial for trial in chosen if again.wants(*trial.rules) or broken & set(COMMAND_RULES)
-    ]  # any trial shows its conduct
+    ]  # any trial checks these
     await _run_trials(doubted, 1, client, settings, again)
     second = {verdict.rule.name: verdict for verdict in again.verdicts()}
     return [second.get(verdict.rule.name, verdict) for verdict in judge.verdicts()]
 
 
 async def _check_tasks(client: Client, settings: Settings) -> None:
-    """Start the worker once, to describe a client that does nothing at all, or lacks a task, in one sentence."""
+    """Run the worker once. Raises JobsError if it does not claim or lacks a task."""
     context = TrialContext(client, settings, Judge(set()))
     try:
         await context.open()
         await context.work()
         await _try_tasks(context)
     except RuleBroken as broken:
-        raise JobsError(f"cannot examine `{' '.join(client.words)}`: {broken}. {INTERFACE}") from None
+        raise JobsError(f"`{' '.join(client.words)}` cannot be tested: {broken}. {INTERFACE}") from None
     finally:
         await context.close()
 
 
 async def _try_tasks(context: TrialContext) -> None:
-    """Have each of the agreed tasks run. What goes wrong beside is for the rules to describe."""
-    wanted = {"echo": {"value": 1}, "sleep": {"seconds": NAP}, "boom": {"message": "words"}}
+    """Run each of the three tasks. Other faults are left to the rules."""
+    wanted = {"echo": {"value": 1}, "sleep": {"seconds": FIRST_SLEEP}, "boom": {"message": "words"}}
     ids = {task: await context.submit(task, payload, "tries=1") for task, payload in wanted.items()}
     with contextlib.suppress(RuleBroken):
         await context.until(
@@ -113,9 +113,9 @@ async def _try_tasks(context: TrialContext) -> None:
         if end and any(word.startswith("unknown_task") for word in end.args):
             raise RuleBroken(f"the worker has no task `{task}`")
     claim, ends = context.claim_of(ids["sleep"]), context.about(ids["sleep"], "complete")
-    if claim and ends and ends[0].at - claim.at < NAP / 2:
+    if claim and ends and ends[0].at - claim.at < FIRST_SLEEP / 2:
         raise RuleBroken(
-            f"its task `sleep` was over {ends[0].at - claim.at:.1f} s after the claim, with {wanted['sleep']}"
+            f"its task `sleep` ended {ends[0].at - claim.at:.1f} s after the claim, with {wanted['sleep']}"
         )
 
 
@@ -127,7 +127,7 @@ async def _run_trials(
     judge: Judge,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Play some trials, a few at a time."""
+    """Run the trials, AT_ONCE at a time."""
     turn, done = asyncio.Semaphore(at_once), 0
 
     async def run_one(trial: Trial) -> None:
@@ -146,17 +146,17 @@ async def _run_trials(
 
 
 async def _run_trial(trial: Trial, client: Client, settings: Settings, judge: Judge) -> None:
-    """One trial from its set-up to its clearing away. What it did not come to is told with the reason."""
-    context, reason = TrialContext(client, settings, judge), "the trial ended before it could be seen"
+    """Run one trial with set-up and clean-up. A rule that it did not reach is not kept, with the reason."""
+    context, reason = TrialContext(client, settings, judge), "the trial ended before it was checked"
     try:
         await context.open(namespace=trial.namespace)
         async with asyncio.timeout(TRIAL_SECONDS):
             await trial.run(context)
             await check_commands(context)
     except RuleBroken as broken:
-        reason = str(broken) if isinstance(broken, WorkerEnded) else f"it was not come to: {broken}"
+        reason = str(broken) if isinstance(broken, WorkerEnded) else f"not reached: {broken}"
     except Refused as refusal:
-        reason = f"the server has lost what the client must leave alone: {refusal}"
+        reason = f"the namespace was damaged: {refusal}"
     except TimeoutError:
         reason = f"the trial was not over after {TRIAL_SECONDS:g} s"
     finally:

@@ -1,4 +1,4 @@
-"""The trials in which nothing goes wrong: what a producer stores, and what a worker makes of jobs."""
+"""Trials without faults: the jobs that a producer stores, and how a worker runs them."""
 
 import asyncio
 import json
@@ -20,26 +20,26 @@ TRICKY: dict[str, Any] = {
     "nothing": None, "truth": [True, False], "numbers": [0, -1, 1.5, 1000000], "empty": {"a": [], "o": {}, "s": ""},
 }  # fmt: skip
 HOLD_OVER = 0.3
-"""Seconds that an ending may come after the next claim: a slot is free when its task has ended."""
+"""Seconds after the next claim within which the ending must arrive: the slot was free."""
 SECOND_SLOT = 1.0
 """Seconds in which a client with a second slot takes a second job."""
 BEAT_MAX = LEASE * 2 / 3
-"""Seconds between two heartbeats: a third of the lease, and as much again for a busy machine."""
+"""The maximum number of seconds between heartbeats: a third of the lease, twice that on a busy machine."""
 
 
 async def produce(context: TrialContext) -> None:
-    """A namespace that nobody has made yet; then submits whose request and reply are lost."""
+    """Submit to a missing namespace; then lose the request and the reply of submits."""
     payload = {"value": {**TRICKY, "long": "ä" * 50_000}}
     with context.rule("makes-namespace"):
         code, _, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
         if code or not await context.run(reads.layout(context.base)):
-            raise RuleBroken(f"where there is no namespace, `submit` exits {code}{words}")
+            raise RuleBroken(f"in a missing namespace, `submit` exits {code}{words}")
     await context.run(verbs.init(context.base))
     with context.rule("prints-id"):
         code, job_id, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
         if code or not await _is_there(context, job_id):
             raise RuleBroken(
-                f"exit code {code}, and its last line {job_id[:70]!r} names no job{words if code else ''}"
+                f"exit code {code}, and its last line {job_id[:70]!r} does not name a job{words if code else ''}"
             )
     with context.rule("keeps-payload"):
         sent = context.seen("submit")
@@ -47,7 +47,7 @@ async def produce(context: TrialContext) -> None:
             raise RuleBroken("no job was stored")
         stored = (await context.job(sent[-1].args[0])).payload
         if stored != payload:
-            raise RuleBroken(f"stored was another payload: {_difference(payload, stored)}")
+            raise RuleBroken(f"the stored payload differs: {_difference(payload, stored)}")
     for fate in (REPLY_LOST, REQUEST_LOST):
         with context.rule("repeats-submit"):
             await _repeat(context, fate)
@@ -56,7 +56,7 @@ async def produce(context: TrialContext) -> None:
 
 
 async def _refuse(context: TrialContext) -> None:
-    """What the server does not take: a task whose name is none, and one job more than the queue may have."""
+    """Submits that the server rejects: an invalid task name, and a full queue."""
     code, line, _ = await context.submit_by_client("no name", '{"value": 1}')
     if code == 0:
         raise RuleBroken(
@@ -101,11 +101,11 @@ def _difference(wanted: Any, found: Any) -> str:
     for name in wanted:
         if name not in found or found[name] != wanted[name]:
             return f"{name!r} is {json.dumps(found.get(name), ensure_ascii=False)[:80]}"
-    return f"{sorted(set(found) - set(wanted))} came in addition"
+    return f"{sorted(set(found) - set(wanted))} are extra"
 
 
 async def awaken(context: TrialContext) -> None:
-    """A worker in a namespace that nobody has made yet."""
+    """Start a worker in a missing namespace."""
     with context.rule("makes-namespace"):
         await context.work()
         await asyncio.sleep(0.5)
@@ -115,7 +115,7 @@ async def awaken(context: TrialContext) -> None:
 
 
 async def endings(context: TrialContext) -> None:
-    """Results, failures, and a task that the client cannot have."""
+    """Results, failures, and an unknown task."""
     await context.work(slots=2)
     pretty = json.dumps({"value": TRICKY}, ensure_ascii=False, indent=2).encode()
     large = {"value": 'ö\\"\n' * 25_000}
@@ -139,13 +139,11 @@ async def endings(context: TrialContext) -> None:
             or words not in last.message
             or not context.about(job.id, "fail")
         ):
-            raise RuleBroken(f"`boom` was to fail with {words!r}; it is {describe(job)}")
+            raise RuleBroken(f"`boom` should fail with {words!r}; it is {describe(job)}")
         sent = context.about(job.id, "fail")[0].args
         code = sent[sent.index(job.id) + 2]
         if not re.fullmatch(r"[A-Za-z0-9_.:-]+", code):
-            raise RuleBroken(
-                f"the code that it sent is {code[:60]!r}: that is not one word of A-Z a-z 0-9 _ . : -"
-            )
+            raise RuleBroken(f"the code {code[:60]!r} is not one word of A-Z a-z 0-9 _ . : -")
     with context.rule("unknown-task"):
         job_id = await context.submit("conformance-no-such-task")
         await context.until(
@@ -164,9 +162,9 @@ async def _result_is(context: TrialContext, job_id: str, wanted: Any) -> None:
     try:
         found = json.loads(raw or b"")
     except ValueError:
-        raise RuleBroken(f"a result is no JSON: {raw[:80]!r}") from None
+        raise RuleBroken(f"a result is not JSON: {raw[:80]!r}") from None
     if found != wanted:
-        raise RuleBroken(f"`echo` gave back another payload: {_difference(wanted, found)}")
+        raise RuleBroken(f"the result of `echo` differs from its payload: {_difference(wanted, found)}")
 
 
 async def slots(context: TrialContext) -> None:
@@ -182,7 +180,7 @@ async def slots(context: TrialContext) -> None:
 
 
 def _held(context: TrialContext, ids: list[str]) -> list[int]:
-    """How many jobs were held, at the moment of each claim."""
+    """The number of held jobs at each claim."""
     spans = []
     for job_id in ids:
         claim, (end, *_) = context.claim_of(job_id), context.about(job_id, "complete")
@@ -191,14 +189,14 @@ def _held(context: TrialContext, ids: list[str]) -> list[int]:
 
 
 async def beats(context: TrialContext) -> None:
-    """Jobs that take longer than their lease, two at a time if the client can."""
+    """Jobs longer than their lease, two at a time if the client has two slots."""
     with context.rule("heartbeat"):
         await context.work(slots=2)
         ids = [await context.submit("sleep", {"seconds": LEASE * 1.7}) for _ in range(2)]
         await context.until(lambda: any(map(context.claim_of, ids)), "a queued job was not claimed")
         await asyncio.sleep(SECOND_SLOT)
         for job_id in ids:
-            if context.claim_of(job_id) is None:  # it has one slot, and may
+            if context.claim_of(job_id) is None:  # one slot is allowed
                 await context.run(verbs.cancel(context.base, job_id, 0))
             else:
                 await _kept_alive(context, job_id)
@@ -214,13 +212,13 @@ async def _kept_alive(context: TrialContext, job_id: str) -> None:
     ]
     gap = max(later - earlier for earlier, later in pairwise(moments))
     if gap > BEAT_MAX:
-        raise RuleBroken(f"nothing was heard of a running job for {gap:.1f} s, under a lease of {LEASE} s")
+        raise RuleBroken(f"a running job had no heartbeat for {gap:.1f} s, with a lease of {LEASE} s")
     if job.attempt != 1:
         raise RuleBroken(f"it took {job.attempt} attempts")
 
 
 async def cancel(context: TrialContext) -> None:
-    """A job that is called off while it runs."""
+    """Cancel a running job."""
     with context.rule("hears-cancel"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": 60})
@@ -233,7 +231,7 @@ async def cancel(context: TrialContext) -> None:
 
 
 async def loss(context: TrialContext) -> None:
-    """A lease that is given to another, and a job that vanishes; the worker's other job goes on."""
+    """Give a lease to another worker, and delete a running job. The worker's other job must continue."""
     with context.rule("hears-loss"):
         await context.work(slots=2)
         await _lose_one(context, "LEASE_LOST", _give_to_another)
@@ -250,19 +248,19 @@ async def _lose_one(
     token = await context.holding(job_id)
     await lose(context, job_id)
     await context.until(lambda: _told(context, job_id, token, answer) is not None,
-                      f"no heartbeat came that could hear {answer}", 2 * LEASE)  # fmt: skip
+                      f"no heartbeat was answered {answer}", 2 * LEASE)  # fmt: skip
     told = _told(context, job_id, token, answer) or 0.0
     after = await context.submit("echo")
     beside = await context.completed(other, f"the job beside one that was answered {answer}", 2 * LEASE)
     if beside.attempt != 1:
         raise RuleBroken(
-            f"the job beside one that was answered {answer} took {beside.attempt} attempts: it was to go on"
+            f"the job beside one that was answered {answer} took {beside.attempt} attempts instead of one"
         )
     await context.completed(after, f"the next job after {answer}", LEASE + 2)
     held, followed = context.claim_of(other), context.claim_of(after)
     if held and followed and held.at < told and followed.at > context.about(other, "complete")[0].at:
         raise RuleBroken(
-            f"after {answer} the slot stayed taken: the next job was claimed only when the one beside had ended"
+            f"after {answer} the slot was not freed: the next job was claimed only after the other one had ended"
         )
     late = [
         seen.verb
@@ -274,14 +272,14 @@ async def _lose_one(
 
 
 async def _give_to_another(context: TrialContext, job_id: str) -> None:
-    for i in range(9):  # a heartbeat may come between the two
+    for i in range(9):  # a heartbeat may arrive between the two
         await context.raw("ZADD", keys.structure(context.base, "running"), 1, job_id)
         claim = verbs.claim(
             context.base, claim_id=f"rival-{i}-{job_id}", worker="rival", lease=60, n=1, queues=context.queues
         )
         if (await context.run(claim)).leases:
             return
-    raise RuleBroken("the lease could not be given to another")
+    raise RuleBroken("the lease was not given to another worker")
 
 
 async def _delete(context: TrialContext, job_id: str) -> None:
@@ -290,7 +288,7 @@ async def _delete(context: TrialContext, job_id: str) -> None:
 
 
 def _told(context: TrialContext, job_id: str, token: str, answer: str) -> float | None:
-    """When a heartbeat's reply said this of a job under a token, which jobs of one claim share."""
+    """When a heartbeat's reply gave this answer for a job. The jobs of one claim share the token."""
     for seen in context.about(job_id, "heartbeat"):
         held, answers = list(zip(seen.args[1::3], seen.args[2::3], strict=False)), seen.reply
         told = (job_id, token) in held and isinstance(answers, list)
@@ -300,7 +298,7 @@ def _told(context: TrialContext, job_id: str, token: str, answer: str) -> float 
 
 
 async def timeout(context: TrialContext) -> None:
-    """A job that takes longer than it may."""
+    """A job longer than its timeout."""
     with context.rule("timeout"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": 60}, "tries=1 timeout=1000")

@@ -1,4 +1,5 @@
-"""The demo's two accidents: a worker is killed, another is frozen. Each is a generator that the demo's loop advances."""
+"""The demo's two accidents: one worker is killed, another one frozen. Each is a generator that the demo's loop
+advances."""
 
 import time
 from collections.abc import Callable, Generator
@@ -11,21 +12,21 @@ from sublet.errors import NotFound
 from sublet.model import Job, State
 
 LEASE = 2.0
-"""Seconds of a lease in the demo: shorter than usual, so that recovery is quick to see."""
+"""Seconds of a lease: short, so that recovery is quick."""
 CATCH_SECONDS = 10.0
-"""How long to try to catch a worker while it holds jobs."""
+"""The time limit for catching a worker while it holds jobs."""
 TAKEOVER_SECONDS = LEASE + 20.0
-"""How long another worker may take to start the jobs of a lost one, lease included."""
+"""The time limit for other workers to take over its jobs, lease included."""
 GHOST_SECONDS = 10.0
-"""How long a resumed worker may take until its late reports are refused."""
+"""The time limit for the refusal of a resumed worker's reports."""
 SETTLE = 0.03
-"""Seconds in which commands that a worker sent before it was frozen have reached Redis."""
+"""Seconds for commands that a worker sent before the freeze to reach Redis."""
 
 Accident = Generator[None, None, None]
 
 
 class Show:
-    """The state of a running demo: its client, workers, screen and queue, and the share of work done."""
+    """A running demo."""
 
     def __init__(self, client: SyncClient, group: WorkerGroup, screen: Screen, queue: str) -> None:
         self.client, self.group, self.screen, self.queue = client, group, screen, queue
@@ -39,17 +40,19 @@ class Show:
         return time.monotonic() - self.began
 
     def report(self, sign: str, words: str) -> None:
-        """Print an event with its time."""
+        """Print an event."""
         self.screen.add_event(self.seconds, sign, words)
 
     def held_by(self, worker: WorkerProcess) -> dict[str, int]:
-        """Return the jobs that a worker holds in Redis, with the number of the attempt."""
+        """Return the jobs that a worker holds in Redis, with the attempt's number."""
         page = self.client.list_jobs(state=State.RUNNING, queue=self.queue, limit=100)
         return {job.id: job.attempt for job in page.jobs if job.worker == worker.name}
 
 
 def kill(show: Show, at: float) -> Accident:
-    """Kill a worker that holds jobs once this share of the work is done, and wait until others have taken the jobs over."""
+    """Kill a worker that holds jobs after this share of the work, and wait until others have taken the jobs
+    over.
+    """
     caught = yield from _catch(show, at)
     if caught:
         worker, held = caught
@@ -59,7 +62,9 @@ def kill(show: Show, at: float) -> Accident:
 
 
 def freeze(show: Show, at: float) -> Accident:
-    """Freeze a worker that holds jobs, resume it after others have taken them over, and wait until its reports are refused."""
+    """Freeze a worker that holds jobs, resume it after others have taken them over, and wait for the refusal
+    of its reports.
+    """
     caught = yield from _catch(show, at)
     if not caught:
         return
@@ -88,7 +93,7 @@ def _wait_until(condition: Callable[[], bool], seconds: float) -> Generator[None
 
 
 def _catch(show: Show, at: float) -> Generator[None, None, tuple[WorkerProcess, dict[str, int]] | None]:
-    """Freeze a worker at a moment when it holds jobs that it has started. Return None if that never happened."""
+    """Freeze a worker while it holds started jobs. Return None at the time limit."""
     while show.share < at:
         yield
     deadline = time.monotonic() + CATCH_SECONDS
@@ -104,7 +109,7 @@ def _catch(show: Show, at: float) -> Generator[None, None, tuple[WorkerProcess, 
 
 
 def _held_and_started(show: Show, worker: WorkerProcess) -> dict[str, int]:
-    """Return the jobs that a frozen worker holds and has started; empty while that is uncertain."""
+    """Return the started jobs of a frozen worker; empty while that is uncertain."""
     held = show.held_by(worker)
     time.sleep(SETTLE)
     show.group.read_events()
@@ -113,7 +118,7 @@ def _held_and_started(show: Show, worker: WorkerProcess) -> dict[str, int]:
 
 
 def _wait_for_takeover(show: Show, worker: WorkerProcess, held: dict[str, int]) -> Accident:
-    """Wait until Redis shows a later attempt of each job, and report which workers run them. Raises DemoFailed."""
+    """Wait until Redis shows a later attempt of each job, and report its worker. Raises DemoFailed."""
     since = show.seconds
     heirs, codes = set[str](), set[str]()
     waiting = dict(held)
@@ -153,7 +158,6 @@ def _worker_after(job: Job, attempt: int) -> str | None:
 
 
 def _join(names: set[str]) -> str:
-    """Join names for a sentence: "a, b and c"."""
     *others, last = sorted(names)
     return f"{', '.join(others)} and {last}" if others else last
 

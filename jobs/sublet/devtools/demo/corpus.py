@@ -1,4 +1,4 @@
-"""The files that the demo analyses: the standard library, and installed packages where that is small."""
+"""The files to analyse: the standard library and, where that is small, installed packages."""
 
 import itertools
 import os
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENOUGH = 1200
-"""Files that the demo needs. If the standard library has fewer (Debian omits its tests), packages are added."""
+"""Files that the demo needs. Packages are added if the standard library has fewer (Debian omits its tests).
+"""
 AT_MOST = 2000
 """The largest number of files when packages are added."""
 
@@ -26,7 +27,7 @@ class Corpus:
 
     @classmethod
     def find(cls, enough: int = ENOUGH, at_most: int = AT_MOST) -> "Corpus":
-        """Find the files of this interpreter's standard library and, if it is small, of installed packages."""
+        """Find the files of this interpreter."""
         library = Path(sysconfig.get_paths()["stdlib"])
         files = list(_python_files(library))
         standard = len(files)
@@ -38,7 +39,7 @@ class Corpus:
         return cls(tuple(files), standard, tuple(roots))
 
     def name(self, path: str) -> str:
-        """Return a file's path inside its library."""
+        """A path inside its library."""
         inner = [Path(path).relative_to(root) for root in self.roots if Path(path).is_relative_to(root)]
         return min(map(str, inner), key=len, default=path)
 
@@ -52,7 +53,7 @@ class Corpus:
 
 
 def _python_files(root: Path) -> Iterator[Path]:
-    """Yield all readable `.py` files under a folder in order, without site-packages."""
+    """Yield the readable `.py` files under a folder in order, without site-packages."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if name not in _PACKAGES)
         for name in sorted(names):
@@ -62,7 +63,7 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def _packages() -> list[Path]:
-    """Return the folders of installed packages: this environment's, then those of its base Python."""
+    """Return the site-packages folders of this environment and of its base Python."""
     paths = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     base = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
     paths += [sysconfig.get_path("purelib", scheme, vars=base) for scheme in sysconfig.get_scheme_names()]

@@ -1,4 +1,4 @@
-"""The end of the demo: print the results; then, without `--once`, keep server, workers and HTTP API running."""
+"""The end of the demo: print the results; without `--once`, keep server, workers and HTTP API running."""
 
 import ast
 import json
@@ -28,7 +28,7 @@ LINES_MAX = 8
 
 
 def print_report(screen: Screen, corpus: Corpus, tally: Tally, reports: Sequence[Report]) -> None:
-    """Print the results of the analysis, the outcomes of the jobs, and what went wrong."""
+    """Print the results, the outcomes of the jobs, and the failures."""
     largest = sorted(reports, key=lambda report: -report.lines)[:LARGEST]
     rows = [
         (corpus.name(r.path), f"{r.lines:,}", f"{r.functions:,}", f"{r.classes:,}", str(r.depth))
@@ -59,7 +59,7 @@ def _totals(corpus: Corpus, reports: Sequence[Report]) -> list[str]:
 def keep_running(
     screen: Screen, server: EmbeddedServer, group: WorkerGroup, api: ApiService, queue: str, call: str
 ) -> None:
-    """Keep everything running, print commands to try, and print what the workers do, until a signal ends the process.
+    """Keep all processes running, print commands to try and the workers' events, until a signal.
 
     `call` is the command line of this program. Raises DemoFailed when the server has ended.
     """
@@ -85,7 +85,6 @@ def keep_running(
 
 
 def _by_http(url: str, queue: str) -> list[str]:
-    """Return shell lines that submit a job, wait for its result, and read statistics over HTTP."""
     return [
         f"SUBLET={url}",
         "ID=$(curl -s $SUBLET/jobs -H content-type:application/json -d '",
@@ -98,7 +97,6 @@ def _by_http(url: str, queue: str) -> list[str]:
 
 
 def _by_command(url: str, queue: str, call: str) -> list[str]:
-    """Return the same with the `sublet` command."""
     return [
         f"export SUBLET_REDIS_URL={url}",
         f"{call} submit analyse '{{\"path\": {_quoted(ast.__file__)}}}' --wait --queue {queue}",
@@ -109,7 +107,7 @@ def _by_command(url: str, queue: str, call: str) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as JSON, escaped for use between single quotes in a shell."""
+    """Return JSON for use between single quotes in a shell."""
     return json.dumps(text).replace("'", "'\\''")
 
 

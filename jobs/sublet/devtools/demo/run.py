@@ -1,4 +1,4 @@
-"""Run the demo: one job per file of the standard library, three workers, one killed and one frozen; no job may be lost."""
+"""Run the demo: one job per file of the standard library, three workers, one killed and one frozen."""
 
 import os
 import signal
@@ -31,18 +31,18 @@ KILL_AT, FREEZE_AT = 0.25, 0.4
 POLL_SECONDS = 0.05
 """Seconds between two reads of the statistics."""
 STALL_SECONDS = 30.0
-"""How long no job may end before the demo gives up."""
+"""Seconds without an ended job after which the demo gives up."""
 LAST_LINES = 1.0
-"""How long to wait for the workers' last lines after Redis reports that all jobs have ended."""
+"""How long to wait for the workers' last lines."""
 
 
 def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
-    """Run the demo. Return 0 if each job ended once and the late reports of the frozen worker were refused, otherwise 1.
+    """Run the demo. Return 0 if each job ended once and the frozen worker's late reports were refused,
+    otherwise 1.
 
-    With `json`, progress goes to stderr and the tally to stdout as one JSON object. Without `once`, server, workers and HTTP API
-    keep running until Ctrl-C; `call` is the command line of this program, for the commands to try. `screen` replaces the output
-    on stdout or stderr. Raises JobsError when the demo
-    cannot continue. No process is left behind in any case.
+    With `json`, progress goes to stderr and the tally to stdout as one JSON object. Without `once`, all
+    processes keep running until Ctrl-C; `call` is the command line of this program. `screen` replaces the
+    output. Raises JobsError when the demo cannot continue. No process is left behind.
     """
     screen = screen or Screen(sys.stderr if json else sys.stdout)
     code: int | None = None
@@ -81,7 +81,6 @@ def _api(stack: ExitStack, redis_url: str) -> ApiService:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end the demo in order, as Ctrl-C does."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
@@ -98,7 +97,6 @@ def _signals() -> Iterator[None]:
 
 
 def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedServer, accidents.Show]:
-    """Start the server and the workers, and print the introduction."""
     began = time.monotonic()
     server = stack.enter_context(EmbeddedServer.start(FOLDER))
     screen.print(
@@ -123,7 +121,7 @@ def _set_up(stack: ExitStack, screen: Screen, corpus: Corpus) -> tuple[EmbeddedS
 
 
 def _new_queue(client: SyncClient, screen: Screen) -> str:
-    """Return an unused queue name: an interrupted earlier run may have left jobs in its queue."""
+    """Return an unused queue name: an interrupted earlier run may have left jobs."""
     earlier = [queue for queue in client.queues() if queue.name.startswith("demo-")]
     waiting = sum(queue.queued for queue in earlier)
     if waiting:
@@ -136,7 +134,6 @@ def _new_queue(client: SyncClient, screen: Screen) -> str:
 
 
 def _submit(show: accidents.Show, corpus: Corpus) -> list[str]:
-    """Submit one job per file in bulk. Return the ids."""
     options = Options(queue=show.queue)
     submission = show.client.operations.submission
     payloads = [analyse.arguments.dump((str(path),), {}) for path in corpus.files]
@@ -151,7 +148,7 @@ def _submit(show: accidents.Show, corpus: Corpus) -> list[str]:
 
 
 def _perform(show: accidents.Show, submitted: int, before: int) -> None:
-    """Wait until all jobs have ended and both accidents are over. Raises DemoFailed when no job ends any more."""
+    """Wait for the end of all jobs and accidents. Raises DemoFailed when no job ends any more."""
     running_accidents = [accidents.kill(show, KILL_AT), accidents.freeze(show, FREEZE_AT)]
     seen: deque[tuple[float, int]] = deque([(show.seconds, 0)], maxlen=40)
     last_change, known = show.seconds, 0
@@ -186,7 +183,7 @@ def _perform(show: accidents.Show, submitted: int, before: int) -> None:
 
 
 def _advance(accident: accidents.Accident) -> bool:
-    """Advance an accident by one step. Return False when it is over."""
+    """Advance an accident by one step. Return whether it continues."""
     with suppress(StopIteration):
         next(accident)
         return True
@@ -194,7 +191,7 @@ def _advance(accident: accidents.Accident) -> bool:
 
 
 def _ended(client: SyncClient) -> tuple[int, int]:
-    """Return the number of jobs that have ended since the namespace was created, and the number running now."""
+    """Return the number of jobs ended since the namespace was created, and the number running."""
     stats = client.stats()
     ended = sum(part.totals[name] for part in stats for name in ("completed", "dead", "cancelled"))
     return ended, sum(part.states[State.RUNNING] for part in stats)
@@ -210,7 +207,6 @@ def _statuses(show: accidents.Show) -> list[WorkerStatus]:
 
 
 def _count(show: accidents.Show, ids: list[str]) -> tuple[Tally, list[Report]]:
-    """Count the outcomes after the workers' last lines have arrived; those of a killed worker may never arrive."""
     seconds, deadline = show.seconds, time.monotonic() + LAST_LINES
     while len(show.group.ledger.accepted) < len(ids) and time.monotonic() < deadline:
         show.group.read_events()

@@ -1,4 +1,4 @@
-"""The demo's output: on a terminal a progress bar with events below it, in a pipe or file plain lines."""
+"""The demo's output: on a terminal a progress bar with events below it, elsewhere plain lines."""
 
 import os
 import time
@@ -50,7 +50,7 @@ class WorkerStatus(NamedTuple):
 
 
 class Screen:
-    """Prints to a stream. Colours and the live display need a terminal, and NO_COLOR turns them off."""
+    """Prints to a stream. Colours and the live display need a terminal and no NO_COLOR."""
 
     def __init__(self, stream: TextIO, console: Console | None = None) -> None:
         self.plain = (
@@ -76,7 +76,7 @@ class Screen:
         self._next = 0.0
 
     def print(self, words: str = "") -> None:
-        """Print one line with rich's markup, without wrapping: some lines are commands to copy."""
+        """Print one line of rich markup, without wrapping: some lines are commands to copy."""
         self.console.print(words, soft_wrap=True)
 
     def fact(self, name: str, words: str) -> None:
@@ -84,7 +84,7 @@ class Screen:
         self.console.print(f"  [dim]{name:<9}[/dim]{escape(words)}")
 
     def phrases(self, phrases: Sequence[str], style: str = "") -> None:
-        """Print phrases separated by dots; on a narrow terminal, break lines at the dots."""
+        """Print phrases separated by dots, with line breaks only there."""
         lines = [""]
         for phrase in phrases:
             longer = f"{lines[-1]} · {phrase}" if lines[-1] else f"  {phrase}"
@@ -95,7 +95,7 @@ class Screen:
         self.console.print(Text("\n".join(lines), style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print a table. The first column holds text, the others progress."""
+        """Print a table: text in the first column, right-aligned values in the others."""
         table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
         for i, head in enumerate(heads):
             table.add_column(head, justify="right" if i else "left", overflow="ellipsis", no_wrap=True)
@@ -110,7 +110,7 @@ class Screen:
             self.console.print(f"{seconds:6.1f} s  {sign} {escape(words)}")
 
     def draw(self, progress: Progress, workers: Sequence[WorkerStatus], *, last: bool = False) -> None:
-        """Draw the progress if the last update is old enough, or if this is the last one."""
+        """Draw the progress, at most once per interval unless it is the last one."""
         now = time.monotonic()
         if now < self._next and not last:
             return

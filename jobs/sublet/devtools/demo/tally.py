@@ -1,4 +1,4 @@
-"""Count the outcomes at the end: the state of each job in Redis, checked against the ledger of the workers' events."""
+"""Count the outcomes: the state of each job in Redis, checked against the ledger of the workers' events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,24 +21,24 @@ class Tally:
     completed: int = 0
     dead: int = 0
     lost: int = 0
-    """Jobs that are missing in Redis, or whose accepted completion is missing there."""
+    """Jobs missing in Redis, or without their accepted completion there."""
     recovered: int = 0
-    """Jobs that were completed after the worker of an earlier attempt had died or was frozen."""
+    """Jobs completed after the worker of an earlier attempt died or was frozen."""
     refused: int = 0
-    """Heartbeats and outcomes that Redis refused because the worker no longer held the lease."""
+    """Heartbeats and outcomes refused because the worker no longer held the lease."""
     completed_twice: int = 0
     """Jobs with more than one accepted completion."""
     seconds: float = 0.0
 
     def words(self) -> list[str]:
-        """Return the numbers with their names."""
+        """The numbers with their names."""
         named = {"ghosts refused": self.refused, "completed twice": self.completed_twice}
         plain = ("submitted", "completed", "dead", "lost", "recovered")
         numbers = {**{name: getattr(self, name) for name in plain}, **named}
         return [*(f"{name} {number:,}" for name, number in numbers.items()), f"{self.seconds:.1f} s"]
 
     def complaints(self) -> list[str]:
-        """Return what went wrong or was not shown; empty if all is well."""
+        """Return what failed or was not shown; empty if all is well."""
         complaints = []
         if self.lost:
             complaints.append(f"{self.lost:,} jobs were lost")

@@ -17,7 +17,7 @@ app = App()
 
 
 class Report(BaseModel):
-    """Measures of one file. If it is not valid Python, `problem` gives the reason and the numbers are 0."""
+    """Measures of one file. If it is not valid Python, `problem` is the reason and the numbers are 0."""
 
     path: str
     lines: int = 0
@@ -80,7 +80,7 @@ def _structure(path: str, tree: ast.Module) -> Report:
 
 
 def _is_elif(outer: ast.AST, inner: ast.AST) -> bool:
-    """In the tree, `elif` is an `if` inside the previous `if`; in the source, it is on the same level."""
+    """`elif` is a nested `if` in the tree, but not in the source."""
     return isinstance(outer, ast.If) and isinstance(inner, ast.If) and outer.col_offset == inner.col_offset
 
 

@@ -15,15 +15,16 @@ from sublet.operations.pool import Pool
 POOL, WORKERS, SLOTS = "demo", 3, 2
 """The pool's name, its maximum number of workers, and the slots of each worker."""
 WAIT, LINGER = 0.5, 5.0
-"""Seconds that a job should wait at most: short, so that even little work needs all workers. Seconds that an idle worker stays."""
+"""The pool's maximum waiting time in seconds (short, so that little work needs all workers), and the idle time
+of workers."""
 
 
 class DemoFailed(JobsError):
-    """The demo cannot continue; the message gives the reason."""
+    """The demo cannot continue."""
 
 
 class Ledger:
-    """What the workers printed, kept outside Redis, to check the state in Redis against."""
+    """The workers' reports, kept outside Redis to check its state."""
 
     def __init__(self) -> None:
         self.accepted: Counter[str] = Counter()
@@ -31,12 +32,12 @@ class Ledger:
         self.completed: Counter[int] = Counter()
         """Accepted completions by worker."""
         self.ghosts: Counter[int] = Counter()
-        """Heartbeats and outcomes, by worker, that Redis refused because the worker no longer held the lease."""
+        """Refused heartbeats and outcomes, by worker."""
         self.started: set[tuple[int, str, int]] = set()
         """Worker, job and attempt."""
 
     def record(self, worker: WorkerProcess, event: WorkerEvent) -> None:
-        """Record one event of a worker."""
+        """Record an event."""
         if event.event == "started":
             self.started.add((worker.number, event.job, event.attempt))
         elif event.event == "completed":
@@ -47,7 +48,7 @@ class Ledger:
 
 
 class WorkerGroup:
-    """The demo's workers, which its pool summons. A context manager that stops them all."""
+    """The workers of the demo's pool. A context manager that stops them all."""
 
     def __init__(self, settings: Settings, queue: str, lease: float, log: Path) -> None:
         self.workers: list[WorkerProcess] = []
@@ -70,11 +71,11 @@ class WorkerGroup:
         return [worker for worker in self.workers if not worker.fate]
 
     def label(self, name: str | None) -> str:
-        """Return a worker's label in the demo ("worker 2") by its name in Redis."""
+        """Return a worker's label ("worker 2") by its name in Redis."""
         return next((str(worker) for worker in self.workers if worker.name == name), str(name))
 
     def read_events(self) -> list[tuple[WorkerProcess, WorkerEvent]]:
-        """Return the events since the last call, after recording them in the ledger. Raises DemoFailed."""
+        """Return the events since the last call, recorded in the ledger. Raises DemoFailed."""
         if self._thread.error:
             raise DemoFailed(f"workers are no longer summoned: {self._thread.error}{self._log_tail()}")
         events = []
@@ -87,7 +88,6 @@ class WorkerGroup:
         return events
 
     def _process(self, pid: int, line_or_code: str | int) -> tuple[WorkerProcess, WorkerEvent] | None:
-        """Record a worker's line or its exit code."""
         worker = next((worker for worker in reversed(self.workers) if worker.pid == pid), None)
         if isinstance(line_or_code, int):
             if worker:
@@ -106,7 +106,7 @@ class WorkerGroup:
         return worker, event
 
     def take_ended(self) -> list[WorkerProcess]:
-        """Return the workers that ended by themselves since the last call: they failed, or were idle and left."""
+        """Return the workers that ended by themselves since the last call: failed or idle."""
         ended = [worker for worker in self.active() if worker.exit is not None]
         for worker in ended:
             worker.fate = "died" if worker.exit else "left"
@@ -118,7 +118,7 @@ class WorkerGroup:
         return ":\n" + "\n".join(lines) if lines else ""
 
     def close(self) -> None:
-        """Stop all workers, and kill those that take too long. If interrupted, kill the others at once."""
+        """Stop all workers, and kill slow ones. If interrupted, kill the others at once."""
         for worker in self.workers:
             if worker.fate == "frozen":
                 worker.resume()

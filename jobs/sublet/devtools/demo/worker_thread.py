@@ -1,4 +1,4 @@
-"""The demo's pool of workers, run by an event loop in a thread of its own."""
+"""The demo's pool of workers, run by an event loop in its own thread."""
 
 import asyncio
 import threading
@@ -14,18 +14,18 @@ from sublet.scaling.invokers.process import Spawned
 from sublet.store.store import Store
 
 READY_SECONDS = 30.0
-"""How long creating the namespace and the pool may take."""
+"""The time limit for creating the namespace and the pool."""
 STOP_SECONDS = 4.0
-"""How long workers may take to release their jobs before they are killed."""
+"""The time limit for workers to release their jobs."""
 GONE_SECONDS = 10.0
-"""How long killed workers may take to end."""
+"""The time limit for killed workers to end."""
 
 
 class WorkerThread:
-    """The pool of one queue and the invoker that starts its workers: the same code as `sublet dev`.
+    """The pool of one queue and the invoker that starts its workers, as in `sublet dev`.
 
-    `on_line` is called with the process id and each line that a worker prints, `on_end` with the process id and the exit code.
-    Both are called from this thread.
+    This thread calls `on_line` with the process id and each printed line, and `on_end` with the process id
+    and the exit code.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class WorkerThread:
         self._on_line(worker.pid, line)
 
     def close(self) -> None:
-        """Stop all workers, and kill those that take too long. If interrupted, kill the others at once."""
+        """Stop all workers, and kill slow ones. If interrupted, kill the others at once."""
         try:
             self._call(self._over.set)
             self._thread.join(STOP_SECONDS)

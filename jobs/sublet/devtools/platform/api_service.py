@@ -22,15 +22,15 @@ from sublet.tasks.bound_process import spawn_bound
 FIRST_PORT, PORTS = 8377, 100
 """The first port to try, and how many ports to try before the system chooses one."""
 READY_SECONDS = 30.0
-"""How long the API may take to start."""
+"""The time limit of a start."""
 STOP_SECONDS = 2.0
-"""How long it may take to finish open requests before it is killed."""
+"""The time limit of open requests at the stop."""
 ANSWER_SECONDS = 1.5
-"""How long a health check may take."""
+"""The time limit of a health check."""
 TRIES = 3
 """Attempts to start, if another process takes the port first."""
 OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_OPEN", "SUBLET_HOST", "SUBLET_PORT", "PORT")
-"""Settings of the user's own servers, which this server must not use."""
+"""Settings for the user's own servers."""
 
 OnLine = Callable[[bytes], None]
 """Called from a thread with each line of the API's log."""
@@ -52,7 +52,7 @@ class ApiService:
         self._over = False
 
     def start(self) -> str:
-        """Start it, on the previous port if it ran before, and wait until it is ready. Return the URL. Raises JobsError."""
+        """Start it, on the previous port if there was one. Return the URL when ready. Raises JobsError."""
         port = int(self.url.rpartition(":")[2]) if self.url else self._port
         if port and not self.url and not is_free(port):
             raise JobsError(
@@ -81,7 +81,7 @@ class ApiService:
         return self._process.pid if self._process else 0
 
     def _start(self, port: int) -> str | None:
-        """Start it once on this port. Return its URL, or None if it ended or did not report in time."""
+        """Start it once on this port. Return its URL, or None if it ended or timed out."""
         if self._over:
             return None
         address = ["--host", "127.0.0.1", "--port", str(port)]
@@ -135,16 +135,16 @@ class ApiService:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the environment of a process of the platform: this environment, the folders of this package, and `env`."""
+    """Return the environment of a child process: this environment, the folders of this package, and `env`."""
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     path = os.pathsep.join(filter(None, [*import_folders(), os.environ.get("PYTHONPATH")]))
     return {**kept, "PYTHONPATH": path, "SUBLET_SOURCE": "", **env}
 
 
 def where(redis_url: str, namespace: str) -> list[str]:
-    """Return the flags that name the server and the namespace. They override the app's own settings.
+    """Return the flags that name the server and the namespace. They override the app's settings.
 
-    A URL with a password is not among them, because any user of the machine can read command lines. The environment has it.
+    A URL with a password is only in the environment: other users can read command lines.
     """
     url = ["--redis-url", redis_url] if has_no_secret(redis_url) else []
     return [*url, "--namespace", namespace]
@@ -159,7 +159,7 @@ def _read_stdout(process: "subprocess.Popen[bytes]", first_line: "queue.SimpleQu
     assert process.stdout is not None
     with process.stdout as pipe:
         first_line.put(pipe.readline())
-        for _ in pipe:  # it report nothing more; a pipe that is full would hold it up
+        for _ in pipe:  # no more reports; a full pipe would block it
             pass
 
 
@@ -179,7 +179,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Return whether no process listens on this port. True also where this process may not listen: the API reports why."""
+    """Return whether the port is free, or cannot be tested: then the API reports the reason."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return True

@@ -28,7 +28,7 @@ SAMPLES: tuple[tuple[Any, Any], ...] = (
 
 
 def describe(place: str, app: App) -> AppInfo:
-    """Describe an app that this process has imported."""
+    """Describe an imported app."""
     return AppInfo(
         app=place,
         queues=app.queues(),
@@ -40,12 +40,14 @@ def describe(place: str, app: App) -> AppInfo:
 
 
 def _folders() -> Iterator[str]:
-    """Yield the folders of the user's own modules: not of the standard library, of installed packages or of this package."""
+    """Yield the folders of the user's own modules, without the standard library, installed packages and this
+    package.
+    """
     paths = [Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))]
     foreign = {*paths, *(path.resolve() for path in paths)}
     foreign |= {Path(folder) for folder in import_folders()}
     files = [Path(file) for module in list(sys.modules.values()) if (file := _file(module))]
-    # check the path before links are resolved, too: Debian's sitecustomize is a link to /etc
+    # check the unresolved path too: Debian's sitecustomize is a link to /etc
     found = {file.resolve().parent for file in files if not {*file.absolute().parents} & foreign}
     for folder in found:
         own = not {folder, *folder.parents} & foreign and not set(NOT_SOURCE) & set(folder.parts)
@@ -59,7 +61,6 @@ def _file(module: ModuleType) -> str | None:
 
 
 def _example(task: Task[..., Any]) -> dict[str, Any] | None:
-    """Return an example job of a task if all its required parameters have simple types, otherwise None."""
     if task.run == "command":
         return None
     hints = get_type_hints(task.function)

@@ -75,7 +75,6 @@ class AppRunner:
         return [*loops, self.reload.run(over)] if self._config.reload else loops
 
     async def _sync(self) -> None:
-        """Synchronize the schedules in Redis with the app's, at the start and after each change."""
         last_error = ""
         while True:
             await self._unsynced.wait()
@@ -98,7 +97,6 @@ class AppRunner:
                     self._report("app", "schedules", f"schedules: {', '.join(done)}", schedules=done)
 
     async def _report_load(self) -> None:
-        """Report waiting and running jobs and the number of workers when they change."""
         before = ""
         while True:
             with contextlib.suppress(TimeoutError):
@@ -120,8 +118,8 @@ class AppRunner:
         self._retired.discard(pid)
 
     async def _replace_workers(self, seen: AppInfo) -> None:
-        """Replace the workers after a change of the app: they finish or release their jobs, and new ones are summoned."""
-        # if this fails, the next tick does it
+        """Replace the workers: they finish or release their jobs, and new ones are summoned."""
+        # at a failure, the next tick does it
         with contextlib.suppress(JobsError):
             await self.workers.pool.put(seen.queues)
         self._unsynced.set()

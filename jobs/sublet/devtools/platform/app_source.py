@@ -19,9 +19,9 @@ from sublet.scaling.invokers.thread_call import run_in_thread
 from sublet.tasks.bound_process import spawn_bound
 
 IMPORT_SECONDS = 60.0
-"""How long the import of the app's modules may take."""
+"""The time limit of the app's import."""
 OUTPUT_MAX = 1 << 20
-"""The largest number of bytes to read of a child's output."""
+"""The maximum number of bytes read of a child's output."""
 NEEDED = ("watchfiles>=1",)
 """The packages that reload needs."""
 NOT_SOURCE = ("site-packages", "dist-packages", "__pycache__")
@@ -45,7 +45,7 @@ class AppBroken(JobsError):
 
 
 async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
-    """Describe the app as its source is now. Raises AppBroken."""
+    """Describe the app by its current source. Raises AppBroken."""
     stdout, stderr = await _run(["dev", app, "--check", "--json"], env)
     try:
         return AppInfo.model_validate_json(stdout)
@@ -68,8 +68,8 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
     """Run a `sublet` command. Return its stdout and stderr. Raises AppBroken after a timeout.
 
-    The output goes to files: a process that the app's import leaves behind would keep a pipe open. If cancelled, the command is
-    killed.
+    The output goes to files, because a process left by the app's import would keep a pipe open. A
+    cancellation kills the command.
     """
     command = [sys.executable, "-P", "-m", "sublet", *words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -94,7 +94,7 @@ def _read_all(file: IO[bytes]) -> bytes:
 
 
 def _error_message(stderr: bytes) -> str:
-    """Return the command's own error message: the last line. The app may have printed earlier lines."""
+    """Return the last line, which is the command's own: the app may have printed earlier ones."""
     last = (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
     try:
         return str(json.loads(last)["message"]).removesuffix("; --debug shows the whole trace")
@@ -103,7 +103,7 @@ def _error_message(stderr: bytes) -> str:
 
 
 def can_watch() -> bool:
-    """Return whether the package that watches files is installed."""
+    """Whether file watching is installed."""
     return not missing(NEEDED)
 
 

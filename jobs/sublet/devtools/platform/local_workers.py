@@ -24,14 +24,14 @@ TICK_SECONDS = 2.0
 LISTEN_SECONDS = 30.0
 """The longest wait for an event, in seconds."""
 WORKER_SECONDS = 86_400.0
-"""The longest life of a worker, in seconds. No platform bills or limits it here."""
+"""The maximum life of a worker in seconds. No platform limits it here."""
 
 
 class LocalWorkers:
-    """Summons and monitors workers of an app. Belongs to one event loop, and closes its store.
+    """Summons and monitors the workers of an app. Belongs to one event loop, and closes its store.
 
-    `on_line` is called with each line that a worker prints, `on_end` with its process id and exit code, `on_event` whenever the
-    state of a job changes. No worker is started while `may_start` returns False.
+    `on_line` gets each line that a worker prints, `on_end` its process id and exit code, `on_event` each
+    state change of a job. No worker starts while `may_start` returns False.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LocalWorkers:
             self._summoner.nudge(self.pool.queues)
 
     async def _listen(self) -> None:
-        """Summon workers on each state change of any job: one connection receives all events."""
+        """Summon workers on each state change, with one connection."""
         event_stream = self.store.event_stream()
         heard = event_stream.version
         while True:
@@ -72,7 +72,6 @@ class LocalWorkers:
                 self.summon()
 
     async def _tick(self) -> None:
-        """Run a tick every two seconds."""
         trouble = ""
         while True:
             began, done = time.monotonic(), TickSummary()
@@ -106,7 +105,7 @@ class LocalWorkers:
             raise trouble
 
     def _on_worker_end(self, summons: str, pid: int, code: int) -> None:
-        """Handle the end of a worker: recover its jobs, and summon another one if the pool owes one."""
+        """Recover the jobs of an ended worker, and summon another one if the pool owes one."""
         self._on_end(pid, code)
         self.monitor.check_soon()
         self.summon()
@@ -115,7 +114,7 @@ class LocalWorkers:
         """Stop all workers after they finish or release their jobs, and remove the pool."""
         with contextlib.suppress(JobsError):
             await self.pool.remove()
-        # a frozen worker can release its jobs, too
+        # so that frozen workers release their jobs too
         self._signal(signal.SIGCONT)
         # this closes the invoker, too
         await self._summoner.aclose()

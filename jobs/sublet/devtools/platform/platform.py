@@ -1,7 +1,7 @@
 """`sublet dev`: a server, the API, a tick, and workers that are summoned when there is work.
 
-This process is not a master: any submit, tick and worker can do the same elsewhere. It is the parent of all processes, so that
-Ctrl-C in the terminal ends them.
+This process is the parent of all others, so that Ctrl-C ends them. It is not a master: submits, ticks and
+workers summon too.
 """
 
 import asyncio
@@ -63,10 +63,7 @@ class Platform:
         self._temporary: Path | None = None
 
     def stop(self) -> None:
-        """Stop in order: workers finish or release their jobs, the API answers open requests, the server closes its files.
-
-        A second call stops at once.
-        """
+        """Stop in order: workers, API, server. A second call stops at once."""
         if self._over.is_set():
             self._at_once.set()
         else:
@@ -76,9 +73,9 @@ class Platform:
         self._over.set()
 
     async def run(self) -> int:
-        """Run until a signal (SIGINT, SIGTERM, SIGHUP). Return the exit code.
+        """Run until SIGINT, SIGTERM or SIGHUP. Return the exit code.
 
-        Raises Unavailable, Invalid or JobsError if something cannot start. No process is left behind in any case.
+        Raises Unavailable, Invalid or JobsError if a part cannot start. No process is left behind.
         """
         with _signals(self.stop):
             running = asyncio.create_task(self._run())
@@ -115,7 +112,6 @@ class Platform:
                 raise outcome
 
     async def _start(self) -> None:
-        """Start the server, then the API and the app concurrently."""
         config = self.config
         settings = await self._start_server() if config.embedded else config.settings
         env = {"SUBLET_REDIS_URL": settings.redis_url, "SUBLET_NAMESPACE": settings.namespace}
@@ -133,14 +129,13 @@ class Platform:
             serving.cancel()
 
     async def _inspect(self, env: Mapping[str, str]) -> AppInfo:
-        """Inspect the app. Raises Invalid if it cannot be imported at the start: its name may be wrong."""
+        """Inspect the app. Raises Invalid if its import fails at the start."""
         try:
             return await inspect_app(self.config.app, env)
         except AppBroken as error:
             raise Invalid(str(error)) from None
 
     def _report_ready(self) -> None:
-        """Report the addresses, and commands to try in another terminal."""
         assert self._app
         assert self._api
         seen, call = self._app.reload.seen, self.config.call
@@ -164,7 +159,6 @@ class Platform:
             self.report("dev", "try", line)
 
     def _exports(self) -> list[str]:
-        """Return the exports that another terminal needs."""
         assert self._app
         settings, usual = self._app.settings, Settings()
         known = settings.redis_url if has_no_secret(settings.redis_url) else "…"
@@ -174,7 +168,6 @@ class Platform:
         return lines
 
     async def _start_server(self) -> Settings:
-        """Start the server. Return the settings with its URL. Raises Unavailable."""
         if os.environ.get("SUBLET_REDIS_URL"):
             self.report(
                 "server",
@@ -212,7 +205,6 @@ class Platform:
 
 @contextlib.contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on signals."""
     loop, taken = asyncio.get_running_loop(), []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if (

@@ -17,7 +17,7 @@ APP_MAX = 100
 
 
 def pool_name(app: str, folder: Path) -> str:
-    """Return the pool's name for an app started in this folder. Apps in other folders may also be called tasks:app."""
+    """Return the pool's name for an app started in this folder: other folders may also have a tasks:app."""
     where = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:6]
     return f"{PREFIX}{re.sub('[^A-Za-z0-9_.:-]', '-', app)[:APP_MAX]}:{where}"
 
@@ -31,7 +31,7 @@ class PoolLoad:
     workers: int
     summoned: int
     broken: bool
-    """No worker is started because the app cannot be imported."""
+    """Whether the app cannot be imported, so no worker starts."""
 
     @property
     def words(self) -> str:
@@ -43,13 +43,13 @@ class PoolLoad:
 
 
 class LocalPool:
-    """Keeps the pool defined until it is removed. No other platform may start its workers: the app exists only here."""
+    """Keeps the pool defined until it is removed."""
 
     def __init__(self, store: Store, pool: Pool) -> None:
         self._store, self._pool = store, pool
 
     def is_served(self, pool: Pool) -> bool:
-        """Return whether this platform starts workers for a pool: for its own, and for any without the prefix `dev:`."""
+        """Return whether this platform starts workers for a pool: its own, or any without the prefix `dev:`."""
         return pool.name == self._pool.name or not pool.name.startswith(PREFIX)
 
     @property
@@ -63,7 +63,7 @@ class LocalPool:
         await self.restore()
 
     async def restore(self) -> None:
-        """Define the pool again if it was changed or removed, or if the server was emptied. Raises Unavailable."""
+        """Define the pool again if it was changed or lost. Raises Unavailable."""
         await self._store.follow(pools.put(self._store.operations.bases, self._pool))
 
     async def remove(self) -> None:

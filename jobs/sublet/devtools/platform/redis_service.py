@@ -18,20 +18,20 @@ from sublet.errors import JobsError, Unavailable
 from sublet.protocol import server_info
 
 ANSWER_SECONDS = 1.5
-"""How long a health check may take."""
+"""The time limit of a health check."""
 START_SECONDS, HURRY_SECONDS = 60.0, 1.0
 """How long `stop` waits for a start in progress, and how long with `at_once`."""
 
 
 PREFIX, LOCKS = "sublet-dev-", ("platform.lock", "server.lock")
-"""The prefix of temporary folders, and the files in them that are locked while a platform and its server run."""
+"""The prefix of temporary folders, and their files that are locked while platform and server run."""
 FRESH = 60.0
-"""Seconds for which a new folder is kept even without locks: its platform may be starting."""
+"""Seconds for which a folder without locks is kept: its platform may be starting."""
 
 
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
-    """Yield a temporary folder, locked and removed at the end. Folders left by killed platforms are removed first."""
+    """Yield a temporary folder, locked, and removed at the end. Removes those of killed platforms first."""
     sweep(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     with open(folder / LOCKS[0], "ab") as lock:
@@ -43,9 +43,9 @@ def temporary() -> Iterator[Path]:
 
 
 def sweep(among: Path) -> None:
-    """Remove this user's temporary folders whose platform and server no longer run."""
+    """Remove this user's temporary folders without a running platform or server."""
     for folder in among.glob(f"{PREFIX}*"):
-        # OSError: it is in use, or another process is removing it
+        # OSError: in use, or being removed
         with contextlib.suppress(OSError), contextlib.ExitStack() as locks:
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
@@ -59,7 +59,7 @@ def sweep(among: Path) -> None:
 
 
 class RedisService:
-    """The embedded server on a folder. A restart uses the same URL and keeps all acknowledged data."""
+    """The embedded server on a folder. A restart keeps the URL and all acknowledged data."""
 
     name = "server"
 
@@ -112,7 +112,9 @@ class RedisService:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it: in order, or `at_once` with SIGKILL. A server whose start is in progress ends with this process."""
+        """Stop it in order, or `at_once` with SIGKILL. A server whose start is in progress ends with this
+        process.
+        """
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:
                 if self._server:

@@ -1,4 +1,4 @@
-"""Reload: when the source changes, inspect the app again and replace the workers if it can be imported."""
+"""Reload: when the source changes, inspect the app again, and replace the workers if its import succeeds."""
 
 import asyncio
 import os
@@ -14,7 +14,9 @@ NAMES_MAX = 3
 
 
 class Reload:
-    """Watches the app's source. While the app is broken, running workers keep the old code and no worker is started."""
+    """Watches the app's source. While the import fails, running workers keep the old code and no worker
+    starts.
+    """
 
     def __init__(
         self,
@@ -26,7 +28,7 @@ class Reload:
     ) -> None:
         self.app, self.seen, self._env = app, seen, env
         self.broken = ""
-        """Why the app cannot be imported; empty if it can."""
+        """The import error; empty if the import succeeds."""
         self._report, self._on_change = report, on_change
         self._folders = set(seen.folders)
 
@@ -41,7 +43,7 @@ class Reload:
             async with aclosing(changes(watched, over)) as found:
                 async for files in found:
                     await self._reload(files)
-                    # the app has source in other folders now
+                    # the app's source folders have changed
                     if self._existing_folders() != watched:
                         break
 
@@ -49,7 +51,6 @@ class Reload:
         return sorted(filter(os.path.isdir, self._folders))
 
     async def _reload(self, files: list[str]) -> None:
-        """Inspect the app again and report the result."""
         names = [Path(file).name for file in files]
         more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
         self._report("app", "changed", f"{', '.join(names[:NAMES_MAX])}{more} changed", files=files)

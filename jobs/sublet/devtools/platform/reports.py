@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class PlatformEvent(NamedTuple):
-    """One event: its source (`who`), its name, a text for people, and further fields for programs (`more`)."""
+    """One event: its source (`who`), its name, a text, and further fields for programs (`more`)."""
 
     who: str
     event: str
@@ -31,9 +31,10 @@ class Reporter:
 
 
 def lines_on_loop(on_event: Callable[[dict[str, Any]], None]) -> Callable[[bytes], None]:
-    """Return a function that any thread may call with a line of a process. `on_event` gets it as a dict on the current loop.
+    """Return a function that any thread may call with a line of a process: the current loop passes it to
+    `on_event`, parsed.
 
-    A line that is not a JSON object, such as the output of a task, becomes `{"words": line}`.
+    A line that is not a JSON object becomes `{"words": line}`.
     """
     loop = asyncio.get_running_loop()
 

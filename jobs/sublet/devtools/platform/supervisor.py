@@ -1,4 +1,4 @@
-"""Supervise a service: start it, check its health, kill it when it is frozen, and restart it when it has ended."""
+"""Supervise a service: start it, check its health, kill it when frozen, and restart it after its end."""
 
 import asyncio
 import signal
@@ -9,15 +9,16 @@ from sublet.devtools.platform.reports import Reporter
 from sublet.errors import JobsError
 
 POLL_SECONDS = 0.1
-"""Seconds between two checks for its end."""
+"""Seconds between two checks of the process."""
 HEALTH_SECONDS = 1.0
 """Seconds between two health checks."""
 FAILURES_MAX = 3
-"""Failed health checks in a row after which it counts as frozen. Checks are counted, because a suspended machine is not frozen."""
+"""Consecutive failed health checks of a frozen service: a count, because a suspended machine is not frozen.
+"""
 STABLE_SECONDS = 10.0
-"""Seconds after which a start counts as successful. Earlier ends delay the next restart."""
+"""Seconds after which a start is successful. An earlier end delays the next restart."""
 DELAY, DELAY_MAX = 0.2, 5.0
-"""Seconds before the second restart in a row, doubled with each further one, and the maximum."""
+"""Seconds before the second consecutive restart, doubled with each further one, and the maximum."""
 
 
 class Service(Protocol):
@@ -31,7 +32,9 @@ class Service(Protocol):
         ...
 
     def start(self) -> str:
-        """Start it at its previous address and wait until it answers. Return a description. Blocks. Raises JobsError."""
+        """Start it at its previous address and wait until it answers. Return a description. Blocks. Raises
+        JobsError.
+        """
         ...
 
     @property
@@ -63,7 +66,7 @@ class Supervisor:
         self._began = 0.0
 
     async def start(self) -> None:
-        """Start it for the first time. Raises JobsError if it cannot start."""
+        """Start it for the first time. Raises JobsError."""
         self._started(await asyncio.to_thread(self.service.start))
 
     async def run(self) -> None:
@@ -117,7 +120,7 @@ class Supervisor:
 
 
 def exit_reason(code: int) -> str:
-    """Return how a process ended as text: `exit 3`, `SIGKILL`."""
+    """Return how a process ended: `exit 3`, `SIGKILL`."""
     try:
         return f"exit {code}" if code >= 0 else signal.Signals(-code).name
     except ValueError:

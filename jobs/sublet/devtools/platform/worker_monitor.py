@@ -14,15 +14,15 @@ from sublet.store.store import Store
 from sublet.worker import host_identity
 
 CHECK_SECONDS = 2.0
-"""Seconds between two checks if no event triggers one."""
+"""Seconds between two checks without events."""
 START_SECONDS = 60.0
-"""Seconds until the first heartbeat: as long as the import of the app may take."""
+"""Seconds until the first heartbeat: the import of the app takes time."""
 FROZEN_SECONDS = 12.0
-"""Seconds without a heartbeat after which a worker counts as frozen. Heartbeats come every 5 s."""
+"""Seconds without a heartbeat after which a worker is frozen. Heartbeats come every 5 s."""
 
 
 class WorkerMonitor:
-    """Monitors the workers that this process has started, by their registrations and their processes."""
+    """Monitors the workers of this process by their registrations and processes."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class WorkerMonitor:
         self._changed = asyncio.Event()
 
     def check_soon(self) -> None:
-        """Trigger a check: a worker has ended."""
+        """Trigger a check."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -52,7 +52,7 @@ class WorkerMonitor:
             self._changed.clear()
             try:
                 await self.check()
-            except JobsError:  # the tick report so; while Redis is away, nobody can give it a sign of life
+            except JobsError:  # the tick reports an outage, during which heartbeats are impossible
                 self._silent.clear()
 
     async def check(self) -> None:
@@ -76,9 +76,9 @@ class WorkerMonitor:
         self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Tell all workers to finish or release their jobs and exit. Return their process ids.
+        """Make all workers finish or release their jobs and exit. Return their process ids.
 
-        Their registrations are removed at once, so that others may be summoned while they finish.
+        Removes their registrations at once, so that others may be summoned.
         """
         own = set(self._own())
         with contextlib.suppress(JobsError):
@@ -91,9 +91,9 @@ class WorkerMonitor:
         return own
 
     def _check_heartbeat(self, pid: int, worker: WorkerInfo | None) -> None:
-        """Kill a worker whose registration shows no heartbeat for too long, or that never registered.
+        """Kill a worker without a recent heartbeat or registration.
 
-        Time is counted in checks of this process, so neither a clock jump nor a suspended machine makes a worker look frozen.
+        Time is counted in checks, so that clock jumps and suspensions do not count.
         """
         passed = min(time.monotonic() - self._checked_at, 2 * CHECK_SECONDS)
         heartbeat = worker.seen_at if worker else None

@@ -1,4 +1,4 @@
-"""Pass on the output of workers: their events, and lines that tasks print. Excess lines are counted, not printed."""
+"""Pass on the workers' events and the lines that tasks print. Excess lines are counted, not printed."""
 
 import asyncio
 import json
@@ -10,18 +10,18 @@ from sublet.devtools.platform.reports import Reporter
 from sublet.scaling.invokers.process import Spawned
 
 LINES_MAX = 12
-"""The largest number of lines per interval."""
+"""The maximum number of lines per interval."""
 INTERVAL = 0.5
 """The interval in seconds."""
 STARTS_MAX = 1000
-"""The largest number of attempts whose start time is kept."""
+"""The maximum number of attempts with a known start time."""
 ENDS = ("completed", "failed", "released", "refused", "lost", "crashed")
 OMITTED = ("summary", "stopping", "draining", "leaving", "reconciled")
 """Events that are not passed on."""
 
 
 class WorkerOutput:
-    """Turns the lines of workers into events of the platform."""
+    """Turns workers' lines into events of the platform."""
 
     def __init__(self, report: Reporter, call: str = "sublet") -> None:
         self._report, self._call = report, call
@@ -88,18 +88,16 @@ class WorkerOutput:
             self._pass_on("job", event, shown + took + then, **facts)
             if event == "failed":
                 self._hint(facts)
-        elif self._left > 0:  # for programs: it does not count against the limit
+        elif self._left > 0:  # for programs, not limited
             self._report("job", event, shown, **facts)
 
     def _hint(self, facts: dict[str, Any]) -> None:
-        """Report the command that shows a failure's details, once per task."""
         if facts["task"] not in self._hinted and len(self._hinted) < STARTS_MAX:
             self._hinted.add(facts["task"])
             self._report("job", "hint", f"  → {self._call} get {facts['id']} --detail shows where", **facts)
 
 
 def _retry_delay(due: str) -> str:
-    """Return when a job is retried as text; empty if it is not."""
     try:
         seconds = (datetime.fromisoformat(due) - datetime.now(UTC)).total_seconds()
     except (ValueError, TypeError):
