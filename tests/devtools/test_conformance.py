@@ -195,7 +195,7 @@ def test_the_command_examines_a_client_on_a_server_of_its_own(shell):
     done = shell.run("conformance", *words, SUBLET_REDIS_URL="redis://nowhere")
     assert (done.returncode, done.stderr) == (0, "")
     assert [row["kept"] for row in json.loads(done.stdout)["rules"]] == [True, True]
-    assert shell.run("conformance").stderr.startswith("sublet: CMD… is missing; see")
+    assert shell.run("conformance").stderr.startswith("sublet: CMD is missing; see")
 
 
 @pytest.mark.parametrize(
