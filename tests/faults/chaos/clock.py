@@ -17,7 +17,7 @@ class Offset:
     def __init__(self, folder: Path) -> None:
         found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
         if not found:
-            raise Missing("no libfaketime: apt-get install faketime")
+            raise Missing("libfaketime is missing: apt-get install faketime")
         self.file = folder / "clock"
         self.set(0)
         self.environment: Mapping[str, str] = {

@@ -15,8 +15,8 @@ from sublet.connection.settings import Settings
 from sublet.errors import JobsError, Unavailable
 from sublet.model import Submission
 from sublet.store.source import JobSource
-from tests.faults.chaos.ledger import Pen
-from tests.faults.chaos.tasks import QUEUES, app, labour
+from tests.faults.chaos.ledger import EntryWriter
+from tests.faults.chaos.tasks import QUEUES, app, sleep_task
 
 REST = 0.05
 """Seconds before what has no answer is sent again."""
@@ -31,8 +31,16 @@ BATCHES = 20
 class Producer:
     """Submits `rate` jobs a second, each of which takes a worker `seconds`."""
 
-    def __init__(self, name: str, pen: Pen, source: JobSource, rate: float, seconds: float) -> None:
-        self._name, self._pen, self._source, self._rate, self._seconds = name, pen, source, rate, seconds
+    def __init__(
+        self, name: str, writer: EntryWriter, source: JobSource, rate: float, seconds: float
+    ) -> None:
+        self._name, self._writer, self._source, self._rate, self._seconds = (
+            name,
+            writer,
+            source,
+            rate,
+            seconds,
+        )
         self._stop = asyncio.Event()
         self._open: set[asyncio.Task[None]] = set()
 
@@ -58,7 +66,7 @@ class Producer:
                 task.cancel()
 
     def _job(self, n: int) -> Submission:
-        made = labour.job(seconds=self._seconds, fails=n % FAILING == 0)
+        made = sleep_task.job(seconds=self._seconds, fails=n % FAILING == 0)
         return app.operations.submission(
             made.task, made.payload, QUEUES[n % len(QUEUES)], made.rules, f"{self._name}.{n}"
         )
@@ -69,18 +77,18 @@ class Producer:
         task.add_done_callback(self._open.discard)
 
     async def _submit(self, job: Submission) -> None:
-        self._pen.write("sent", job.id)
+        self._writer.write("sent", job.id)
         while True:
             try:
                 await self._source.submit([job])
             except Unavailable as error:
-                self._pen.write("unknown", job.id, type(error).__name__)
+                self._writer.write("unknown", job.id, type(error).__name__)
                 await asyncio.sleep(REST)
             except JobsError as error:
-                self._pen.write("refused-at-the-door", job.id, type(error).__name__)
+                self._writer.write("rejected", job.id, type(error).__name__)
                 return
             else:
-                self._pen.write("acked", job.id)
+                self._writer.write("acked", job.id)
                 return
 
 
@@ -99,7 +107,7 @@ async def main(name: str, path: str, rate: str, seconds: str) -> None:
     """What the command line says."""
     source = _source()
     try:
-        await Producer(name, Pen(Path(path)), source, float(rate), float(seconds)).run()
+        await Producer(name, EntryWriter(Path(path)), source, float(rate), float(seconds)).run()
     finally:
         await source.aclose()
 

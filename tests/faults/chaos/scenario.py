@@ -1,28 +1,28 @@
-"""What a scenario is: a function that makes trouble on a stage, what it promises, and the bounds it is held to."""
+"""What a scenario is: a function that makes trouble on a harness, what it promises, and the bounds it is held to."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.faults.chaos.holds import Hold
-from tests.faults.chaos.judge import Verdict, percentile
-from tests.faults.chaos.stage import Stage
+from tests.faults.chaos.harness import Harness
+from tests.faults.chaos.script_time import ScriptTime
+from tests.faults.chaos.verdict import Verdict, percentile
 
-HOLD = 0.005
+SCRIPT_LIMIT = 0.005
 """Seconds for which one of our scripts may hold the server."""
 PROMISES = ("lost", "twice", "stale")
 """What is promised where the server keeps its data: of these there are none."""
 
 ALWAYS = {
-    "lost_after": "lost that were sent when all was well again",
+    "lost_after": "lost although submitted after the last fault",
     "unfinished": "not completed in time",
     "unanswered": "never answered",
-    "denied": "refused, though they are there",
+    "rejected_but_stored": "stored although rejected",
 }
 """What is promised whatever the server loses, and what to say where it was not kept."""
-HELD = "held the server for"
+RAN_FOR = "ran for"
 
-Make = Callable[[Stage], None]
+Attack = Callable[[Harness], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Scenario:
 
     name: str
     words: str
-    make: Make
+    run: Attack
     recovery: float
     seconds: tuple[float, float]
     """How long the trouble lasts: quick, whole."""
@@ -58,31 +58,35 @@ class Finding(NamedTuple):
 
     scenario: Scenario
     verdict: Verdict | None
-    hold: Hold | None
+    script_time: ScriptTime | None
     """The longest that a script of ours held a server; None where that was not measured."""
     seconds: float
-    faults: tuple[str, ...]
+    failures: tuple[str, ...]
     skipped: str = ""
     notes: dict[str, Any] = {}  # noqa: RUF012  # never written to
 
     @property
     def slow(self) -> bool:
         """Is all that is wrong with it that a script held the server for too long?"""
-        return bool(self.faults) and all(HELD in fault for fault in self.faults)
+        return bool(self.failures) and all(RAN_FOR in fault for fault in self.failures)
 
     @property
     def ok(self) -> bool:
         """Did every promise hold?"""
-        return not self.faults
+        return not self.failures
 
 
-def faults_of(scenario: Scenario, verdict: Verdict, hold: Hold | None) -> tuple[str, ...]:
-    """Which promises and bounds did not hold, in words. A hold that was not measured is None."""
+def failures_of(scenario: Scenario, verdict: Verdict, script_time: ScriptTime | None) -> tuple[str, ...]:
+    """Which promises and bounds did not script_time, in words. A script_time that was not measured is None."""
     found = []
     for name in ("acked", *scenario.shows):
         if not getattr(verdict, name):
-            found.append(f"{name}: none, so it proves nothing")
-    for name, words in (("lost", "lost"), ("twice", "accepted twice"), ("stale", "accepted from a ghost")):
+            found.append(f"{name}: none: the scenario shows nothing")
+    for name, words in (
+        ("lost", "lost"),
+        ("twice", "accepted twice"),
+        ("stale", "accepted from a lost lease"),
+    ):
         if name in scenario.promises and getattr(verdict, name):
             found.append(f"{getattr(verdict, name)} {words}")
     for name, words in ALWAYS.items():
@@ -90,11 +94,13 @@ def faults_of(scenario: Scenario, verdict: Verdict, hold: Hold | None) -> tuple[
             found.append(f"{getattr(verdict, name)} {words}")
     worst = percentile(verdict.recovery, 0.99)
     if scenario.recovery and not verdict.recovery:
-        found.append("nothing was seen to go on after a trouble")
+        found.append("no recovery after a fault")
     if scenario.recovery and worst > scenario.recovery:
         found.append(f"recovery {worst:.1f} s, bound {scenario.recovery:g} s")
-    if hold and hold.seconds > HOLD:
-        found.append(f"{hold.script} {HELD} {hold.seconds * 1000:.2f} ms, bound {HOLD * 1000:g} ms")
+    if script_time and script_time.seconds > SCRIPT_LIMIT:
+        found.append(
+            f"{script_time.script} {RAN_FOR} {script_time.seconds * 1000:.2f} ms, bound {SCRIPT_LIMIT * 1000:g} ms"
+        )
     return tuple(found)
 
 
@@ -103,27 +109,27 @@ _ALL: dict[str, Scenario] = {}
 
 def scenario(
     name: str, *, recovery: float, quick: float, whole: float, **more: Any
-) -> Callable[[Make], Make]:
+) -> Callable[[Attack], Attack]:
     """Put a function on the list; its docstring's first line is what people read."""
 
-    def put(make: Make) -> Make:
-        words = (make.__doc__ or "").strip().splitlines()[0]
-        _ALL[name] = Scenario(name, words, make, recovery, (quick, whole), **more)
-        return make
+    def put(run: Attack) -> Attack:
+        words = (run.__doc__ or "").strip().splitlines()[0]
+        _ALL[name] = Scenario(name, words, run, recovery, (quick, whole), **more)
+        return run
 
     return put
 
 
 def scenarios() -> dict[str, Scenario]:
     """All of them, by name."""
-    from tests.faults.chaos import (  # noqa: F401  # each puts its own on the list
-        on_everything,
-        on_failover,
-        on_handlers,
-        on_nodes,
-        on_servers,
-        on_wires,
-        on_workers,
+    from tests.faults.chaos.scenarios import (  # noqa: F401  each registers its own
+        everything,
+        failover,
+        handlers,
+        nodes,
+        servers,
+        transport,
+        workers,
     )
 
     return dict(_ALL)

@@ -16,7 +16,7 @@ from redis.retry import Retry
 from sublet.devtools.embedded_server import find_binary
 from sublet.errors import Unavailable
 from sublet.tasks.bound_process import spawn_bound
-from tests.faults.chaos.holds import Hold, longest_hold
+from tests.faults.chaos.script_time import ScriptTime, longest_script
 
 SECONDS = 20.0
 """How long a server may take to start, and to answer."""
@@ -54,7 +54,7 @@ class Server:
         self._options = {"appendonly": "yes", "save": "", "maxmemory-policy": "noeviction", **SLOWLOG} | {
             name.replace("_", "-"): value for name, value in options.items()
         }
-        self._held, self.frozen = Hold(), False
+        self._held, self.frozen = ScriptTime(), False
         folder.mkdir(parents=True, exist_ok=True)
         self.client = connect(self.url)
         self.start()
@@ -98,7 +98,7 @@ class Server:
             if code is None
             else f"{self.binary} ended {how}"
         )
-        return f"no server at {self.url}: {what}{f': {last}' if last else ', and said nothing: is it a Redis or Valkey?'}"
+        return f"no server at {self.url}: {what}{f': {last}' if last else ' without output: is it a Redis or Valkey?'}"
 
     def answers(self) -> bool:
         """Does it serve?"""
@@ -106,15 +106,15 @@ class Server:
             return bool(self.client.ping())
         return False
 
-    def longest_hold(self) -> Hold:
+    def longest_script(self) -> ScriptTime:
         """The longest that one of our scripts held it, since it was made; none if none did for a millisecond."""
         if self.process.poll() is None and not self.frozen:
-            self._held = max(self._held, longest_hold(self.client))
+            self._held = max(self._held, longest_script(self.client))
         return self._held
 
     def kill(self) -> None:
         """End it with no chance to write anything."""
-        self.longest_hold()  # its log dies with it
+        self.longest_script()  # its log dies with it
         self.process.kill()
         self.process.wait(SECONDS)
 
@@ -125,7 +125,7 @@ class Server:
 
     def freeze(self) -> None:
         """Let it stand still; its connections stay open."""
-        self.longest_hold()
+        self.longest_script()
         self.frozen = True
         os.kill(self.process.pid, signal.SIGSTOP)
 

@@ -13,7 +13,7 @@ from sublet.client.client import SyncClient
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, did_you_mean
 from sublet.protocol import server_info
-from tests.faults.chaos.report import document_of, show, verdict_of
+from tests.faults.chaos.report import document_of, show, status_of
 from tests.faults.chaos.run import Run
 from tests.faults.chaos.scenario import Scenario, scenarios
 from tests.faults.chaos.servers import Server
@@ -31,26 +31,26 @@ def run_suite(args: Namespace) -> int:
         )
         return 0
     if args.list:
-        table(("scenario", "what is done"), [(each.name, each.words) for each in known.values()])
+        table(("scenario", "fault"), [(each.name, each.words) for each in known.values()])
         return 0
     url = args.redis_url or ""
-    chosen = _chosen(known, args.only or (), url)
-    _try(url, args.binary)
+    chosen = _choose(known, args.only or (), url)
+    _check_server(url, args.binary)
     seed = args.seed if args.seed is not None else int(time.time())
     run = Run(quick=args.quick, seed=seed, url=url, binary=args.binary)
-    _able(run, chosen if args.only else ())
+    _check_available(run, chosen if args.only else ())
     where = f"against {url.rpartition('@')[2]}" if url else "on servers of its own"
     note(f"seed {seed}, scenarios: {len(chosen)} of {len(known)}, {where}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     findings = []
     try:
-        for finding in run.all(chosen):
+        for finding in run.run_all(chosen):
             findings.append(finding)
-            place, verdict = f"{len(findings):>3} of {len(chosen)}", verdict_of(finding)
-            why = f": {'; '.join(finding.faults)}" if finding.faults else ""
+            place, verdict = f"{len(findings):>3} of {len(chosen)}", status_of(finding)
+            why = f": {'; '.join(finding.failures)}" if finding.failures else ""
             note(f"{place}  {verdict:<8} {finding.scenario.name} in {finding.seconds:.0f} s{why}")
     except KeyboardInterrupt:
-        note("ended; what runs is being ended, too")
+        note("interrupted: stopping the running scenarios")
         raise
     findings.sort(key=lambda finding: list(known).index(finding.scenario.name))
     if args.json:
@@ -60,27 +60,27 @@ def run_suite(args: Namespace) -> int:
     return int(not all(finding.ok for finding in findings) or all(finding.skipped for finding in findings))
 
 
-def _chosen(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> list[Scenario]:
+def _choose(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> list[Scenario]:
     """The scenarios of these names, or all that can be run there. Raises Invalid for one that is none, or cannot."""
     for name in names:
         if name not in known:
             meant = did_you_mean(name, known)
-            raise Invalid(f"there is no scenario {name}{meant or ';'} {program()} chaos --list shows all")
+            raise Invalid(f"unknown scenario {name}{meant or ';'} {program()} chaos --list shows all")
         if url and known[name].own_server:
-            raise Invalid(f"not against a server of yours: {name} takes one that the suite starts and kills")
+            raise Invalid(f"{name} cannot run with --redis-url: it kills its own server")
     return [
         each for each in known.values() if (not names or each.name in names) and not (url and each.own_server)
     ]
 
 
-def _able(run: Run, named: Sequence[Scenario]) -> None:
+def _check_available(run: Run, named: Sequence[Scenario]) -> None:
     """Raise Invalid for what was asked for by name and cannot be run here. What nobody has named is told as not run."""
     for each in named:
-        if words := run.lacks(each):
+        if words := run.unavailable(each):
             raise Invalid(f"{each.name} cannot be run here: {words}")
 
 
-def _try(url: str, binary: str | None) -> None:
+def _check_server(url: str, binary: str | None) -> None:
     """Raise Unavailable when there is no server at a URL, or none that could be started."""
     if url:
         with SyncClient(Settings.read(url)) as client:

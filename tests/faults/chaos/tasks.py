@@ -13,7 +13,7 @@ app = App()
 
 
 @app.task(queue=QUEUES[0], timeout=60, max_attempts=50, backoff=Backoff(first=0.2, cap=1))
-async def labour(ctx: Context, seconds: float = 0.0, fails: bool = False) -> int:
+async def sleep_task(ctx: Context, seconds: float = 0.0, fails: bool = False) -> int:
     """Take so long, and answer which attempt it was; the first one of a job that `fails` has no answer."""
     await asyncio.sleep(seconds)
     if fails and ctx.attempt == 1:

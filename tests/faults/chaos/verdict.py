@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sublet.model import Job, State
-from tests.faults.chaos.ledger import Line
+from tests.faults.chaos.ledger import Entry
 
 
 class Verdict(NamedTuple):
@@ -27,9 +27,9 @@ class Verdict(NamedTuple):
     """Submits that nobody ever answered."""
     unconfirmed: int
     """Submits that had no answer at first, and were sent again."""
-    denied: int
+    rejected_but_stored: int
     """Submits that were refused, whose jobs are there."""
-    turned_away: int
+    late_refused: int
     """Outcomes of ghosts that were refused: the promise at work."""
     rerun: int
     """Jobs that were started again though their attempt had not failed."""
@@ -37,25 +37,25 @@ class Verdict(NamedTuple):
     """Seconds from each trouble to the next sign that work goes on after it."""
 
 
-def judge(lines: Sequence[Line], jobs: Mapping[str, Job], counted: int | None = None) -> Verdict:
+def evaluate(entries: Sequence[Entry], jobs: Mapping[str, Job], counted: int | None = None) -> Verdict:
     """The verdict on what was written, given the jobs that are there at the end, by id.
 
     `counted` is how many jobs the server says were completed; None where it has no say, as it has forgotten some.
     """
     by = defaultdict(list)
-    for line in lines:
-        by[line.event].append(line)
+    for entry in entries:
+        by[entry.event].append(entry)
     told = {
-        event: {line.id: line.at for line in reversed(by[event])}
-        for event in ("sent", "acked", "refused-at-the-door")
+        event: {entry.id: entry.at for entry in reversed(by[event])}
+        for event in ("sent", "acked", "rejected")
     }
-    acked, sent, refused = told["acked"], told["sent"], told["refused-at-the-door"]
+    acked, sent, refused = told["acked"], told["sent"], told["rejected"]
     lost = acked.keys() - jobs.keys()
-    over = max((line.at for line in (*by["healed"], *by["fault"])), default=0.0)
-    accepted: dict[str, list[Line]] = defaultdict(list)
-    for line in by["completed"]:
-        accepted[line.id].append(line)
-    starts, failed = (Counter(line.id for line in by[event]) for event in ("started", "failed"))
+    over = max((entry.at for entry in (*by["healed"], *by["fault"])), default=0.0)
+    accepted: dict[str, list[Entry]] = defaultdict(list)
+    for entry in by["completed"]:
+        accepted[entry.id].append(entry)
+    starts, failed = (Counter(entry.id for entry in by[event]) for event in ("started", "failed"))
     done = {job_id: job for job_id, job in jobs.items() if job.state is State.COMPLETED}
     twice = sum(len(found) > 1 for found in accepted.values())
     return Verdict(
@@ -68,20 +68,20 @@ def judge(lines: Sequence[Line], jobs: Mapping[str, Job], counted: int | None = 
             job.result != job.attempt or not _is_last(accepted[job_id], job) for job_id, job in done.items()
         ),
         unanswered=len(sent.keys() - acked.keys() - refused.keys()),
-        unconfirmed=len({line.id for line in by["unknown"]}),
-        denied=len(refused.keys() & jobs.keys() - acked.keys()),
-        turned_away=len(by["refused"]) + len(by["lost"]),
+        unconfirmed=len({entry.id for entry in by["unknown"]}),
+        rejected_but_stored=len(refused.keys() & jobs.keys() - acked.keys()),
+        late_refused=len(by["refused"]) + len(by["lost"]),
         rerun=sum(count - failed[job_id] > 1 for job_id, count in starts.items()),
         recovery=tuple(_recovery(by)),
     )
 
 
-def _is_last(accepted: Sequence[Line], job: Job) -> bool:
+def _is_last(accepted: Sequence[Entry], job: Job) -> bool:
     """Is the outcome that was accepted that of the last lease? One that a killed worker could not write down is unknown."""
     return not accepted or accepted[-1].attempt == job.attempt
 
 
-def _recovery(by: Mapping[str, Sequence[Line]]) -> list[float]:
+def _recovery(by: Mapping[str, Sequence[Entry]]) -> list[float]:
     """For each trouble: until the job that it interrupted runs again or, where it was healed, until the next job is completed.
 
     A job that loses its lease for the second time in a row waits longer, on purpose; so only its first trouble counts. And where
@@ -90,20 +90,20 @@ def _recovery(by: Mapping[str, Sequence[Line]]) -> list[float]:
     """
     waits, met = list[float](), set[str]()
     troubles = [fault.at for fault in by["fault"] if not fault.id]
-    for line in (*by["fault"], *by["healed"]):
-        if line.event == "fault" and (not line.id or line.id in met):
+    for entry in (*by["fault"], *by["healed"]):
+        if entry.event == "fault" and (not entry.id or entry.id in met):
             continue
-        met.add(line.id)
+        met.add(entry.id)
         sign = next(
-            (each for each in by["started" if line.id else "completed"] if _follows(each, line)), None
+            (each for each in by["started" if entry.id else "completed"] if _follows(each, entry)), None
         )
-        unseen = sign and line.id and sign.attempt != line.attempt + 1
-        if sign and not unseen and not any(line.at < trouble < sign.at for trouble in troubles):
-            waits.append(sign.at - line.at)
+        unseen = sign and entry.id and sign.attempt != entry.attempt + 1
+        if sign and not unseen and not any(entry.at < trouble < sign.at for trouble in troubles):
+            waits.append(sign.at - entry.at)
     return waits
 
 
-def _follows(sign: Line, trouble: Line) -> bool:
+def _follows(sign: Entry, trouble: Entry) -> bool:
     return sign.at > trouble.at and trouble.id in ("", sign.id)
 
 

@@ -25,52 +25,52 @@ SECONDS = 30.0
 ROOT = Path(__file__).parents[3]
 
 
-class Hand:
+class Process:
     """One process, and what can be done to it."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]") -> None:
-        self.name, self.process, self.frozen = name, process, False
+    def __init__(self, name: str, popen: "subprocess.Popen[bytes]") -> None:
+        self.name, self.popen, self.frozen = name, popen, False
         self._ended = False
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Is it there, frozen or not?"""
-        return self.process.poll() is None
+        return self.popen.poll() is None
 
     @property
-    def went(self) -> bool:
+    def ended_early(self) -> bool:
         """Has it gone though nobody ended it?"""
-        return not self.lives and not self._ended
+        return not self.is_running and not self._ended
 
     def kill(self) -> None:
         """End it with no chance to say anything."""
         self._ended = True
-        self.process.kill()
-        self.process.wait(SECONDS)
+        self.popen.kill()
+        self.popen.wait(SECONDS)
 
     def freeze(self) -> None:
         """Let it stand still, as a paused machine does."""
-        os.kill(self.process.pid, signal.SIGSTOP)
+        os.kill(self.popen.pid, signal.SIGSTOP)
         self.frozen = True
 
     def thaw(self) -> None:
         """Let it go on."""
-        os.kill(self.process.pid, signal.SIGCONT)
+        os.kill(self.popen.pid, signal.SIGCONT)
         self.frozen = False
 
     def stop(self) -> None:
         """Ask it to go, and wait until it has; one that will not is killed."""
-        if self.lives:
+        if self.is_running:
             self._ended = True
             self.thaw()
-            self.process.terminate()
+            self.popen.terminate()
         try:
-            self.process.wait(SECONDS)
+            self.popen.wait(SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
 
 
-class Crew:
+class Processes:
     """All processes of a scenario. `env` leads them to their Redis."""
 
     def __init__(self, ledger: Ledger, env: Mapping[str, str]) -> None:
@@ -81,14 +81,14 @@ class Crew:
         }
         self.env = {**clean, "PYTHONPATH": os.pathsep.join([*import_folders(), str(ROOT)]), **env}
         self._ledger = ledger
-        self.workers: list[Hand] = []
-        self.producers: list[Hand] = []
-        self.handlers: list[Hand] = []
+        self.workers: list[Process] = []
+        self.producers: list[Process] = []
+        self.handlers: list[Process] = []
         self._made = 0
 
-    def hire(
+    def start_worker(
         self, *words: str, lease: float = 2.0, slots: int = 10, env: Mapping[str, str] | None = None
-    ) -> Hand:
+    ) -> Process:
         """Start a worker; it says itself in the ledger when it is ready."""
         command = [
             "-m",
@@ -107,7 +107,9 @@ class Crew:
         self.workers.append(worker)
         return worker
 
-    def produce(self, rate: float, seconds: float = 0.05, env: Mapping[str, str] | None = None) -> Hand:
+    def start_producer(
+        self, rate: float, seconds: float = 0.05, env: Mapping[str, str] | None = None
+    ) -> Process:
         """Start a producer of so many jobs a second, which take a worker so many seconds each."""
         name = self._name("producer")
         words = [
@@ -121,20 +123,20 @@ class Crew:
         self.producers.append(self._start(name, words, env, numbered=True))
         return self.producers[-1]
 
-    def serve(self, port: int | None = None, env: Mapping[str, str] | None = None) -> tuple[Hand, int]:
+    def start_api(self, port: int | None = None, env: Mapping[str, str] | None = None) -> tuple[Process, int]:
         """Start the HTTP API on a port of loopback, and wait until it answers; the process and the port."""
         port = port or free_port()
         handler = self._start("handler", ["-m", "sublet", "serve", "--json", "--port", str(port)], env)
         self.handlers.append(handler)
         until = time.monotonic() + SECONDS
         while not _is_up(port):
-            if not handler.lives or time.monotonic() > until:
+            if not handler.is_running or time.monotonic() > until:
                 raise Unavailable(f"{handler.name} does not answer at port {port}")
             time.sleep(0.02)
         return handler, port
 
     def command(self, *words: str) -> tuple[int, Any]:
-        """Run a command of `sublet` to its end: its exit code, and the document that it said."""
+        """Run a command of `sublet` to its end: its exit code, and the document that it output."""
         line = [sys.executable, "-m", "sublet", *words, "--json"]
         done = subprocess.run(
             line, env=self.env, cwd=ROOT, capture_output=True, timeout=2 * SECONDS, check=False
@@ -147,37 +149,43 @@ class Crew:
 
     def _start(
         self, kind: str, words: list[str], env: Mapping[str, str] | None, *, numbered: bool = False
-    ) -> Hand:
+    ) -> Process:
         name = kind if numbered else self._name(kind)
         folder = self._ledger.folder
         out = os.devnull if numbered or kind == "handler" else self._ledger.path(name)
-        with open(out, "ab") as said, open(folder / f"{name}.err", "ab") as err:
+        with open(out, "ab") as out_file, open(folder / f"{name}.err", "ab") as err:
             process = spawn_bound(
-                [sys.executable, *words], env=self.env | dict(env or {}), cwd=ROOT, stdout=said, stderr=err
+                [sys.executable, *words],
+                env=self.env | dict(env or {}),
+                cwd=ROOT,
+                stdout=out_file,
+                stderr=err,
             )
-        return Hand(name, process)
+        return Process(name, process)
 
     @property
-    def went(self) -> list[str]:
+    def ended_early(self) -> list[str]:
         """Those who have gone though nobody ended them, each with its last words."""
-        hands = [hand for hand in (*self.producers, *self.workers, *self.handlers) if hand.went]
-        return [f"{hand.name} ({self._last_words(hand)})" for hand in hands]
+        ended = [
+            process for process in (*self.producers, *self.workers, *self.handlers) if process.ended_early
+        ]
+        return [f"{process.name} ({self._last_words(process)})" for process in ended]
 
-    def _last_words(self, hand: Hand) -> str:
-        said = (self._ledger.folder / f"{hand.name}.err").read_text(errors="replace").strip()
-        return f"exit {hand.process.returncode}: {said[-300:]}"
+    def _last_words(self, process: Process) -> str:
+        output = (self._ledger.folder / f"{process.name}.err").read_text(errors="replace").strip()
+        return f"exit {process.popen.returncode}: {output[-300:]}"
 
     @property
-    def alive(self) -> list[Hand]:
+    def running(self) -> list[Process]:
         """The workers that are there and not frozen."""
-        return [worker for worker in self.workers if worker.lives and not worker.frozen]
+        return [worker for worker in self.workers if worker.is_running and not worker.frozen]
 
     def close(self) -> None:
         """End whoever is left."""
-        for hand in (*self.producers, *self.workers, *self.handlers):
-            if hand.lives:
+        for process in (*self.producers, *self.workers, *self.handlers):
+            if process.is_running:
                 with suppress(ProcessLookupError):
-                    hand.kill()
+                    process.kill()
 
 
 def _is_up(port: int) -> bool:

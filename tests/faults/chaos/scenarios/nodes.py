@@ -3,50 +3,50 @@
 from functools import partial
 
 from sublet.connection.topology import slot_of
+from tests.faults.chaos.harness import Harness
 from tests.faults.chaos.scenario import scenario
 from tests.faults.chaos.servers import Server
-from tests.faults.chaos.stage import Stage
 from tests.faults.chaos.topologies import TIMEOUT_MS, Cluster, Sentinels, Servers
 
 PARTITIONS = 4
 """Their hash tags lie on all three primaries of a cluster."""
 BACK = 3 * TIMEOUT_MS / 1000 + 5
 """Seconds in which a replica is elected and work goes on, where a silent node is given up after one."""
-AGAIN = "one whose end the replica had not seen is done again"
+AGAIN = "a job whose end was not replicated runs again"
 """What a failover lets happen where each submit waits for a replica: the job is there, and its end is not."""
 
 
-def _on(stage: Stage, servers: Servers, url: str, partitions: int = 1) -> None:
-    stage.closing(servers)
-    stage.move_to(url, partitions, servers.nodes)
+def _on(harness: Harness, servers: Servers, url: str, partitions: int = 1) -> None:
+    harness.closing(servers)
+    harness.move_to(url, partitions, servers.nodes)
 
 
 @scenario("cluster-primary-killed", recovery=BACK, quick=8, whole=40, promises=("lost",), repeats=AGAIN)
-def cluster_primary_killed(stage: Stage) -> None:
+def cluster_primary_killed(harness: Harness) -> None:
     """A primary of a cluster of six dies under load, again and again; its replica takes its slots."""
-    cluster = Cluster.start(stage.folder / "cluster", binary=stage.server_.binary)
-    _on(stage, cluster, cluster.url, PARTITIONS)
-    stage.crew.env |= {"SUBLET_DURABILITY": "replicated"}
-    stage.work(rate=40)
-    for n in stage.rounds(every=8):
-        victim = cluster.primary_of(f"{{{stage.settings.namespace}:{n % PARTITIONS}}}")
-        with stage.trouble("SIGKILL of a primary"):
+    cluster = Cluster.start(harness.folder / "cluster", binary=harness.server_.binary)
+    _on(harness, cluster, cluster.url, PARTITIONS)
+    harness.processes.env |= {"SUBLET_DURABILITY": "replicated"}
+    harness.work(rate=40)
+    for n in harness.rounds(every=8):
+        victim = cluster.primary_of(f"{{{harness.settings.namespace}:{n % PARTITIONS}}}")
+        with harness.fault("SIGKILL of a primary"):
             cluster.kill(victim)
-            stage.wait(1)
+            harness.wait(1)
             cluster.revive(victim)
             cluster.settle()
 
 
 @scenario("cluster-slot-moved", recovery=BACK, quick=6, whole=30, valkey=(9, 0))
-def cluster_slot_moved(stage: Stage) -> None:
+def cluster_slot_moved(harness: Harness) -> None:
     """Partitions move to another node of a cluster, each as a whole, while jobs come and go."""
-    cluster = Cluster.start(stage.folder / "cluster", binary=stage.server_.binary)
-    _on(stage, cluster, cluster.url, PARTITIONS)
-    stage.work(rate=60)
-    for n in stage.rounds(every=1.5):
-        tag = f"{{{stage.settings.namespace}:{n % PARTITIONS}}}"
+    cluster = Cluster.start(harness.folder / "cluster", binary=harness.server_.binary)
+    _on(harness, cluster, cluster.url, PARTITIONS)
+    harness.work(rate=60)
+    for n in harness.rounds(every=1.5):
+        tag = f"{{{harness.settings.namespace}:{n % PARTITIONS}}}"
         here = cluster.primary_of(tag)
-        with stage.trouble("a slot moves"):
+        with harness.fault("a slot moves"):
             cluster.move_slot(slot_of(tag), next(node for node in cluster.primaries if node is not here))
 
 
@@ -55,15 +55,15 @@ def _is_replaced(group: Sentinels, victim: Server) -> bool:
 
 
 @scenario("sentinel-failover", recovery=BACK, quick=8, whole=30, promises=("lost",), repeats=AGAIN)
-def sentinel_failover(stage: Stage) -> None:
+def sentinel_failover(harness: Harness) -> None:
     """The primary dies under load, and sentinels make a replica the primary."""
-    group = Sentinels.start(stage.folder / "group", binary=stage.server_.binary)
-    _on(stage, group, group.url)
-    stage.crew.env |= {"SUBLET_DURABILITY": "replicated"}
-    stage.work(rate=40)
-    for _ in stage.rounds(every=12):
+    group = Sentinels.start(harness.folder / "group", binary=harness.server_.binary)
+    _on(harness, group, group.url)
+    harness.processes.env |= {"SUBLET_DURABILITY": "replicated"}
+    harness.work(rate=40)
+    for _ in harness.rounds(every=12):
         victim = group.primary_of()
-        with stage.trouble("SIGKILL of the primary"):
+        with harness.fault("SIGKILL of the primary"):
             group.kill(victim)
-            stage.until(partial(_is_replaced, group, victim), "another primary is named")
+            harness.until(partial(_is_replaced, group, victim), "another primary is named")
         group.revive(victim)

@@ -45,7 +45,7 @@ def _get_all(base: str, ids: Sequence[str]) -> Call[dict[str, Job]]:
     return reads.together([command for call in asked.values() for command in call.commands], read)
 
 
-def disagreements(client: SyncClient) -> list[str]:
+def inconsistencies(client: SyncClient) -> list[str]:
     """What is stored and does not agree with itself, in words; nothing is changed."""
     seen = follow_sync(client.transport.run, audit(client.operations.bases))
     wrong = [f"{fault.name}: {fault.words}" for fault in seen.faults]

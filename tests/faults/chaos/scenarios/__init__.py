@@ -1,0 +1,1 @@
+"""The scenarios: each module registers its own."""
