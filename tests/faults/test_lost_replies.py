@@ -20,7 +20,7 @@ from sublet.connection.transport import SyncTransport, Transport
 from sublet.errors import JobsError, Unavailable
 from sublet.model import Beat, Completion, Failure, Release, State, Submission, Submitted
 from sublet.protocol import keys, reads, verbs
-from sublet.protocol.scripts import NAMES, Call, refusal
+from sublet.protocol.scripts import NAMES, Call, refusal, script
 from sublet.store.store import Store
 from sublet.worker.worker import Worker, WorkerConfig
 from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script, of
@@ -46,7 +46,10 @@ def impatient(monkeypatch):
 
 
 @pytest.fixture
-def proxy(place):
+def proxy(place, raw):
+    """A proxy in front of a server that has every script: NOSCRIPT, and the EVAL that follows it, would count as calls."""
+    for name in NAMES:
+        raw.script_load(script(name).text)
     with Proxy(place.settings) as proxy:
         yield proxy
 

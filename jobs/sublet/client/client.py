@@ -28,7 +28,7 @@ from sublet.model import (
 from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
-from sublet.protocol.plan import Plan
+from sublet.protocol.plan import Plan, follow_sync
 from sublet.protocol.reads import attempt_from
 from sublet.store.results import watch_sync
 from sublet.store.store import Store
@@ -207,16 +207,16 @@ class SyncClient:
     def follow(self, plan: Plan[T]) -> T:
         """Carry out a plan of `self.operations`. The namespace is made if it does not exist."""
         self._prepare()
-        return self.transport.follow(plan)
+        return follow_sync(self.transport.run, plan)
 
     def _prepare(self) -> None:
         if not self._ready:
-            self.transport.follow(self.operations.prepare())
+            follow_sync(self.transport.run, self.operations.prepare())
             self._ready = True
 
     def follow_existing(self, plan: Plan[T]) -> T:
         """Carry out a plan that stores no job. The namespace is not made, and the server is asked nothing else."""
-        return self.transport.follow(plan)
+        return follow_sync(self.transport.run, plan)
 
     def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from sublet.connection.settings import Settings, connect, connect_sync
-from sublet.connection.topology import Topology, TopologyMap
+from sublet.connection.topology import Query, Topology, TopologyMap
 from sublet.connection.transport import SyncTransport, Transport, denied
 from sublet.connection.url import MultiServerUrl
-from sublet.errors import Demoted, JobsError, Moved, Unavailable
+from sublet.errors import Demoted, Moved, Unavailable
+from sublet.protocol.plan import follow, follow_sync
 from sublet.protocol.scripts import Call
 
 T = TypeVar("T")
@@ -172,17 +173,7 @@ class RoutingTransport(Transport):
         return reading.result()
 
     async def _find(self, tag: str) -> Topology:
-        plan, answer, failure = self._map.plan(tag), None, None
-        while True:
-            try:
-                ask = plan.throw(failure) if failure else plan.send(answer)
-            except StopIteration as end:
-                found: Topology = end.value
-                return found
-            try:
-                answer, failure = await self._at(ask.url).run(ask.call), None
-            except JobsError as error:
-                failure = error
+        return await follow(lambda query: self._at(query.url).run(query.call), self._map.plan(tag))
 
     def _topology_read(self, reading: "asyncio.Task[Topology]") -> None:
         self._reading = None
@@ -258,28 +249,19 @@ class SyncRoutingTransport(SyncTransport):
         return there or self._transports.setdefault(url, SyncTransport(self._map.node(url)))
 
     def _read_topology(self, tag: str, seconds: float) -> Topology:
-        plan, answer, failure = self._map.plan(tag), None, None
         until = time.monotonic() + seconds
-        while True:
-            try:
-                ask = plan.throw(failure) if failure else plan.send(answer)
-            except StopIteration as end:
-                found: Topology = end.value
-                self._take(found)
-                return found
-            if time.monotonic() > until:
-                raise _no_topology(self.settings) from failure
-            try:
-                answer, failure = self._at(ask.url).run(ask.call), None
-            except JobsError as error:
-                failure = error
 
-    def _take(self, found: Topology) -> None:
-        """Use a new topology, and close the connections to servers that are gone: calls in flight there are sent again."""
+        def run(query: Query) -> Any:
+            if time.monotonic() > until:
+                raise _no_topology(self.settings)
+            return self._at(query.url).run(query.call)
+
+        found = follow_sync(run, self._map.plan(tag))
         self._map.take(found)
         for url in set(self._transports) - self._map.kept(found):
             if gone := self._transports.pop(url, None):
-                gone.close()
+                gone.close()  # calls in flight there are sent again
+        return found
 
     def close(self) -> None:
         """Close the connections."""

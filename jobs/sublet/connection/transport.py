@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
@@ -41,8 +41,7 @@ from sublet.connection.pipeline import (
 )
 from sublet.connection.settings import Settings, connect, connect_sync
 from sublet.connection.wait_barrier import WaitBatcher, barriers, outcome
-from sublet.errors import Busy, Invalid, JobsError, Unavailable, Unfit
-from sublet.protocol.plan import Plan
+from sublet.errors import Busy, Invalid, Unavailable, Unfit
 from sublet.protocol.scripts import Call, refusal
 
 T = TypeVar("T")
@@ -99,19 +98,6 @@ class Transport:
                     f"{error.object[:80]!r} is not valid Unicode: it contains an unpaired surrogate"
                 ) from None
         raise AssertionError("unreachable")
-
-    async def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan: send each call that it yields, and return its result. Raises the errors of the plan."""
-        answer, failure = None, None
-        while True:
-            try:
-                call = plan.throw(failure) if failure else plan.send(answer)
-            except StopIteration as end:
-                return cast(T, end.value)
-            try:
-                answer, failure = await self.run(call), None
-            except JobsError as error:
-                failure = error
 
     async def _reply(self, call: Call[Any]) -> Any:
         if not call.text:
@@ -227,19 +213,6 @@ class SyncTransport:
                     f"{error.object[:80]!r} is not valid Unicode: it contains an unpaired surrogate"
                 ) from None
         raise AssertionError("unreachable")
-
-    def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan: send each call that it yields, and return its result. Raises the errors of the plan."""
-        answer, failure = None, None
-        while True:
-            try:
-                call = plan.throw(failure) if failure else plan.send(answer)
-            except StopIteration as end:
-                return cast(T, end.value)
-            try:
-                answer, failure = self.run(call), None
-            except JobsError as error:
-                failure = error
 
     def _reply(self, call: Call[Any]) -> Any:
         if not call.text:

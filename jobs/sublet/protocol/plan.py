@@ -6,35 +6,36 @@ from typing import Any, TypeVar, cast
 from sublet.errors import JobsError
 from sublet.protocol.scripts import Call
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 Plan = Generator[Call[Any], Any, T]
 """A generator that yields calls, receives their replies, and returns the result of the operation."""
 
 
-async def follow(run: Callable[[Call[Any]], Awaitable[Any]], plan: Plan[T]) -> T:
-    """Run a plan to its end, sending calls with `run`. An error of a call is raised inside the plan."""
+async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T]) -> T:
+    """Run a plan to its end, sending requests with `run`. An error of one is raised inside the plan."""
     answer, failure = None, None
     while True:
         try:
-            call = plan.throw(failure) if failure else plan.send(answer)
+            request = plan.throw(failure) if failure else plan.send(answer)
         except StopIteration as end:
             return cast(T, end.value)
         try:
-            answer, failure = await run(call), None
+            answer, failure = await run(request), None
         except JobsError as error:
             failure = error
 
 
-def follow_sync(run: Callable[[Call[Any]], Any], plan: Plan[T]) -> T:
+def follow_sync(run: Callable[[R], Any], plan: Generator[R, Any, T]) -> T:
     """Run a plan without an event loop, as `follow` does."""
     answer, failure = None, None
     while True:
         try:
-            call = plan.throw(failure) if failure else plan.send(answer)
+            request = plan.throw(failure) if failure else plan.send(answer)
         except StopIteration as end:
             return cast(T, end.value)
         try:
-            answer, failure = run(call), None
+            answer, failure = run(request), None
         except JobsError as error:
             failure = error

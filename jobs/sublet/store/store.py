@@ -25,7 +25,7 @@ from sublet.model import (
 from sublet.operations import workers as roster
 from sublet.operations.operations import Operations
 from sublet.protocol import verbs
-from sublet.protocol.plan import Plan
+from sublet.protocol.plan import Plan, follow
 from sublet.protocol.scripts import Call
 from sublet.store.claim import ClaimRequest, Claims
 from sublet.store.events import EventStream
@@ -79,7 +79,7 @@ class Store:
         if self._ready:
             return
         if self._preparing is None:  # shared by all concurrent calls: if Redis is away, all fail together
-            self._preparing = asyncio.ensure_future(self._transport.follow(self.operations.prepare()))
+            self._preparing = asyncio.ensure_future(follow(self._transport.run, self.operations.prepare()))
             self._preparing.add_done_callback(self._prepared)
         await asyncio.shield(self._preparing)
 
@@ -102,11 +102,11 @@ class Store:
         """Follow a plan of `self.operations`."""
         if not self._ready:
             await self.prepare()
-        return await self._transport.follow(plan)
+        return await follow(self._transport.run, plan)
 
     async def follow_existing(self, plan: Plan[T]) -> T:
         """Follow a plan that submits nothing, without creating the namespace."""
-        return await self._transport.follow(plan)
+        return await follow(self._transport.run, plan)
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store any number of jobs. Raises Invalid, Refused or Unavailable; the same call again is safe."""
