@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command in sys.argv, and return its exit code. Imports the standard library only, until dependencies are there."""
+    """Run the command in sys.argv, and return its exit code."""
     gc.disable()  # imports leave no garbage, and the collector takes a sixth of a short command's time
     if sys.version_info < (3, 11):  # noqa: UP036  # prints which Python is needed, and exits
         from sublet.devtools.bootstrap import ensure
@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def _exit_on_sigterm() -> None:
-    """Exit on SIGTERM. As process 1 of a container, the kernel delivers no signal without a handler."""
+    """As process 1 of a container, no signal is delivered without a handler."""
     import signal
 
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -1,4 +1,4 @@
-"""`App` and `Task`: give functions names under which jobs run them, with options and schedules."""
+"""`App` and `Task`: functions as tasks, with names, options and schedules."""
 
 import asyncio
 import inspect
@@ -42,16 +42,15 @@ R = TypeVar("R")
 H = TypeVar("H", bound=Hook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""Called with a job and "send" or "create"; returns a context manager that gives the job to submit."""
+"""Takes a job and "send" or "create"; returns a context manager that gives the job to submit."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]
-"""Where a task runs: on the worker's event loop (async functions), in a child process (plain functions), or, if asked for, in a
-thread, which shares memory but cannot be killed. A `command` is a program that the event loop starts and waits for."""
+"""Async functions run on the loop, plain ones in a child process, or in a thread, which cannot be killed."""
 
 
 class Task(Generic[P, R]):
-    """A named function. Call it to run it here; `submit` it for a worker to run it."""
+    """A named function: call it here, or `submit` it to a worker."""
 
     def __init__(
         self, app: "App", name: str, function: Callable[..., Any], options: Options, run: Run
@@ -71,7 +70,7 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> "Task[P, R]":
-        """Return the task with other `Options` for the jobs that are submitted through it. Raises Invalid."""
+        """Return the task with other `Options`. Raises Invalid."""
         other = cast("Task[P, R]", object.__new__(Task))
         other.__dict__.update(self.__dict__)
         other.defaults = self.defaults.but(**changes)
@@ -79,19 +78,19 @@ class Task(Generic[P, R]):
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
-        """Make a job without submitting it, for `App.client.submit_all`. Raises Invalid if the arguments do not fit."""
+        """Make a job for `App.client.submit_all`. Raises Invalid if the arguments do not fit."""
         with self._job(args, kwargs, "create") as job:
             return job
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Submit a job, for a worker to run. Raises Invalid if the arguments do not fit, and Refused or Unavailable."""
+        """Submit a job. Raises Invalid if the arguments do not fit, and Refused or Unavailable."""
         client = self.app.client
         with self._job(args, kwargs, "send") as job:
             (submitted,) = await client.store.submit([job])
         return Handle(submitted.id, submitted.id == job.id, client, self.arguments.load_result)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
-        """The same for code without an event loop."""
+        """Submit a job without an event loop."""
         client = self.app.sync
         with self._job(args, kwargs, "send") as job:
             (submitted,) = client.submit_all([job])
@@ -100,7 +99,7 @@ class Task(Generic[P, R]):
     def _job(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], operation: str
     ) -> AbstractContextManager[Submission]:
-        """Make a job, and return the context manager of the submit middleware for it."""
+        """Make a job, and enter the submit middleware with it."""
         operations, options = self.app.operations, self.defaults
         payload = self.arguments.dump(args, kwargs)
         job = operations.submission(
@@ -111,9 +110,9 @@ class Task(Generic[P, R]):
 
 
 class App:
-    """The tasks of a program, and the settings of their namespace. Connects on first use.
+    """The tasks of a program.
 
-    Settings come from the arguments, else from the environment (SUBLET_REDIS_URL, SUBLET_NAMESPACE, …), else the defaults.
+    Settings come from the arguments, else the environment (SUBLET_REDIS_URL, …), else the defaults.
     """
 
     def __init__(
@@ -127,9 +126,9 @@ class App:
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""
         self.schedules = DeclaredSchedules()
-        """The schedules that `schedule` has declared; `client.sync` stores them in Redis."""
+        """The declared schedules; `client.sync` stores them."""
         self.submit_middleware: SubmitMiddleware | None = None
-        """Entered around each submit of a task ("send") and each `Task.job` ("create"): for tracing."""
+        """Entered around each submit of a task ("send") and each `Task.job` ("create")."""
         self._given = (redis_url, namespace)
         self._settings = settings
         self._operations: Operations | None = None
@@ -148,12 +147,12 @@ class App:
 
     @settings.setter
     def settings(self, settings: "Settings") -> None:
-        """Replace the settings, before they are first used: a command line may override the program."""
+        """Replace the settings before their first use."""
         self._settings = settings
 
     @contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """Use other settings until the block ends (see `sublet.testing`). Raises Invalid inside of a sandbox."""
+        """Use other settings until the block ends. Raises Invalid inside a sandbox."""
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
                 "this app is in a sandbox already: leave that one first (was it entered and never left?)"
@@ -175,7 +174,7 @@ class App:
 
     @property
     def operations(self) -> "Operations":
-        """The operations on the app's namespace, which its clients share."""
+        """The operations on the app's namespace, shared by its clients."""
         if self._operations is None:
             from sublet.operations.operations import Operations
 
@@ -194,7 +193,7 @@ class App:
 
     @property
     def sync(self) -> "SyncClient":
-        """The client for code without an event loop."""
+        """The client without an event loop."""
         if self._sync is None:
             from sublet.client.client import SyncClient
 
@@ -215,10 +214,9 @@ class App:
     ) -> "Declare": ...
 
     def task(self, function: Any = None, /, *, name: str = "", run: Run | None = None, **options: Any) -> Any:
-        """Declare a task, bare or with options (see `Options`).
+        """Declare a task, bare or with `Options`. `name` is the function's by default.
 
-        `name` is the function's by default; `run` says where it runs. Raises Invalid for a name that is taken, an unknown
-        option, or a parameter that cannot be passed by name.
+        Raises Invalid for a taken name, an unknown option, or a parameter that cannot be passed by name.
         """
         if function is None:
             return lambda function: self.task(function, name=name, run=run, **options)
@@ -242,10 +240,10 @@ class App:
         missed: Literal["latest", "skip", "all"] = "latest", late: Seconds = 300, most: int = 24,
         overlap: Literal["allow", "skip", "queue"] = "allow",
     ) -> Callable[[S], S]:  # fmt: skip
-        """Submit a task by a cron line, or every so many seconds. Use it above or below `@app.task`, once or more.
+        """Submit a task by a cron line or every so many seconds. Use it above or below `@app.task`.
 
-        `name` is the task's by default; `payload` has its arguments by name; its options apply. Stored by
-        `client.sync(app)`, `sublet schedules sync` or `sublet work`; see docs/guides/schedules.md. Raises Invalid.
+        `name` is the task's by default; `payload` has its arguments by name. Stored by `client.sync(app)`,
+        `sublet schedules sync` or `sublet work`; see docs/guides/schedules.md. Raises Invalid.
         """
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(
@@ -264,10 +262,9 @@ class App:
         return declare
 
     def middleware(self, hook: H) -> H:
-        """Enter `hook(context)`, a context manager, around every attempt, where its task runs. The first hook is outermost.
+        """Enter `hook(context)`, a context manager, around every attempt; the first hook is outermost.
 
-        A plain context manager is entered for every task, in the child process for a plain function; an async one for async
-        tasks only. Raises Invalid if the hook returns no context manager.
+        An async one is entered for async tasks only. Raises Invalid if the hook returns no context manager.
         """
         if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):
             raise Invalid(
@@ -288,17 +285,17 @@ class App:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Task[..., Output]:
-        """Declare a task that runs a program; its arguments are the fields of the template, as in "gzip --keep -- {path}".
+        """Declare a task that runs a program; its arguments fill the template: "gzip --keep -- {path}".
 
-        A value cannot become a second word or shell code. With `shell` the template is a script for `/bin/sh`. `name` is the
-        program's by default. Raises Invalid for an invalid template. See `docs/guides/commands.md`.
+        A value cannot become a second word or shell code. With `shell` the template is a script for
+        `/bin/sh`. `name` is the program's by default. Raises Invalid. See `docs/guides/commands.md`.
         """
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)
         return runs
 
     def queues(self) -> list[str]:
-        """Return the queues that the tasks are submitted to by default."""
+        """Return the default queues of the tasks."""
         return sorted({task.defaults.queue for task in self.tasks.values()} or {"default"})
 
     async def aclose(self) -> None:
@@ -310,7 +307,7 @@ class App:
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:
-    """Return the task that runs any command, for `sublet work --commands`. Raises Invalid if the app has a task of that name."""
+    """Return the task that runs any command (`sublet work --commands`). Raises Invalid if its name is taken."""
     if command.NAME in app.tasks:
         raise Invalid(
             f"task {command.NAME}: the app has a task of this name: rename it, or start without commands"
@@ -319,7 +316,7 @@ def builtin(app: App) -> dict[str, Task[..., Any]]:
 
 
 class Declare(Protocol):
-    """The type of `@app.task(…)` with options: takes the function, returns the task."""
+    """The type of `@app.task(…)` with options."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...

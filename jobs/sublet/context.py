@@ -1,4 +1,4 @@
-"""`Context`, through which a running task sees its attempt and reports progress; and `Snooze` and `Discard` to raise."""
+"""`Context`, by which a running task sees its attempt and reports progress; `Snooze` and `Discard`, to raise."""
 
 import json
 import logging
@@ -15,13 +15,13 @@ from sublet.model import Lease, News
 CHECKPOINT_MAX = 64 * 1024
 """Maximum bytes of a checkpoint, as JSON."""
 LOG_MAX = 8 * 1024
-"""Bytes of the log that are kept of one attempt: the last ones."""
+"""Maximum bytes kept of an attempt's log: its end."""
 SEND_SECONDS = 0.1
-"""Minimum seconds between two reports of progress or log. A report that comes sooner is sent with the next, or by `flush`."""
+"""Minimum seconds between two reports. A report that comes sooner is sent with the next, or by `flush`."""
 
 
 class Snooze(Exception):
-    """Raise it in a task to release the job for `delay` (seconds, or a timedelta). The try does not count.
+    """Releases the job for `delay` (seconds, or a timedelta) when a task raises it. The try does not count.
 
     After 100 in a row, one counts. Raises ValueError for an invalid delay, which fails the attempt.
     """
@@ -35,7 +35,7 @@ class Snooze(Exception):
 
 
 class Discard(Exception):
-    """Raise it in a task to make the job dead at once, even if tries are left."""
+    """Makes the job dead at once when a task raises it, even if tries are left."""
 
     reason = ""
 
@@ -45,7 +45,7 @@ class Discard(Exception):
 
 
 def checked_delay(delay: float | timedelta) -> float:
-    """Return a delay in seconds. Raises ValueError for an invalid one."""
+    """Return a delay in seconds. Raises ValueError."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
         raise ValueError(f"delay {delay!r}: use a number of seconds from 0 to 1e9, or a timedelta")
@@ -81,32 +81,32 @@ class Context:
 
     @property
     def queue(self) -> str:
-        """The queue that the job came from."""
+        """The queue of the job."""
         return self._lease.queue
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._lease.attempt
 
     @property
     def fence(self) -> int:
-        """Grows from attempt to attempt: pass it on to whatever must refuse a late writer."""
+        """Grows from attempt to attempt: with it, a store can refuse a late writer."""
         return self._lease.fence
 
     @property
     def recovered(self) -> str | None:
-        """Why there was an attempt before this one and how it ended (`lease_expired`, `crashed`, a failure's code …)."""
+        """How the attempt before this one ended (`lease_expired`, `crashed`, a failure's code …)."""
         return self._lease.recovered or None
 
     @property
     def trace(self) -> str:
-        """The submitter's `traceparent` (W3C Trace Context); empty if it had none."""
+        """The submitter's `traceparent` (W3C Trace Context), or empty."""
         return self._lease.trace
 
     @property
     def occurrence(self) -> datetime | None:
-        """The occurrence that a schedule made the job for, in UTC; None for any other job. It is the same at every attempt."""
+        """The schedule's occurrence, in UTC, the same at every attempt; None for a job of no schedule."""
         return (
             None
             if self._lease.occurrence_ms is None
@@ -115,37 +115,36 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the attempt is being ended (cancelled, out of time, its lease lost): clean up and return."""
+        """Whether the attempt is being ended (cancelled, out of time, its lease lost): clean up and return."""
         return bool(self.ending)
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the attempt is ended for taking too long; None if its job has no timeout."""
+        """Seconds until the timeout, if any."""
         if self._lease.timeout_ms is None:
             return None
         return max(0.0, self._lease.timeout_ms / 1000 - (time.monotonic() - self._started))
 
     @property
     def deadline(self) -> datetime | None:
-        """The moment of that, by this machine's clock."""
+        """The moment of the timeout, by this machine's clock."""
         left = self.remaining
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report the progress, from 0 to 1. Call it as often as you like: the latest report is sent at most 10 times a second."""
+        """Report the progress, from 0 to 1. The latest report is sent, at most 10 times a second."""
         self._done = min(max(fraction, 0.0), 1.0)
         self._stage, self._message = stage[:64] or self._stage, message[:128]
         self._report(News.PROGRESS)
 
     def stage(self, name: str) -> None:
-        """Report the current stage, which is shown with the progress."""
+        """Report the current stage."""
         self.progress(self._done, stage=name)
 
     def checkpoint(self, data: Any) -> None:
         """Store `data` (JSON, at most 64 KiB) for the next attempt, which gets it as `restored`.
 
-        It replaces the last checkpoint, is sent within 0.5 s, and is deleted when the job is completed. Raises Invalid if it
-        cannot be written as JSON, or is too large.
+        Replaces the last checkpoint, is sent within 0.5 s, deleted when the job is completed. Raises Invalid.
         """
         try:
             encoded = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
@@ -159,11 +158,11 @@ class Context:
 
     @property
     def restored(self) -> Any:
-        """The latest checkpoint of an earlier attempt; None without one."""
+        """The latest checkpoint of an earlier attempt, or None."""
         return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
-        """Add lines to the log of the attempt, which `sublet get` shows: its last 8 KiB are kept. `logging` is added, too."""
+        """Add lines to the attempt's log, whose last 8 KiB are kept; records of `logging` are added, too."""
         if self._log is None:
             self._log = deque()
         after = time.monotonic() - self._started
@@ -180,7 +179,7 @@ class Context:
             self.flush()
 
     def flush(self) -> None:
-        """Send the reports that are not sent yet. The runner calls it after `notify`, and at the end."""
+        """Send the pending reports. The runner calls it after `notify`, and at the end."""
         if not self._unsent:
             return
         self._sent_at = time.monotonic()
@@ -200,16 +199,15 @@ class Context:
 
 
 def _tail(text: bytes) -> bytes:
-    """Return the last lines that fit."""
     return text if len(text) <= LOG_MAX else text[-LOG_MAX:].partition(b"\n")[2]
 
 
 current: ContextVar[Context | None] = ContextVar("sublet_context", default=None)
-"""The context of the task that is running here, if any."""
+"""The context of the task that is running here."""
 
 
 class JobLogHandler(logging.Handler):
-    """Adds log records of a running task (of the standard library's `logging`) to its job; ignores all others."""
+    """Adds the `logging` records of a running task to its job."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add one record."""

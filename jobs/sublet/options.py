@@ -1,4 +1,4 @@
-"""`Options` of a job beside its task and arguments: checked here, and written as the rules of the protocol."""
+"""`Options` of a job, and the rules of the protocol made from them."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,17 +16,13 @@ RETENTION_MIN = 60.0
 """Minimum seconds for which a finished job is kept."""
 
 Seconds = float | timedelta
-"""A duration: seconds, or a timedelta."""
 Durability = Literal["none", "replicated", "fsync"]
-"""A submit waits for the reply of Redis, for replicas, or for the disk (`docs/guides/durability.md`)."""
+"""How a submit is confirmed: by Redis, by replicas, or by the disk (`docs/guides/durability.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay before the next try: `first` seconds, times `factor` for each further one, at most `cap` seconds.
-
-    Half of each delay is jitter, so that jobs which failed at the same moment are not retried at the same moment.
-    """
+    """The delay before the next try: `first` seconds, then times `factor`, at most `cap`; half is jitter."""
 
     first: float = 1.0
     factor: float = 2.0
@@ -35,7 +31,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a job is stored and run. The defaults are those of the protocol, and take no memory in Redis."""
+    """How a job is stored and run. Defaults take no memory in Redis."""
 
     queue: str = "default"
     priority: int = 0
@@ -45,18 +41,18 @@ class Options:
     run_at: datetime | None = None
     """Time of the first try, with a time zone; instead of a delay."""
     key: str | None = None
-    """Deduplication key: while a job of the queue with this key is unfinished, a submit returns that job."""
+    """Deduplication key: while a job of the queue with this key is unfinished, a submit returns it."""
     window: Seconds | None = None
-    """How long the key is held from the submit on, instead of until the job is finished."""
+    """How long the key is held after the submit, instead of until the job is finished."""
     max_attempts: int = 3
-    """Tries before the job is dead. A released one does not count."""
+    """Tries before the job is dead; a released one does not count."""
     timeout: Seconds | None = 300.0
-    """Maximum duration of one attempt; None for no limit."""
+    """Maximum duration of one attempt."""
     retention: Seconds = 86_400.0
-    """How long a completed job is kept, at least 60 s. Dead and cancelled jobs are kept 14 days, or this if longer."""
+    """How long a completed job is kept, at least 60 s; a dead or cancelled one at least 14 days."""
     backoff: Backoff | float = Backoff()
     durability: Durability | None = None
-    """The durability of a submit; None for the value of SUBLET_DURABILITY."""
+    """None for the value of SUBLET_DURABILITY."""
 
     def but(self, **changes: Any) -> "Options":
         """Return a copy with some changes. Raises Invalid for an unknown name."""
@@ -66,7 +62,7 @@ class Options:
         return replace(self, **changes)
 
     def rules(self) -> str:
-        """Return the options that differ from the defaults, as the rules of `submit`. Raises Invalid for an invalid value."""
+        """Return the options that differ from the defaults, as rules of `submit`. Raises Invalid."""
         self._check()
         words = []
         if self.priority:

@@ -1,8 +1,8 @@
-"""OpenTelemetry: a span around each submit and each attempt, by the semantic conventions for messaging.
+"""OpenTelemetry: a span around each submit and each attempt.
 
-https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (their status: development; names may change with them).
-A job carries the submitter's context as one W3C `traceparent`, without `tracestate` and baggage. Payloads and results are never
-recorded; the message and the stack of an exception are.
+https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (status: development). A job carries
+one W3C `traceparent`, without `tracestate` and baggage. Payloads and results are never recorded; the message
+and the stack of an exception are.
 """
 
 import asyncio
@@ -32,16 +32,15 @@ if TYPE_CHECKING:
     from sublet.app import App, SubmitMiddleware
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
-"""The release of the conventions."""
 PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 class OpenTelemetry:
-    """Traces an app. Call `OpenTelemetry().instrument(app)` in the module that declares it: child processes import it, too.
+    """Traces an app. Call `instrument` in the module that declares it: child processes import it, too.
 
-    Spans go to `tracer_provider`, else to the global one. The span of an attempt starts a new trace, or is a child of the span
-    that the worker runs in; it is linked to the span of the submit. With `parent` it is a child of the span of the submit: one
-    trace from the request to the last retry, for jobs that run soon.
+    Spans go to `tracer_provider`, else to the global one. The span of an attempt starts a new trace, or is a
+    child of the worker's span, and links to the submit; with `parent` it is a child of the submit: one trace
+    from the request to the last retry, for jobs that run soon.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
@@ -49,7 +48,7 @@ class OpenTelemetry:
         self._parent = parent
 
     def instrument(self, app: "App") -> None:
-        """Trace the submits and attempts of an app's tasks. Raises Invalid if the app is instrumented already."""
+        """Trace the submits and attempts of an app. Raises Invalid if it is instrumented already."""
         if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
             raise Invalid("this app is instrumented already: instrument an app once")
         app.submit_middleware = partial(self._produce, app, app.submit_middleware)
@@ -59,7 +58,6 @@ class OpenTelemetry:
     def _produce(
         self, app: "App", inner: "SubmitMiddleware | None", job: Submission, operation: str
     ) -> Iterator[Submission]:
-        """Open a span around a submit ("send"), or around `Task.job` ("create"), and store it in the job."""
         attributes = _messaging(operation, job.queue, job.id, job.task)
         attributes["messaging.message.body.size"] = len(job.payload)
         if operation == "send":
@@ -77,7 +75,6 @@ class OpenTelemetry:
 
     @contextmanager
     def _consume(self, ctx: Context) -> Iterator[None]:
-        """Open a span around an attempt, and record the outcome."""
         attributes = {
             **_messaging("process", ctx.queue, ctx.id, ctx.task),
             "messaging.sublet.attempt": ctx.attempt,
@@ -119,22 +116,19 @@ def _messaging(operation: str, queue: str, job_id: str, task: str) -> dict[str, 
 
 
 def _with_context(job: Submission) -> Submission:
-    """Return the job with the context of the current span, if there is one."""
     carried: dict[str, str] = {}
     PROPAGATOR.inject(carried)
     return job._replace(rules=f"{job.rules} trace={carried['traceparent']}".lstrip()) if carried else job
 
 
 def _server(url: str) -> dict[str, str | int]:
-    """Return the attributes of the Redis server: host and port, or a socket's path; never the password."""
-    parts = urlsplit(next(servers(url)))  # of several servers, the first
+    parts = urlsplit(next(servers(url)))  # of several servers, the first; never the password
     if parts.scheme == "unix":
         return {"server.address": parts.path}
     return {"server.address": parts.hostname or "localhost", "server.port": parts.port or 6379}
 
 
 def _submit_span(traceparent: str) -> SpanContext | None:
-    """Return the span of the submit; None for a job without a valid traceparent."""
     found = trace.get_current_span(
         PROPAGATOR.extract({"traceparent": traceparent}, otel.Context())
     ).get_span_context()
@@ -142,7 +136,6 @@ def _submit_span(traceparent: str) -> SpanContext | None:
 
 
 def _current(span: Span) -> AbstractContextManager[Span]:
-    """Make this the current span until the block ends. Errors are recorded by the callers."""
     # without an SDK the span is invalid, and with older APIs it would hide the enclosing one
     if not span.get_span_context().is_valid:
         return nullcontext(span)
@@ -150,7 +143,6 @@ def _current(span: Span) -> AbstractContextManager[Span]:
 
 
 def _outcome(ctx: Context, error: BaseException) -> str:
-    """Return the outcome of an attempt without a result, as one word."""
     if isinstance(error, asyncio.CancelledError) and ctx.ending:
         return ctx.ending
     if isinstance(error, Snooze):
@@ -159,7 +151,7 @@ def _outcome(ctx: Context, error: BaseException) -> str:
 
 
 def _record(span: Span, error: BaseException) -> None:
-    """Record an error. If its `__str__` fails, only its type is recorded: tracing must not change an outcome."""
+    """Record an error, or only its type if its `__str__` fails: tracing must not change an outcome."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.set_attribute("error.type", name)

@@ -1,7 +1,4 @@
-"""`Client` and `SyncClient`: submit jobs, wait for results, inspect and control jobs and queues.
-
-Each method runs one plan of `Operations`. Both classes are written out, so that editors show signatures and docstrings.
-"""
+"""`Client` and `SyncClient`: each method carries out one plan of `Operations`."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -50,7 +47,7 @@ def _loads(result: bytes) -> Any:
 
 
 def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
-    """Return the result of a job. Raises JobFailed, JobCancelled, NotFound, or TimeoutError if it is not finished."""
+    """Return a job's result. Raises JobFailed, JobCancelled, NotFound or TimeoutError."""
     if standing.state is State.COMPLETED:
         return decode(standing.result)
     if standing.state is None:
@@ -67,7 +64,7 @@ def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], wai
 
 
 def _summoner(store: Store) -> "Summoner":
-    from sublet.scaling.invokers import invokers_of  # imported late: most clients summon no workers
+    from sublet.scaling.invokers import invokers_of  # most clients summon no workers
     from sublet.scaling.summoner import Summoner
 
     summoner = Summoner(store, invokers_of())
@@ -82,7 +79,7 @@ def _sync_summoner(settings: Settings) -> "SyncSummoner":
 
 
 class Client:
-    """The client for code on an event loop. Connects on first use; `async with` closes it."""
+    """The client for an event loop. Connects on first use; `async with` closes it."""
 
     def __init__(
         self,
@@ -96,7 +93,7 @@ class Client:
     async def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> Handle[Any]:
-        """Submit one job by its task's name. Raises Invalid, Refused or Unavailable. Repeating it with the same `job_id` is safe."""
+        """Submit a job by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
         job = self.store.operations.submission(
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
@@ -105,23 +102,23 @@ class Client:
         return Handle(submitted.id, created, self, _loads)
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit many jobs, made by `Task.job(…)`, in few calls."""
+        """Submit jobs made by `Task.job(…)`, in few calls."""
         return await self.store.submit(jobs)
 
     async def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = _loads) -> T:
-        """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
+        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` seconds, TimeoutError."""
         return result_of(job_id, await self.store.watch(job_id, timeout), decode, timeout)
 
     async def get(self, job_id: str) -> Job:
-        """Return one job with its attempts. Raises NotFound."""
+        """Return a job with its attempts. Raises NotFound."""
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
-        """Return a page of jobs, by `state`, `queue` and `task`: at most `limit` of them, from `cursor` on."""
+        """Return at most `limit` jobs from `cursor` on, by `state`, `queue` and `task`."""
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job. Return `cancelled`, or `requested` if it is running. Raises WrongState if it is finished."""
+        """Cancel a job. Return `cancelled`, or `requested` if it is running. Raises WrongState."""
         return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
     async def retry(self, job_id: str, revision: int | None = None) -> str:
@@ -133,19 +130,19 @@ class Client:
         return await self.store.follow(self.store.operations.promote(job_id, revision))
 
     async def pause(self, queue: str) -> str:
-        """Stop claims from a queue. Running jobs go on, and jobs may be submitted."""
+        """Stop claims from a queue. Submits and running jobs go on."""
         return await self.store.follow(self.store.operations.pause(queue))
 
     async def resume(self, queue: str) -> str:
-        """Allow claims from a paused queue again."""
+        """Allow claims from a queue again."""
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **limits: int | None) -> str:
-        """Set limits: `jobs` and `bytes` of a queue; `completed`, `dead` and `cancelled` (jobs kept) of `*`. None removes one."""
+        """Set or remove (None) limits: `jobs`, `bytes` of a queue; `completed`, `dead`, `cancelled` of `*`."""
         return await self.store.follow(self.store.operations.configure(queue, **limits))
 
     async def queue(self, name: str) -> Queue:
-        """Return a queue with its limits, known or not; `*` has those of the whole namespace."""
+        """Return a queue with its limits; `*` for the namespace."""
         return await self.store.follow(self.store.operations.queue(name))
 
     async def queues(self) -> list[Queue]:
@@ -153,24 +150,24 @@ class Client:
         return await self.store.follow(self.store.operations.queues())
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers with their leases, the latest heartbeat first."""
+        """Return the registered workers, the latest heartbeat first."""
         return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
-        """Ask a worker to finish its jobs and exit. Raises NotFound if it is not registered."""
+        """Ask a worker to finish its jobs and exit. Raises NotFound."""
         return await self.store.follow(self.store.operations.drain(worker))
 
     @property
     def schedules(self) -> "Schedules":
         """The schedules of the namespace."""
-        from sublet.client.schedules import Schedules  # imported late: the calendar is slow to load
+        from sublet.client.schedules import Schedules  # the calendar is slow to load
 
         return Schedules(self.store.operations, self.store.follow)
 
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store the schedules that the app declares (see `Schedules.sync`)."""
+        """Store the schedules of an app (see `Schedules.sync`)."""
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     async def stats(self) -> list[Stats]:
@@ -191,7 +188,7 @@ class Client:
 
 
 class SyncClient:
-    """The client for code without an event loop. Connects on first use; `with` closes it. Threads may share it."""
+    """The client without an event loop. Connects on first use; `with` closes it. Threads may share it."""
 
     def __init__(
         self,
@@ -205,7 +202,7 @@ class SyncClient:
         self._ready = False
 
     def follow(self, plan: Plan[T]) -> T:
-        """Carry out a plan of `self.operations`. The namespace is made if it does not exist."""
+        """Carry out a plan, creating the namespace if needed."""
         self._prepare()
         return follow_sync(self.transport.run, plan)
 
@@ -215,13 +212,13 @@ class SyncClient:
             self._ready = True
 
     def follow_existing(self, plan: Plan[T]) -> T:
-        """Carry out a plan that stores no job. The namespace is not made, and the server is asked nothing else."""
+        """Carry out a plan that stores no job, without creating the namespace."""
         return follow_sync(self.transport.run, plan)
 
     def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> SyncHandle[Any]:
-        """Submit one job by its task's name. Raises Invalid, Refused or Unavailable. Repeating it with the same `job_id` is safe."""
+        """Submit a job by task name; safe to repeat with one `job_id`. Raises Invalid, Refused, Unavailable."""
         job = self.operations.submission(
             task, payload_of(payload or {}), options.queue, options.rules(), job_id, options.durability
         )
@@ -230,14 +227,14 @@ class SyncClient:
         return SyncHandle(submitted.id, created, self, _loads)
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit many jobs, made by `Task.job(…)`, in few calls."""
+        """Submit jobs made by `Task.job(…)`, in few calls."""
         stored = self.follow(self.operations.submit(jobs))
         if self._summoner:
             self._summoner.nudge([job.queue for job in jobs])
         return stored
 
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = _loads) -> T:
-        """Wait for a job's result. Raises JobFailed, JobCancelled, NotFound, or TimeoutError after `timeout` seconds."""
+        """Wait for a result. Raises JobFailed, JobCancelled, NotFound; after `timeout` seconds, TimeoutError."""
         self._prepare()  # with another partition count, the job would not be found
         return result_of(
             job_id,
@@ -247,15 +244,15 @@ class SyncClient:
         )
 
     def get(self, job_id: str) -> Job:
-        """Return one job with its attempts. Raises NotFound."""
+        """Return a job with its attempts. Raises NotFound."""
         return self.follow(self.operations.get(job_id))
 
     def list_jobs(self, **filters: Any) -> Page:
-        """Return a page of jobs, by `state`, `queue` and `task`: at most `limit` of them, from `cursor` on."""
+        """Return at most `limit` jobs from `cursor` on, by `state`, `queue` and `task`."""
         return self.follow(self.operations.list_jobs(**filters))
 
     def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job. Return `cancelled`, or `requested` if it is running. Raises WrongState if it is finished."""
+        """Cancel a job. Return `cancelled`, or `requested` if it is running. Raises WrongState."""
         return self.follow(self.operations.cancel(job_id, revision))
 
     def retry(self, job_id: str, revision: int | None = None) -> str:
@@ -267,19 +264,19 @@ class SyncClient:
         return self.follow(self.operations.promote(job_id, revision))
 
     def pause(self, queue: str) -> str:
-        """Stop claims from a queue. Running jobs go on, and jobs may be submitted."""
+        """Stop claims from a queue. Submits and running jobs go on."""
         return self.follow(self.operations.pause(queue))
 
     def resume(self, queue: str) -> str:
-        """Allow claims from a paused queue again."""
+        """Allow claims from a queue again."""
         return self.follow(self.operations.resume(queue))
 
     def configure(self, queue: str, **limits: int | None) -> str:
-        """Set limits: `jobs` and `bytes` of a queue; `completed`, `dead` and `cancelled` (jobs kept) of `*`. None removes one."""
+        """Set or remove (None) limits: `jobs`, `bytes` of a queue; `completed`, `dead`, `cancelled` of `*`."""
         return self.follow(self.operations.configure(queue, **limits))
 
     def queue(self, name: str) -> Queue:
-        """Return a queue with its limits, known or not; `*` has those of the whole namespace."""
+        """Return a queue with its limits; `*` for the namespace."""
         return self.follow(self.operations.queue(name))
 
     def queues(self) -> list[Queue]:
@@ -287,24 +284,24 @@ class SyncClient:
         return self.follow(self.operations.queues())
 
     def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers with their leases, the latest heartbeat first."""
+        """Return the registered workers, the latest heartbeat first."""
         return self.follow(self.operations.workers())
 
     def drain(self, worker: str) -> str:
-        """Ask a worker to finish its jobs and exit. Raises NotFound if it is not registered."""
+        """Ask a worker to finish its jobs and exit. Raises NotFound."""
         return self.follow(self.operations.drain(worker))
 
     @property
     def schedules(self) -> "SyncSchedules":
         """The schedules of the namespace."""
-        from sublet.client.schedules import SyncSchedules  # imported late: the calendar is slow to load
+        from sublet.client.schedules import SyncSchedules  # the calendar is slow to load
 
         return SyncSchedules(self.operations, self.follow)
 
     def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store the schedules that the app declares (see `SyncSchedules.sync`)."""
+        """Store the schedules of an app (see `SyncSchedules.sync`)."""
         return self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     def stats(self) -> list[Stats]:
@@ -316,11 +313,11 @@ class SyncClient:
         return self.follow(self.operations.reap(by))
 
     def prune(self) -> tuple[int, bool]:
-        """Delete jobs whose retention is over. Return how many, and whether there may be more."""
+        """Delete jobs whose retention is over. Return how many, and whether more may remain."""
         return self.follow(self.operations.prune())
 
     def close(self) -> None:
-        """Close all connections, after the workers that are still to be summoned."""
+        """Summon the workers that are still to be summoned, and close all connections."""
         if self._summoner:
             self._summoner.close()
         self.transport.close()

@@ -14,16 +14,19 @@ R = TypeVar("R")
 
 @dataclass(slots=True, eq=False)
 class Handle(Generic[R]):
-    """A submitted job, and the client to ask about it."""
+    """A submitted job."""
 
     id: str
     created: bool
-    """False when a job with the same id or key was stored already: then this is that job."""
+    """False if a job with this id or key was stored before."""
     _client: "Client" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
 
     async def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds: then the job goes on."""
+        """Wait for the result.
+
+        Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on.
+        """
         return await self._client.result(self.id, timeout, self._decode)
 
     async def get(self) -> Job:
@@ -37,16 +40,19 @@ class Handle(Generic[R]):
 
 @dataclass(slots=True, eq=False)
 class SyncHandle(Generic[R]):
-    """A submitted job, and the client to ask about it, for code without an event loop."""
+    """A submitted job, without an event loop."""
 
     id: str
     created: bool
-    """False when a job with the same id or key was stored already: then this is that job."""
+    """False if a job with this id or key was stored before."""
     _client: "SyncClient" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
 
     def result(self, timeout: float = 30.0) -> R:
-        """Wait for the result. Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds: then the job goes on."""
+        """Wait for the result.
+
+        Raises JobFailed, JobCancelled, or TimeoutError after `timeout` seconds; the job goes on.
+        """
         return self._client.result(self.id, timeout, self._decode)
 
     def get(self) -> Job:

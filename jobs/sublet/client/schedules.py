@@ -1,4 +1,4 @@
-"""`client.schedules`, async and sync. Each method runs one plan of `sublet.schedules.operations`."""
+"""`client.schedules`, async and sync."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -30,7 +30,7 @@ class _FollowSync(Protocol):
 
 
 class Schedules:
-    """The schedules of a namespace, for code on an event loop."""
+    """The schedules of a namespace, on an event loop."""
 
     def __init__(self, operations: Operations, follow: _Follow) -> None:
         self._operations, self._follow = operations, follow
@@ -38,9 +38,9 @@ class Schedules:
     async def put(
         self, name: str, recurrence: Recurrence, task: str, payload: Any = None, options: Options = DEFAULT
     ) -> str:
-        """Store a schedule. Return `created`, `changed` or `unchanged`. `payload` has the arguments of its jobs by name.
+        """Store a schedule; `payload` has the arguments by name. Return `created`, `changed` or `unchanged`.
 
-        If its recurrence changes, it counts from now on. A paused schedule stays paused. Raises Invalid.
+        A changed recurrence counts from now on. A paused schedule stays paused. Raises Invalid.
         """
         wanted = new_schedule(name, recurrence, task, payload_of(payload or {}), options)
         return await self._follow(operations.put(self._operations, wanted))
@@ -50,7 +50,7 @@ class Schedules:
         return await self._follow(operations.get(self._operations, name))
 
     async def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return the schedules in the order of their names, without payloads: those after a name, at most `most`."""
+        """Return at most `most` schedules in the order of names, those after a name, without payloads."""
         return (await self._follow(operations.page(self._operations, after, most))).schedules
 
     async def remove(self, name: str) -> bool:
@@ -58,30 +58,30 @@ class Schedules:
         return await self._follow(operations.remove(self._operations, name))
 
     async def pause(self, name: str) -> str:
-        """Pause a schedule: it makes no jobs until it is resumed. Raises NotFound."""
+        """Stop making jobs until `resume`. Raises NotFound."""
         return await self._follow(operations.pause(self._operations, name))
 
     async def resume(self, name: str) -> str:
-        """Resume a schedule from now on: occurrences while it was paused are skipped. Raises NotFound."""
+        """Resume a schedule, without the occurrences missed meanwhile. Raises NotFound."""
         return await self._follow(operations.resume(self._operations, name))
 
     async def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit one job of a schedule now. Repeating it with the same `job_id` makes no other job. Raises NotFound."""
+        """Submit one job of a schedule now. Safe to repeat with the same `job_id`. Raises NotFound."""
         return await self._follow(operations.run(self._operations, name, job_id))
 
     async def sync(
         self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False
     ) -> Sequence[Synced]:
-        """Store these schedules, and return what became of each. Repeating it writes nothing.
+        """Store the schedules of one `source`, their owner. Return the outcome for each. Safe to repeat.
 
-        `source` names their owner. With `remove`, schedules that this owner declared before, and no longer does, are removed.
-        Schedules of other owners stay, except those with the same names. Raises Invalid before anything is written.
+        With `remove`, schedules that this owner no longer declares are removed. Those of other owners stay,
+        except under the same names. Raises Invalid before anything is written.
         """
         return await self._follow(operations.sync(self._operations, wanted, source, remove))
 
 
 class SyncSchedules:
-    """The schedules of a namespace, for code without an event loop."""
+    """The schedules of a namespace, without an event loop."""
 
     def __init__(self, operations: Operations, follow: _FollowSync) -> None:
         self._operations, self._follow = operations, follow
@@ -89,9 +89,9 @@ class SyncSchedules:
     def put(
         self, name: str, recurrence: Recurrence, task: str, payload: Any = None, options: Options = DEFAULT
     ) -> str:
-        """Store a schedule. Return `created`, `changed` or `unchanged`. `payload` has the arguments of its jobs by name.
+        """Store a schedule; `payload` has the arguments by name. Return `created`, `changed` or `unchanged`.
 
-        If its recurrence changes, it counts from now on. A paused schedule stays paused. Raises Invalid.
+        A changed recurrence counts from now on. A paused schedule stays paused. Raises Invalid.
         """
         wanted = new_schedule(name, recurrence, task, payload_of(payload or {}), options)
         return self._follow(operations.put(self._operations, wanted))
@@ -101,7 +101,7 @@ class SyncSchedules:
         return self._follow(operations.get(self._operations, name))
 
     def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return the schedules in the order of their names, without payloads: those after a name, at most `most`."""
+        """Return at most `most` schedules in the order of names, those after a name, without payloads."""
         return self._follow(operations.page(self._operations, after, most)).schedules
 
     def remove(self, name: str) -> bool:
@@ -109,21 +109,21 @@ class SyncSchedules:
         return self._follow(operations.remove(self._operations, name))
 
     def pause(self, name: str) -> str:
-        """Pause a schedule: it makes no jobs until it is resumed. Raises NotFound."""
+        """Stop making jobs until `resume`. Raises NotFound."""
         return self._follow(operations.pause(self._operations, name))
 
     def resume(self, name: str) -> str:
-        """Resume a schedule from now on: occurrences while it was paused are skipped. Raises NotFound."""
+        """Resume a schedule, without the occurrences missed meanwhile. Raises NotFound."""
         return self._follow(operations.resume(self._operations, name))
 
     def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit one job of a schedule now. Repeating it with the same `job_id` makes no other job. Raises NotFound."""
+        """Submit one job of a schedule now. Safe to repeat with the same `job_id`. Raises NotFound."""
         return self._follow(operations.run(self._operations, name, job_id))
 
     def sync(self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False) -> Sequence[Synced]:
-        """Store these schedules, and return what became of each. Repeating it writes nothing.
+        """Store the schedules of one `source`, their owner. Return the outcome for each. Safe to repeat.
 
-        `source` names their owner. With `remove`, schedules that this owner declared before, and no longer does, are removed.
-        Schedules of other owners stay, except those with the same names. Raises Invalid before anything is written.
+        With `remove`, schedules that this owner no longer declares are removed. Those of other owners stay,
+        except under the same names. Raises Invalid before anything is written.
         """
         return self._follow(operations.sync(self._operations, wanted, source, remove))

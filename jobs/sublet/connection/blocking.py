@@ -1,7 +1,7 @@
-"""Blocking reads across several servers: pipelines that follow their partition, and one reader for the wake-ups of all.
+"""Blocking reads across several servers.
 
-A blocking read is tied to the connection that it was sent on. When its partition has moved, or its server is gone, it ends with
-an error, as with any broken connection. The caller repeats it, over a connection to the partition's new server.
+A blocking read is tied to its connection. When its partition moves or its server fails, it ends with an
+error, and the caller repeats it over a connection to the new server.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 
 RETRY_SECONDS = 0.5
-"""Seconds before a failed blocking read is repeated. It does not report the error: other calls of the process do."""
+"""Seconds before a failed blocking read is repeated. Other calls of the process report the error."""
 HOLD_SECONDS = 0.05
-"""Seconds for which a wake-up received between two reads is kept; then it is pushed back, for another process."""
+"""Seconds for which a wake-up received between two reads is kept; then it is pushed back."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 def blocking_pipeline(settings: Settings, client: Any, given: Any) -> ClientPipeline | Pipeline:
-    """Return a pipeline to one server over a client for blocking reads, which was made of the settings, or is `given`."""
+    """Return a pipeline over a client for blocking reads, which was made of the settings, or is `given`."""
     return ClientPipeline(client) if given or settings.client_factory else Pipeline(client.connection_pool)
 
 
 class PartitionPipeline:
-    """A pipeline to the server that has a partition. It looks that server up when it sends, and again after each error."""
+    """A pipeline to the server of a partition, which is looked up for the first send and after each error."""
 
     def __init__(self, routes: RoutingTransport, tag: str) -> None:
         self._routes, self._tag = routes, tag
@@ -79,7 +79,7 @@ class PartitionPipeline:
         on_reply(reply)
 
     def moved(self) -> None:
-        """End the reads in flight if another server has the partition now: the old one may hang, and never close them."""
+        """End the reads in flight if another server has the partition now: the old one may hang."""
         if self._pipeline and self._routes.known_url(self._tag) not in ("", self._url):
             self._drop(self._pipeline)
 
@@ -91,7 +91,7 @@ class PartitionPipeline:
             task.add_done_callback(self._closing.discard)
 
     async def aclose(self, *, at_once: bool = True) -> None:
-        """Close the connection at once; commands without a reply get an error."""
+        """Close the connection at once; pending commands get an error."""
         if self._connecting:
             await asyncio.wait([self._connecting])
         if self._pipeline:
@@ -101,9 +101,10 @@ class PartitionPipeline:
 
 
 class WakeupReader:
-    """Reads the wake-ups of many partitions, each from its own server, with the interface of one `Pipeline`.
+    """Reads the wake-ups of many partitions with the interface of one `Pipeline`.
 
-    Its one BLPOP is one BLPOP per partition. The first reply is its reply; the others stay in flight for the next read.
+    One BLPOP becomes one per partition. The first reply is the reply; the others stay in flight for the next
+    read.
     """
 
     def __init__(self, routes: RoutingTransport, run: Run) -> None:
@@ -162,7 +163,7 @@ class WakeupReader:
             await self.run(Call((("LPUSH", key, 1),), bool))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine as a task that `aclose` waits for."""
+        """Run a coroutine as a task; `aclose` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -178,13 +179,16 @@ class WakeupReader:
 
 
 class _PartitionRead:
-    """The blocking read of one partition. To change its keys, it is ended through a key of its own; it is never cancelled."""
+    """The blocking read of one partition.
+
+    Pushing to a key of its own ends it, to change its keys; it is never cancelled.
+    """
 
     def __init__(self, reader: WakeupReader, pipeline: PartitionPipeline, tag: str) -> None:
         self._reader, self._pipeline = reader, pipeline
         self._own = keys.wake(tag, "|" + secrets.token_urlsafe(16))
         self.wanted: list[str] = []
-        """The keys of the next read; empty: there is none."""
+        """The keys of the next read, if any."""
         self._named: frozenset[str] = frozenset()
         self._reading = self._interrupted = False
         self._retry: asyncio.TimerHandle | None = None

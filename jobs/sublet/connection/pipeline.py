@@ -1,8 +1,7 @@
-"""Raw pipelined connections to Redis: commands are sent in order, and the replies come back in the same order.
+"""Raw pipelined connections to Redis: commands are sent in order, and replies come back in order.
 
-redis-py opens each connection (TLS, unix sockets, user and password) and is not used afterwards. A call through its asyncio
-client passes a pool, a pipeline and a stream, some ten turns of the event loop: half of the time between a submit and the start
-of its task when nothing else is to do.
+redis-py only opens each connection. A call through its asyncio client takes some ten turns of the event loop,
+half of the time between a submit and the start of its task when nothing else is to do.
 """
 
 import asyncio
@@ -17,21 +16,20 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, Ti
 
 Commands = Sequence[tuple[Any, ...]]
 OnReply = Callable[[Any], None]
-"""Called once: with the reply to a command, or with the exception that came instead."""
+"""Called once, with a command's reply or exception."""
 Request = tuple[tuple[Any, ...], OnReply]
-"""A command, and what to call with its reply."""
 
 COMMANDS_MAX = 64
 """Commands that share one round trip through a redis-py client."""
 POOL_EMPTY = "No connection available"
-"""The message, redis-py's and ours, when all connections were in use for too long: nothing was sent to Redis."""
+"""The message when all connections were in use for too long: nothing was sent."""
 
 
 class Pipeline(asyncio.Protocol):
     """One connection on an event loop. It connects at the first command, and again after a failure.
 
-    When the connection fails, every command without a reply gets the error; nothing is sent again. It fails, too, when replies
-    are pending and nothing was received for the pool's `socket_timeout` plus `extra` seconds.
+    A failure gives its error to every pending command; nothing is sent again. Silence for the pool's
+    `socket_timeout` plus `extra` seconds is a failure, too.
     """
 
     def __init__(self, pool: Any, extra: float = 0.0) -> None:
@@ -48,11 +46,11 @@ class Pipeline(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether it is connected, and no reply is pending."""
+        """Whether it is connected and no reply is pending."""
         return self._transport is not None and not self._pending
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands in one write. One that cannot be encoded gets its error at once, and the others are sent."""
+        """Send commands in one write. One that cannot be encoded gets its error at once."""
         loop = asyncio.get_running_loop()
         if self._transport is None:
             self._unsent += requests
@@ -65,7 +63,7 @@ class Pipeline(asyncio.Protocol):
             try:
                 packed.append(hiredis.pack_command(command))
                 self._pending.append(on_reply)
-            except Exception as error:  # noqa: BLE001  # a command with an argument that cannot be encoded
+            except Exception as error:  # noqa: BLE001  # an argument that cannot be encoded
                 on_reply(error)
         self._timer = self._timer or loop.call_later(self._timeout, self._check_timeout)
         self._transport.write(b"".join(packed))
@@ -79,7 +77,7 @@ class Pipeline(asyncio.Protocol):
             )
             self._connection, self._transport = connection, connection._writer.transport
             self._transport.set_protocol(self)
-        except Exception as error:  # noqa: BLE001  # any error must reach the callers that wait
+        except Exception as error:  # noqa: BLE001  # it must reach the callers that wait
             self._disconnect(error)
         self._connecting = None
         unsent, self._unsent = self._unsent, []
@@ -87,7 +85,7 @@ class Pipeline(asyncio.Protocol):
             self.send(unsent)
 
     def data_received(self, data: bytes) -> None:
-        """Give each complete reply to the oldest command without one."""
+        """Give each complete reply to the oldest pending command."""
         self._received_at = asyncio.get_running_loop().time()
         self._reader.feed(data)
         try:
@@ -99,7 +97,7 @@ class Pipeline(asyncio.Protocol):
             self._disconnect(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give every command without a reply an error."""
+        """Give every pending command an error."""
         self._disconnect(ConnectionError(f"the connection was lost ({exc or 'closed by the server'})"))
 
     def _check_timeout(self) -> None:
@@ -117,7 +115,7 @@ class Pipeline(asyncio.Protocol):
             # late callbacks of the old transport must not reach a new connection
             transport.set_protocol(asyncio.Protocol())
             transport.abort()
-            # it is closed: redis-py must not warn about it
+            # redis-py must not warn about a closed connection
             self._connection._reader = self._connection._writer = None
         pending, self._pending = self._pending, deque()
         unsent, self._unsent = self._unsent, []
@@ -125,7 +123,7 @@ class Pipeline(asyncio.Protocol):
             on_reply(error)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Close the connection after all pending replies, or at once."""
+        """Close the connection, after all pending replies or at once."""
         if self._connecting:
             await asyncio.wait([self._connecting])
         if self._pending and not at_once:
@@ -138,10 +136,10 @@ class Pipeline(asyncio.Protocol):
 
 
 class ClientPipeline:
-    """The interface of `Pipeline` over a redis-py client that was given: each batch is one of its pipelines, one at a time."""
+    """A `Pipeline` over a given redis-py client, whose pipelines run one at a time."""
 
     idle = False
-    """A command always waits for those of the same turn of the event loop."""
+    """Commands always wait for the rest of their turn of the event loop."""
 
     def __init__(self, client: Any, commands_max: int = COMMANDS_MAX) -> None:
         self._client, self._commands_max = client, commands_max
@@ -163,7 +161,7 @@ class ClientPipeline:
                 for command, _ in requests:
                     pipe.execute_command(*command)
                 replies = await pipe.execute(raise_on_error=False)
-        except Exception as error:  # noqa: BLE001  # any error must reach the callers that wait
+        except Exception as error:  # noqa: BLE001  # it must reach the callers that wait
             replies = [error] * len(requests)
         for (_, on_reply), reply in zip(requests, replies, strict=True):
             on_reply(reply)
@@ -177,7 +175,7 @@ class ClientPipeline:
 
 
 def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
-    """Give a future its reply or error, unless it is done: its caller may have been cancelled."""
+    """Give a future its reply or error; a cancelled one gets neither."""
     if future.done():
         return
     if isinstance(reply, BaseException):
@@ -187,10 +185,9 @@ def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
 
 
 class SyncPipeline:
-    """Connections for code without an event loop: one per thread that is waiting, at most `max_connections` of the pool.
+    """Connections without an event loop: one per waiting thread, at most the pool's `max_connections`.
 
-    They are redis-py's, and the pool's own `disconnect` closes them. The checks of a redis-py pool before and after each command
-    are a third of a submit's time; they are left out here.
+    The checks of a redis-py pool before and after each command, a third of a submit's time, are left out.
     """
 
     def __init__(self, pool: Any) -> None:
@@ -203,7 +200,7 @@ class SyncPipeline:
         self._process = os.getpid()  # set last: until then, other threads of a forked process reset it, too
 
     def execute(self, command: tuple[Any, ...]) -> Any:
-        """Send a command and return its reply. Raises what redis-py raises."""
+        """Send a command and return its reply. Raises redis-py's errors."""
         packed = hiredis.pack_command(command)
         permits, idle = self._acquire()
         connection, answered = None, False
@@ -221,7 +218,10 @@ class SyncPipeline:
             _release(connection, answered, permits, idle)
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Send commands in one write; return their replies and errors. Each may take `extra` seconds beyond the timeout."""
+        """Send commands in one write; return replies and errors.
+
+        Each may take `extra` seconds beyond the timeout.
+        """
         packed = [hiredis.pack_command(command) for command in commands]
         permits, idle = self._acquire()
         connection, answered = None, False
@@ -253,7 +253,7 @@ class SyncPipeline:
 
 def _release(connection: Any, answered: bool, permits: threading.Semaphore, idle: list[Any]) -> None:
     if connection:
-        if not answered:  # interrupted, e.g. by Ctrl-C: the next command must not read this one's reply
+        if not answered:  # interrupted, e.g. by Ctrl-C: the next command must not read this reply
             connection.disconnect()
         idle.append(connection)
     permits.release()
@@ -279,20 +279,23 @@ def _drop_if_stale(connection: Any) -> None:
 
 
 class SyncClientPipeline:
-    """The interface of `SyncPipeline` over a redis-py client that was given."""
+    """A `SyncPipeline` over a given redis-py client."""
 
     def __init__(self, client: Any) -> None:
         self._pool = client.connection_pool
 
     def execute(self, command: tuple[Any, ...]) -> Any:
-        """Send a command and return its reply. Raises what redis-py raises."""
+        """Send a command and return its reply. Raises redis-py's errors."""
         (reply,) = self.execute_all((command,))
         if isinstance(reply, ResponseError):
             raise reply
         return reply
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Send commands in one write; return their replies and errors. Each may take `extra` seconds beyond the timeout."""
+        """Send commands in one write; return replies and errors.
+
+        Each may take `extra` seconds beyond the timeout.
+        """
         connection, answered = self._pool.get_connection(), False
         try:
             for command in commands:

@@ -1,8 +1,7 @@
-"""Transports over several servers (a cluster, or sentinels): each call goes to the server that has its partition.
+"""Transports over several servers (a cluster, or sentinels): each call goes to the server of its partition.
 
-A slot of a cluster may move; a replica may replace a primary. On an error that says so (MOVED, ASK, READONLY, CLUSTERDOWN …),
-or without a reply, the topology is read again and the call is sent again, byte for byte, for `Settings.patience` seconds. Each
-server has a transport of its own, made when it is first used.
+An error of a moved slot or a replaced primary (MOVED, ASK, READONLY, CLUSTERDOWN …), or no reply: the
+topology is read again, and the call is sent again, byte for byte, for `Settings.patience` seconds.
 """
 
 import asyncio
@@ -28,13 +27,13 @@ PAUSES = (0.02, 0.05, 0.1, 0.2)
 
 
 def transport_for(settings: Settings, client: Any = None) -> Transport:
-    """Make the transport for the settings' URL on an event loop; a `client` that is given is used instead."""
+    """Make the transport for the settings' URL, or over a given client."""
     many = None if client or settings.client_factory else MultiServerUrl.read(settings.redis_url)
     return RoutingTransport(settings, many) if many else Transport(settings, client)
 
 
 def sync_transport_for(settings: Settings) -> SyncTransport:
-    """Make the transport for the settings' URL without an event loop."""
+    """Make the transport for the settings' URL, without an event loop."""
     many = None if settings.client_factory else MultiServerUrl.read(settings.redis_url)
     return SyncRoutingTransport(settings, many) if many else SyncTransport(settings)
 
@@ -49,7 +48,7 @@ class _RetryWindow:
 
     @property
     def left(self) -> float:
-        """Seconds that reading the topology may take: the time that is left, but at least one call's timeout."""
+        """Seconds that reading the topology may take, at least one call's timeout."""
         return max(self._until - time.monotonic(), self._settings.timeout)
 
     def check(self) -> None:
@@ -58,7 +57,7 @@ class _RetryWindow:
             raise self._last
 
     def pause(self, error: Unavailable) -> float | None:
-        """Return the seconds to wait before the call is sent again; None if it is not sent again."""
+        """Return the seconds before the next retry; None for no retry."""
         self._last, self._retries = error, self._retries + 1
         if time.monotonic() > self._until or not _is_transient(error):
             return None
@@ -73,7 +72,7 @@ def _is_transient(error: Unavailable) -> bool:
 
 
 def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
-    """Return the error to raise when the time for retries is over: it names the user's URL, not only one node."""
+    """Return the error to raise when the time for retries is over, with the user's URL."""
     if isinstance(error, Moved):
         return Unavailable(
             f"the nodes of {settings.shown_url} redirect each call to another node: is a slot being moved key by key?"
@@ -94,7 +93,7 @@ def _no_topology(settings: Settings) -> Unavailable:
 
 
 class RoutingTransport(Transport):
-    """Runs calls on an event loop, each on the server of its partition. A call about no partition goes to the first one's."""
+    """Runs calls on an event loop, each on its partition's server, or the first partition's."""
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings = settings
@@ -109,7 +108,7 @@ class RoutingTransport(Transport):
         """Objects whose `moved` is called after the topology was read."""
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call and return its result. Raises Refused if Redis refused it, Unavailable if no server replied in time."""
+        """Send a call and return its result. Raises Refused, or Unavailable if no server replied in time."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
@@ -128,7 +127,7 @@ class RoutingTransport(Transport):
             found = self._newer(found)
 
     async def find(self, tag: str, seen: Topology | None = None) -> tuple[Topology, str]:
-        """Return the topology, and the URL of the server that has a partition. Read anew if `seen` is the latest known.
+        """Return the topology and the URL of a partition's server, read anew if `seen` is the latest.
 
         Raises Unavailable.
         """
@@ -142,7 +141,7 @@ class RoutingTransport(Transport):
         return self._blocking_clients[url]
 
     def known_url(self, tag: str) -> str:
-        """Return the URL of the server that has a partition, by the last known topology; else an empty string."""
+        """Return the URL of a partition's server by the last topology, or an empty string."""
         try:
             return self._map.found.of(tag) if self._map.found else ""
         except Demoted:
@@ -162,7 +161,7 @@ class RoutingTransport(Transport):
         return self._transports[url]
 
     async def _read_topology(self, tag: str, seconds: float) -> Topology:
-        """Read the topology. Callers share one read, which goes on if one of them is cancelled. Raises Unavailable."""
+        """Read the topology. Callers share one read, which outlives a cancelled one. Raises Unavailable."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._find(tag))
             self._reading.add_done_callback(self._topology_read)
@@ -206,7 +205,7 @@ class RoutingTransport(Transport):
 
 
 class SyncRoutingTransport(SyncTransport):
-    """Runs calls without an event loop, each on the server of its partition. Threads may share it."""
+    """Runs calls without an event loop, each on its partition's server. Threads may share it."""
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings = settings
@@ -215,7 +214,7 @@ class SyncRoutingTransport(SyncTransport):
         self._transports: dict[str, SyncTransport] = {}
 
     def run(self, call: Call[T]) -> T:
-        """Send a call and return its result. Raises Refused if Redis refused it, Unavailable if no server replied in time."""
+        """Send a call and return its result. Raises Refused, or Unavailable if no server replied in time."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
@@ -234,11 +233,11 @@ class SyncRoutingTransport(SyncTransport):
             found = self._map.found if self._map.found is not found else None
 
     def new_client(self, tag: str) -> Any:
-        """Make a Redis client of the server that has a partition. Raises Unavailable."""
+        """Make a Redis client of a partition's server. Raises Unavailable."""
         return connect_sync(self._map.node(self._url_of(tag)))
 
     def address(self, tag: str) -> str:
-        """Return host:port of the server that has a partition, by the last known topology. Raises Unavailable."""
+        """Return host:port of a partition's server, by the last topology. Raises Unavailable."""
         return urlsplit(self._url_of(tag)).netloc.rpartition("@")[2]
 
     def _url_of(self, tag: str) -> str:
@@ -257,11 +256,14 @@ class SyncRoutingTransport(SyncTransport):
             return self._at(query.url).run(query.call)
 
         found = follow_sync(run, self._map.plan(tag))
+        self._take(found)
+        return found
+
+    def _take(self, found: Topology) -> None:
         self._map.take(found)
         for url in set(self._transports) - self._map.kept(found):
             if gone := self._transports.pop(url, None):
                 gone.close()  # calls in flight there are sent again
-        return found
 
     def close(self) -> None:
         """Close the connections."""

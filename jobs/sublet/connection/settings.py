@@ -1,7 +1,7 @@
-"""`Settings` (flag > environment > default), and the Redis clients that are made from them.
+"""`Settings` (flag > environment > default), and Redis clients made from them.
 
-redis-py needs two settings: without `Retry(NoBackoff(), 0)` it sends a script again up to ten times, and its default pool raises
-instead of waiting when all connections are in use.
+Without `Retry(NoBackoff(), 0)`, redis-py sends a script up to ten times more; its default pool raises when
+all connections are in use, instead of waiting.
 """
 
 import contextlib
@@ -22,34 +22,34 @@ from sublet.errors import Invalid
 from sublet.protocol.keys import is_name
 
 BLOCK_SECONDS = 10
-"""Seconds that one blocking read may wait on the server. The socket timeout of a blocking client is 5 s longer."""
+"""Seconds that one blocking read may wait on the server; its socket timeout is 5 s longer."""
 
 TIMEOUT_MIN = 0.01
 """Minimum of `Settings.timeout` in seconds: a wait of 0 ms would never end."""
 QUICK_TIMEOUT = 0.8
-"""Seconds that one call to Redis may take in an HTTP server: its caller gets an answer within a second."""
+"""Seconds that one call to Redis may take in an HTTP server, which answers within a second."""
 QUICK_PATIENCE = 0.1
 """Seconds after which an HTTP server does not retry a call. Reconnecting takes less."""
 
 DURABILITIES = ("none", "replicated", "fsync")
-"""The values of `SUBLET_DURABILITY`, the weakest first."""
+"""Weakest first."""
 
 
 class ClientFactory(Protocol):
-    """Makes Redis clients that have no URL (see `sublet.testing`)."""
+    """Makes Redis clients without a URL (see `sublet.testing`)."""
 
     def client(self) -> "redis.asyncio.Redis":
         """A new asyncio client."""
         ...
 
     def sync_client(self) -> "redis.Redis":
-        """A new client for code without an event loop."""
+        """A new sync client."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a process reaches its namespace. `Settings.read()` takes them from the environment."""
+    """How a process reaches its namespace."""
 
     redis_url: str = "redis://127.0.0.1:6379"
     namespace: str = "sublet"
@@ -59,11 +59,11 @@ class Settings:
     patience: float = 8.0
     """Seconds after which a call without a reply is not sent again. Redis remembers a claim for 10 s."""
     allow_eviction: bool = False
-    """Allow a server that is set to evict keys, and so may lose jobs."""
+    """Allow a server that evicts keys, and so may lose jobs."""
     allow_unverified_tls: bool = False
-    """Allow a URL that switches off the verification of the server's TLS certificate, or of its host name."""
+    """Allow a URL that switches off the verification of the TLS certificate or its host name."""
     durability: str = "none"
-    """The durability of submits that have none of their own: one of DURABILITIES (`docs/guides/durability.md`)."""
+    """The default durability of submits (`docs/guides/durability.md`)."""
     replicas: int = 1
     """Replicas that a `replicated` submit waits for."""
     memory: float = 0.9
@@ -75,7 +75,10 @@ class Settings:
 
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
-        """Read each setting from the argument, else SUBLET_<NAME>, else (the URL) REDIS_URL, else the default. Raises Invalid."""
+        """Read each setting: argument, else SUBLET_<NAME>, else (the URL) REDIS_URL, else default.
+
+        Raises Invalid.
+        """
         env, usual = os.environ, cls()
         found = cls(
             redis_url=plain(
@@ -99,7 +102,7 @@ class Settings:
         return found
 
     def check_url(self) -> None:
-        """Raise Invalid for an invalid URL, or one without TLS verification unless that is allowed."""
+        """Raise Invalid for an invalid URL, or one without TLS verification unless allowed."""
         wrong = flaw(self.redis_url)
         if wrong:
             raise Invalid(f"SUBLET_REDIS_URL {self.shown_url!r}: {wrong}")
@@ -112,7 +115,7 @@ class Settings:
 
     @property
     def shown_url(self) -> str:
-        """The URL for messages, without user, password and options. Never raises."""
+        """The URL without user, password and options. Never raises."""
         scheme, there, rest = self.redis_url.partition("://")
         if not there or not re.fullmatch(r"[a-z+]{1,16}", scheme):
             return "(not shown: not a URL)"
@@ -120,7 +123,7 @@ class Settings:
 
 
 def quick(settings: Settings) -> Settings:
-    """Return the settings for a server that must answer within a second even if Redis does not. SUBLET_TIMEOUT overrides it."""
+    """Return the settings for a server that must answer within a second. SUBLET_TIMEOUT overrides it."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
@@ -147,7 +150,7 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
 
 
 def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
-    """Make an asyncio client that does not retry by itself; `blocking` for reads that wait on the server."""
+    """Make an asyncio client without retries; `blocking` for reads that wait on the server."""
     if settings.client_factory:
         return settings.client_factory.client()
     pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -157,7 +160,7 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 
 def connect_sync(settings: Settings) -> "redis.Redis":
-    """Make a client for code without an event loop that does not retry by itself."""
+    """Make a sync client without retries."""
     if settings.client_factory:
         return settings.client_factory.sync_client()
     options = _options(settings, False)
@@ -168,9 +171,9 @@ def connect_sync(settings: Settings) -> "redis.Redis":
 
 
 def _ping_first(connection: Any) -> None:
-    """Send a PING first over TLS: what the server sends after the handshake is read with the reply.
+    """Send a PING first: the server's data after the TLS handshake is read with the reply.
 
-    Otherwise redis-py finds unread data, takes it for the reply of another command, and closes the connection.
+    Otherwise redis-py takes it for the reply of another command, and closes the connection.
     """
     connection.on_connect()
     connection.send_command("PING")
@@ -183,11 +186,11 @@ _NAMELESS: dict[str, Any] = (
     if importlib.util.find_spec("redis.driver_info")
     else {"lib_name": None, "lib_version": None}
 )
-"""Switches off CLIENT SETINFO, which is two commands per connection: too many for a process that lives for a second."""
+"""No CLIENT SETINFO: two commands per connection are too many for a process that lives for a second."""
 
 
 def check(settings: Settings) -> None:
-    """Raise Invalid for a URL with parts that redis-py does not accept. Nothing is connected."""
+    """Raise Invalid for parts of the URL that redis-py does not accept. Connects nothing."""
     try:
         for url in servers(settings.redis_url):
             connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()

@@ -1,4 +1,4 @@
-"""Which server has which partition, without I/O: the queries to a cluster's nodes or to sentinels, and how replies are read."""
+"""Which server has which partition, without I/O: queries to cluster nodes or sentinels, and their replies."""
 
 from binascii import crc_hqx
 from collections.abc import Generator, Sequence
@@ -24,13 +24,13 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """Ranges of hash slots (first, last), each with the URL of the server that has it."""
+    """Ranges of hash slots (first, last), each with its server's URL."""
 
     ranges: tuple[tuple[int, int, str], ...]
     _known: dict[str, str] = field(default_factory=dict)
 
     def of(self, tag: str) -> str:
-        """Return the URL of the server that has the keys of a hash tag. Raises Demoted if none has them now."""
+        """Return the URL of the server of a hash tag. Raises Demoted if none serves it now."""
         if tag not in self._known:
             slot = slot_of(tag)
             url = next((url for first, last, url in self.ranges if first <= slot <= last), None)
@@ -41,21 +41,21 @@ class Topology:
 
     @property
     def urls(self) -> list[str]:
-        """The URLs of all servers, each once."""
+        """The URL of each server."""
         return list(dict.fromkeys(url for _, _, url in self.ranges))
 
 
 TopologyPlan = Generator[Query, Any, Topology]
-"""Yields queries, is sent the result of each or the error that was raised, and returns the topology."""
+"""Yields queries, receives their results or errors, and returns the topology."""
 
 
 def slot_of(tag: str) -> int:
-    """Return the hash slot of a tag, `{sublet:0}`: that of every key that begins with it."""
+    """Return the hash slot of a tag such as `{sublet:0}`."""
     return crc_hqx(tag[1:-1].encode(), 0) % SLOTS
 
 
 def discover(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPlan:
-    """Query a cluster's nodes (the known ones first) or the sentinels, one by one, until one knows the server of this tag.
+    """Query a cluster's nodes (known ones first) or the sentinels until one knows the server of this tag.
 
     Raises Unavailable.
     """
@@ -63,7 +63,7 @@ def discover(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPl
 
 
 class TopologyMap:
-    """The last known topology of a URL's servers, and the servers to query first."""
+    """The last known topology, and the servers to query first."""
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
         self.settings, self.many = settings, many
@@ -87,16 +87,16 @@ class TopologyMap:
             self._known = [url, *others] if isinstance(error, Moved) else [*others, url]
 
     def kept(self, found: Topology) -> set[str]:
-        """Return the URLs of the servers whose connections are kept: those of the topology, and the sentinels."""
+        """Return the URLs of the servers whose connections are kept, sentinels included."""
         return {*found.urls, *map(self.many.sentinel, self.many.hosts)}
 
     def node(self, url: str) -> Settings:
-        """Return the settings for one server, without retries: the routing transport decides about those."""
+        """Return the settings for one server, without retries: the routing transport retries."""
         return replace(self.settings, redis_url=url, patience=0.0)
 
 
 def node_of(many: MultiServerUrl, tag: str) -> Call[str]:
-    """Read host:port of the cluster node that has a partition, for messages; an empty string if none has it."""
+    """Read host:port of the cluster node that has a partition, for messages; empty if none has it."""
 
     def read(slots: Sequence[Any]) -> str:
         ranges = _ranges(many, many.node(many.hosts[0]), slots)
@@ -121,10 +121,7 @@ def _query_nodes(many: MultiServerUrl, tag: str, known: Sequence[str]) -> Topolo
 
 
 def _ranges(many: MultiServerUrl, asked: str, slots: Sequence[Any]) -> list[tuple[int, int, str]]:
-    """Return the ranges of a CLUSTER SLOTS reply, each with the URL of its primary, which is the first node.
-
-    An empty host means the host that was queried.
-    """
+    """Parse CLUSTER SLOTS: a range's first node is its primary; an empty host is the queried host."""
     ranges = []
     for first, last, (host, port, *_), *_replicas in slots:
         name = _text(host)

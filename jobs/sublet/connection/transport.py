@@ -1,7 +1,6 @@
-"""Transports: send calls to Redis, retry them, and turn failures into the errors of `sublet.errors`. One async, one sync.
+"""Transports send calls to Redis, retry them, and raise the errors of `sublet.errors`. One async, one sync.
 
-A call without a reply is sent again a few times, byte for byte: every script gives a repeated request its first answer. The
-async transport sends the calls of one turn of the event loop in one round trip.
+A call without a reply is sent again, byte for byte: every script gives a repeated request its first answer.
 """
 
 import asyncio
@@ -50,22 +49,22 @@ PAUSES = (0.05, 0.2)
 """Seconds before a call without a reply is sent again."""
 
 SHARED = (("INFO", "memory"), ("CONFIG", "GET", "append[of]*"), ("COMMAND INFO", "waitaof"))
-"""Reads of a server's state. Callers share the reply of one that is in flight: a thousand may ask at once."""
+"""Reads of a server's state: callers share the reply of one in flight."""
 
 _NO_ANSWER = (ConnectionError, TimeoutError, InvalidResponse, OSError)
 _STRIPPED = {
     OutOfMemoryError: "OOM ", ReadOnlyError: "READONLY ", NoPermissionError: "NOPERM ", MovedError: "MOVED ", AskError: "ASK ",
     TryAgainError: "TRYAGAIN ", ClusterDownError: "CLUSTERDOWN ", MasterDownError: "MASTERDOWN ",
 }  # fmt: skip
-"""The codes that redis-py strips from an error's message when it has a class for them."""
+"""The codes that redis-py strips from error messages."""
 
 
 class Transport:
-    """Runs calls on an event loop. The calls of one turn of the loop share a round trip.
+    """Runs calls on an event loop.
 
-    If no reply is pending, the first call of a turn is sent at once. Scripts use a `Pipeline`, and durable submits another one
-    (see `sublet.connection.wait_barrier`). Reads go through redis-py's client, which parses their replies; so do all calls if a
-    `client` is given.
+    Those of one turn share a round trip; without a pending reply, the first goes at once. Scripts use a
+    `Pipeline`, and durable submits another one. redis-py's client, which parses replies, sends the reads; a
+    given `client` sends everything.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
@@ -82,7 +81,7 @@ class Transport:
         self._shared_reads: dict[Commands, asyncio.Future[Any]] = {}
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call and return its result. Raises Refused if Redis refused it, Unavailable if no reply came in time."""
+        """Send a call and return its result. Raises Refused, or Unavailable if no reply came in time."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -142,7 +141,7 @@ class Transport:
         self._pipeline.send(unsent)
 
     async def _read(self, call: Call[Any]) -> Any:
-        # A task of its own: redis-py waits by wait_for, which may swallow its caller's cancellation before Python 3.12.
+        # A task of its own: redis-py waits by wait_for, which may swallow a cancellation before Python 3.12.
         reading = self._shared_reads.get(call.commands)
         if reading is None or reading.done():
             reading = asyncio.ensure_future(self._pipe(call.commands))
@@ -155,7 +154,7 @@ class Transport:
     def _read_done(self, reading: "asyncio.Future[Any]") -> None:
         self._reads.discard(reading)
         if not reading.cancelled():
-            reading.exception()  # mark it as retrieved: its caller may have been cancelled
+            reading.exception()  # its caller may have been cancelled
 
     async def _pipe(self, commands: Sequence[tuple[Any, ...]]) -> Any:
         async with self.client.pipeline(transaction=False) as pipe:
@@ -197,7 +196,7 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """Send a call and return its result. Raises Refused if Redis refused it, Unavailable if no reply came in time."""
+        """Send a call and return its result. Raises Refused, or Unavailable if no reply came in time."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -244,17 +243,17 @@ class SyncTransport:
 
 
 def refused(error: ResponseError) -> Exception:
-    """Return our error for an error reply with a known code. An unknown one is returned as it is: a defect of Sublet."""
+    """Return our error for an error reply; one with an unknown code is returned as it is: a defect of Sublet."""
     return refusal(_STRIPPED.get(type(error), "") + str(error)) or error
 
 
 def denied(error: Exception) -> bool:
-    """Return whether the server refused the password, which redis-py's asyncio client wraps in a plain ConnectionError."""
+    """Return whether the password was refused; redis-py's asyncio client raises a ConnectionError then."""
     return isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError)
 
 
 def unavailable(settings: Settings, error: Exception) -> Unavailable:
-    """Return our error for a server that did not reply: with hints."""
+    """Return our error, with hints, for a server that did not reply."""
     if isinstance(error, InvalidResponse):
         return Unfit(
             f"what answers at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"

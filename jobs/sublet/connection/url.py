@@ -1,4 +1,4 @@
-"""Parse and check Redis URLs, which name one server, the nodes of a cluster, or sentinels that know the primary."""
+"""Parse and check Redis URLs of one server, a cluster, or sentinels."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 SCHEMES = ("redis", "rediss", "unix")
-"""The schemes of one server."""
 FORMS = (
     "use redis://host:port/db, rediss://… or unix:///path; for several servers redis+cluster://host:port,host:port or "
     "redis+sentinel://host:port,host:port/service/db; what a password has of / # ? @ is written %2F %23 %3F %40"
@@ -22,7 +21,7 @@ _YES = ("1", "true", "yes", "on", "t", "y")
 
 @dataclass(frozen=True, slots=True)
 class MultiServerUrl:
-    """The parts of a URL that names several servers: `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
+    """The parts of a URL of several servers; `kind` is `cluster` or `sentinel`, `hosts` are host:port."""
 
     kind: str
     scheme: str
@@ -34,7 +33,7 @@ class MultiServerUrl:
 
     @classmethod
     def read(cls, url: str) -> "MultiServerUrl | None":
-        """Parse a URL; return None if it names one server. Raises ValueError for an invalid one."""
+        """Parse a URL; return None if it names one server. Raises ValueError."""
         if not re.match(r"rediss?\+", url):
             return None
         found = _MANY.fullmatch(url)
@@ -53,11 +52,11 @@ class MultiServerUrl:
         return cls(kind, scheme, f"{user}@" if user else "", addresses, place[1], place[2] or "", options)
 
     def node(self, address: str) -> str:
-        """Return the URL of the server at an address, host:port."""
+        """Return the URL of the server at host:port."""
         return f"{self.scheme}://{self.user}{address}/{self.database}{self._query()}"
 
     def sentinel(self, address: str) -> str:
-        """Return the URL of a sentinel, with `sentinel_username` and `sentinel_password` of the URL's query, if present."""
+        """Return the URL of a sentinel, with the query's `sentinel_username` and `sentinel_password`."""
         said = dict(self.options)
         user, password = (
             quote(said.get(f"sentinel_{name}", ""), safe="") for name in ("username", "password")
@@ -88,7 +87,7 @@ def plain(url: str) -> str:
 
 
 def servers(url: str) -> Iterator[str]:
-    """Return the URLs of the single servers that a URL names. Raises ValueError for an invalid one."""
+    """Return the URL of each server. Raises ValueError."""
     many = MultiServerUrl.read(url)
     if many is None:
         yield url
@@ -97,7 +96,7 @@ def servers(url: str) -> Iterator[str]:
 
 
 def flaw(text: str) -> str:
-    """Return why a text is not a valid Redis URL, without secrets in it; an empty string if it is valid."""
+    """Return why a URL is not valid, without secrets; an empty string if it is."""
     try:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
     except ValueError:  # an invalid port or host name
@@ -106,7 +105,7 @@ def flaw(text: str) -> str:
 
 
 def _flaw(text: str) -> str:
-    """Check the URL of one server, stricter than redis-py, which takes any digits of a path, or none, for a database."""
+    """Stricter than redis-py, which takes any digits of a path, or none, for a database."""
     parts = urlsplit(text)
     if _is_past_the_ports(parts):
         return "its port is out of range: use 1 to 65535"
@@ -117,13 +116,13 @@ def _flaw(text: str) -> str:
         value for name, value in parse_qsl(parts.query, keep_blank_values=True) if name == "db"
     }
     strange = next((name for name in sorted(named) if not _DATABASE.fullmatch(name)), None)
-    if strange is not None:  # what has an @ may be of a password
+    if strange is not None:  # text with an @ may be part of a password
         return FORMS if "@" in strange else f"database {strange[:40]!r} is not a number; {FORMS}"
     return f"it names several databases; {FORMS}" if len(named) > 1 else ""
 
 
 def unknown(error: TypeError, url: str) -> str:
-    """Explain redis-py's error for an unknown parameter, without secrets in it."""
+    """Explain redis-py's error for an unknown parameter, without secrets."""
     if "@" in urlsplit(url).query:
         return FORMS
     found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
@@ -141,21 +140,21 @@ def _is_past_the_ports(parts: SplitResult) -> bool:
         or not re.fullmatch("[0-9]+", port)
         or "@" in parts.path + parts.query
     ):
-        return False  # what has an @ behind it may be of a password
+        return False  # text with an @ may be part of a password
     return not 1 <= int(port) <= 65535
 
 
 def _is_server(text: str) -> bool:
     parts = urlsplit(text)
     (parts.hostname or "").encode("idna")
-    # a / in a password ends the host, unless it is written %2F
+    # an unescaped / in a password ends the host
     split = parts.scheme != "unix" and "@" in parts.path
-    small = text.startswith(f"{parts.scheme}:")  # redis-py takes no others
+    small = text.startswith(f"{parts.scheme}:")  # redis-py accepts only lower case
     return small and parts.scheme in SCHEMES and parts.port != 0 and not parts.fragment and not split
 
 
 def unverified(url: str) -> str:
-    """Return the option by which a URL switches off TLS verification of certificate or host name; else an empty string."""
+    """Return the option that switches off TLS verification of certificate or host name, if any."""
     for name, value in parse_qsl(urlsplit(url).query):
         lax = value.lower() not in _YES if name == "ssl_check_hostname" else value.lower() != "required"
         if name in ("ssl_cert_reqs", "ssl_check_hostname") and lax:

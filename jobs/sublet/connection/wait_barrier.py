@@ -1,8 +1,8 @@
-"""Durable submits: scripts that share one WAIT or WAITAOF behind them on the same connection, and how the replies are read.
+"""Durable submits: scripts with one WAIT or WAITAOF behind them.
 
-WAIT and WAITAOF count who has the last write *of their own connection*. So scripts and waits share a connection. A repeated
-submit may be answered without a write, and from Redis 7.2 on a wait behind it would prove nothing. So a write that changes
-nothing, the barrier, stands between.
+Both wait for the last write *of their own connection*, which the scripts share. A repeated submit may write
+nothing; from Redis 7.2 on, a wait behind it would prove nothing. So a write that changes nothing, the
+barrier, stands between.
 """
 
 import asyncio
@@ -17,14 +17,16 @@ from sublet.connection.pipeline import ClientPipeline, Commands, Pipeline, Reque
 BARRIER = """if redis.call('HEXISTS', KEYS[1], 'seq') == 0 then return 0 end
 redis.call('DEL', KEYS[1] .. ':')
 return redis.call('HINCRBY', KEYS[1], 'seq', 0)"""
-"""A write that changes nothing, and that a full server accepts: a wait behind it covers all earlier writes. A partition in which
-no job was ever stored has nothing to wait for, and the barrier does not make it."""
+"""A write that changes nothing, and that a full server accepts.
+
+It does not create a partition that does not exist.
+"""
 
 
 class WaitBatcher:
-    """Sends scripts with one wait behind all of them, over a connection of its own.
+    """Sends scripts with one wait behind them, over a connection of its own.
 
-    While the server waits, it runs nothing else of that connection. Scripts that come meanwhile are sent together afterwards.
+    Scripts that come during a wait share the next one.
     """
 
     def __init__(self, pipeline: Pipeline | ClientPipeline, waits: Sequence[tuple[Any, ...]]) -> None:
@@ -33,7 +35,7 @@ class WaitBatcher:
         self._in_flight: list[asyncio.Future[Any]] = []
 
     def send(self, scripts: Commands) -> "asyncio.Future[Any]":
-        """Send scripts. The future gets their replies and those of the waits, or the error of a script or the connection."""
+        """Send scripts. The future gets their replies and those of the waits, or the first error."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._queued.append((scripts, future))
@@ -79,9 +81,9 @@ def barriers(scripts: Commands) -> Commands:
 
 
 def outcome(scripts: Sequence[Any], behind: Sequence[Any], waits: int) -> Any:
-    """Return the replies of the scripts and of the waits, which are the last ones of `behind`; or the first error that counts.
+    """Return the replies of the scripts and of the waits, the end of `behind`; or the first error.
 
-    Of several scripts, one that a full server refused does not count: the others may be stored.
+    A script that a full server refused does not count among several: the others may be stored.
     """
     for reply in scripts:
         if isinstance(reply, BaseException) and not (
