@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         "a word that cannot be sent is everybody's trouble",
         "jobs/sublet/connection/pipeline.py",
-        "            except Exception as error:  # noqa: BLE001  # a command with an argument that cannot be encoded",
+        "            except Exception as error:  # noqa: BLE001  # an argument that cannot be encoded",
         "            except KeyError as error:",
         "one bad argument, and the calls of the same turn wait for ever",
         "client/test_pipeline.py::test_a_word_that_cannot_be_sent_is_nobody_elses_trouble[valkey]",
