@@ -110,7 +110,7 @@ async def test_a_job_that_says_nothing_to_run_is_dead_at_once(context):
 def test_a_task_of_that_name_and_the_flag_do_not_go_together(monkeypatch):
     own = App()
     own.command("echo {x}", name="command")
-    with pytest.raises(Invalid, match="the app has one of this name"):
+    with pytest.raises(Invalid, match="the app has a task of this name"):
         Worker(own, None, WorkerConfig(commands=True))
 
 

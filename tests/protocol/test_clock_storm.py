@@ -98,13 +98,10 @@ async def hire(place):
     """Run workers beside the test, each with its own connections. They are stopped at the end."""
     hired = []
 
-    def start(source=None, **how):
+    def start(source=None, report=lambda *_: None, **how):
         source = source or Store(place.settings)
-        worker = Worker(
-            app,
-            source,
-            WorkerConfig(**{"queues": ["default"], "slots": 4, "lease": LEASE, "grace": 0.0, **how}),
-        )
+        config = WorkerConfig(**{"queues": ["default"], "slots": 4, "lease": LEASE, "grace": 0.0, **how})
+        worker = Worker(app, source, config, report)
         hired.append((worker, asyncio.create_task(worker.run())))
 
     yield start

@@ -26,11 +26,10 @@ async def start_worker(source):
     """Run a draining worker beside the test; it is stopped at the end."""
     hired = []
 
-    def start(linger=0.1, pool="p", **how):
-        watched = Watched(how.pop("source", source))
-        worker = Worker(
-            app, watched, WorkerConfig(**{"slots": 4, "grace": 0.0, "queues": ["q"], "pool": pool, **how})
-        )
+    def start(linger=0.1, pool="p", source=source, report=lambda *_: None, **how):
+        watched = Watched(source)
+        config = WorkerConfig(**{"slots": 4, "grace": 0.0, "queues": ["q"], "pool": pool, **how})
+        worker = Worker(app, watched, config, report)
         running = asyncio.create_task(worker.run(drain=True, linger=linger))
         hired.append((worker, running))
         return worker, running, watched

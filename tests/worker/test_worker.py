@@ -31,12 +31,9 @@ async def hire(source):
     """Have a worker run beside the test; it is stopped at the end."""
     hired = []
 
-    def start(app=tasks.app, **how):
-        worker = Worker(
-            app,
-            how.pop("source", source),
-            WorkerConfig(**{"slots": 4, "grace": 0.0, "name": f"w{len(hired)}", **how}),
-        )
+    def start(app=tasks.app, *, source=source, report=lambda *_: None, **how):
+        config = WorkerConfig(**{"slots": 4, "grace": 0.0, "name": f"w{len(hired)}", **how})
+        worker = Worker(app, source, config, report)
         hired.append((worker, asyncio.create_task(worker.run())))
         return worker
 

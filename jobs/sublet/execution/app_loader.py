@@ -12,11 +12,13 @@ from sublet.app import App
 from sublet.errors import Invalid, did_you_mean
 
 INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of installed packages; a virtual environment may lie inside of the current folder."""
+"""Folders of installed packages: a virtual environment may lie inside the current folder."""
 
 
 def load_app(target: str) -> App:
-    """Load the app at MODULE:APP, or the only app of MODULE. The current folder is first on the path. Raises Invalid."""
+    """Load the app at MODULE:APP, or the only app of MODULE. The current folder is first on the path. Raises
+    Invalid.
+    """
     name, _, attribute = target.partition(":")
     if name.endswith(".py") or os.sep in name:
         dotted = name.removeprefix("./").removesuffix(".py").replace(os.sep, ".")
@@ -42,7 +44,7 @@ def load_app(target: str) -> App:
 
 
 def target_of(target: str) -> str:
-    """Return the full name MODULE:APP of an app that is loaded; it identifies the owner of the app's schedules."""
+    """The full name MODULE:APP of a loaded app; it identifies the owner of the app's schedules."""
     name, _, attribute = target.partition(":")
     if attribute:
         return target
@@ -80,7 +82,7 @@ def _why(name: str, error: BaseException) -> str:
 
 
 def _location(error: BaseException) -> str:
-    """Return the file and line of the error: the last frame in the current folder, else the last frame."""
+    """The last frame in the current folder, else the last frame."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
     ]

@@ -18,9 +18,9 @@ class Why(StrEnum):
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """The lease was given to another worker, or the job has ended: the outcome of this attempt is ignored."""
+    """The outcome is ignored: another worker has the lease, or the job has ended."""
     STOPPING = "stopping"
-    """The worker stops; the job is released."""
+    """The job is released."""
 
 
 class UnknownTask(JobsError):
@@ -28,7 +28,7 @@ class UnknownTask(JobsError):
 
 
 def unfit(error: Invalid) -> UnknownTask:
-    """Return the exception for a payload that does not match the task's signature."""
+    """The exception for a payload that does not match the task's signature."""
     return UnknownTask(f"the payload does not match this worker's version of the task: {error}")
 
 
@@ -37,7 +37,9 @@ class Crashed(JobsError):
 
 
 class Ended(Exception):
-    """A task ended without a result: in a child process, or by an exception that must not pass through the event loop."""
+    """A task ended without a result: in a child process, or by an exception that must not pass through the
+    event loop.
+    """
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(type(ending).__name__)
@@ -45,10 +47,10 @@ class Ended(Exception):
 
 
 class Unsent:
-    """Reports of a task that were not sent yet; only the latest of each kind is kept.
+    """Reports of a task that were not sent yet, the latest of each kind.
 
-    Not part of the attempt, which refers to this and to the context that reports into it: a reference cycle of the three would
-    be left to the garbage collector, and cost as much as everything else that a worker does for a job.
+    Not part of the attempt: a reference cycle of attempt, context and reports would cost the garbage
+    collector as much as everything else that a worker does for a job.
     """
 
     progress = checkpoint = log = b""
@@ -57,7 +59,7 @@ class Unsent:
         self._notify = notify
 
     def add(self, news: News, body: bytes) -> None:
-        """Keep a report of the task until it is sent. Safe from any thread."""
+        """Keep a report until it is sent. Safe from any thread."""
         if news is News.PROGRESS:
             self.progress = body
         elif news is News.CHECKPOINT:
@@ -68,21 +70,21 @@ class Unsent:
 
 
 class Attempt:
-    """One lease and the run of its task. `notify` is called when the task has reported something that is to be sent."""
+    """One lease and the run of its task. `notify` is called when there is a report to send."""
 
     why: Why | None = None
     cancelled_at = 0.0
     """When its task was cancelled, on the monotonic clock."""
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
-    """The heartbeat loop's call that sends its latest note; its ending is settled after that."""
+    """The call that sends its latest note; its ending is settled after that."""
 
     def __init__(self, lease: Lease, notify: Callable[[], None] = lambda: None) -> None:
         self.lease, self.unsent = lease, Unsent(notify)
         self.context = Context(lease, self.unsent.add, notify)
 
     def note(self) -> Note | None:
-        """Take the checkpoint and log that were not sent yet; None without any."""
+        """Take the unsent checkpoint and log; None without any."""
         unsent = self.unsent
         if not (unsent.checkpoint or unsent.log):
             return None
@@ -91,7 +93,7 @@ class Attempt:
         return note
 
     def put_back(self, note: Note) -> None:
-        """Keep a note that could not be sent, unless there is a newer one."""
+        """Keep an unsent note, unless there is a newer one."""
         unsent = self.unsent
         unsent.checkpoint = unsent.checkpoint or note.checkpoint
         unsent.log = unsent.log or note.log
@@ -110,7 +112,7 @@ class Attempt:
             self.running.cancel()
 
     def ending(self) -> Ending | None:
-        """Return the ending to settle, once the task is done; None if the lease was lost."""
+        """The ending to settle, once the task is done; None if the lease was lost."""
         assert self.running is not None
         if self.why is Why.LOST:
             return None
@@ -123,7 +125,7 @@ class Attempt:
 
 
 def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
-    """Return the ending of an attempt that was stopped."""
+    """Return the ending of a stopped attempt."""
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s")
     if why is Why.CANCELLED:
@@ -134,9 +136,8 @@ def ending_of_stop(lease: Lease, why: Why | None) -> Ending:
 
 
 def ending_of(lease: Lease, error: BaseException) -> Ending:
-    """Return the ending of an attempt whose task raised.
-
-    An exception runs user code (`__str__`, attributes), which may raise as well: there is an ending in every case.
+    """The ending of an attempt whose task raised. An exception runs user code (`__str__`, attributes), which
+    may raise as well.
     """
     try:
         return _ending_of(lease, error)
@@ -163,7 +164,7 @@ def _ending_of(lease: Lease, error: BaseException) -> Ending:
 
 
 def _words(error: BaseException) -> tuple[str, str]:
-    """Return an exception's message on one line, and its traceback; both run user code, which may raise."""
+    """The message on one line, and the traceback."""
     try:
         return " ".join(str(error).split())[:1024], "".join(traceback.format_exception(error))[-4096:]
     except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the failure

@@ -1,8 +1,8 @@
 """The program of a child process: reads jobs from its parent, runs them one by one, and writes their outcomes.
 
-It ends when its parent does: a thread notices that the parent's end of a pipe closes, and on Linux the kernel kills the child as
-well, in case a task holds the interpreter lock. The main thread reads the jobs itself: passing them on from another thread costs
-20 µs a job and more. A task's output goes to stderr, because stdin and stdout are the pipes.
+It ends when its parent does: a thread notices that the parent's end of a pipe closes, and on Linux the
+kernel kills the child as well, in case a task holds the interpreter lock. The main thread reads the jobs:
+passing them on from another thread costs 20 µs a job and more.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from sublet.tasks.middleware import entered
 PR_SET_PDEATHSIG = 1
 IGNORED = (signal.SIGINT, signal.SIGTERM)
 FLUSH_EVERY = 0.1
-"""Seconds that a task's news may wait before they are sent."""
+"""Seconds that a task's reports may wait."""
 
 
 def main() -> None:
@@ -47,7 +47,9 @@ def main() -> None:
 
 
 def _take_pipes(life: int) -> tuple[int, int, int]:
-    """Move the pipes away from stdin and stdout: a task reads nothing, prints to stderr, and its forks do not inherit them."""
+    """Move the pipes away from stdin and stdout: a task reads nothing and prints to stderr; its forks do not
+    inherit the pipes.
+    """
     source, out, own_life = os.dup(0), os.dup(1), os.dup(life)
     os.close(life)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -77,7 +79,7 @@ def _unmask() -> None:
 
 
 def _restore_signals() -> None:
-    """Let signals end a process that a task forks: multiprocessing's `terminate` relies on it."""
+    """Let signals end a forked process: multiprocessing's `terminate` relies on it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # Unblocked last, so that a signal since the fork takes effect, too.
@@ -85,7 +87,7 @@ def _restore_signals() -> None:
 
 
 def _watch(life: int, runner: "JobRunner") -> None:
-    """Flush news until the pipe closes: then the parent is gone, and this process group is killed."""
+    """Flush reports until the pipe closes; then kill this process group."""
     # OSError: the task has closed a file descriptor of ours; the parent notices that.
     with contextlib.suppress(OSError):
         while True:
@@ -100,7 +102,9 @@ def _watch(life: int, runner: "JobRunner") -> None:
 
 
 def _receive(source: int) -> list[bytes]:
-    """Return the bodies of the next frames; an empty list at the end. The parent sends no more before these are answered."""
+    """The bodies of the next frames; an empty list at the end. The parent sends no more before these are
+    answered.
+    """
     data, at, head = b"", 0, frames.HEAD.size
     bodies: list[bytes] = []
     while more := os.read(source, frames.CHUNK):
@@ -131,7 +135,7 @@ class JobRunner:
         self._spent = False
         self._writing = threading.Lock()
         self.news, self._wake = os.pipe()
-        """File descriptor, readable when the task has reported something that is to be flushed."""
+        """Readable when a report is to be flushed."""
         self._flushed = True
 
     def serve(self) -> None:
@@ -220,14 +224,14 @@ class JobRunner:
             self._write(frames.frame(news.value.encode(), body))
 
     def _out_of_memory(self, lease: Lease, error: MemoryError) -> Failure:
-        """Return the failure of a task that ran out of memory; the error itself is mostly without a message."""
+        """A MemoryError is mostly without a message."""
         failure = ending_of(lease, error)
         limit = f" ({self._memory // (1 << 20):,} MiB)" if self._memory else ""
         words = f"the task needed more memory than its child process may use{limit}"
         return Failure(lease, "MemoryError", words, failure.detail if isinstance(failure, Failure) else "")
 
     def _task(self, number: int) -> Any:
-        """Import a task; after a failure, each of its jobs tries again. Raises UnknownTask."""
+        """After a failure, each job tries the import again. Raises UnknownTask."""
         module, name, file = self._addresses[number]
         try:
             found: Any = _import_main(file) if file else importlib.import_module(module)
@@ -243,7 +247,7 @@ class JobRunner:
 
 
 def _import_main(file: str) -> Any:
-    """Import the parent's main program under another name than `__main__`, so that it does not start again."""
+    """Under another name than `__main__`, so that the program does not start again."""
     if frames.MAIN not in sys.modules:
         loader = SourceFileLoader(frames.MAIN, file)
         spec = spec_from_loader(frames.MAIN, loader)
@@ -258,7 +262,7 @@ def _import_main(file: str) -> Any:
 
 
 def _limit_memory(limit: int) -> None:
-    # Not available on every platform; the worker only asks for a limit where it is.
+    # The worker only asks for a limit where the platform has it.
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

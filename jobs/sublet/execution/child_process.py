@@ -1,7 +1,4 @@
-"""One child process, seen from its parent: start it, send it jobs, read its frames, kill it, and wait for its end.
-
-Nothing here blocks: the event loop calls when the pipe is readable, and a job costs one write and one read.
-"""
+"""One child process, seen from its parent. Nothing here blocks: a job costs one write and one read."""
 
 import asyncio
 import contextlib
@@ -26,12 +23,13 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
-"""The child imports with the parent's `sys.path`, but this package from its own folder, whatever the user's folder contains.
-Arguments: the parent's pid, the pipe that closes when the parent dies, that path, that folder."""
+"""The child imports with the parent's `sys.path`, but this package from its own folder, whatever the user's
+folder contains. Arguments: the parent's pid, the pipe that closes when the parent dies, that path, that
+folder."""
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
 START_SECONDS = 120.0
-"""Seconds that a child may take to import the user's modules before it is killed."""
+"""Seconds that a child may take to import the user's modules."""
 LEAVE_SECONDS = 2.0
 """Seconds that a retired child may take to exit."""
 CLOSED_SECONDS = 0.1
@@ -57,7 +55,7 @@ class ChildRun(asyncio.Future[Completion]):
 
 
 class Pool(Protocol):
-    """Callbacks of a child process for changes of its state."""
+    """Callbacks of a child process."""
 
     def came_free(self, child: "ChildProcess") -> None:
         """The child is up, or has ended its jobs: send it the next ones."""
@@ -82,16 +80,16 @@ class ChildProcess:
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:
         self._pool, self._loop = pool, loop
         self.jobs: deque[ChildRun] = deque()
-        """The job that it runs, followed by those that it runs next."""
+        """The job that it runs, then those that follow."""
         self.up = False
         self.batch = 0
-        """Number of jobs in the last batch."""
+        """Jobs in the last batch."""
         self.taken = 0
-        """Number of jobs that it was sent in all."""
+        """Jobs that it was sent in all."""
         self._open = True
         self._given = 0
         self._never_read = False
-        """Had it died before it read its last batch, of `_given` bytes? Then it has begun none of those jobs."""
+        """It died before it read its last batch, of `_given` bytes: it has begun none of those jobs."""
         self.began = self.heard = 0.0
         """When it was sent these jobs, and when the last of them ended (monotonic clock)."""
         self._got = self._unsent = b""
@@ -110,7 +108,7 @@ class ChildProcess:
         self._send(hello)
 
     def take(self, jobs: Sequence[ChildRun]) -> None:
-        """Send it jobs, which it runs one after the other. The child must be up and free."""
+        """Send jobs, which run one after the other. The child must be up and free."""
         for job in jobs:
             job.child = self
         self.jobs.extend(jobs)
@@ -122,7 +120,7 @@ class ChildProcess:
         self._never_read = not self._send(data)
 
     def abandon(self, job: ChildRun) -> None:
-        """End a cancelled job: kill the child if the job runs; if it has not begun, ask for it back."""
+        """Kill the child if the cancelled job runs; if it has not begun, ask for it back."""
         # Its end may lie in the pipe already.
         self._read()
         if self.jobs and self.jobs[0] is job:
@@ -136,7 +134,9 @@ class ChildProcess:
             os.write(self._life, frames.ASK_BACK)
 
     def _send(self, data: bytes) -> bool:
-        """Send now, or as soon as the pipe has room. Returns False if the child has died; its other pipe closes then, too."""
+        """Send now, or as soon as the pipe has room. Returns False if the child has died; its other pipe
+        closes then, too.
+        """
         try:
             sent = os.write(self._to, data)
         except BlockingIOError:
@@ -200,7 +200,6 @@ class ChildProcess:
             self._invalid_frame()
 
     def _job_ended(self, job: ChildRun, kind: bytes, body: bytes) -> None:
-        """End the first of its jobs."""
         if kind == frames.RESULT:
             if not job.done():
                 job.set_result(Completion(job.attempt.lease, body))
@@ -227,7 +226,7 @@ class ChildProcess:
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Retire it: it gets no further jobs, and may exit by itself within `seconds`."""
+        """Send no further jobs, and let it exit by itself within `seconds`."""
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:
@@ -237,7 +236,7 @@ class ChildProcess:
             self._leave(0.0)
 
     def _kill_group(self) -> None:
-        # PermissionError is what macOS raises for a group of zombies.
+        # macOS raises PermissionError for a group of zombies.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -260,13 +259,13 @@ class ChildProcess:
         self.burial = self._loop.create_task(self._wait_for_end(seconds))
 
     def _unread(self) -> int:
-        """Return how many bytes the child has not read from its pipe; 0 where the system cannot count them."""
+        """Unread bytes in the child's pipe; 0 where the system cannot count them."""
         with contextlib.suppress(OSError):
             return int.from_bytes(fcntl.ioctl(self._to, termios.FIONREAD, bytes(4)), sys.byteorder)
         return 0
 
     async def _wait_for_end(self, seconds: float) -> None:
-        """Wait for the end of the process; kill it and its group after `seconds`."""
+        """Wait for the process; kill it and its group after `seconds`."""
         pause, until = 0.001, self._loop.time() + seconds
         words = self._garbage
         while (code := self._process.poll()) is None and self._loop.time() < until:
@@ -299,7 +298,7 @@ def _words(code: int | None) -> str:
 
 
 def _spawn() -> "tuple[int, subprocess.Popen[bytes]]":
-    """Start a child. Returns also the end of the pipe that closes when this process dies. Raises OSError."""
+    """Returns also the end of the pipe that closes when this process dies. Raises OSError."""
     life, own_life = os.pipe()
     command = [sys.executable, "-c", BOOT, str(os.getpid()), str(life), json.dumps(sys.path), HOME]
     try:

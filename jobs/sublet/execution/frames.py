@@ -2,10 +2,11 @@
 
 A frame is four bytes of length, one byte of kind, and the body.
 
-To a child: one HELLO (JSON: the address of each task, the memory limit); then, whenever the child is idle, a JOB, or several
-short ones. From a child: one UP when it is ready; then for each job any number of news (kinds: `News`), and one of RESULT,
-FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the child must be replaced) or RELEASE (JSON: delay,
-reason). After ASK_BACK, the child drops the jobs that it has not begun and sends their number in a BACK.
+To a child: one HELLO (JSON: the address of each task, the memory limit); then, whenever the child is idle,
+a JOB, or several short ones. From a child: one UP when it is ready; then for each job any number of reports
+(kinds: `NEWS`), and one of RESULT, FAILURE (JSON: code, message, detail, again), SPENT (a failure after
+which the child must be replaced) or RELEASE (JSON: delay, reason). After ASK_BACK, the child drops the jobs
+that it has not begun and sends their number in a BACK.
 """
 
 import json
@@ -35,13 +36,14 @@ NEWS: Final = {news.value.encode(): news for news in News}
 
 HEAD = struct.Struct(">Ic")
 _JOB = struct.Struct(">HIQqqHHHHI")
-"""Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), lengths of the fields before the payload."""
+"""Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), lengths of the fields
+before the payload."""
 BODY_MAX = 1 << 20
-"""Largest body of a frame, in bytes. A longer one means that something else wrote to the pipe."""
+"""Bytes of the largest body. A longer one means that something else wrote to the pipe."""
 CHUNK = 1 << 16
 """Bytes to read at a time: the size of a pipe."""
 MAIN = "__sublet_main__"
-"""The name under which a child imports the file that its parent runs as `__main__`."""
+"""The name under which a child imports the parent's `__main__`."""
 
 
 class Address(NamedTuple):
@@ -53,12 +55,12 @@ class Address(NamedTuple):
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
-    """Build one frame."""
+    """Build a frame."""
     return HEAD.pack(len(body), kind) + body
 
 
 def hello(names: Sequence[str], addresses: Sequence[Address], memory: int | None) -> bytes:
-    """Build the first frame for a child; a JOB names its task by the index in these lists."""
+    """Build the first frame; a JOB names its task by the index in these lists."""
     return frame(HELLO, json.dumps({"names": names, "addresses": addresses, "memory": memory}).encode())
 
 
@@ -81,7 +83,7 @@ def job(number: int, lease: Lease) -> bytes:
 
 
 def size(lease: Lease) -> int:
-    """Return an upper bound for the bytes of a JOB frame."""
+    """An upper bound for the bytes of a JOB frame."""
     return (
         _JOB.size + 256 + len(lease.recovered) + len(lease.trace) + len(lease.checkpoint) + len(lease.payload)
     )
@@ -113,7 +115,7 @@ def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
 
 
 def address(task: "Task[..., Any]") -> Address:
-    """Return where a child can import a task. Raises Invalid if it cannot."""
+    """Where a child can import a task. Raises Invalid if it cannot."""
     module, name = task.function.__module__, task.function.__qualname__
     home: Any = sys.modules.get(module)
     found = home
@@ -132,7 +134,7 @@ def address(task: "Task[..., Any]") -> Address:
 
 
 def ending(kind: bytes, body: bytes, lease: Lease) -> Ending:
-    """Parse the ending in a FAILURE, SPENT or RELEASE frame."""
+    """Parse a FAILURE, SPENT or RELEASE."""
     said = json.loads(body)
     return Release(lease, *said) if kind == RELEASE else Failure(lease, *said)
 

@@ -3,8 +3,8 @@
 Weighed, by their source and by a run of 5,000 no-op calls on 8 processes: `pebble` (20k/s) can kill the worker of one task, but
 looks for dead ones and for time-outs ten times a second, shares one pipe under multiprocessing's semaphores (which need
 /dev/shm: not on Lambda), and does not kill what a task has started. `loky` (9k/s) and `concurrent.futures` (17k/s) cannot end
-one task, and give up every other one when a worker dies. Here each child has its own pipes: its death is heard at once, is that
-very job's failure, and nobody else's; a bare child answers 160k/s.
+one task, and give up every other one when a worker dies. Here each child has its own pipes: its death is noticed at once and
+fails only the job that it ran; a bare child answers 160k/s.
 """
 
 import asyncio
@@ -32,10 +32,9 @@ log = logging.getLogger(__name__)
 MEMORY_MIN = 64 << 20
 """Least memory limit in bytes: a child that has imported only this library needs about half of it."""
 AHEAD, AHEAD_SECONDS = 100, 0.02
-"""Most jobs that may wait for a child, and how long they may wait (seconds), by the recent pace."""
+"""Most jobs that may wait for a child, and for how many seconds by the recent pace."""
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
-"""Most jobs that a child is sent at once, the seconds that they may take together by the recent pace, and their size: one
-write to a pipe."""
+"""Most jobs of one batch, their seconds by the recent pace, and their bytes: one write to a pipe."""
 RECALL = 0.02
 """Seconds without the end of a job after which a child must give back those that it has not begun."""
 PATIENCE = 0.5
@@ -43,7 +42,7 @@ PATIENCE = 0.5
 TRIES = 3
 """Children in a row that may fail to start before the waiting jobs fail."""
 PAUSE, PAUSE_MAX = 0.1, 10.0
-"""Seconds before the next child is started after one failed to start; doubled each time."""
+"""Seconds before another child is started after a failure; doubled each time."""
 
 
 class Limits(NamedTuple):
@@ -108,17 +107,16 @@ class ProcessPool:
 
     @property
     def ahead(self) -> int:
-        """How many jobs may wait for a child beside those that run: 0 unless jobs are short.
+        """How many jobs may wait for a child: 0 unless jobs are short.
 
-        With it a worker claims and settles many short jobs in one round trip, and no child idles meanwhile.
+        Then a worker settles many in one round trip, and no child idles.
         """
         return min(AHEAD, int(AHEAD_SECONDS * self._processes / self._pace))
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Run an attempt's task as soon as a child is free.
+        """Run a task as soon as a child is free. Cancelling the future kills the child.
 
-        The future raises Crashed when the child died, and Ended for any other outcome without a result. Cancelling it
-        kills the child.
+        The future raises Crashed when the child died, and Ended for any other outcome without a result.
         """
         running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
         if self._idle:
@@ -131,7 +129,7 @@ class ProcessPool:
         return running
 
     def came_free(self, child: ChildProcess) -> None:
-        """Send a free child its next jobs; keep it idle without jobs; retire it at its limit of jobs."""
+        """Send a free child its next jobs; retire it at its limit."""
         self._failures = 0
         if child.batch:
             self._finished += child.batch
@@ -148,7 +146,7 @@ class ProcessPool:
             self._recruit()
 
     def _next_batch(self, child: ChildProcess) -> list[ChildRun]:
-        """Return the next job, or several that are small and short by the recent pace: one write and one wake-up for all."""
+        """Several jobs if they are small and short: one write and one wake-up for all."""
         most = min(BATCH, int(BATCH_SECONDS / self._pace), 1 + len(self._waiting) // self._processes)
         if self._jobs is not None:
             most = min(most, self._jobs - child.taken)
@@ -197,7 +195,7 @@ class ProcessPool:
         return None
 
     def _mind(self) -> None:
-        """While jobs wait, check that some end. If none does, release the jobs that only busy children could run."""
+        """When no job ends, release waiting jobs that only busy children could run."""
         self._waiting = deque(running for running in self._waiting if not running.done())
         if self._finished == self._seen and all(child.up for child in self._children):
             self._pace = 1.0
@@ -245,7 +243,9 @@ class ProcessPool:
             self._start_failed(words)
 
     def _start_failed(self, words: str) -> None:
-        """Start another child after a pause. After several failures in a row, and without any child, fail the waiting jobs."""
+        """Start another child after a pause. After several failures in a row, and without any child, fail the
+        waiting jobs.
+        """
         self._failures += 1
         pause = min(PAUSE * 2 ** (self._failures - 1), PAUSE_MAX)
         log.error(

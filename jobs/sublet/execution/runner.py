@@ -1,4 +1,5 @@
-"""Runs attempts: async functions on the worker's event loop, plain ones in child processes or, by choice, in threads."""
+"""Runs attempts: async functions on the worker's event loop, plain ones in child processes or, by choice, in
+threads."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ __all__ = ["NO_LIMITS", "Limits", "Runner"]
 class Runner:
     """Runs the tasks of attempts.
 
-    Raises Invalid at once for a plain function that a child process could not import, and for limits that cannot be enforced.
+    Raises Invalid for a plain function that a child process could not import, and for limits that cannot be
+    enforced.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Runner:
     ) -> None:
         self._tasks = tasks
         self.guard = ProcessGuard()
-        """Kills the process groups that are left if this process is killed. Starts with the first child."""
+        """Kills leftover process groups if this process is killed."""
         plain = [task for task in tasks.values() if task.run == "process"]
         self._children = ProcessPool(plain, processes, limits, self.guard)
         self._threads = ThreadPool(slots)
@@ -48,19 +50,20 @@ class Runner:
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait for a child process: all are busy or still starting."""
+        """Jobs that wait for a child process."""
         return self._children.waiting
 
     @property
     def ahead(self) -> int:
-        """How many plain jobs may be claimed beyond the free children, because the wait would be short."""
+        """Plain jobs that may be claimed beyond the free children, because the wait would be short."""
         return self._children.ahead
 
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
-        """Start the task of an attempt on the loop, in a child process, in a thread, or as a command.
+        """Start the task of an attempt. Cancelling the future ends the task: a child is killed, a thread
+        cannot be.
 
-        Cancelling the future ends the task: a child is killed, a thread cannot be. The future's exception is the task's own,
-        Ended, Crashed, or UnknownTask if this worker lacks the task or the payload does not match its signature.
+        The future raises the task's own exception, Ended, Crashed, or UnknownTask if this worker lacks the
+        task or the payload does not match its signature.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(attempt.lease.task)
@@ -77,14 +80,15 @@ class Runner:
         return loop.create_task(_perform(task, attempt))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the children within `patience` seconds, and the free threads. A stuck thread ends with the process."""
+        """End the children within `patience` seconds, and the free threads. A stuck thread ends with the
+        process.
+        """
         self._threads.close()
         await self._children.aclose(patience)
         await self.guard.aclose()
 
 
 async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
-    """Bind the arguments, run an async function, encode its result. Raises whatever the task does."""
     arguments = _bind(task, attempt)
     context = attempt.context
     current.set(context)
@@ -108,7 +112,6 @@ async def _perform(task: Task[..., Any], attempt: Attempt) -> Completion:
 
 
 def _call(task: Task[..., Any], attempt: Attempt) -> Completion:
-    """Do the same for a plain function, in a thread."""
     arguments = _bind(task, attempt)
     context = attempt.context
     token = current.set(context)

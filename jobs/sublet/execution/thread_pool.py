@@ -1,6 +1,7 @@
-"""Threads for tasks with `run="thread"`. A thread cannot be killed: a task that is cancelled runs on, and is counted.
+"""Threads for tasks with `run="thread"`. A thread cannot be killed: a cancelled task runs on, and is counted.
 
-Not `concurrent.futures`: the interpreter waits for its threads at exit, so one stuck task would keep a worker from ending.
+Not `concurrent.futures`: the interpreter waits for its threads at exit, so one stuck task would keep a
+worker from ending.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class ThreadRun(asyncio.Future[Completion]):
-    """The run of a job in a thread. Cancelled before it begins, it never does; afterwards its result is ignored."""
+    """The run of a job in a thread. Cancelled before it begins, it never does; afterwards its result is
+    ignored.
+    """
 
     def __init__(self, threads: "ThreadPool", attempt: Attempt, run: Callable[[], Completion]) -> None:
         super().__init__(loop=asyncio.get_running_loop())
@@ -59,7 +62,7 @@ class ThreadPool:
         return call
 
     def grow(self) -> None:
-        """Start a thread if a run waits for one. Each stuck thread is replaced, up to `most` times."""
+        """Each stuck thread is replaced, up to `most` times."""
         if self._wanted > self._alive and self._alive < self.most + min(self.stuck, self.most):
             self._alive += 1
             threading.Thread(target=self._serve, name=f"sublet-task-{self._alive}", daemon=True).start()

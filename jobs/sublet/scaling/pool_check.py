@@ -1,4 +1,5 @@
-"""Check of a pool before it is stored. Apart from the invokers, which must not import pydantic at a submit's start."""
+"""Check of a pool before it is stored. Apart from the invokers, which must not import pydantic at a submit's
+start."""
 
 from sublet.operations.pool import Pool, check
 from sublet.scaling.invokers import check_target

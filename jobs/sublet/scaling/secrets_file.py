@@ -1,4 +1,4 @@
-"""A file of secrets that is read again when it has changed, so that secrets can be replaced without a restart."""
+"""A file of secrets that is read again when it has changed: secrets can be replaced without a restart."""
 
 import stat
 import time
@@ -13,7 +13,7 @@ _Stamp = tuple[int, int, int]
 
 
 class SecretsFile:
-    """A file of secrets. `what` names them in messages; `most` is the largest size of the file in characters."""
+    """A file of secrets. `what` names them in messages; `most` is the largest size in characters."""
 
     def __init__(self, path: str | Path, what: str, most: int) -> None:
         self.path, self._what, self._most = Path(path), what, most
@@ -46,7 +46,6 @@ class SecretsFile:
         return self._stamp != before
 
     def _read_stamp(self) -> _Stamp | None:
-        """Return values that change with the file, also when it is replaced; None if it does not exist."""
         try:
             status = self.path.stat()
         except OSError:

@@ -1,13 +1,14 @@
-"""Signatures of requests after Standard Webhooks (https://www.standardwebhooks.com): sender and receiver share a secret.
+"""Signatures of requests after Standard Webhooks (https://www.standardwebhooks.com): sender and receiver share
+a secret.
 
-Three headers: `webhook-id` (the same when a request is repeated), `webhook-timestamp` (seconds), and `webhook-signature`: `v1,`
-and the base64 of HMAC-SHA256 over `id.timestamp.body`. Several secrets may be valid at once, so that one can be replaced without
-a gap: requests are signed with all of them, and one valid signature suffices.
+Three headers: `webhook-id` (the same when a request is repeated), `webhook-timestamp` (seconds), and
+`webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`. Requests are signed with
+all valid secrets, and one valid signature suffices, so that a secret can be replaced without a gap.
 
-Not the library `standardwebhooks` (1.1), against which the tests check this module in both directions: its `verify` raises
-ValueError, not its own error, for a signature header without a comma or with invalid base64, and for a body that is not UTF-8;
-it takes one secret, as text only in base64; it stops at the first match; and its message lacks the difference of the
-clocks. It would replace the HMAC and the comparison, about ten lines.
+Not the library `standardwebhooks` (1.1), against which the tests check this module: its `verify` raises
+ValueError for a signature header without a comma or with invalid base64, and for a body that is not UTF-8;
+it takes one secret, as text only in base64; and its message lacks the difference of the clocks. It would
+replace about ten lines.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 TOLERANCE = 300
-"""Seconds that the clocks of sender and receiver may differ. A recorded request cannot be replayed after that."""
+"""Seconds that the clocks of sender and receiver may differ. A recorded request cannot be replayed after that.
+"""
 SECRETS_MAX = 8
 """Secrets that are valid at once."""
 FILE_MAX = 64 * 1024
@@ -50,9 +52,10 @@ class Unsigned(JobsError):
 
 
 class Secrets:
-    """The valid signing secrets. `Secrets.read()` takes them from the environment.
+    """The valid signing secrets.
 
-    A file of secrets is read again when it has changed. If it is missing or invalid then, the previous secrets stay valid.
+    A file of secrets is read again when it has changed. If it is missing or invalid then, the previous
+    secrets stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None) -> None:
@@ -76,7 +79,7 @@ class Secrets:
         return f"<{len(self)} signing secrets>"
 
     def sign(self, message_id: str, body: bytes, *, at: float | None = None) -> dict[str, str]:
-        """Return the three headers for a request. Raises Invalid if there is no secret."""
+        """The three headers for a request. Raises Invalid without a secret."""
         self._reload()
         if not self._keys:
             raise Invalid(
@@ -87,10 +90,10 @@ class Secrets:
         return {"webhook-id": message_id, "webhook-timestamp": moment, "webhook-signature": signatures}
 
     def verify(self, headers: Mapping[str, str], body: bytes, *, at: float | None = None) -> str:
-        """Check that a request was signed with one of the secrets within the tolerance. Returns its id.
+        """Check that a request was signed with one of the secrets within the tolerance. Returns its id. Raises
+        Unsigned.
 
-        `headers` are by lower-case name. Raises Unsigned. Every signature is compared with every secret's, and no comparison ends
-        early, so the time that it takes reveals nothing about the secrets.
+        `headers` are by lower-case name. Every signature is compared with every secret's in constant time.
         """
         self._reload()
         message_id, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
@@ -115,7 +118,6 @@ class Secrets:
         return message_id
 
     def _reload(self) -> None:
-        """Read the file again if it has changed."""
         if self._file is None or not self._file.has_changed():
             return
         try:
@@ -132,7 +134,7 @@ def _signature(key: bytes, message_id: str, moment: str, body: bytes) -> str:
 
 
 def _keys(where: str, text: str) -> tuple[bytes, ...]:
-    """Parse the keys in a text. Raises Invalid, without a part of the text in its message."""
+    """Parse the keys in a text. Raises Invalid, without a part of the text."""
     return tuple(_key(f"{where}: word {at}", word) for at, word in enumerate(text.split(), 1))
 
 

@@ -1,8 +1,8 @@
 """Summons workers for pools whose queues need some: after a submit, in a tick, and at a worker's end.
 
-The script `summon` decides in Redis how many workers are owed, so two concurrent callers never get the same summons. This module
-calls it at the right moments and passes the summonses to an invoker. It must not delay a submit or make it fail: a failed
-invocation is counted where operators see it, its summons expires, and the worker is owed again.
+The script `summon` decides in Redis how many workers are owed, so two concurrent callers never get the same
+summons. Summoning must not delay a submit or make it fail: a failed invocation is counted, its summons
+expires, and the worker is owed again.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ BATCH = 10
 AT_ONCE = 4
 """Invocations for one pool that may be under way at once."""
 PATIENCE = 8.0
-"""Seconds that one invocation may take, also if its invoker has no limit of its own."""
+"""Seconds that one invocation may take, if its invoker has no limit of its own."""
 CLOSING = 8.0
 """Seconds that closing waits for invocations under way."""
 AGAIN = 60.0
@@ -47,7 +47,7 @@ class Summoned:
     """Result of one pass over all pools."""
 
     pools: int = 0
-    """Pools that were checked: those whose invoker this process has."""
+    """Pools whose invoker this process has."""
     summoned: int = 0
     """Workers that were invoked."""
     failed: int = 0
@@ -62,7 +62,7 @@ class InvocationBatch(NamedTuple):
 
 
 Invoking = tuple[int, "asyncio.Task[int]"]
-"""Number of workers of an invocation, and its task, which returns how many of them could not be invoked."""
+"""Size of an invocation, and its task, which returns how many workers could not be invoked."""
 
 
 async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
@@ -89,7 +89,7 @@ class PoolErrors:
             self._first = self._first or error
 
     def throw(self) -> None:
-        """Raise the first error, if any."""
+        """Raise the first error."""
         if self._first:
             raise self._first
 
@@ -107,10 +107,11 @@ def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
 
 
 class Summoner:
-    """Takes the summonses of pools and invokes the workers. Belongs to its store's event loop; closes its invokers.
+    """Takes the summonses of pools and invokes the workers. Belongs to its store's event loop; closes its
+    invokers.
 
-    It handles the pools whose kind of invoker is in `invokers` and for which `ours` is true. For pools with the invoker `none`,
-    it only samples the averages.
+    It handles pools with an invoker in `invokers` for which `ours` is true; with the invoker `none`, it
+    only samples averages.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Summoner:
         self._closing = asyncio.Event()
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Note that jobs were added to these queues. Returns at once; the workers are summoned in the background."""
+        """Note that jobs were added to these queues. Returns at once."""
         self.nudged += 1
         if self._closing.is_set() or not self._invokers:
             return
@@ -149,9 +150,10 @@ class Summoner:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def summon(self) -> Summoned:
-        """Summon the owed workers of all pools once, and await the invocations. Raises Unavailable if Redis does not answer.
+        """Summon the owed workers of all pools once, and await the invocations. Raises Unavailable if Redis
+        does not answer.
 
-        An error of one pool does not stop the others; it is raised at the end.
+        An error of one pool is raised after the others are done.
         """
         await self._know()
         invoking: list[Invoking] = []
@@ -173,11 +175,11 @@ class Summoner:
         return done
 
     async def invoke(self, batches: Sequence[InvocationBatch]) -> Summoned:
-        """Invoke the workers of these batches, and await it."""
+        """Invoke the workers of these batches."""
         return await _outcome([self._start(batch) for batch in batches])
 
     async def may_leave(self, pool: str, worker: str) -> bool:
-        """May an idle worker leave its pool? If so, it does not count from this moment on. Raises Unavailable."""
+        """May an idle worker leave its pool? If so, it does not count from now on. Raises Unavailable."""
         return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))
 
     async def settle(self) -> None:
@@ -224,7 +226,7 @@ class Summoner:
         self._known_at = time.monotonic()
 
     async def _refresh(self) -> None:
-        """Read the list of pools when the cached one has expired: a queue without a pool may have one by then."""
+        """A queue without a pool may have one when the cached list has expired."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._known_at + KNOWN - time.monotonic())):
                 await self._closing.wait()
@@ -237,7 +239,7 @@ class Summoner:
         self._summon_for(queues)
 
     def _summon_for(self, queues: Iterable[str]) -> None:
-        """Summon for the pools of these queues: one task per pool, which repeats for nudges that come meanwhile."""
+        """One task per pool, which repeats for nudges that come meanwhile."""
         for name in {name for queue in queues for name in self._by_queue.get(queue, ())}:
             if name in self._summoning:
                 self._again.add(name)
@@ -277,7 +279,7 @@ class Summoner:
         return len(batch.summons), task
 
     async def _invoke(self, pool: Pool, ids: tuple[str, ...]) -> int:
-        """Invoke some workers, and store the failures. Returns how many could not be invoked."""
+        """Store the failures, and return how many workers could not be invoked."""
         asked, lost = Invocation(pool.name, pool.target, pool.queues, pool.slots, pool.linger, ids), ids
         async with self._lanes.setdefault(pool.name, asyncio.Semaphore(AT_ONCE)):
             try:

@@ -1,4 +1,4 @@
-"""Summoning for code without an event loop; a loop is started here, and only if a worker is owed.
+"""Summoning for code without an event loop; a loop is started only if a worker is owed.
 
 The submit has been acknowledged before: nothing here can delay it or make it fail.
 """
@@ -50,7 +50,9 @@ class Uninvoked(NamedTuple):
 def uninvoked(
     settings: Settings, transport: SyncTransport, invokers: Invokers = invokers_of
 ) -> list[Uninvoked]:
-    """Return the pools that are owed workers and whose invoker this process does not have. Writes nothing. Raises Unavailable."""
+    """The pools that are owed workers but whose invoker this process lacks. Writes nothing. Raises
+    Unavailable.
+    """
     bases, here, found = Operations(settings).bases, invokers(), list[Uninvoked]()
     for pool in follow_sync(transport.run, pools.known(bases)):
         if pool.invoker not in here:
@@ -70,8 +72,7 @@ def summon_once(
 ) -> Summoned:
     """Summon the owed workers of all pools once. Raises Unavailable if Redis does not answer.
 
-    An event loop is started only if a pool is owed a worker. An error of one pool does not stop the others; it is raised at the
-    end.
+    An error of one pool is raised after the others are done.
     """
     own, here = transport or sync_transport_for(settings), invokers()
     errors = PoolErrors()
@@ -107,7 +108,7 @@ async def _invoke(
 
 
 class SyncSummoner:
-    """A `Summoner` for code without an event loop: a thread handles nudges, and ends when there are none.
+    """A `Summoner` for code without an event loop: a thread handles nudges, and ends without any.
 
     The process waits for that thread before it ends, for some seconds at most.
     """
@@ -121,7 +122,7 @@ class SyncSummoner:
         self._said_at = float("-inf")
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Note that jobs were added to these queues. Returns at once; a thread summons the workers. Safe from any thread."""
+        """Note that jobs were added to these queues. Returns at once. Safe from any thread."""
         self._reset_after_fork()
         with self._lock:
             self._queues.update(queues)
@@ -143,7 +144,7 @@ class SyncSummoner:
             thread.join()
 
     def _reset_after_fork(self) -> None:
-        """Reset the state in a forked process: the thread is its parent's, and the parent may hold the lock."""
+        """In a forked process: the thread is its parent's, and the parent may hold the lock."""
         if self._process != os.getpid():
             self._lock, self._queues, self._thread, self._process = threading.Lock(), set(), None, os.getpid()
 
@@ -165,7 +166,7 @@ class SyncSummoner:
                     self._thread, self._queues = None, set()
 
     def _done(self) -> bool:
-        """Are there no more nudges? Then this thread ends, and the next nudge starts another."""
+        """Without more nudges this thread ends, and the next nudge starts another."""
         with self._lock:
             if not self._queues:
                 self._thread = None

@@ -14,10 +14,11 @@ from sublet.errors import Invalid
 from sublet.options import PAYLOAD_MAX
 
 PLAIN = (int, str, bool, float)
-"""Types that are written without pydantic's check of the value's type, which takes ten times as long as writing one."""
+"""Types that are written without pydantic's check of the value's type, which takes ten times as long as
+writing one."""
 
 SHOWN_ERRORS = 3
-"""Validation errors that a message contains; there may be as many as the payload has fields."""
+"""Validation errors that a message contains."""
 
 
 class Arguments:
@@ -45,8 +46,8 @@ class Arguments:
         self._may_be_none = _fits(self._result, None)
         self._result_type = hints.get("return", Any)
 
-    # These bypass the methods of TypeAdapter, which cost as much as the work itself. They are resolved at first use, because an
-    # annotation may name a class that is defined later in its module.
+    # These bypass the methods of TypeAdapter, which cost as much as the work itself. They are resolved at first use:
+    # an annotation may name a class that is defined later in its module.
     @cached_property
     def _load(self) -> Callable[[bytes], dict[str, Any]]:
         return self._adapter.validator.validate_json
@@ -56,7 +57,7 @@ class Arguments:
         return self._result.serializer.to_json
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Serialize the arguments of a call to a payload. Raises Invalid if they do not match the signature."""
+        """Serialize the arguments of a call. Raises Invalid if they do not match the signature."""
         try:
             return self._adapter.serializer.to_json(
                 self._adapter.validator.validate_python(self._bind(args, kwargs))
@@ -69,7 +70,7 @@ class Arguments:
             raise Invalid(f"task {self.name}: an argument cannot be written as JSON ({error})") from None
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by name. Only mismatches use `inspect`, for its messages: it takes a µs or more."""
+        """Only mismatches use `inspect`, for its messages: it takes a µs or more."""
         bound = dict(zip(self._positional, args)) | kwargs  # noqa: B905  # with surplus or repeated arguments it is shorter
         if len(bound) == len(args) + len(kwargs) and self._required <= bound.keys() <= self._names:
             return bound
@@ -83,7 +84,7 @@ class Arguments:
             raise Invalid(_errors(error)) from None
 
     def dump_result(self, value: Any) -> bytes:
-        """Serialize a result to JSON. Raises Invalid if it does not match the return annotation, or is too large."""
+        """Serialize a result. Raises Invalid if it does not match the return annotation, or is too large."""
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
             raise Invalid(f"task {self.name} returned None, which its return annotation does not allow")
@@ -103,7 +104,7 @@ class Arguments:
         return result
 
     def load_result(self, result: bytes) -> Any:
-        """Parse a result by the task's return annotation. Raises Invalid if it does not match."""
+        """Parse a result by the return annotation. Raises Invalid if it does not match."""
         try:
             return self._result.validate_json(result or b"null")
         except ValidationError as error:
@@ -129,7 +130,7 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
 
 
 def _errors(error: ValidationError) -> str:
-    """Return the first validation errors on one line, without the values."""
+    """The first validation errors on one line, without the values."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     words = [
         ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))

@@ -40,11 +40,11 @@ except OSError as error:
 def spawn_bound(command: Sequence[str], *, lock: int = -1, **options: Any) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when this process ends. `options` are those of Popen.
 
-    On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process kills it; the watchdog notices the end of this
-    process only when all forked (not spawned) children of this process have ended too.
+    On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process does; it notices the end
+    of this process only when all forked (not spawned) children of this process have ended too.
 
-    The program leads a session of its own, so the terminal's Ctrl-C does not reach it. `lock` is a file descriptor that it
-    inherits, or -1.
+    The program leads a session of its own, so the terminal's Ctrl-C does not reach it. `lock` is a file
+    descriptor that it inherits, or -1.
     """
     way = _DEATH_SIGNAL if HAS_DEATH_SIGNAL else _WATCHDOG
     words = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), str(lock), way, *command]

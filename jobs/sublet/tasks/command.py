@@ -1,9 +1,9 @@
 """Tasks that run a program: those that `App.command` declares, and the built-in task `command`.
 
-No argument of a job can become code, a second word or another program. As argv, the template is split into words first, and the
-fields are filled in afterwards. For a shell, the script contains only names of variables, and the values are in the environment:
-no value is quoted, so none can break out of quotes. A value can become an option of the program, unless the template puts a
-separator such as `--` before it.
+No argument of a job can become code, a second word or another program. As argv, the template is split into
+words before the fields are filled in. For a shell, the script contains only names of variables, and the
+values are in the environment. A value can become an option of the program, unless the template puts `--`
+before it.
 """
 
 import inspect
@@ -28,8 +28,8 @@ NAME = "command"
 """The built-in task's name."""
 CONTEXT = "_context"
 PATIENCE_BY_REASON = {"lost": 0.0, "stopping": PATIENCE / 2}
-"""Seconds that a program has to clean up, by the reason for its end. None after a lost lease, because another worker has the
-job; when the worker stops, less than the second that it waits for its tasks."""
+"""Seconds that a program has to clean up, by the reason for its end. None after a lost lease, because another
+worker has the job; when the worker stops, less than the second that it waits for its tasks."""
 
 Word = list[tuple[str, str | None]]
 """A word of a template: pieces of text, each with the field after it, if any."""
@@ -38,7 +38,8 @@ Word = list[tuple[str, str | None]]
 def function(
     template: str, *, shell: bool = False, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> Callable[..., Awaitable[Output]]:
-    """Make the function of a task that runs this template. Its parameters are the template's fields, its name is the program's.
+    """Make the function of a task that runs this template. Its parameters are the template's fields, its name
+    is the program's.
 
     Raises Invalid for a template that cannot be split, has no program, or fields that are not plain names.
     """
@@ -72,7 +73,7 @@ def _program_call(
 
 
 def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
-    """Build a program's environment: the worker's own without Sublet's settings and secrets, `given`, and the job's ids."""
+    """The worker's environment without Sublet's settings and secrets, `given`, and the job's ids."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -88,7 +89,6 @@ def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _value(value: Any) -> Any:
-    """Check one argument of a job."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str | int | float):
         raise PydanticCustomError(
@@ -123,7 +123,9 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """The built-in task: run any program that a job names. Only with `WorkerConfig(commands=True)`, if all submitters are trusted."""
+    """The built-in task: run any program that a job names. Only with `WorkerConfig(commands=True)`, if all
+    submitters are trusted.
+    """
     if bool(argv) is bool(shell):
         raise Discard('give either "argv", a list of words, or "shell", a script')
     return await run(_program_call(context, argv or [SHELL, "-c", shell or ""], env or {}, cwd, input))
@@ -157,7 +159,7 @@ def _words(template: str) -> list[Word]:
 
 
 def _program(template: str, words: list[Word]) -> str:
-    """Return the name of the program that a template begins with."""
+    """The program that a template begins with."""
     first = words[0][0][0].split() if words and words[0] else []
     if not first or "\0" in template:
         raise Invalid(
@@ -193,7 +195,7 @@ def _pieces(template: str, text: str) -> Word:
 
 
 def _script(template: str, pieces: Word) -> str:
-    """Replace each field of a template by a quoted variable. Raises Invalid for a field inside quotes."""
+    """Replace each field by a quoted variable. Raises Invalid for a field inside quotes."""
     script, quote = "", ""
     for literal, field in pieces:
         script, quote = script + literal, _quote_after(literal, quote)
@@ -206,7 +208,7 @@ def _script(template: str, pieces: Word) -> str:
 
 
 def _quote_after(literal: str, quote: str) -> str:
-    """Return which quote is open after a text, given the one that was open before it."""
+    """The quote that is open after a text, given the one open before it."""
     for char in literal:
         if quote.endswith("\\"):
             quote = quote[:-1]

@@ -1,7 +1,4 @@
-"""Enters an app's middleware around the run of a task: all of it on the event loop, only plain middleware elsewhere.
-
-Without middleware it is not called.
-"""
+"""Enters an app's middleware around a task: all of it on the event loop, only plain middleware elsewhere."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
@@ -10,11 +7,11 @@ from typing import Any
 from sublet.context import Context
 
 Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
-"""A middleware: called with the context of an attempt; returns the context manager to enter around it."""
+"""Called with the context of an attempt; returns the context manager to enter around it."""
 
 
 def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
-    """Enter the plain middleware, the first one outermost. Async middleware is for tasks on the event loop, and is skipped."""
+    """Enter the plain middleware, the first one outermost. Async middleware is skipped."""
     with ExitStack() as stack:
         for hook in hooks:
             manager: Any = hook(context)

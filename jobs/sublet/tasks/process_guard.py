@@ -1,10 +1,11 @@
 """Kills the process groups of a worker's programs and child processes when the worker itself is killed.
 
-A process group outlives the process that started it. The kernel's death signal reaches a child, but not the child's own children,
-and no signal handler runs in a worker that dies of SIGKILL. So a small guard process holds the end of a pipe. The worker sends it
-each group (`watch`) and each group's end (`forget`); when the pipe closes, the guard kills the groups that are left.
+A process group outlives the process that started it. The kernel's death signal reaches a child, but not the
+child's own children, and a SIGKILL runs no handler. So a small guard process holds the end of a pipe; when
+it closes, the guard kills the groups that were watched and not forgotten.
 
-Not covered: a process that leaves its group (`setsid`), and a worker whose guard was killed as well, after the last `check`.
+Not covered: a process that leaves its group (`setsid`), and a worker whose guard was killed as well, after
+the last `check`.
 """
 
 import asyncio
@@ -27,7 +28,9 @@ PATIENCE = 5.0
 
 
 class ProcessGuard:
-    """A worker's side of the guard process, which starts with the first group. Not tied to an event loop; not thread-safe."""
+    """A worker's side of the guard process, which starts with the first group. Not tied to an event loop; not
+    thread-safe.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[int, str] = {}
@@ -36,26 +39,28 @@ class ProcessGuard:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the guard process, if there is one."""
+        """The pid of the guard process; None before it starts."""
         return self._process.pid if self._process else None
 
     def watch(self, group: int) -> None:
-        """Have this group killed if this process dies before `forget`. Its leader must be a child that was not waited for yet."""
+        """Have this group killed if this process dies before `forget`. Its leader must be a child that was not
+        waited for yet.
+        """
         self._groups[group] = start_of(group)
         self._send(f"+{group} {self._groups[group]}\n")
 
     def forget(self, group: int) -> None:
-        """Stop to watch a group: it has ended, or another guard watches it."""
+        """Stop watching a group: it has ended, or another guard watches it."""
         if self._groups.pop(group, None) is not None:
             self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Start another guard process if it has died while groups are watched. Cheap: call it with every heartbeat."""
+        """Replace a guard process that died while groups are watched. Cheap: call it with every heartbeat."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 
     async def aclose(self) -> None:
-        """End the guard process, which kills the groups that are still watched. It starts again with the next `watch`."""
+        """End the guard process, which kills the groups that are still watched."""
         process = self._detach()
         self._groups.clear()
         if process:
@@ -66,7 +71,7 @@ class ProcessGuard:
                 _kill(process)
 
     def _send(self, line: str) -> None:
-        """Send a line to the guard. The pipe never blocks, and a line is written as a whole or not at all."""
+        """The pipe never blocks, and a line is written as a whole or not at all."""
         try:
             if self._process is None:
                 self._start()
@@ -127,4 +132,4 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 current: ContextVar[ProcessGuard | None] = ContextVar("sublet_process_guard", default=None)
-"""The guard of the worker that runs this task; a program that runs outside of a worker starts its own."""
+"""The guard of the worker that runs this task; a program outside of a worker starts its own."""

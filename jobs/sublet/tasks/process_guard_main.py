@@ -1,7 +1,7 @@
 """The program of the guard process: waits for the worker's end, then kills the process groups that are left.
 
-It starts with a worker's first program, so it is as small as a Python process can be: no `site`, only builtin modules.
-Input: lines `+<group> <start>` and `-<group>`. The worker's side is `sublet.tasks.process_guard`.
+As small as a Python process can be: no `site`, only builtin modules. Input: lines `+<group> <start>` and
+`-<group>`. The worker's side is `sublet.tasks.process_guard`.
 """
 
 import os
@@ -30,9 +30,10 @@ def main(parent: int) -> None:
 
 
 def end(group: int, start: str) -> bool:
-    """Kill a group, unless its number belongs to another process by now. Returns whether there was a process to kill.
+    """Kill a group, unless its number belongs to another process by now. Returns whether there was a process
+    to kill.
 
-    If only the leader is gone, the number is still the group's: the kernel does not reuse the number of a group.
+    If only the leader is gone, the kernel does not reuse the number of the group.
     """
     now = start_of(group)
     if start and now and now != start:
@@ -46,7 +47,7 @@ def end(group: int, start: str) -> bool:
 
 
 def start_of(pid: int) -> str:
-    """Return when a process started, in kernel ticks; empty if it does not exist, or without /proc."""
+    """When a process started, in kernel ticks; empty if it does not exist, or without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[19].decode()
@@ -55,7 +56,7 @@ def start_of(pid: int) -> str:
 
 
 def _end_of(parent: int) -> list[int]:
-    """Return file descriptors that become readable when the parent dies, even if a fork still holds the pipe (Linux)."""
+    """File descriptors that become readable when the parent dies, even if a fork still holds the pipe (Linux)."""
     try:
         return [os.pidfd_open(parent)]
     except (AttributeError, OSError):
@@ -63,7 +64,7 @@ def _end_of(parent: int) -> list[int]:
 
 
 def _read() -> tuple[bytes, bool]:
-    """Return all bytes in the pipe, and whether more may follow."""
+    """All bytes in the pipe, and whether more may follow."""
     data = b""
     try:
         while chunk := os.read(0, 65536):

@@ -1,7 +1,7 @@
 """Runs a program to its end: in its own process group, with bounded output, and with a certain end.
 
-Alternatives: `sh`, `plumbum` and `anyio.run_process` start programs too, but none of them bounds the output, ends a whole group,
-or returns while a grandchild holds the pipes. With those three written, only a call of asyncio would be left to them.
+Neither `sh`, `plumbum` nor `anyio.run_process` bounds the output, ends a whole group, or returns while a
+grandchild holds the pipes.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SHELL = "/bin/sh"
 KEPT = 64 * 1024
 """Bytes that are kept of stdout and of stderr each: the first half and the last half."""
 WRITTEN = 120 * 1024
-"""Bytes that each of them may take as JSON, where a control character takes six: both must fit into a result."""
+"""Bytes that each may take as JSON, where a control character takes six: both must fit into a result."""
 LINGER = 0.5
 """Seconds to wait after a program's exit while its children hold its output open."""
 PATIENCE = 1.0
@@ -45,7 +45,9 @@ class Output(BaseModel):
 
 
 class ProgramFailed(Exception):
-    """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` is the end of its stderr."""
+    """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` is the end of its
+    stderr.
+    """
 
     def __init__(self, code: str, message: str, detail: str = "") -> None:
         super().__init__(f"{code}: {message}")
@@ -53,21 +55,21 @@ class ProgramFailed(Exception):
 
 
 class ProgramCall(NamedTuple):
-    """A program to run: its arguments, its whole environment, folder, stdin, and the patience when it is ended early."""
+    """A program to run: its arguments, its whole environment, folder, and stdin."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str | None = None
     text: str = ""
     patience: Callable[[], float] = lambda: PATIENCE
-    """Called when the program is ended early: seconds between SIGTERM and SIGKILL; 0: only SIGKILL."""
+    """Returns the seconds between SIGTERM and SIGKILL when the program is ended early; 0: only SIGKILL."""
 
 
 async def run(call: ProgramCall) -> Output:
     """Run a program to its end. Raises ProgramFailed unless it exits with 0.
 
-    It leads a process group, which ends with it, or when the caller is cancelled: with SIGTERM and, after the patience or when
-    the caller is cancelled again, with SIGKILL. If this process is killed, the process guard kills the group.
+    Its process group ends with it, or when the caller is cancelled: with SIGTERM and, after the patience or
+    a second cancellation, with SIGKILL. If this process is killed, the process guard kills the group.
     """
     guard = current.get()
     if guard:
@@ -139,7 +141,9 @@ class OutputBuffer:
             del self._tail[: -KEPT // 2]
 
     def text(self) -> str:
-        """Return the kept text and how many bytes are missing. Invalid UTF-8 is replaced; text that JSON must escape is cut shorter."""
+        """The kept text and how many bytes are missing. Invalid UTF-8 is replaced; text that JSON must escape
+        is cut shorter.
+        """
         text = ""
         for kept in (KEPT, KEPT // 2, KEPT // 4):
             text = self._text(kept // 2)
@@ -156,9 +160,9 @@ class OutputBuffer:
 
 
 async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Program]:
-    """Start a shell that waits for a line before it becomes the program.
+    """Start a shell that waits for a line before it becomes the program, so that the guard watches it first.
 
-    So the program does nothing before the guard watches it. If this process dies in between, the shell reads the end of stdin.
+    If this process dies in between, the shell reads the end of stdin.
     """
     _check_program(call.argv[0], call.env, call.cwd)
     gate = 'read -r go && exec "$@"' + ("" if call.text else " </dev/null")
@@ -197,7 +201,7 @@ def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
 
 
 def _release(transport: asyncio.SubprocessTransport, text: str) -> None:
-    """Write the line that the shell waits for, and the program's input. Does not block if the program does not read it."""
+    """Write the line that the shell waits for, and the program's input, without blocking."""
     pipe = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
     pipe.write(b"\n" + text.encode())
     pipe.write_eof()
@@ -219,7 +223,9 @@ async def _end(group: int, program: Program, patience: float) -> None:
 
 
 def _signal(group: int, program: Program, number: int) -> bool:
-    """Signal a group. Returns False if it is gone, or (once the leader was waited for) if its number belongs to another process."""
+    """Returns False if the group is gone, or (once the leader was waited for) if its number belongs to another
+    process.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if program.exited.is_set() and _is_taken(group):
             return False

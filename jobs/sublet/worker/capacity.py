@@ -1,8 +1,9 @@
-"""Capacity of a worker: free slots and free child processes. A worker must never claim a job that it cannot start at once.
+"""Capacity of a worker: free slots and free child processes. It never claims a job that it cannot start at
+once.
 
-The kind of job that a queue yields is not known before the claim. So the queues are claimed in two sets: queues that only async
-tasks of this program use (limited by slots), and all others (limited by free child processes as well). Neither set waits for the
-other. Within a set, the first queue has priority.
+The kind of job that a queue yields is not known before the claim. So the queues are claimed in two sets:
+those that only async tasks of this program use, limited by slots, and all others, limited by free child
+processes as well.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ class QueueSet:
 
 
 def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
-    """Divide a worker's queues by the needs of their tasks; returns at most two sets."""
+    """Divide queues by the needs of their tasks: at most two sets."""
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
         kinds.setdefault(task.defaults.queue, set()).add(task.takes_process)
@@ -40,15 +41,14 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 
 class Capacity:
-    """The limits of a worker, the jobs that it runs, and the jobs that its open claims may bring.
-
-    Every change sets the event `changed`.
+    """Limits of a worker, its running jobs, and the jobs that open claims may bring. Every change sets
+    `changed`.
     """
 
     def __init__(self, slots: int, processes: int, ahead: Callable[[], int] = lambda: 0) -> None:
         self.slots, self.processes = slots, processes
         self.ahead = ahead
-        """Returns how many jobs may wait for a child process in addition to those that run, because the wait is short."""
+        """Returns how many jobs may wait for a child process, because the wait is short."""
         self.max_jobs: int | None = None
         """Jobs to start in all; None: no limit."""
         self.running = self.running_in_children = self.started = 0
@@ -56,14 +56,14 @@ class Capacity:
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
-        """Return how many more jobs of a set of queues can start."""
+        """How many more jobs of these queues can start."""
         children = self.running_in_children + self.reserved_children
         others = self.running + self.reserved - children
         if queue_set.may_need_child:
             ahead = self.ahead() if queue_set.all_need_child else 0
             at_once = min(self.processes, self.slots - others)
             free = at_once + ahead - children if at_once > 0 else 0
-            # Enough jobs wait already: claim later, and many at a time.
+            # Claim later, and many at a time.
             if 2 * free < ahead:
                 return 0
         else:
@@ -71,7 +71,7 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """Return how many jobs to claim at once: at most half of the capacity, so that two claims can be under way."""
+        """How many jobs to claim at once: at most half of the capacity, so that two claims can be under way."""
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 
@@ -94,7 +94,7 @@ class Capacity:
 
     @property
     def exhausted(self) -> bool:
-        """Has this worker started all of its `max_jobs`?"""
+        """Has the worker started its `max_jobs`?"""
         return self.max_jobs is not None and self.started >= self.max_jobs
 
     def job_started(self, in_child: bool) -> None:
@@ -119,7 +119,7 @@ class Capacity:
         return True
 
     async def wait_for_change(self, seconds: float | None) -> None:
-        """Wait for the next change, for `seconds` at most."""
+        """Wait for a change, for `seconds` at most."""
         self.changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):

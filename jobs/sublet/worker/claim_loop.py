@@ -1,4 +1,5 @@
-"""Claims jobs: two loops for each set of queues, so that one claim is under way while the jobs of the other run."""
+"""Claims jobs: two loops for each set of queues, so that one claim is under way while the jobs of the other
+run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,12 +14,12 @@ from sublet.worker.settle_loop import RETRY_AFTER
 from sublet.worker.state import WorkerState
 
 LOOPS = 2
-"""Claims of one set of queues that may be under way at once."""
+"""Open claims for one set of queues."""
 
 
 @dataclass(frozen=True)
 class ClaimConfig:
-    """Options of a worker's claims: its name, its queues (the first one first), and the lease (seconds)."""
+    """Options of a worker's claims. The first queue has priority; `lease` is in seconds."""
 
     worker: str
     queues: Sequence[str]
@@ -29,7 +30,7 @@ class ClaimConfig:
 
 
 class ClaimLoops:
-    """The claims of one worker, until it stops. Each job that is claimed goes to `start`."""
+    """The claims of one worker. Each job that is claimed goes to `start`."""
 
     def __init__(
         self,
@@ -43,9 +44,9 @@ class ClaimLoops:
         self._state, self._capacity, self._budget = state, state.capacity, state.budget
         self._maintenance = MaintenanceTimer(lambda: self._request(config.queues, 0, 0), state)
         self._waits = asyncio.Lock()
-        """Held by the one claim that waits for a job; the other loops queue behind it."""
+        """Held by the one claim that waits for a job."""
         self._was_answered = False
-        """Did any claim succeed? If not, a claim that is forbidden will never succeed."""
+        """Until a claim has succeeded, Forbidden is final."""
 
     def start(self) -> list["asyncio.Task[None]"]:
         """Start the loops. Each ends when there is nothing more to claim."""
@@ -56,7 +57,7 @@ class ClaimLoops:
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the maintenance. Returns the claim for it that may still be under way."""
+        """Stop the maintenance. Returns its claim that may still be under way."""
         return self._maintenance.stop()
 
     async def _run(self, queue_set: QueueSet) -> None:
@@ -83,7 +84,6 @@ class ClaimLoops:
                 return
 
     def _is_closed(self, queue_set: QueueSet) -> bool:
-        """May no more jobs be claimed from a set of queues?"""
         return self._capacity.exhausted or not self._budget.open(queue_set.queues)
 
     @property
@@ -91,20 +91,19 @@ class ClaimLoops:
         return self._linger is not None and self._linger.dismissed
 
     async def _claim_now(self, queue_set: QueueSet) -> bool:
-        """Claim without waiting. Returns True when there were fewer jobs than asked for."""
+        """Returns True when there were fewer jobs than asked for, as do the methods below."""
         n = self._capacity.claim_size(queue_set)
         if n <= 0:
             return False
         return await self._claim(self._budget.open(queue_set.queues), n, queue_set.may_need_child, 0) < n
 
     async def _wait_for_less_work(self) -> None:
-        """Wait until an attempt is settled: a failed job may be queued again, and an unsettled outcome may be lost."""
+        """A failed job may be queued again, and an unsettled outcome may be lost."""
         attempts, capacity = self._state.attempts, self._capacity
         before = (len(attempts), capacity.reserved)
         await capacity.wait_until(lambda: (len(attempts), capacity.reserved) != before)
 
     async def _wait_or_leave(self, linger: Linger) -> bool:
-        """Wait for a job or, when the linger is over, ask to leave. Returns True when there was no job."""
         if self._state.has_work:
             if linger.in_pool and linger.left <= 0:
                 return await self._wait_while_working()
@@ -115,12 +114,11 @@ class ClaimLoops:
         return True
 
     async def _wait_while_working(self) -> bool:
-        """Wait for a job until no attempt is left. Returns True when there was no job."""
         waiting = asyncio.create_task(self._wait(IDLE))
         return await self._first(waiting, lambda: not self._state.attempts, lambda: waiting.result())
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait for a job from all queues with free capacity. Returns True when there were fewer jobs than asked for."""
+        """Wait for a job from all queues with free capacity."""
         able = [
             queue_set
             for queue_set in self._config.queue_sets
@@ -134,7 +132,7 @@ class ClaimLoops:
         queues = self._budget.open([queue for queue in self._config.queues if queue in names])
         if len(able) == len(self._config.queue_sets):
             return await self._claim(queues, n, may_need_child, seconds) < n
-        # When a child process becomes free, the claim is given up for one that includes the other queues.
+        # Given up when a child process becomes free, for a claim that includes the other queues.
         claiming = asyncio.create_task(self._claim(queues, n, may_need_child, seconds))
         return await self._first(
             claiming, lambda: self._capacity.has_free_child, lambda: claiming.result() < n
@@ -146,7 +144,7 @@ class ClaimLoops:
         until: Callable[[], bool],
         dry: Callable[[], bool],
     ) -> bool:
-        """Await a claim, but give it up when `until` becomes true. Returns `dry()`; True if it was given up."""
+        """Await a claim, but give it up (True) when `until` becomes true."""
         watching = asyncio.create_task(self._capacity.wait_until(until))
         try:
             await asyncio.wait([claim, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +155,7 @@ class ClaimLoops:
             await asyncio.wait([claim, watching])
 
     async def _claim(self, queues: Sequence[str], n: int, may_need_child: bool, wait: float) -> int:
-        """Claim up to `n` jobs and start them. Returns how many; `n` if the source did not answer."""
+        """Returns how many jobs were started; `n` if the source did not answer."""
         if self._linger:
             await self._linger.not_asking.wait()
         if self._dismissed:
@@ -188,7 +186,7 @@ class ClaimLoops:
 class MaintenanceTimer:
     """Calls `claim_nothing` (a claim of no jobs, which does the maintenance) when the next job falls due.
 
-    Each answer to a claim contains that time, and sets the timer anew. An open claim does the maintenance by itself.
+    Without it, due jobs would wait while every slot is taken. Each answer to a claim sets the timer anew.
     """
 
     def __init__(self, claim_nothing: Callable[[], Awaitable[object]], state: WorkerState) -> None:
@@ -197,13 +195,13 @@ class MaintenanceTimer:
         self._claim: asyncio.Task[None] | None = None
 
     def set(self, seconds: float) -> None:
-        """Do the maintenance in so many seconds; replaces the time that was set before."""
+        """Replace the time that was set before."""
         if self._timer:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Cancel the timer. Returns the claim that it may have started, which can still be under way."""
+        """Cancel the timer. Returns its claim that may still be under way."""
         if self._timer:
             self._timer.cancel()
         return [self._claim] if self._claim else []

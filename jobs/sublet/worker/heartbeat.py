@@ -1,7 +1,4 @@
-"""Heartbeats: extend all leases of a worker in one call, renew its registration, and send the reports of its tasks.
-
-Reports between two heartbeats (progress, checkpoints, log lines) are sent at once, a few times a second at most.
-"""
+"""Extends all leases of a worker in one call, renews its registration, and sends the reports of its tasks."""
 
 import asyncio
 import contextlib
@@ -19,7 +16,7 @@ from sublet.store.source import JobSource
 log = logging.getLogger("sublet.worker.worker")
 
 NEWS_EVERY = 0.25
-"""Least seconds between two sendings of reports."""
+"""Least seconds between two sendings of reports (progress, checkpoints, log lines)."""
 RENEW_EVERY = 5.0
 """Seconds between two renewals of the registration."""
 CANCEL_AGAIN_AFTER = 5.0
@@ -46,7 +43,7 @@ class Heartbeat:
         self._notified = False
 
     def notify(self) -> None:
-        """Wake the loop: a task has reported something. Safe from any thread, and cheap."""
+        """Wake the loop to send a report. Safe from any thread."""
         if not self._notified and self._loop:
             self._notified = True
             self._loop.call_soon_threadsafe(self._news.set)
@@ -72,7 +69,7 @@ class Heartbeat:
             await asyncio.sleep(max(0.0, min(NEWS_EVERY, due - time.monotonic())))
 
     async def _beat_all(self) -> None:
-        """Extend all leases and renew the registration: one round trip, as the source packs the calls of one turn."""
+        """One round trip: the source packs the calls of one turn."""
         for attempt in self._attempts:
             self._cancel_again(attempt)
         beside = []
@@ -82,7 +79,6 @@ class Heartbeat:
         await self._send([attempt for attempt in self._attempts if attempt.why is not Why.LOST], *beside)
 
     def _cancel_again(self, attempt: Attempt) -> None:
-        """Cancel a task again that has ignored its cancellation."""
         if attempt.cancelled_at and time.monotonic() - attempt.cancelled_at > CANCEL_AGAIN_AFTER:
             log.warning(
                 "task %s (job %s) was cancelled and runs on: it swallows CancelledError",
@@ -92,7 +88,7 @@ class Heartbeat:
             attempt.cancel_again()
 
     async def _send(self, attempts: Sequence[Attempt], *beside: Coroutine[Any, Any, None]) -> None:
-        """Send heartbeats of these attempts, the notes of all, and `beside`, in one turn of the event loop."""
+        """Send heartbeats, all notes, and `beside` in one turn of the event loop."""
         notes = [(attempt, note) for attempt in self._attempts if (note := attempt.note())]
         sending = [asyncio.ensure_future(self._note(notes))] if notes else []
         for attempt, _ in notes:
@@ -115,7 +111,6 @@ class Heartbeat:
             raise
 
     async def _beat(self, attempts: Sequence[Attempt]) -> None:
-        """Extend leases. End the attempts that are cancelled or have lost their lease."""
         beats = [Beat(attempt.lease, attempt.unsent.progress) for attempt in attempts]
         try:
             answers: Sequence[int | str] = await self._source.heartbeat(beats, lease=self._lease)

@@ -1,8 +1,8 @@
-"""Which machine this is, and whether a worker that said it was here is certainly gone.
+"""Is a worker that registered from this machine certainly gone?
 
-Certain means: it ran under the same kernel (boot id) and in the same pid namespace, and its pid is free, or now belongs to a
-process that started at another time. Where that cannot be known (no /proc, clones of one snapshot, or another user's process that
-is hidden from us), nobody is gone.
+Certain means: it ran under the same kernel (boot id) and in the same pid namespace, and its pid is free, or
+now belongs to a process that started at another time. Where that cannot be known (no /proc, clones of one
+snapshot, or another user's process that is hidden), no worker counts as gone.
 """
 
 import os
@@ -19,11 +19,11 @@ _PLATFORMS = (
     ("KUBERNETES_SERVICE_HOST", "kubernetes"),
     ("INVOCATION_ID", "systemd"),
 )
-"""Variables by which platforms are recognised; the first one that is set decides. Cloud Run services set K_SERVICE, too."""
+"""The first variable that is set names the platform. Cloud Run services set K_SERVICE, too."""
 
 
 def identity() -> dict[str, Any]:
-    """Return what identifies this process; it becomes part of its registration."""
+    """The part of a registration that identifies this process."""
     where = next((name for variable, name in _PLATFORMS if os.environ.get(variable)), "process")
     # Clones of a snapshot, as on Lambda, have the same boot id and pid namespace.
     boot, pidns = ("", "") if where == "lambda" else (_boot(), _pid_namespace())
@@ -40,7 +40,7 @@ def identity() -> dict[str, Any]:
 
 
 def started(pid: int) -> int | None:
-    """Return when a process of this machine started, in ticks since the boot; None if it is gone, or a zombie."""
+    """When a process started, in ticks since the boot; None if it is gone, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
@@ -66,7 +66,7 @@ def is_gone(about: dict[str, Any], me: dict[str, Any]) -> bool:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Does /proc hide a process of another user (mounted with hidepid, or by systemd's ProtectProc=)?"""
+    """Is /proc mounted with hidepid, or restricted by systemd's ProtectProc=?"""
     if os.path.lexists(f"/proc/{pid}"):
         return False
     try:

@@ -11,15 +11,14 @@ from sublet.worker.settle_loop import RETRY_AFTER
 IDLE = 10.0
 """Seconds that one claim may wait for a job."""
 ASK_EVERY = 1.0
-"""Least seconds between two requests to leave, where the pool still needs the worker."""
+"""Least seconds between two requests to leave a pool that needs the worker."""
 
 
 class Linger:
     """A draining worker waits `seconds` for more jobs; then it leaves if `may_leave` allows it.
 
-    Without a pool the time starts anew with each job. In a pool (`in_pool`) it does not: the worker asks whenever it is idle at
-    the moment and has not asked for `seconds`. For in a pool that is far too large every worker gets a job now and then, and
-    none would ever be idle for long.
+    Without a pool the time starts anew with each job. In a pool it does not: in one that is far too large
+    every worker gets a job now and then, and none would ever be idle for long.
     """
 
     def __init__(
@@ -34,9 +33,9 @@ class Linger:
         self.since = time.monotonic()
         """When the time began, on the monotonic clock."""
         self.dismissed = False
-        """The worker may leave, and must claim no more."""
+        """The worker must claim no more."""
         self.not_asking = asyncio.Event()
-        """Cleared while the worker asks to leave: no claim may start then, for a dismissed worker must not hold jobs."""
+        """Cleared while the worker asks to leave: a dismissed worker must not hold jobs."""
         self.not_asking.set()
 
     @property
@@ -45,16 +44,16 @@ class Linger:
         return self.since + self.seconds - time.monotonic()
 
     def job_ended(self) -> None:
-        """Start the time anew, unless the worker belongs to a pool."""
+        """Start the time anew, unless in a pool."""
         if not self.in_pool:
             self.since = time.monotonic()
 
     def wait_seconds(self, has_work: bool) -> float:
-        """Return how long the next claim may wait for a job; 0 when the time is over."""
+        """How long the next claim may wait; 0 when the time is over."""
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:
-        """Ask whether the worker may leave, and let no claim start meanwhile. Without an answer it stays."""
+        """Ask to leave, and let no claim start meanwhile. Without an answer the worker stays."""
         self.not_asking.clear()
         try:
             self.dismissed = await self._may_leave()

@@ -23,13 +23,13 @@ PATIENCE = 2.0
 
 
 def worker_name() -> str:
-    """Return a unique name for this process: host, pid and a random part."""
+    """Host, pid and a random part."""
     host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "_.-")[:64] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 class Registration:
-    """The registration of one worker, from its start to its end. `about` returns what changes in its description."""
+    """The registration of one worker. `about` returns its current description."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Registration:
         self._pool, self._summons = pool, summons
         self._lock = asyncio.Lock()
         self.unwanted = False
-        """Was the worker refused at once? Its summons has expired or was used, or its pool is gone or has other queues."""
+        """Was the summons expired or used, or is the pool gone, or are its queues others?"""
         self._host = host.identity()
         self._exclusive = bool(worker_id) or named
-        """Could another worker have the same identity, or (if a user chose it) the same name?"""
+        """May another worker have the same identity or name?"""
         self._worker, self._worker_id, self._life = worker, worker_id, secrets.token_hex(8)
         self._record: WorkerInfo | None = None
-        """This worker's own record, as it was last read."""
+        """This worker's record as it was last read."""
 
     def _card(self) -> Card:
         about = {**self._host, **self._about()}
@@ -63,10 +63,11 @@ class Registration:
         return Card(self._worker, self._life, self._worker_id, said, self._pool, self._summons)
 
     async def enlist(self) -> int:
-        """Register, after the leases of predecessors that are gone were ended. Returns how many leases that were.
+        """Register, after the leases of predecessors that are gone were ended. Returns the number of those
+        leases.
 
-        Predecessors are workers of this machine whose process is gone, and the previous holder of this worker identity. A live
-        sibling is never touched. Raises Invalid when a live worker of this machine has the same name.
+        Predecessors are workers of this machine whose process is gone, and the previous holder of this
+        worker identity. Raises Invalid when a live worker of this machine has the same name.
         """
         known = await self._source.workers() if self._host["boot"] or self._worker_id else []
         for other in known:
@@ -87,13 +88,14 @@ class Registration:
         return recovered
 
     def _succeeds(self, other: WorkerInfo) -> bool:
-        """Is another worker certainly gone, or the previous holder of this worker's identity?"""
         return host.is_gone(other.about, self._host) or bool(
             self._worker_id and other.worker_id == self._worker_id
         )
 
     async def renew(self) -> bool:
-        """Renew the registration. Returns True when this worker must drain: an operator asked for it, or it was replaced."""
+        """Renew the registration. Returns True when the worker must drain: an operator asked for it, or it was
+        replaced.
+        """
         try:
             if self._exclusive and await self._is_superseded():
                 log.warning(
@@ -104,11 +106,11 @@ class Registration:
             async with self._lock:
                 return await self._source.enlist(self._card())
         except NoNamespace:
-            # The data was flushed a moment ago: the next claim creates the namespace again.
+            # The data was flushed: the next claim creates the namespace again.
             return False
 
     async def retire(self) -> bool:
-        """Ask whether this idle worker may leave. True: its pool does not count it any more, and it must claim nothing more."""
+        """Ask whether this idle worker may leave. If so, its pool does not count it any more."""
         # A renewal that arrives later would count the worker again.
         async with self._lock:
             if not self._pool:
@@ -123,9 +125,9 @@ class Registration:
         self._pool = self._summons = ""
 
     async def _is_superseded(self) -> bool:
-        """Has another worker registered under this identity or name since? The last one has it."""
+        """The last worker to register under an identity or name has it."""
         known = await self._source.workers()
-        # If it was removed, or is not in a list that was cut, the record is the one that was read last.
+        # The list may be cut.
         mine = self._own_record(known)
         rivals = [
             other
@@ -144,7 +146,6 @@ class Registration:
         return (other.name, other.life) == (self._worker, self._life)
 
     def _own_record(self, known: Sequence[WorkerInfo]) -> WorkerInfo | None:
-        """Find this worker's own record; without one, return the last that was found."""
         self._record = next((each for each in known if self._is_this(each)), self._record)
         return self._record
 
@@ -158,5 +159,7 @@ class Registration:
 
 
 def _may_supersede(other: WorkerInfo, mine: WorkerInfo) -> bool:
-    """Over HTTP a worker may send any identity: only one with a token of the same name, or without the API, takes it over."""
+    """Over HTTP a worker may send any identity: only a token of the same name, or a worker without the API,
+    takes it over.
+    """
     return other.name == mine.name or other.about.get("principal") in (None, mine.about.get("principal"))

@@ -12,10 +12,10 @@ from sublet.store.source import JobSource
 RETRY_AFTER = 0.5
 """Seconds before a call is repeated that the source did not answer."""
 FULL_BATCH = 50
-"""Outcomes that are sent while another batch is under way; fewer wait for it."""
+"""Outcomes that are sent while another batch is under way; fewer wait."""
 
 Settled = Callable[[Attempt, Ending, str], None]
-"""Called with each outcome and the source's answer to it."""
+"""Called with each outcome and the source's answer."""
 
 
 class SettleLoop:
@@ -28,7 +28,7 @@ class SettleLoop:
         self._waiting = asyncio.Event()
 
     def put(self, attempt: Attempt, ending: Ending) -> None:
-        """Queue an outcome to be settled."""
+        """Queue an outcome."""
         self._endings.append((attempt, ending))
         if not self._under_way or len(self._endings) >= FULL_BATCH:
             self._waiting.set()
@@ -65,8 +65,8 @@ class SettleLoop:
             self._settled(attempt, ending, answer)
 
     async def _send_notes(self, attempts: list[Attempt]) -> None:
-        """Send the last checkpoints and log lines of attempts first: afterwards the lease does not exist any more."""
-        # A note that the heartbeat loop is sending must not arrive after the outcome either.
+        """Checkpoints and logs go first: afterwards the lease is gone."""
+        # A note that the heartbeat loop sends must not arrive after the outcome either.
         under_way = {
             attempt.sending for attempt in attempts if attempt.sending and not attempt.sending.done()
         }

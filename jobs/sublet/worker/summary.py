@@ -10,7 +10,7 @@ _LOST = ("LEASE_LOST", "NOT_FOUND")
 
 @dataclass
 class Summary:
-    """The work of one run: accepted outcomes by kind, refused ones (the lease was lost), and seconds."""
+    """Accepted outcomes by kind, refused ones (the lease was lost), and seconds."""
 
     completed: int = 0
     failed: int = 0
@@ -18,14 +18,14 @@ class Summary:
     refused: int = 0
     seconds: float = 0.0
     dismissed: bool = False
-    """The pool could spare the worker. If False, other workers should be summoned for the jobs that are left."""
+    """The pool could spare the worker. If False, others should be summoned for the jobs that are left."""
     stalled: bool = False
     """The worker had work and finished none for too long: the platform should replace it."""
     stuck: int = 0
-    """Tasks that ignored their cancellation: an orderly exit of this process would wait for them without end."""
+    """Tasks that ignored their cancellation: an orderly exit would wait for them without end."""
 
     def count(self, ending: Ending, answer: str) -> str:
-        """Count an outcome by the source's answer. Returns the name of the counter, which is also the event's name."""
+        """Count an outcome by the source's answer. Returns the counter's name, also that of the event."""
         event = "refused" if answer in _LOST else _EVENTS[type(ending)]
         setattr(self, event, getattr(self, event) + 1)
         return event

@@ -10,9 +10,10 @@ from sublet.model import Lease
 
 
 class TimeBudget:
-    """So many seconds from now, or no limit. The last of them (the grace, at most a fifth) are for finishing what runs.
+    """`seconds` from now, or no limit. The last of them (the grace, at most a fifth) are for finishing running
+    jobs.
 
-    A task needs its `timeout`. A timeout that is longer than the whole budget is ignored.
+    A task needs its `timeout`, which is ignored if it is longer than the whole budget.
     """
 
     def __init__(self, seconds: float | None, grace: float, tasks: Mapping[str, Task[..., Any]]) -> None:
@@ -42,7 +43,7 @@ class TimeBudget:
         return None if self.seconds is None else max(0.0, self.left - self._reserve)
 
     def open(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues that may still be claimed from: some task of the queue could finish, and none was too long."""
+        """The queues that may still be claimed from."""
         if self._ends is None:
             return list(queues)
         return [
@@ -50,7 +51,7 @@ class TimeBudget:
         ]
 
     def suffices(self, lease: Lease) -> bool:
-        """Return whether the job can finish in time. If not, its queue is closed for this worker."""
+        """Can the job finish in time? If not, its queue is closed for this worker."""
         if self._ends is None or lease.timeout_ms is None:
             return True
         if self._needed(lease.timeout_ms / 1000) < self.left:

@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 KEPT = 64
-"""Durations whose timer is kept while no item has them."""
+"""Durations whose timer is kept without items."""
 
 
 class Timeouts(Generic[T]):
-    """Calls `on_timeout` with each item that was not removed within its time.
+    """Calls `on_timeout` with each item that was not removed in time.
 
-    Items with the same duration expire in the order in which they were added: so there is one queue for each duration, and one
-    timer for the head of it.
+    Items of one duration expire in the order of adding: so one queue for each duration, and one timer for
+    its head.
     """
 
     def __init__(self, on_timeout: Callable[[T], None]) -> None:
@@ -44,7 +44,6 @@ class Timeouts(Generic[T]):
             del self._by_duration[ms]
 
     def _expire(self, ms: int) -> None:
-        """End the items whose time is over, and set the timer for the next one."""
         queue = self._by_duration[ms]
         for item, moment in list(queue.items()):
             left = moment - time.monotonic()

@@ -1,6 +1,6 @@
-"""Detects a blocked event loop from a thread of its own, and logs which task blocks it.
+"""A thread that detects a blocked event loop, and logs which task blocks it.
 
-A blocked loop sends no heartbeats: the leases end and the jobs run elsewhere. No job is lost, but the cause belongs in the log.
+A blocked loop sends no heartbeats: the leases end and the jobs run elsewhere.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ log = logging.getLogger("sublet.worker.worker")
 CHECK_EVERY = 0.25
 """Seconds between two checks."""
 BLOCKED_AFTER = 1.0
-"""Seconds without a turn of the event loop after which it counts as blocked."""
+"""Seconds without a turn after which the event loop counts as blocked."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
 """Describes the job that an asyncio task runs."""
 
 
 class Watchdog:
-    """Watches the running event loop from `start` to `stop`. After `stall` seconds without a turn it ends the process."""
+    """Watches the running event loop. After `stall` seconds without a turn it ends the process."""
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
         self._name, self._stall = name, stall
@@ -45,7 +45,6 @@ class Watchdog:
         self._over.set()
 
     def _turn(self) -> None:
-        """Note that the event loop has made a turn; the loop itself calls this."""
         blocked, self._turned = time.monotonic() - self._turned, time.monotonic()
         if self._warned:
             log.warning("the event loop runs again, after %.1f s", blocked)
@@ -82,8 +81,7 @@ class Watchdog:
             os._exit(1)
 
     def _culprit(self) -> str:
-        """Return the task that the loop runs, and the line that it is at."""
-        # `_current_frames` is the documented way to see another thread's stack.
+        # The documented way to see another thread's stack.
         frame = sys._current_frames().get(self._thread_id)
         name = self._name(asyncio.current_task(self._loop))
         return f"{name}, {_location(frame)}" if frame else name

@@ -1,8 +1,7 @@
 """Runs jobs: claim → run, with heartbeats meanwhile → complete, fail or release.
 
-A worker is a few small loops over one set of attempts: claim loops, two settle loops, one for heartbeats. A thread checks that
-the event loop is not blocked. The source packs all calls of one turn of the event loop into one round trip. The worker does not
-depend on Redis: it uses a `JobSource`.
+A worker is a few loops over one set of attempts. The source packs all calls of one turn of the event loop
+into one round trip.
 """
 
 import asyncio
@@ -36,12 +35,12 @@ SLOTS = 100
 SETTLE_LOOPS = 2
 """Settle calls that may be under way at once."""
 CLEAN_UP = 1.0
-"""Seconds that tasks have to clean up after they are cancelled."""
+"""Seconds that cancelled tasks have to clean up."""
 LAST_SETTLE = 3.0
-"""Seconds that a stopping worker spends on settling its last attempts."""
+"""Seconds for settling the last attempts."""
 
 Report = Callable[[str, Lease | None, str], None]
-"""Called with each event: its name, the lease that it is about, and details."""
+"""Called with each event: its name, its lease, and details."""
 Loops = list["asyncio.Task[None]"]
 
 
@@ -68,16 +67,16 @@ class WorkerConfig:
     worker_id: str = ""
     """Exclusive identity: the worker takes over the leases of the previous holder."""
     pool: str = ""
-    """The pool that the worker counts in, if it serves all queues of that pool."""
+    """The pool that counts the worker, if it serves all queues of that pool."""
     summons: str = ""
     """The summons that started the worker."""
 
 
 class Worker:
-    """Claims jobs from a source and runs as many at a time as it has capacity for, until it is stopped, dry, or out of time.
+    """Claims jobs from a source and runs them within its capacity, until it is stopped, dry, or out of time.
 
-    A worker may be killed at any line: its jobs are queued again when their leases end, or when its successor on the same
-    machine starts.
+    A worker may be killed at any line: its jobs are queued again when their leases end, or when its
+    successor on the same machine starts.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Claim no more; let running jobs finish for `grace` seconds, then release them. A second call releases them at once."""
+        """Claim no more; release running jobs after `grace` seconds. A second call releases them at once."""
         hurry = self._state.stopping.is_set() and not self._draining
         self._draining = False
         self.report(
@@ -157,10 +156,12 @@ class Worker:
         max_jobs: int | None = None,
         linger: float = 0.0,
     ) -> Summary:
-        """Work until stopped; with `drain` until the queues are empty; with `max_jobs` until so many jobs were started.
+        """Work until stopped; with `drain` until the queues are empty; with `max_jobs` until so many jobs were
+        started.
 
-        With `seconds` the worker ends within that time: it skips jobs that could not finish, and releases unfinished ones.
-        `linger`: seconds that a draining worker waits for more jobs. In a pool it leaves only when the pool can spare it.
+        With `seconds` the worker ends within that time: it skips jobs that could not finish, and releases
+        unfinished ones. `linger`: seconds that a draining worker waits for more jobs. In a pool it leaves
+        only when the pool can spare it.
         """
         started = self._prepare(seconds, max_jobs, linger)
         await self._enlist()
@@ -183,7 +184,7 @@ class Worker:
         return self.summary
 
     def _prepare(self, seconds: float | None, max_jobs: int | None, linger: float) -> float:
-        """Set the limits of this run. Returns when it started, on the monotonic clock."""
+        """Returns the start, on the monotonic clock."""
         self._linger.since = started = time.monotonic()
         self._linger.seconds = linger
         self._state.budget = TimeBudget(seconds, self.config.grace, self.tasks)
@@ -191,7 +192,7 @@ class Worker:
         return started
 
     async def _enlist(self) -> None:
-        """Register, and take over from predecessors. Raises Forbidden, for then no claim would be allowed either."""
+        """Raises Forbidden, for then no claim would be allowed either."""
         try:
             recovered = await self._registration.enlist()
         except Forbidden:
@@ -233,7 +234,6 @@ class Worker:
         return [asyncio.create_task(loop) for loop in loops]
 
     async def _wait_for_end(self, claim_loops: Loops, other_loops: Loops) -> None:
-        """Return when all claim loops have ended, the worker stops, a loop has failed, or the time for claims is over."""
         dry = asyncio.create_task(asyncio.wait(claim_loops, return_when=asyncio.FIRST_EXCEPTION))
         stopping = asyncio.create_task(self._state.stopping.wait())
         try:
@@ -246,7 +246,6 @@ class Worker:
             await _cancel([dry, stopping])
 
     async def _finish_attempts(self) -> None:
-        """Let running jobs finish within the grace, release the others, and settle all."""
         if not self._state.stopping.is_set():
             self._stop_claiming(self.config.grace)
         while self._capacity.running and (left := self._grace_ends - time.monotonic()) > 0:
@@ -260,17 +259,14 @@ class Worker:
         await self._capacity.wait_until(lambda: not self._attempts, last)
 
     def _abandon(self, attempt: Attempt) -> None:
-        """Release a job whose task ignores its cancellation: this process ends, so another worker may have it."""
+        """Release a job whose task ignores its cancellation: this process ends."""
         if attempt.running and not attempt.running.done():
             attempt.why = Why.LOST
             self.summary.stuck += 1
             self._settling.put(attempt, Release(attempt.lease, 0, "the worker stopped, its task did not"))
 
     async def _leave(self) -> None:
-        """Remove the registration, and end children and threads.
-
-        The registration stays if leases may be left: a successor finds them by it.
-        """
+        """The registration stays if leases may be left: a successor finds them by it."""
         try:
             if not (self._outage.ongoing or self._attempts):
                 await self._registration.leave()
@@ -278,7 +274,7 @@ class Worker:
             await self._runner.aclose(max(0.1, self._state.budget.left))
 
     async def _may_leave(self) -> bool:
-        """May this idle worker leave? Raises Unavailable."""
+        """Raises Unavailable."""
         self.summary.dismissed = await self._registration.retire()
         if self.summary.dismissed:
             idle = f"no job for {self._linger.seconds:g} s"
@@ -300,7 +296,6 @@ class Worker:
             self._outage.hindered("renew the registration", error)
 
     def _about(self) -> dict[str, Any]:
-        """Return the description of this worker for its registration."""
         done = {name: getattr(self.summary, name) for name in ("completed", "failed", "released", "refused")}
         return {"slots": self.slots, "processes": self.processes, "queues": self.queues, **done}
 
@@ -334,14 +329,12 @@ class Worker:
             self.report("lost", attempt.lease, "its lease was given to another worker, or the job has ended")
 
     def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
-        """Count and report the outcome of an attempt."""
         self._attempts.discard(attempt)
         self._linger.job_ended()
         self.report(self.summary.count(ending, answer), ending.lease, outcome_text(ending, answer))
         self._capacity.changed.set()
 
     async def _watch_progress(self, stall: float) -> None:
-        """Give up when jobs run and none has ended for `stall` seconds."""
         while not self.summary.stalled:
             silent = time.monotonic() - self._progressed_at if self._capacity.running else 0.0
             if silent < stall:
@@ -362,7 +355,6 @@ class Worker:
             self._stop_claiming(0.0)
 
     def _name_of(self, task: "asyncio.Task[Any] | None") -> str:
-        """Describe the job that an asyncio task of this worker runs."""
         attempts = list(self._attempts)
         attempt = next((attempt for attempt in attempts if task and attempt.running is task), None)
         if attempt is None:
@@ -371,7 +363,7 @@ class Worker:
 
 
 async def _cancel(tasks: Sequence["asyncio.Task[Any]"]) -> None:
-    """Cancel tasks and wait for their end. Raises the first exception that one of them has."""
+    """Raises the first exception of a task."""
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):

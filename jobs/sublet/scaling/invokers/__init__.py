@@ -1,8 +1,8 @@
 """Invokers: they start workers through a platform. A pool's settings give the kind of invoker and its target.
 
-`http` posts a signed request to a function's URL, `lambda` invokes an AWS Lambda function, `process` starts workers on this
-machine, and `none` leaves it to other systems. An invocation is sent once, within a time limit, and not retried: if no worker
-arrives for a summons, the summons expires and the worker is owed again.
+`http` posts a signed request to a function's URL, `lambda` invokes an AWS Lambda function, `process` starts
+workers on this machine, and `none` leaves it to other systems. An invocation is not retried: if no worker
+arrives, the summons expires and the worker is owed again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDS = ("http", "lambda", "process", "none")
 SECONDS = 5.0
 """Seconds that one `invoke` may take, for any number of workers."""
 AT_ONCE = 16
-"""Calls of one invoker that may be under way at once; others wait for a slot, within the same seconds."""
+"""Calls of one invoker that may be under way at once; others wait, within the same seconds."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
 """The variable that allows private addresses, and HTTP without TLS."""
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -80,7 +80,9 @@ class Invoker(Protocol):
         ...
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke one worker for each summons, within 5 s. Raises InvocationFailed with the summonses that failed."""
+        """Invoke one worker for each summons, within 5 s. Raises InvocationFailed with the summonses that
+        failed.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -89,7 +91,7 @@ class Invoker(Protocol):
 
 
 class NoInvoker:
-    """The invoker `none`: another system starts the workers by the number that is owed (KEDA, an operator)."""
+    """The invoker `none`: another system starts the owed workers (KEDA, an operator)."""
 
     kind = "none"
 
@@ -110,7 +112,7 @@ def allows_private(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def check_target(kind: str, target: str, *, private: bool | None = None) -> None:
-    """Check a pool's invoker and target before they are stored. Raises Invalid for invalid and for forbidden ones.
+    """Check a pool's invoker and target before they are stored. Raises Invalid.
 
     `private` allows private addresses; by default, if the environment allows them.
     """
@@ -138,15 +140,16 @@ def _why_none(kind: str) -> str:
 def invokers_of(
     environment: Mapping[str, str] | None = None, app_target: str | None = None
 ) -> dict[str, Invoker]:
-    """Return the invokers that this process may use, by kind.
+    """Return the invokers that this process may use, by kind. None of them imports or opens anything before
+    its first use.
 
     - `none`: always.
     - `http`: if the environment has a signing secret.
     - `lambda`: if boto3 is installed and a region is set.
-    - `process`: only if the caller names the app that the workers run (MODULE:APP), because no code is named in Redis.
+    - `process`: only if the caller names the app that the workers run (MODULE:APP), because no code is
+    named in Redis.
 
-    None of them imports or opens anything before its first use. Raises Invalid for invalid secrets, and for an unknown value of
-    SUBLET_INVOKE_PRIVATE.
+    Raises Invalid for invalid secrets, and for an unknown value of SUBLET_INVOKE_PRIVATE.
     """
     found = os.environ if environment is None else environment
     invokers: dict[str, Invoker] = {"none": NoInvoker()}
@@ -187,7 +190,8 @@ def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
 async def call_each(
     request: Invocation, call: Callable[[str], Awaitable[None]], *turns: asyncio.Semaphore
 ) -> None:
-    """Invoke one worker for each summons, concurrently, all within 5 s. Raises InvocationFailed: which failed, and why.
+    """Invoke one worker for each summons, concurrently, all within 5 s. Raises InvocationFailed: which failed,
+    and why.
 
     Each call acquires all of `turns`, one after the other.
     """

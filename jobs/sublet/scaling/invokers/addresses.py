@@ -1,8 +1,9 @@
-"""Which addresses may be called: by default only HTTPS on the public internet, because a pool's target is external input.
+"""Which addresses may be called: by default only HTTPS on the public internet, because a pool's target is
+external input.
 
-Private services (this machine, its network, the platform's metadata service) often trust every caller that can reach them, so a
-target must not make this process call them (SSRF). There are two checks: of the target when it is set, as far as it contains an
-address, and of every address when a connection is made, because a name may resolve differently by then.
+Private services (this machine, its network, the platform's metadata service) often trust every caller that
+can reach them (SSRF). There are two checks: of the target when it is set, as far as it contains an address,
+and of every address when a connection is made, because a name may resolve differently by then.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ _INSIDE = tuple(
         ),
     )
 )
-"""Networks that are not public (IANA's special-purpose registries). All of IPv6 outside of 2000::/3 is not public either."""
+"""Networks that are not public (IANA's special-purpose registries). All of IPv6 outside of 2000::/3 is not
+public either."""
 
 Address = tuple[Any, ...]
 AddressInfo = tuple[Any, Any, int, str, Address]
@@ -70,7 +72,7 @@ class NotAllowed(OSError):
 
 
 def is_public(text: str) -> bool:
-    """Is this a public address in canonical form? An IPv4 address inside of an IPv6 address must be public, too."""
+    """Is this a public address in canonical form? An IPv4 address inside an IPv6 address must be public, too."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -87,10 +89,7 @@ def is_public(text: str) -> bool:
 
 
 def check_url(text: str, *, private: bool) -> None:
-    """Check a target URL. Raises Invalid if it is malformed or must not be called.
-
-    Names are not resolved here: their addresses are checked when a connection is made.
-    """
+    """Check a target URL, without resolving names. Raises Invalid if it is malformed or must not be called."""
     if not 1 <= len(text) <= TARGET_MAX or not re.fullmatch(r"[!-\[\]-~]+", text):
         raise Invalid(
             f"the target must be a URL of 1 to {TARGET_MAX:,} visible ASCII characters, without a backslash"
@@ -141,14 +140,16 @@ def _check_host(host: str, netloc: str, private: bool) -> None:
 
 
 class AddressGuard:
-    """Checks addresses where connections are made: aiohttp gets its addresses and sockets from here."""
+    """Checks addresses where aiohttp makes connections."""
 
     def __init__(self, *, private: bool, resolve: Resolve | None = None) -> None:
         self._private, self._lookups = private, Lookups()
         self._look_up = resolve or self._lookups
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Resolve a name, in the form of aiohttp's resolvers. Raises NotAllowed if any of its addresses is not public."""
+        """Resolve a name, in the form of aiohttp's resolvers. Raises NotAllowed if any of its addresses is not
+        public.
+        """
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
@@ -180,9 +181,9 @@ class AddressGuard:
 class Lookups:
     """Resolves names, each in its own thread.
 
-    A resolver may hang for longer than the caller's timeout. It must not delay other lookups of the event loop (as for Redis), nor
-    the end of the process. The number of threads is bounded: a repeated lookup shares the one under way, and beyond LOOKUPS names
-    a lookup fails.
+    A resolver may hang for longer than the caller's timeout. It must not delay other lookups of the event
+    loop (as for Redis), nor the end of the process. A repeated lookup shares the one under way, and beyond
+    LOOKUPS names a lookup fails.
     """
 
     def __init__(self) -> None:
@@ -203,7 +204,7 @@ class Lookups:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Stop to wait for the lookups under way."""
+        """Stop waiting for the lookups under way."""
         left = tuple(self._under_way.values())
         for task in left:
             task.cancel()

@@ -13,7 +13,7 @@ CONNECT, READ = 2.0, 3.0
 
 
 class LambdaInvoker:
-    """Invokes a Lambda function asynchronously: does not wait for its end. Credentials come from where boto3 finds them."""
+    """Invokes a Lambda function without waiting for its end. Credentials come from where boto3 finds them."""
 
     kind = "lambda"
 
@@ -24,7 +24,9 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the pool's function once for each summons. Raises InvocationFailed for those that AWS did not accept."""
+        """Invoke the function once for each summons. Raises InvocationFailed for those that AWS did not
+        accept.
+        """
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
     async def _call(self, request: Invocation, summons: str) -> None:
@@ -66,7 +68,7 @@ class LambdaInvoker:
 
 
 def _why(error: Exception) -> str:
-    """Describe an error, without AWS's own message, which names accounts and roles."""
+    """AWS's own message names accounts and roles."""
     if isinstance(error, InvocationFailed):
         return str(error)
     answer = getattr(error, "response", None) or {}

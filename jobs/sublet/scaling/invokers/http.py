@@ -1,7 +1,7 @@
 """The invoker `http`: a signed POST to a function's URL for each worker.
 
-The call has succeeded with a 2xx status: a function answers first and works afterwards, as `POST /work` does. The end of the work
-is not awaited. But many platforms and gateways stop a function whose caller has disconnected, so the connection is kept open for
+The call has succeeded with a 2xx status: a function answers first and works afterwards, as `POST /work`
+does. But many platforms stop a function whose caller has disconnected, so the connection is kept open for
 up to 15 minutes, or until this process ends.
 """
 
@@ -28,13 +28,14 @@ log = logging.getLogger(__name__)
 AT_ONE_TARGET = 8
 """Calls of one target that may be under way at once, so that a slow target does not block the others."""
 HOLD = 900.0
-"""Seconds that a connection is kept open after its status: no major function platform lets a request run for longer."""
+"""Seconds that a connection is kept open after its status: no major function platform lets a request run for
+longer."""
 HELD_MAX = 256
 """Connections that are kept open at once; a further one is closed after its status."""
 ANSWER_MAX = 64 * 1024
 """Bytes of an answer that are read and discarded before the connection is closed."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
-"""What to check after a status."""
+"""The likely cause of a status."""
 
 
 class HttpInvoker:
@@ -58,7 +59,9 @@ class HttpInvoker:
         self._held: set[asyncio.Task[None]] = set()
 
     async def invoke(self, request: Invocation) -> None:
-        """Post to the pool's URL, once for each summons. Raises InvocationFailed for those that got no 2xx within 5 s."""
+        """Post to the pool's URL, once for each summons. Raises InvocationFailed for those that got no 2xx
+        within 5 s.
+        """
         try:
             check_url(request.target, private=self._private)
         except Invalid as error:  # it was written to Redis without the check
@@ -95,7 +98,7 @@ class HttpInvoker:
             raise InvocationFailed(f"the target answered {response.status}{HINTS.get(response.status, '')}")
 
     def _open(self, request: Invocation) -> aiohttp.ClientSession:
-        """Return the session; it is created, and aiohttp imported (which is slow), at the first use."""
+        """aiohttp, which is slow to import, is imported at the first use."""
         if self._session is None:
             try:
                 import aiohttp
@@ -138,7 +141,7 @@ class HttpInvoker:
 
 
 async def _hold(response: aiohttp.ClientResponse) -> None:
-    """Read and discard the answer until it ends, or is too long or too slow."""
+    """Discard the answer until it ends, or is too long or too slow."""
     import aiohttp
 
     left = ANSWER_MAX

@@ -1,4 +1,5 @@
-"""The invoker `process`: starts workers as processes on this machine, one for each summons; they end with the invoker."""
+"""The invoker `process`: starts workers as processes on this machine, one for each summons; they end with the
+invoker."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ log = logging.getLogger(__name__)
 MOST = 32
 """Default number of workers that may live at once."""
 SECONDS = 900.0
-"""Default seconds that a worker may live. It knows the limit and ends by then, as on a function platform."""
+"""Default seconds that a worker may live. It knows the limit, as on a function platform."""
 KILL_AFTER = 5.0
 """Seconds beyond that limit after which it is killed."""
 PATIENCE = 13.0
-"""Seconds that workers have to end when the invoker is closed: a worker's grace, clean-up and last settle calls."""
+"""Seconds that workers have to end when the invoker is closed: a worker's grace, clean-up and last settle
+calls."""
 LINE_MAX = 8192
 """Bytes of a line of output; a longer line is cut."""
 
@@ -65,12 +67,13 @@ class _Worker:
 
 
 class ProcessInvoker:
-    """Starts `sublet work APP --drain …` for each summons. A worker ends with this process, even if this process is killed.
+    """Starts `sublet work APP --drain …` for each summons. A worker ends with this process, even if this
+    process is killed.
 
-    At most `most` workers live at once, each for at most `seconds`. `arguments` are further arguments of `sublet work`, and
-    `environment` is its environment (default: this process's own). Its output goes to `output` (None: to this process's own), or
-    line by line to `hear`. `ended` is called as soon as a worker has ended. Both callbacks run on the event loop and must not
-    raise.
+    At most `most` workers live at once, each for at most `seconds`. `arguments` are further arguments of
+    `sublet work`, and `environment` is its environment (default: this process's own). Its output goes to
+    `output` (None: to this process's own), or line by line to `hear`. `ended` is called at a worker's end.
+    Both callbacks run on the event loop and must not raise.
     """
 
     kind = "process"
@@ -152,7 +155,7 @@ class ProcessInvoker:
         call(self._ended, code)
 
     def _spawn(self, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-        """Start a process. Returns it and the pipe of its output, -1 if that is not read here."""
+        """Returns the process and the pipe of its output, -1 if that is not read here."""
         mine, theirs = os.pipe() if self._hear else (-1, -1)
         out = theirs if self._hear else self._output
         try:
@@ -166,7 +169,7 @@ class ProcessInvoker:
                 os.close(theirs)
 
     def _worker_environment(self) -> dict[str, str]:
-        """Return the environment: the worker must import this same package, and take its jobs from Redis."""
+        """The worker must import this same package, and take its jobs from Redis."""
         found = dict(os.environ if self._environment is None else self._environment)
         path = os.pathsep.join(filter(None, [*import_folders(), found.get("PYTHONPATH")]))
         return found | {"PYTHONPATH": path, "SUBLET_SOURCE": ""}
@@ -215,7 +218,7 @@ class ProcessInvoker:
             worker.process.kill()
 
     def _read(self, worker: _Worker) -> None:
-        """Read a worker's output, up to 16 pieces, so that the loop is free for others in between."""
+        """Read up to 16 pieces, so that the loop is free for others in between."""
         for _ in range(16):
             try:
                 piece = os.read(worker.pipe, 65536) if worker.pipe >= 0 else b""
@@ -244,7 +247,9 @@ class ProcessInvoker:
             self._hear(worker.shown, line[:LINE_MAX].decode("utf-8", "replace").rstrip("\r"))
 
     async def aclose(self, patience: float = PATIENCE) -> None:
-        """Stop all workers, which release their jobs; kill those that are left after `patience` seconds. No more are started."""
+        """Stop all workers, which release their jobs; kill the rest after `patience` seconds. No more are
+        started.
+        """
         self._closed = True
         self._signal(signal.SIGTERM)
         try:
