@@ -439,7 +439,7 @@ def test_a_token_that_others_could_read_on_its_way_is_a_warning(url, token, warn
         ("https://host/#hidden", r"remove the \? or # and what follows it"),
     ],
 )
-def test_a_url_that_cannot_be_is_refused_in_words(url, words):
+def test_an_invalid_url_is_refused_with_the_reason(url, words):
     with pytest.raises(Invalid, match=words) as error:
         HttpSource(url)
     assert "hidden" not in str(error.value)

@@ -1,4 +1,4 @@
-"""A namespace on a real cluster: each partition on a node of its own, slots that move, primaries that die under load."""
+"""A namespace on a real cluster: partitions on several nodes, slots that move, primaries that die under load."""
 
 import asyncio
 import contextlib
@@ -46,10 +46,10 @@ from tests.support.http_server import serve_process
 
 PARTITIONS = 4
 SECONDS = 20.0
-"""How long a test waits for what must come."""
+"""Seconds that a test waits for an expected event."""
 SOON = 0.8
-"""Seconds in which a hint is heard; who hears none looks again after 1 s (endings) or 2 s (jobs)."""
-NAMESPACE = "spread"  # its four partitions lie on all three primaries, as the first test says
+"""Seconds in which a hint arrives; without one, clients read again after 1 s (endings) or 2 s (jobs)."""
+NAMESPACE = "spread"  # its four partitions lie on all three primaries, as the first test checks
 QUEUES = {keys.partition_of_queue(f"q{i}", PARTITIONS): f"q{i}" for i in range(30)}
 BASES = [keys.base(NAMESPACE, p) for p in range(PARTITIONS)]
 
@@ -79,17 +79,17 @@ async def client(settings):
 
 
 async def so(ready, what, seconds=SECONDS):
-    """Wait until something is so, with the loop free."""
+    """Wait until a condition holds, without blocking the event loop."""
     await asyncio.to_thread(until, ready, what, seconds)
 
 
 def blocked(node, command):
-    """How many clients of a node are blocked in a command."""
+    """Return the number of clients of a node that are blocked in a command."""
     return sum(client["cmd"] == command and "b" in client["flags"] for client in node.client.client_list())
 
 
 async def first_event(event_stream, queue):
-    """The first job that moves in a partition from now on."""
+    """Return the first job with an event in a partition from now on."""
     cursor, partition = await event_stream.now(), keys.partition_of_queue(queue, PARTITIONS)
     async with asyncio.timeout(SECONDS):
         while True:
@@ -102,12 +102,12 @@ async def first_event(event_stream, queue):
 
 
 def elsewhere(cluster, base):
-    """A primary that has not got this partition."""
+    """Return a primary without this partition."""
     return next(node for node in cluster.primaries if node is not cluster.primary_of(base))
 
 
 async def work(store, seen, stop, errors):
-    """Claim and complete, and note what was accepted, and what was heard of trouble."""
+    """Claim and complete; record accepted jobs and errors."""
     while not stop.is_set():
         try:
             claimed = await store.claim(worker="w", queues=list(QUEUES.values()), n=10, lease=30, wait=1)
@@ -119,7 +119,7 @@ async def work(store, seen, stop, errors):
 
 
 async def produce(client, number, acked, stop, errors):
-    """Submit one job after the other, each until it is acknowledged; note when that was."""
+    """Submit jobs one after the other, each until it is acknowledged; record the times."""
     for i in range(100_000):
         job_id, queue = f"p{number}-{i}", QUEUES[i % PARTITIONS]
         while not stop.is_set():
@@ -136,7 +136,7 @@ async def produce(client, number, acked, stop, errors):
 
 @contextlib.asynccontextmanager
 async def load(client):
-    """Four producers and a worker at it, until the block's end: who acknowledged, who completed, which errors they heard."""
+    """Run four producers and a worker during the block; yield acknowledged jobs, completed jobs and errors."""
     acked, seen, errors, enough, done = {}, {}, [], asyncio.Event(), asyncio.Event()
     store = Store(client.store.settings)
     worker = asyncio.create_task(work(store, seen, done, errors))
@@ -161,7 +161,7 @@ async def load(client):
 
 
 def refused_raw(errors):
-    """What no caller may ever hear of: a server's own words for another server."""
+    """Words of Redis for another server, which no caller may ever get."""
     words = ("MOVED", "ASK ", "CROSSSLOT", "TRYAGAIN")
     return [error for error in errors if any(word in str(error) for word in words)]
 
@@ -213,10 +213,10 @@ async def test_schedules_fire_in_every_partition(client):
         await client.schedules.remove(f"s{partition}")
 
 
-async def test_readers_that_block_follow_a_slot_that_moves(cluster, client):
+async def test_blocking_readers_follow_a_slot_that_moves(cluster, client):
     store, base = client.store, BASES[0]
     to = elsewhere(cluster, base)
-    await client.submit("t", {}, Options(queue=QUEUES[1]))  # the namespace is there
+    await client.submit("t", {}, Options(queue=QUEUES[1]))  # the namespace exists
     waiting = asyncio.create_task(store.claim(worker="w", queues=[QUEUES[0]], n=1, lease=30, wait=SECONDS))
     listening = asyncio.create_task(first_event(store.event_stream(), QUEUES[0]))
     source = cluster.primary_of(base)
@@ -230,8 +230,8 @@ async def test_readers_that_block_follow_a_slot_that_moves(cluster, client):
     assert time.monotonic() - began < SOON
 
 
-async def test_a_line_that_was_told_an_error_goes_where_its_partition_is(cluster, settings):
-    """Though nobody else in this process has asked who serves what."""
+async def test_a_connection_that_got_an_error_moves_to_the_partitions_server(cluster, settings):
+    """No other call of this process has read the slot map before."""
     routes, base = RoutingTransport(settings, MultiServerUrl.read(settings.redis_url)), BASES[1]
     ear, replies = PartitionPipeline(routes, base), asyncio.Queue()
     ear.send([(("BLPOP", f"{base}:wake:x", 10), replies.put_nowait)])
@@ -246,8 +246,8 @@ async def test_a_line_that_was_told_an_error_goes_where_its_partition_is(cluster
     await routes.aclose()
 
 
-async def test_a_blocked_read_is_interrupted_for_who_comes_for_another_queue(cluster, client):
-    """Its partition's node is told, not only the first one's; and what is heard for nobody goes back."""
+async def test_a_blocked_read_is_interrupted_for_another_queue(cluster, client):
+    """The wake-up reaches the node of the queue's partition, and an unused one is put back."""
     store, own = client.store, QUEUES[3]
     other = next(f"r{i}" for i in range(99) if keys.partition_of_queue(f"r{i}", PARTITIONS) == 3)
     await client.submit("t", {}, Options(queue=QUEUES[1]))
@@ -264,7 +264,7 @@ async def test_a_blocked_read_is_interrupted_for_who_comes_for_another_queue(clu
     assert time.monotonic() - began < SOON
 
 
-async def test_a_slot_that_moves_under_load_is_not_noticed(cluster, client):
+async def test_a_slot_that_moves_under_load_causes_no_error(cluster, client):
     async with load(client) as (acked, seen, errors):
         for _ in range(3):
             for base in BASES[:2]:
@@ -278,7 +278,7 @@ async def test_a_slot_that_moves_under_load_is_not_noticed(cluster, client):
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
-async def test_a_primary_that_goes_under_load_is_replaced(cluster, client, how, capsys):
+async def test_a_primary_that_dies_under_load_is_replaced(cluster, client, how, capsys):
     base = BASES[0]
     victim = cluster.primary_of(base)
 
@@ -315,8 +315,8 @@ async def test_a_primary_that_goes_under_load_is_replaced(cluster, client, how, 
     assert cluster.primary_of(base) is not victim
 
 
-async def test_a_reader_leaves_a_server_that_stands_still(cluster, client):
-    """The connection to it stays open: nothing but the others' word tells that it is no primary any more."""
+async def test_a_reader_leaves_a_server_that_hangs(cluster, client):
+    """The connection to it stays open: only other nodes report that it is not a primary any more."""
     store, base = client.store, BASES[0]
     await client.submit("t", {}, Options(queue=QUEUES[1]))
     victim = cluster.primary_of(base)
@@ -349,7 +349,7 @@ async def test_a_reader_leaves_a_server_that_stands_still(cluster, client):
         await asyncio.to_thread(cluster.settle)
 
 
-def test_code_without_an_event_loop_follows_too(cluster, settings):
+def test_a_sync_client_follows_the_new_primary(cluster, settings):
     base, to = BASES[2], elsewhere(cluster, BASES[2])
     with SyncClient(settings) as client:
         before = client.submit("t", {}, Options(queue=QUEUES[2]))
@@ -415,7 +415,7 @@ async def test_jobs_over_http_a_repair_and_a_drop_on_a_cluster(cluster, settings
     assert [node.client.keys(f"{{{NAMESPACE}:*") for node in cluster.primaries] == [[]] * 3
 
 
-def test_a_node_that_evicts_is_found_wherever_it_is_and_named(cluster, settings, tmp_path):
+def test_any_node_that_evicts_is_found_and_named(cluster, settings, tmp_path):
     home = cluster.primary_of(BASES[0])
     node = next(cluster.primary_of(base) for base in BASES if cluster.primary_of(base) is not home)
     shell = Shell(tmp_path, cluster.url)
@@ -436,7 +436,7 @@ def test_a_node_that_evicts_is_found_wherever_it_is_and_named(cluster, settings,
         node.client.config_set("maxmemory-policy", "noeviction")
 
 
-def test_a_node_that_is_gone_without_a_replica_is_told_in_words_that_are_true(tmp_path):
+def test_a_dead_node_without_a_replica_is_reported_correctly(tmp_path):
     with Cluster.start(tmp_path, replicas=0) as alone:
         settings = Settings(redis_url=alone.url, namespace=NAMESPACE, partitions=PARTITIONS, patience=0.5)
         with SyncClient(settings) as client:
@@ -478,7 +478,7 @@ def client_on(cluster, node, partition):
     return cluster.primary_of(BASES[partition]) is node
 
 
-def test_a_url_of_one_node_says_that_this_is_a_cluster(cluster, tmp_path):
+def test_the_url_of_one_node_of_a_cluster_is_an_error_that_names_the_cluster(cluster, tmp_path):
     node = next(node for node in cluster.primaries if node is not cluster.primary_of(keys.base("alone")))
     url = f"redis://127.0.0.1:{node.port}"
     with (
@@ -491,7 +491,7 @@ def test_a_url_of_one_node_says_that_this_is_a_cluster(cluster, tmp_path):
     assert "redis+cluster://" in shell.no(3, "submit", "add", '{"a": 1}')
 
 
-def test_a_single_server_is_no_cluster(tmp_path):
+def test_a_single_server_is_refused_as_a_cluster(tmp_path):
     with EmbeddedServer.start(tmp_path) as server:
         port = free_port()
         with redis.Redis.from_url(server.url) as raw:
@@ -505,7 +505,7 @@ def test_a_single_server_is_no_cluster(tmp_path):
 
 
 def answers(plan, *said):
-    """What a plan asks when it is told this, and what it comes to."""
+    """Run a plan against these answers: its calls, and its result."""
     asked, told = [plan.send(None).url], None
     for told in said:
         try:
@@ -516,7 +516,7 @@ def answers(plan, *said):
 
 
 class Scripted:
-    """A server that answers as it is told, one call after the other; everything is on it."""
+    """A server with given answers, one per call, which serves everything."""
 
     def __init__(self, *said):
         self.said, self.sent = list(said), []
@@ -552,7 +552,7 @@ async def ask(kind, server, call, url="redis+cluster://a:1", **how):
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_the_very_same_is_sent_again_until_somebody_serves_it_or_patience_is_over(kind):
+async def test_the_same_call_is_sent_again_until_it_is_served_or_times_out(kind):
     call, server = reads.layout("{x:0}"), Scripted(*AGAIN, "1")
     assert (await ask(kind, server, call), server.sent) == ("1", [call] * 4)
     with pytest.raises(Unavailable, match="redirect each call to another node") as caught:
@@ -566,7 +566,7 @@ async def test_the_very_same_is_sent_again_until_somebody_serves_it_or_patience_
 
 
 class Slow(Scripted):
-    """One whose word on who serves what takes its time, from the second time on."""
+    """Routes with a slow slot map, from the second read on."""
 
     seconds, asked = 0.3, 0
 
@@ -578,7 +578,7 @@ class Slow(Scripted):
 
 
 class Mute(Scripted):
-    """One that never says who serves what."""
+    """Routes whose slot map never arrives."""
 
     asked = 0
 
@@ -589,7 +589,7 @@ class Mute(Scripted):
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_nothing_is_sent_again_when_a_look_took_so_long_that_redis_may_have_forgotten(kind):
+async def test_nothing_is_sent_again_after_a_slow_lookup(kind):
     server = Slow(Unavailable("no answer"), "1")
     with pytest.raises(Unavailable, match="no answer"):
         await ask(kind, server, reads.layout("{x:0}"), patience=0.2)
@@ -597,7 +597,7 @@ async def test_nothing_is_sent_again_when_a_look_took_so_long_that_redis_may_hav
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_a_look_ends_when_patience_does(kind):
+async def test_a_lookup_ends_with_the_timeout(kind):
     server = Mute()
     url = "redis+cluster://" + ",".join(f"n{i}" for i in range(60))
     with pytest.raises(Unavailable, match="reports the topology in time"):
@@ -605,7 +605,7 @@ async def test_a_look_ends_when_patience_does(kind):
     assert server.asked < 20
 
 
-async def test_who_closes_waits_for_no_look_and_leaves_none_behind():
+async def test_closing_cancels_lookups():
     settings = Settings(redis_url="redis+cluster://a:1")
     routes = RoutingTransport(settings, MultiServerUrl.read(settings.redis_url))
     looking = asyncio.Event()
@@ -625,7 +625,7 @@ async def test_who_closes_waits_for_no_look_and_leaves_none_behind():
     assert not (asyncio.all_tasks() - before)
 
 
-def test_threads_share_what_is_known_and_what_leads_to_nobody_is_closed():
+def test_threads_share_routes_and_unused_connections_are_closed():
     settings = Settings(redis_url="redis+cluster://a:1")
     known = TopologyMap(settings, MultiServerUrl.read(settings.redis_url))
     known.take(Topology(((0, 9, "redis://a"), (10, 16383, "redis://b"))))
@@ -646,7 +646,7 @@ def test_threads_share_what_is_known_and_what_leads_to_nobody_is_closed():
     assert routes.address("{x:0}") == "[::1]:7", "never with the password"
 
 
-def test_who_serves_what_is_read_from_the_first_node_that_knows():
+def test_the_slot_map_is_read_from_the_first_node_that_answers():
     many = MultiServerUrl.read("redis+cluster://me:pw@a:7000,b/?ssl_ca_certs=x")
     ranges = [
         [0, 99, [b"", 7001, b"id"], [b"replica", 1, b"id"]],
@@ -677,7 +677,7 @@ def test_who_serves_what_is_read_from_the_first_node_that_knows():
         "MASTERDOWN Link",
     ],
 )
-def test_what_a_server_says_of_others_is_an_error_of_ours(words):
+def test_redirections_become_errors_of_sublet(words):
     assert isinstance(refusal(words), Unavailable)
 
 
@@ -686,7 +686,7 @@ def test_what_a_server_says_of_others_is_an_error_of_ours(words):
     ["redis+cluster://", "redis+cluster://a:x", "redis+cluster://a/3", "redis+sentinel://a", "redis+sentinel://a,b:99999/s", "redis+x://a",
      "redis+cluster://a,,b", "redis+cluster://u:p/w@a", "redis+sentinel://a/s/x", "unix+cluster:///x"],
 )  # fmt: skip
-def test_a_url_that_cannot_be_is_refused_in_words(url):
+def test_an_invalid_url_is_refused_with_the_reason(url):
     with pytest.raises(Invalid, match=r"use redis://host:port/db|its port is out of range: use 1 to 65535$"):
         Settings.read(url)
 

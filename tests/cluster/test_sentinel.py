@@ -1,4 +1,4 @@
-"""A namespace on a primary that sentinels watch: when it is gone, a replica takes its place, and everybody goes there."""
+"""A namespace on a primary with sentinels: when it is gone, a replica replaces it, and all clients follow."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ def settings(group):
 
 
 def blocked(node):
-    """Is somebody blocked in a BLPOP there?"""
+    """Is a client blocked in a BLPOP there?"""
     return any(client["cmd"] == "blpop" and "b" in client["flags"] for client in node.client.client_list())
 
 
@@ -47,7 +47,7 @@ async def work(store, seen, stop, errors):
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
-async def test_a_primary_that_goes_under_load_is_replaced(group, settings, how, capsys):
+async def test_a_primary_that_dies_under_load_is_replaced(group, settings, how, capsys):
     acked, seen, errors, done = {}, {}, [], asyncio.Event()
     store, victim = Store(settings), group.primary_of()
     worker = asyncio.create_task(work(store, seen, done, errors))
@@ -93,8 +93,8 @@ async def test_a_primary_that_goes_under_load_is_replaced(group, settings, how, 
     )
 
 
-async def test_a_primary_that_is_told_to_go_is_followed_by_all(group, settings):
-    """Those who wait for jobs and for results wait at the new one; nobody hears of READONLY."""
+async def test_all_clients_follow_a_commanded_failover(group, settings):
+    """Waiters for jobs and results wait at the new one; no caller gets READONLY."""
     async with Client(settings) as client:
         before = await client.submit("t", {}, job_id="stays")
         (lease,) = (await client.store.claim(worker="w", queues=["default"], n=1, lease=60)).leases
@@ -115,7 +115,7 @@ async def test_a_primary_that_is_told_to_go_is_followed_by_all(group, settings):
     await asyncio.to_thread(group.settle)
 
 
-def test_code_without_an_event_loop_follows_too(group, settings):
+def test_a_sync_client_follows_the_new_primary(group, settings):
     with SyncClient(settings) as client:
         before = client.submit("t", {}, job_id="sync")
         group.hand_over()
@@ -123,7 +123,7 @@ def test_code_without_an_event_loop_follows_too(group, settings):
         assert client.get(before.id).state == "queued"
 
 
-def test_a_service_that_nobody_knows_and_a_server_that_is_no_sentinel_are_told_in_words(group):
+def test_an_unknown_service_and_a_server_that_is_not_a_sentinel_are_errors(group):
     wrong = group.url.replace("/main", "/other")
     with (
         SyncClient(Settings(redis_url=wrong)) as client,
@@ -138,7 +138,7 @@ def test_a_service_that_nobody_knows_and_a_server_that_is_no_sentinel_are_told_i
         client.stats()
 
 
-def test_a_server_that_sentinels_name_must_say_that_it_is_the_primary():
+def test_a_server_named_by_sentinels_must_be_the_primary():
     """A sentinel that was cut off names the old one for a while."""
     many = MultiServerUrl.read("rediss+sentinel://me:pw@a,b:7/main/3?sentinel_password=p%40ss")
     with pytest.raises(Demoted, match=r"names a server that is no primary \(yet\): old:1"):
@@ -153,7 +153,7 @@ def test_a_server_that_sentinels_name_must_say_that_it_is_the_primary():
     assert found.urls == ["rediss://me:pw@new:2/3"]
 
 
-def test_a_replica_says_in_words_that_it_takes_no_writes(group):
+def test_a_replica_is_refused_with_the_reason(group):
     group.settle()
     replica = next(node for node in group.nodes if node is not group.primary_of())
     transport = SyncTransport(Settings(redis_url=replica.url))

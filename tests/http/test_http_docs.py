@@ -42,7 +42,7 @@ def session(server_url, tmp_path_factory):
 
 
 @pytest.mark.parametrize("at", range(len(STEPS)), ids=[step.command.splitlines()[0][:60] for step in STEPS])
-def test_a_command_prints_what_the_page_shows(session, at):
+def test_each_command_prints_the_output_of_the_page(session, at):
     pages.check(STEPS[at], *session[at])
 
 

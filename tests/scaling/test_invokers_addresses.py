@@ -164,7 +164,7 @@ def test_what_is_inside_may_be_called_if_somebody_has_said_so(url, why):
         ("https://exa+mple.com/", "host must be a name"),
     ],
 )
-def test_a_url_that_cannot_be_is_refused_in_words(url, why, private):
+def test_an_invalid_url_is_refused_with_the_reason(url, why, private):
     with pytest.raises(Invalid, match=why) as refused:
         check_url(url, private=private)
     assert "s3cret" not in str(refused.value)

@@ -57,7 +57,7 @@ def refusal(**rules):
 
 
 @pytest.mark.parametrize("text", BAD_LINES, ids=lambda text: text[:40])
-def test_a_line_that_makes_no_sense_is_refused_with_the_field_and_the_reason(text):
+def test_an_invalid_cron_line_is_refused_with_the_field_and_the_reason(text):
     where, why = refusal(cron=text)
     assert where == ("cron",)
     assert why.startswith(f"cron {text[:200]!r}: " if "never fires" not in why else f"cron {text!r} ")
@@ -77,12 +77,12 @@ def test_an_invalid_line_is_refused_with_the_field_and_the_reason(text):
 
 @given(lines)
 @settings(max_examples=200, deadline=None)
-def test_each_line_can_be_said_in_words(text):
+def test_each_cron_line_is_described(text):
     assert read(text).describe()
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_words_stand_for_lines(alias):
+def test_an_alias_stands_for_a_line(alias):
     both = [Recurrence(cron=text) for text in (alias.upper(), ALIASES[alias])]
     assert len({first(one, "name", NOON) for one in both}) == 1
     assert len({describe(one) for one in both}) == 1
@@ -115,6 +115,6 @@ def test_an_unknown_zone_is_refused_and_opens_no_file(name, monkeypatch):
     assert len(why) < 200
 
 
-def test_every_zone_that_has_a_name_can_be_used():
+def test_every_named_zone_can_be_used():
     assert len(cron.zones()) > 500
     assert all(cron_line("0 9 * * *").after(NOON // 1000, zone(name)) for name in cron.zones())

@@ -75,13 +75,13 @@ BAD_RULES = [
 
 
 @pytest.mark.parametrize(("rules", "field", "why"), BAD_RULES)
-def test_rules_that_make_no_sense_are_refused_at_their_field(rules, field, why):
+def test_invalid_rules_are_refused_at_their_field(rules, field, why):
     where, said = refusal(**rules)
     assert where == (field,)
     assert why in said
 
 
-def test_the_same_schedule_is_written_the_same():
+def test_equal_schedules_are_stored_alike():
     here, there = (
         datetime(2026, 1, 1, 9, tzinfo=UTC),
         datetime(2026, 1, 1, 10, tzinfo=timezone(timedelta(hours=1))),
@@ -160,14 +160,12 @@ MISSED = [
 
 
 @pytest.mark.parametrize(("rules", "after", "fired", "missed", "following"), MISSED)
-def test_occurrences_that_nobody_saw_to_are_fired_as_the_schedule_says(
-    rules, after, fired, missed, following
-):
+def test_missed_occurrences_are_fired_by_the_misfire_policy(rules, after, fired, missed, following):
     found = firing(EVERY_DAY.model_copy(update=rules), "name", NINE, NINE + after)
     assert found == (nines(*fired), missed, Occurrence(*nines(following, following)))
 
 
-def test_after_its_last_occurrence_a_schedule_is_over():
+def test_a_schedule_ends_after_its_last_occurrence():
     ends = Recurrence(cron="0 9 * * *", end=datetime(2026, 3, 3, 9, tzinfo=UTC))
     assert firing(ends, "name", NINE, NINE + 100 * DAY) == (nines(2), 2, None)
 
@@ -176,7 +174,7 @@ def test_after_its_last_occurrence_a_schedule_is_over():
 @pytest.mark.parametrize(
     "rules", [{"every": 1}, {"cron": "* * * * *"}, {"cron": "* * * * * *", "tz": "Europe/Berlin"}]
 )
-def test_years_without_a_look_cost_no_more_than_a_day(rules, missed, monkeypatch):
+def test_a_pause_of_years_costs_no_more_than_one_of_a_day(rules, missed, monkeypatch):
     searched = []
     for way in ("after", "until"):
         plain = getattr(CronLine, way)
@@ -193,8 +191,10 @@ def test_years_without_a_look_cost_no_more_than_a_day(rules, missed, monkeypatch
         assert found.missed >= COUNTED
 
 
-def test_an_occurrence_that_is_none_any_more_is_fired_all_the_same():
-    """As after a change of the time zone's rules: what was announced takes place, and the next one by the new rules."""
+def test_an_announced_occurrence_is_fired_after_the_rules_changed():
+    """As after a change of the time zone's rules: the announced occurrence takes place, then the next one by
+    the new rules.
+    """
     odd = NINE - 3_600_000
     assert firing(EVERY_DAY, "name", odd, odd) == ((odd,), 0, Occurrence(*nines(0, 0)))
     assert firing(EVERY_DAY, "name", odd, NINE + DAY) == (nines(1), 2, Occurrence(*nines(2, 2)))
@@ -219,7 +219,7 @@ LOOKS = st.lists(st.integers(0, 60) | st.integers(0, 40_000), min_size=1, max_si
 
 
 def look_again_and_again(recurrence, begin, looks):
-    """Every firing, at one look after the other; and what is next."""
+    """Each firing of a sequence, and the next occurrence."""
     occurrence, now, found = first(recurrence, "name", begin), begin, []
     for gap in looks:
         now += gap * 1000
@@ -259,7 +259,7 @@ def test_occurrences_and_their_due_moments_only_grow(rules, begin):
     st.sampled_from(["latest", "skip", "all"]),
     st.sampled_from(["allow", "queue"]),
 )
-def test_however_time_is_cut_into_looks_no_occurrence_is_fired_twice(rules, begin, looks, missed, overlap):
+def test_no_occurrence_is_fired_twice_at_any_sequence_of_firings(rules, begin, looks, missed, overlap):
     recurrence = Recurrence(**rules, missed=missed, overlap=overlap, most=5, late=60)
     found, following, now = look_again_and_again(recurrence, int(begin.timestamp() * 1000), looks)
     fired = [occurrence for _, one in found for occurrence in one.occurrences]
@@ -298,7 +298,7 @@ def test_jitter_is_the_same_on_every_machine():
     assert max(dues) > 580_000
 
 
-# words
+# descriptions
 
 
 WORDS = [
@@ -327,21 +327,21 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("rules", "said"), WORDS)
-def test_a_schedule_is_said_in_words(rules, said):
+def test_a_schedule_is_described(rules, said):
     assert describe(Recurrence(**rules)) == said
 
 
 # the page
 
 
-def test_the_pages_examples_print_what_their_comments_say(capsys):
+def test_the_pages_examples_print_the_values_of_their_comments(capsys):
     names = {}
     for text in re.findall(r"^```python when\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         exec(text, names)  # noqa: S102  # the page's own snippet
         assert capsys.readouterr().out.splitlines() == re.findall(r"# (.*)", text)
 
 
-def test_the_pages_table_of_rules_is_whole():
+def test_the_pages_table_of_rules_is_complete():
     rules = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*) ?\|$", PAGE.split("### Cron lines")[0], re.MULTILINE))
     assert list(rules) == list(Recurrence.model_fields)
     for name, default in rules.items():
@@ -350,7 +350,7 @@ def test_the_pages_table_of_rules_is_whole():
             assert default.strip(" `") == ("" if given is None else f"{given}")
 
 
-def test_the_pages_aliases_are_the_ones_there_are():
+def test_the_page_names_all_aliases():
     row = next(row for row in PAGE.splitlines() if row.startswith("| `@hourly`"))
     assert re.findall(r"@\w+", row) == list(ALIASES)
     assert re.findall(r"`([^`@]+)`", row.split("|")[2]) == list(dict.fromkeys(ALIASES.values()))

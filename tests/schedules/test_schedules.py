@@ -1,4 +1,4 @@
-"""Schedules as code declares them and as they are stored: put, sync, partitions, pause, run, list."""
+"""Schedules as declared and as stored: put, sync, partitions, pause, run, list."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ def declared(*lines):
 
 
 def stored(raw, namespace):
-    """All that a namespace has of its schedules."""
+    """All schedule data of a namespace."""
     found = {key: raw.hgetall(key) for key in raw.scan_iter(match=f"{{{namespace}:*:schedule:*")}
     return found | {
         key: raw.zrange(key, 0, -1, withscores=True)
@@ -61,7 +61,7 @@ def stored(raw, namespace):
 
 
 def come(raw, base, name, hours=0):
-    """Let the next occurrence of a schedule have been at the last full hour, or some hours before that."""
+    """Set the next occurrence of a schedule to the last full hour, or some hours before."""
     now = raw.time()[0] * 1000
     occurrence = now - now % 3_600_000 - hours * 3_600_000
     raw.hset(keys.schedule(base, name), "occurrence", occurrence)
@@ -72,7 +72,7 @@ def come(raw, base, name, hours=0):
 # declaring
 
 
-def test_a_schedule_stands_above_or_below_its_task_and_the_task_stays_one(app):
+def test_a_schedule_decorator_is_placed_above_or_below_the_task(app):
     @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin", payload={"n": 1})
     @app.task
     async def above(n: int) -> int:
@@ -122,12 +122,12 @@ def test_a_command_is_scheduled_like_any_task(app):
         ((lambda: None,), {}, "say when, as in @app.schedule"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused_where_it_is_declared(app, words, how, why):
+def test_an_invalid_schedule_is_refused_where_it_is_declared(app, words, how, why):
     with pytest.raises(Invalid, match=why):
         app.schedule(*words, **how)
 
 
-def test_what_does_not_fit_its_task_is_refused_where_it_is_declared(app):
+def test_arguments_that_do_not_fit_the_task_are_refused_where_they_are_declared(app):
     @app.task
     async def report(region: str) -> str:
         return region
@@ -151,7 +151,7 @@ def test_what_does_not_fit_its_task_is_refused_where_it_is_declared(app):
         app.schedule(every=30)(app.tasks["t" * 41])
 
 
-def test_a_function_that_never_becomes_a_task_is_told_of(app, client):
+def test_a_scheduled_function_that_never_becomes_a_task_is_an_error(app, client):
     @app.schedule(every=60)
     async def report() -> None: ...
 
@@ -165,7 +165,7 @@ def test_a_function_that_never_becomes_a_task_is_told_of(app, client):
 # sync
 
 
-def test_sync_puts_what_code_declares_once(client, raw, settings):
+def test_sync_stores_declared_schedules_once(client, raw, settings):
     app = declared(("hourly", "0 * * * *"), ("daily", "0 9 * * *"))
     assert [tuple(one) for one in client.sync(app, "tasks:app")] == [
         ("hourly", "created", None),
@@ -193,7 +193,7 @@ def test_sync_puts_what_code_declares_once(client, raw, settings):
     ] * 4
 
 
-async def test_an_async_client_syncs_too(settings):
+async def test_an_async_client_syncs(settings):
     async with Client(settings) as client:
         assert [one.answer for one in await client.sync(declared(("hourly", "0 * * * *")))] == ["created"]
         assert (await client.schedules.get("hourly")).source == "app"
@@ -216,8 +216,8 @@ def test_a_changed_line_counts_from_now_and_a_pause_stays(client, raw, settings)
     assert (a.next_at.minute, a.state, b.state, b.next_at) == (30, "active", "paused", None)
 
 
-def test_what_stays_the_same_in_time_keeps_its_occurrence(client, raw):
-    """A deploy in the minute of an occurrence, which nobody has fired yet, does not cost that occurrence."""
+def test_a_schedule_with_the_same_times_keeps_its_occurrence(client, raw):
+    """A deploy in the minute of an unfired occurrence does not lose that occurrence."""
     base = client.operations.bases[0]
     client.schedules.put("a", Recurrence(every=3600.0), "report", {"region": "eu"})
     occurrence = come(raw, base, "a")
@@ -227,7 +227,7 @@ def test_what_stays_the_same_in_time_keeps_its_occurrence(client, raw):
     assert (job.payload, job.schedule, job.run_at.timestamp() * 1000) == ({"region": "us"}, "a", occurrence)
 
 
-def test_sync_leaves_others_alone_and_removes_its_own_alone(client):
+def test_sync_removes_only_schedules_of_its_source(client):
     client.schedules.put("by-hand", HOURLY, "report")
     client.schedules.put("taken", HOURLY, "report")
     client.sync(declared(("theirs", "0 * * * *")), "other:app")
@@ -256,7 +256,7 @@ def test_a_change_by_hand_lasts_until_the_next_deploy(client):
     assert client.schedules.get("a").cron == "0 * * * *"
 
 
-def test_the_code_takes_over_what_was_put_by_hand_alike(client):
+def test_sync_takes_over_an_equal_schedule_that_was_put_by_hand(client):
     app = declared(("a", "0 * * * *"))
     (wanted,) = app.schedules.all()
     client.follow(operations.put(client.operations, wanted))
@@ -267,8 +267,8 @@ def test_the_code_takes_over_what_was_put_by_hand_alike(client):
     assert [tuple(one) for one in client.sync(app, "tasks:app")] == [("a", "unchanged", None)]
 
 
-def test_a_jitter_is_of_the_schedules_name(client):
-    """As whoever fires reckons it."""
+def test_jitter_depends_on_the_schedules_name(client):
+    """The due moment by the rule of the firing code."""
     for name in ("a", "b"):
         client.schedules.put(name, Recurrence(every=3600.0, jitter=3000.0), "t")
         found = client.schedules.get(name)
@@ -278,8 +278,8 @@ def test_a_jitter_is_of_the_schedules_name(client):
         assert found.due_at.timestamp() * 1000 == occurrence.due > occurrence.occurrence
 
 
-async def test_deploys_at_the_same_moment_end_as_one_of_them(settings):
-    """Two versions of the code, four hosts each; whoever is last, no schedule is half of one and half of the other."""
+async def test_simultaneous_deploys_end_as_one_of_them(settings):
+    """Two versions of the code, four hosts each: in the end no schedule is a mixture of both."""
     versions = [
         declared(("a", "0 * * * *"), ("b", "1 * * * *")),
         declared(("a", "30 * * * *"), ("b", "31 * * * *")),
@@ -340,7 +340,7 @@ def test_the_list_is_by_name_over_all_partitions_in_pages_and_without_payloads(s
         assert client.schedules.get("s7").payload == {"n": 7}
 
 
-# an operator's verbs
+# verbs of an operator
 
 
 def test_a_paused_schedule_makes_no_jobs_and_goes_on_from_now(client, raw):
@@ -370,7 +370,7 @@ def test_a_schedule_is_run_by_hand_beside_its_occurrences(client):
     assert client.schedules.get("a").next_at == before
 
 
-def test_one_that_is_not_there_or_cannot_be_is_refused(client, raw, settings):
+def test_an_unknown_or_invalid_schedule_is_refused(client, raw, settings):
     client.submit("t")
     for verb in ("get", "pause", "resume", "run"):
         with pytest.raises(NotFound, match="no schedule nobody"):
@@ -391,14 +391,14 @@ def test_one_that_is_not_there_or_cannot_be_is_refused(client, raw, settings):
         ({"every": 3.0e8, "end": datetime.now(UTC) + timedelta(hours=9)}, "Z: the next is 20[2-9]\\d-"),
     ],
 )
-def test_one_that_has_no_occurrence_before_its_end_is_refused(client, raw, settings, when, why):
+def test_a_schedule_without_an_occurrence_before_its_end_is_refused(client, raw, settings, when, why):
     with pytest.raises(Invalid, match=f"^end: there is no occurrence before its end, .*{why}"):
         client.schedules.put("a", Recurrence(**when), "t")
     assert stored(raw, settings.namespace) == {}
 
 
-def test_one_that_has_come_to_its_end_says_so_and_stops_no_deploy(client):
-    """Code outlives the end of what it declares: a sync must not fail one day for it, on an empty Redis either."""
+def test_an_ended_schedule_is_shown_as_ended_and_stops_no_deploy(client):
+    """A sync must not fail one day because a declared schedule has ended, also on an empty Redis."""
     app, over = App(), datetime(2020, 1, 1, tzinfo=UTC)
     app.schedule(every=60, end=over, name="a")(app.task(lambda: None, name="t"))
     assert [one.answer for one in client.sync(app)] == ["created"]
@@ -412,8 +412,8 @@ def test_one_that_has_come_to_its_end_says_so_and_stops_no_deploy(client):
 @pytest.mark.parametrize(
     "plan", ["{}", "no JSON", '{"when": {"cron": "61 * * * *"}}', '{"when": {"every": 60, "nth": 3}}']
 )
-def test_a_plan_that_this_code_cannot_read_is_shown_paused_removed_and_mended(client, raw, plan):
-    """Newer code, or another's client, may have put it."""
+def test_an_unreadable_plan_can_be_shown_paused_removed_and_replaced(client, raw, plan):
+    """A newer version, or another client, may have stored it."""
     base = client.operations.bases[0]
     for name in ("a", "b"):
         client.schedules.put(name, HOURLY, "t")
@@ -434,8 +434,8 @@ def test_a_plan_that_this_code_cannot_read_is_shown_paused_removed_and_mended(cl
     assert client.schedules.remove("a")
 
 
-async def test_a_worker_works_although_its_schedules_cannot_be_put(monkeypatch, settings):
-    """Say, Redis is full: it takes workers to empty it."""
+async def test_a_worker_works_although_its_schedules_cannot_be_stored(monkeypatch, settings):
+    """For example when Redis is full: only workers can empty it."""
 
     def full(*_, **how):
         raise OutOfMemory("Redis is full")
@@ -449,10 +449,10 @@ async def test_a_worker_works_although_its_schedules_cannot_be_put(monkeypatch, 
     )
 
 
-# the job knows
+# the occurrence in a task
 
 
-async def test_a_job_knows_its_occurrence(app, settings, raw):
+async def test_a_task_gets_its_occurrence(app, settings, raw):
     seen = []
 
     @app.schedule(every=3600)

@@ -1,4 +1,4 @@
-"""`sublet schedules` as a person and a script use it, and what `sublet work` does with the schedules of its app."""
+"""`sublet schedules` at a terminal and in scripts, and the schedules of an app in `sublet work`."""
 
 import importlib
 import json
@@ -33,7 +33,7 @@ MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 
 class Here:
-    """Runs commands in this process: what one costs as a process of its own is told elsewhere."""
+    """Runs commands in this process: start-up time is tested elsewhere."""
 
     def __init__(self, capsys, folder):
         self.capsys, self.folder = capsys, folder
@@ -68,7 +68,7 @@ def home(capsys, monkeypatch, settings, tmp_path):
     sys.modules.pop("timed", None)
 
 
-def test_the_list_says_when_each_runs_next_and_how_it_stands(home):
+def test_the_list_shows_next_runs_and_states(home):
     code, out, err = home.run("schedules")
     assert (code, "no schedules; " in out, "there is no namespace " in err) == (0, True, True)
     assert home.json("schedules") == {"schedules": [], "cursor": None}
@@ -96,7 +96,7 @@ def test_the_list_says_when_each_runs_next_and_how_it_stands(home):
     assert ([one["name"] for one in rest["schedules"]], rest["cursor"]) == (["report"], None)
 
 
-def test_show_tells_all_about_one(home):
+def test_show_prints_all_of_a_schedule(home):
     home.ok("schedules", "sync", "timed:app")
     told = home.ok("schedules", "show", "report")
     assert told.startswith("report   active\n  when        ")
@@ -117,7 +117,7 @@ def test_show_tells_all_about_one(home):
     assert [re.search(r"T09:00:00\+0[12]:00$", at) is not None for at in found["upcoming"]] == [True] * 5
 
 
-def test_one_is_added_changed_and_removed_by_hand(home, monkeypatch):
+def test_a_schedule_is_added_changed_and_removed_by_hand(home, monkeypatch):
     words = (
         "--cron",
         "30 2 * * *",
@@ -183,7 +183,7 @@ def test_pause_resume_and_run_take_several(home):
     assert home.json("schedules", "show", "report")["state"] == "paused"
 
 
-def test_what_code_has_no_more_is_removed_if_one_says_so(home):
+def test_schedules_that_code_no_longer_declares_are_removed_on_request(home):
     home.ok("schedules", "sync", "timed:app")
     home.ok("schedules", "add", "mine", "report", "--every", "1h")
     (home.folder / "timed.py").write_text(APP.replace('@app.schedule(every=1, name="beat")\n', ""))
@@ -200,7 +200,7 @@ def test_what_code_has_no_more_is_removed_if_one_says_so(home):
     assert [one["name"] for one in home.json("schedules")["schedules"]] == ["mine", "report"]
 
 
-def test_what_never_fires_is_refused_by_hand_and_told_of_at_a_deploy(home):
+def test_a_schedule_that_never_fires_is_refused_by_hand_and_reported_at_a_deploy(home):
     words = ("schedules", "add", "x", "report", "--every", "5s", "--end", "2020-01-01T00:00:00Z")
     assert (
         home.no(2, *words)
@@ -245,7 +245,7 @@ def test_what_never_fires_is_refused_by_hand_and_told_of_at_a_deploy(home):
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_that_names_the_field(capsys, monkeypatch, words, why):
-    """Here in this process, as it never comes to Redis."""
+    """In this process: the error occurs before any call to Redis."""
     monkeypatch.delenv("SUBLET_APP", raising=False)
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://127.0.0.1:1")
     assert run(["schedules", *words]) == 2
@@ -254,7 +254,7 @@ def test_bad_input_is_one_line_that_names_the_field(capsys, monkeypatch, words, 
     assert re.search(why, said.err)
 
 
-def test_what_is_added_is_held_against_its_app(home):
+def test_an_added_schedule_is_checked_by_its_app(home):
     words = "--every", "5s", "--app", "timed:app"
     assert re.match(
         "task report: regoin: .*", home.no(2, "schedules", "add", "x", "report", '{"regoin": 1}', *words)
@@ -262,15 +262,15 @@ def test_what_is_added_is_held_against_its_app(home):
     assert "did you mean report" in home.no(2, "schedules", "add", "x", "reprot", *words)
 
 
-def test_one_that_is_not_there_is_told_of_with_the_nearest_name(home):
+def test_an_unknown_schedule_is_an_error_with_the_nearest_name(home):
     assert "no schedule report: there are none" in home.no(1, "schedules", "show", "report")
     home.ok("schedules", "sync", "timed:app")
     assert home.no(1, "schedules", "show", "reprot") == "no schedule reprot, did you mean report?"
     assert json.loads(home.no(1, "schedules", "show", "zzz", "--json"))["error"] == "NOT_FOUND"
 
 
-def test_a_worker_brings_the_schedules_of_its_app_along_and_fires_them(shell):
-    """And says so when it takes over what somebody has put by hand."""
+def test_a_worker_stores_and_fires_the_schedules_of_its_app(shell):
+    """The command reports that it takes over a schedule that was put by hand."""
     (shell.folder / "timed.py").write_text(APP)
     shell.ok("schedules", "add", "beat", "pulse", "--every", "1h")
     events = [json.loads(line) for line in shell.ok("work", "timed:app", "--max-jobs", "2").splitlines()]
@@ -293,8 +293,8 @@ def test_a_worker_brings_the_schedules_of_its_app_along_and_fires_them(shell):
     )
 
 
-def test_a_narrow_terminal_shows_when_and_how_it_stands(home, monkeypatch, settings):
-    """What has come and nobody has fired is overdue, which no column that is left out may hide."""
+def test_a_narrow_terminal_shows_the_time_and_the_state(home, monkeypatch, settings):
+    """An occurrence that is not fired yet is overdue; no omitted column may hide that."""
     when = ("--cron", "0 3 31 1,3,5 *", "--tz", "Europe/Berlin", "--missed", "skip")
     home.ok("schedules", "add", "nightly-report", "pulse", *when)
     home.ok("schedules", "add", "z" * 40, "pulse", *when)

