@@ -1,4 +1,4 @@
-"""Jobs are refused in words before the server is full, and those that are in it go on."""
+"""Jobs are refused before the server is full, and stored jobs are still worked on."""
 
 import asyncio
 import uuid
@@ -23,11 +23,11 @@ from sublet_functions.http.auth import Tokens
 from sublet_functions.http.request import Request
 
 MOST = 1000 << 20
-"""The limit of the servers here: so large that the server itself refuses nothing."""
+"""The memory limit of the servers here: so large that the server itself refuses nothing."""
 
 
 class Says:
-    """Answers what a server says of its memory, and counts how often it was asked. All else goes to the store's own server."""
+    """Answers memory reports and counts them; all other calls go to the store's own server."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.share, self.most, self.asked, self.raises = 0.5, MOST, 0, None
@@ -60,10 +60,10 @@ def job(name: str = "", rules: str = "", payload: bytes = b"{}") -> Submission:
     return Submission(name or f"0-{uuid.uuid4().hex}", "q", "t", rules, payload)
 
 
-# what is refused
+# refusals
 
 
-async def test_above_the_mark_a_job_is_refused_in_words_and_nothing_is_stored(store, says, desk):
+async def test_above_the_limit_a_job_is_refused_and_nothing_is_stored(store, says, desk):
     says.share = 0.93
     before = desk.everything()
     with pytest.raises(
@@ -74,7 +74,7 @@ async def test_above_the_mark_a_job_is_refused_in_words_and_nothing_is_stored(st
     assert desk.everything() == before
 
 
-async def test_the_mark_is_the_callers(store, says):
+async def test_the_limit_is_a_setting_of_the_caller(store, says):
     says.share = 0.5
     store.operations.admission = admission.Admission(0.49)
     with pytest.raises(OutOfMemory, match="from 49% on"):
@@ -83,8 +83,8 @@ async def test_the_mark_is_the_callers(store, says):
     assert (await store.submit([job()]))[0].created
 
 
-async def test_a_job_that_is_there_gets_its_first_answer_above_the_mark(store, says):
-    """Whoever got no answer sends it again, and the server may have filled meanwhile."""
+async def test_a_repeated_submit_above_the_limit_gets_its_first_answer(store, says):
+    """A client without an answer repeats the call, and the server may have filled meanwhile."""
     first = job("0-a", "key=k")
     windowed = job("0-w", "window=60000 key=w")
     await store.submit([first, windowed])
@@ -100,7 +100,7 @@ async def test_a_job_that_is_there_gets_its_first_answer_above_the_mark(store, s
     assert isinstance(answers[4], OutOfMemory)
 
 
-async def test_a_key_whose_job_is_gone_holds_nothing_above_the_mark(store, says, raw, base):
+async def test_the_key_of_a_missing_job_admits_nothing_above_the_limit(store, says, raw, base):
     await store.submit([job("0-a", "key=k")])
     raw.delete(keys.job(base, "0-a"))
     says.share = 0.95
@@ -109,7 +109,7 @@ async def test_a_key_whose_job_is_gone_holds_nothing_above_the_mark(store, says,
         await store.submit([job("0-b", "key=k")])
 
 
-async def test_a_key_with_a_window_holds_after_its_job_is_gone(store, says, raw, base):
+async def test_a_key_with_a_window_outlives_its_deleted_job(store, says, raw, base):
     await store.submit([job("0-a", "key=k window=60000")])
     raw.delete(keys.job(base, "0-a"))
     says.share = 0.95
@@ -117,8 +117,8 @@ async def test_a_key_with_a_window_holds_after_its_job_is_gone(store, says, raw,
     assert await store.submit([job("0-b", "key=k")]) == [("0-a", False)]
 
 
-async def test_of_many_calls_each_looks_for_itself(store, says, raw, base):
-    """A server that fills while a million jobs are sent takes those that found room."""
+async def test_each_of_many_calls_is_admitted_separately(store, says, raw, base):
+    """A server that fills during a submit of a million jobs stores those that fit."""
     run, sent = store._transport.run, []
 
     async def filling(call):
@@ -136,7 +136,7 @@ async def test_of_many_calls_each_looks_for_itself(store, says, raw, base):
     assert (kinds[0], kinds[-1], kinds == sorted(kinds)) == (False, True, True)
 
 
-async def test_a_job_that_is_larger_than_all_its_queue_may_hold_hears_that_it_can_never_fit(desk):
+async def test_a_job_above_the_limit_of_its_queue_is_refused_for_good(desk):
     await desk.arrange("configure", "q", None, "bytes=100")
     full = "QUEUE_FULL queue q may hold 100 bytes and has 0"
     assert await desk.submit("a", payload=b"x" * 101) == [f"{full}, so that one of 101 can never fit"]
@@ -144,10 +144,10 @@ async def test_a_job_that_is_larger_than_all_its_queue_may_hold_hears_that_it_ca
     assert await desk.submit("c", payload=b"x" * 100) == ["QUEUE_FULL queue q may hold 100 bytes and has 100"]
 
 
-# what it rests on
+# reports
 
 
-async def test_an_acceptance_is_believed_for_a_second(store, says, clock):
+async def test_an_acceptance_is_cached_for_a_second(store, says, clock):
     for _ in range(50):
         await store.submit([job()])
     assert says.asked == 2, "once to make the namespace, once for its memory"
@@ -163,7 +163,7 @@ async def test_an_acceptance_is_believed_for_a_second(store, says, clock):
         await store.submit([job()])
 
 
-async def test_a_refusal_is_always_fresh(store, says, clock):
+async def test_a_refusal_always_rests_on_a_new_report(store, says, clock):
     await store.prepare()
     says.share, before = 0.95, says.asked
     for asked in range(1, 4):
@@ -174,8 +174,8 @@ async def test_a_refusal_is_always_fresh(store, says, clock):
     assert (await store.submit([job()]))[0].created, "not a second later"
 
 
-async def test_who_has_sent_a_sixteenth_of_the_room_asks_again_within_the_second(store, says, clock):
-    """So processes that all begin at one moment cannot fill what they all have seen empty."""
+async def test_a_client_asks_again_after_a_sixteenth_of_the_free_memory(store, says, clock):
+    """So processes that begin at the same moment with the same report cannot fill the server."""
     await store.submit([job()])
     asked, room = says.asked, round(MOST * 0.4)
     sent = 0
@@ -186,7 +186,7 @@ async def test_who_has_sent_a_sixteenth_of_the_room_asks_again_within_the_second
     assert sent > room / admission.PART / 2
 
 
-async def test_who_comes_while_another_asks_does_not_ask_too(store, says, clock):
+async def test_concurrent_submits_share_one_report(store, says, clock):
     await store.submit([job()])
     clock(1.5)
     asked = says.asked
@@ -194,8 +194,8 @@ async def test_who_comes_while_another_asks_does_not_ask_too(store, says, clock)
     assert says.asked == asked + 1
 
 
-async def test_what_is_on_its_way_counts_against_the_room(store, says, clock):
-    """MultiServerUrl large ones at once all hear of the same room: it is not there for each of them."""
+async def test_bytes_in_flight_count_against_the_free_memory(store, says, clock):
+    """Several large submits at once share the reported free memory."""
     await store.submit([job()])
     clock(1.5)
     says.share = 0.89
@@ -223,7 +223,7 @@ async def test_a_burst_of_a_fresh_process_asks_the_server_once(place, raw):
     await store.aclose()
 
 
-async def test_partitions_may_all_be_on_one_server(store, says):
+async def test_partitions_on_one_server_share_its_memory(store, says):
     await store.prepare()
     says.share = 0.5
     for partitions in (1, 64):
@@ -237,7 +237,7 @@ async def test_partitions_may_all_be_on_one_server(store, says):
 @pytest.mark.parametrize(
     "error", [Forbidden("NOPERM"), OutOfMemory("no"), None], ids=["forbidden", "refused", "says_nothing"]
 )
-async def test_a_server_that_does_not_say_takes_all_and_is_seldom_asked(store, says, clock, error):
+async def test_a_server_without_reports_takes_all_jobs_and_is_seldom_asked(store, says, clock, error):
     says.raises, says.share = error, 0.0
     for _ in range(10):
         assert (await store.submit([job()]))[0].created
@@ -258,13 +258,13 @@ async def test_a_server_without_a_limit_takes_all_and_may_have_one_later(store, 
         await store.submit([job()])
 
 
-async def test_a_server_that_is_away_says_so_to_the_caller(store, says):
+async def test_an_unavailable_server_raises_unavailable(store, says):
     says.raises = Unavailable("gone")
     with pytest.raises(Unavailable, match="gone"):
         await store.submit([job()])
 
 
-async def test_a_share_of_one_asks_nobody(store, says):
+async def test_a_limit_of_one_asks_no_server(store, says):
     store.operations.admission = None
     says.share = 1.5
     await store.follow(store.operations.prepare())
@@ -274,7 +274,7 @@ async def test_a_share_of_one_asks_nobody(store, says):
 
 
 async def test_each_partition_has_a_server_of_its_own(place, raw, monkeypatch):
-    """On a cluster, that is: where one node is full, the others take jobs."""
+    """On a cluster: where one node is full, the others take jobs."""
     store = Store(replace(place.settings, partitions=2), client=place.client(), blocking=place.client())
     full: list[str] = []
     run = store._transport.run
@@ -297,7 +297,7 @@ async def test_each_partition_has_a_server_of_its_own(place, raw, monkeypatch):
 
 
 @pytest.mark.parametrize("share", ["0", "-1", "1.01", "90", "nan", "inf", "much"])
-def test_a_share_that_cannot_be_is_refused(monkeypatch, share):
+def test_an_invalid_limit_is_refused(monkeypatch, share):
     monkeypatch.setenv("SUBLET_MEMORY", share)
     with pytest.raises(
         Invalid, match=rf"SUBLET_MEMORY='{share}': use a share of Redis's maxmemory, above 0 and up to 1 "
@@ -305,7 +305,7 @@ def test_a_share_that_cannot_be_is_refused(monkeypatch, share):
         Settings.read()
 
 
-def test_the_share_comes_from_the_environment(monkeypatch):
+def test_the_limit_comes_from_the_environment(monkeypatch):
     assert Settings.read().memory == 0.9
     for said in ("0.5", "1"):
         monkeypatch.setenv("SUBLET_MEMORY", said)
@@ -333,7 +333,7 @@ def limited(place, raw) -> Iterator[Callable[[float], None]]:
 
 
 @pytest.mark.real_server
-async def test_what_a_server_says_is_read(store, limited, raw):
+async def test_a_servers_report_is_parsed(store, limited, raw):
     limited(0.5)
     seen = await store.run(memory(store.operations.bases[0]))
     assert seen.policy == "noeviction"
@@ -342,13 +342,11 @@ async def test_what_a_server_says_is_read(store, limited, raw):
 
 
 @pytest.mark.real_server
-async def test_a_job_in_flight_ends_above_the_mark_and_operators_have_their_way(place, limited, desk):
+async def test_above_the_limit_jobs_end_and_operators_can_act(place, limited, desk):
     with SyncClient(replace(place.settings)) as client:
         client.submit_all([job(f"0-{i}") for i in range(6)])
         limited(0.95)
-        client.operations.admission = admission.Admission(
-            0.9
-        )  # or what it heard a moment ago would do for it
+        client.operations.admission = admission.Admission(0.9)  # otherwise the last report would be used
         with pytest.raises(OutOfMemory, match="SUBLET_MEMORY"):
             client.submit_all([job()])
         one, two, three = await desk.claim(3)
@@ -362,7 +360,7 @@ async def test_a_job_in_flight_ends_above_the_mark_and_operators_have_their_way(
 
 
 @pytest.mark.real_server
-async def test_over_http_it_is_507_with_a_moment_to_come_again(store, limited):
+async def test_over_http_a_refusal_is_507_with_retry_after(store, limited):
     api = Api(store, Tokens())
 
     async def send(body: bytes, path: str = "/jobs") -> Any:
@@ -381,7 +379,7 @@ async def test_over_http_it_is_507_with_a_moment_to_come_again(store, limited):
 
 
 @pytest.mark.real_server
-async def test_a_user_who_may_not_ask_for_the_memory_submits_all_the_same(place, raw, limited):
+async def test_a_user_without_the_right_to_read_the_memory_can_submit(place, raw, limited):
     if place.is_given:
         pytest.skip("no users are made on somebody's server")
     name = f"u{uuid.uuid4().hex[:8]}"
@@ -400,7 +398,7 @@ async def test_a_user_who_may_not_ask_for_the_memory_submits_all_the_same(place,
         raw.execute_command("ACL", "DELUSER", name)
 
 
-async def test_fakeredis_that_says_nothing_takes_all(place):
+async def test_fakeredis_without_reports_takes_all_jobs(place):
     with (
         SyncClient(place.settings)
         if not place.fake
@@ -414,7 +412,7 @@ async def test_fakeredis_that_says_nothing_takes_all(place):
 
 @pytest.fixture
 def come(desk) -> Callable[[], Any]:
-    """A schedule whose occurrence has come."""
+    """A schedule with a due occurrence."""
 
     async def put() -> None:
         await desk.put("s", 0, occurrence=desk.now() - 1000, plan=b'{"when":{"every":3600}}')
@@ -422,7 +420,7 @@ def come(desk) -> Callable[[], Any]:
     return put
 
 
-async def test_an_occurrence_waits_until_there_is_room_and_is_not_lost(store, says, desk, come):
+async def test_an_occurrence_waits_for_free_memory_and_is_not_lost(store, says, desk, come):
     await come()
     occurrence = desk.schedule()["occurrence"]
     says.share = 0.95
@@ -437,7 +435,7 @@ async def test_an_occurrence_waits_until_there_is_room_and_is_not_lost(store, sa
     assert job_id.startswith("0-s:")
 
 
-async def test_where_one_partition_has_no_room_the_others_are_fired(store, desk, come):
+async def test_a_full_partition_does_not_stop_the_schedules_of_others(store, desk, come):
     await come()
     other = "{other:0}"
 
@@ -455,8 +453,8 @@ async def test_where_one_partition_has_no_room_the_others_are_fired(store, desk,
     desk.raw.delete(*desk.raw.keys("{other:0}*"))
 
 
-async def test_the_numbers_are_read_although_an_occurrence_waits(store, says, desk, come):
-    """An autoscaler asks for them, and it is more workers that a full server needs."""
+async def test_statistics_are_read_although_an_occurrence_waits(store, says, desk, come):
+    """An autoscaler calls `summon`, and a full server needs more workers."""
     await come()
     says.share = 0.95
     api = Api(store, Tokens())
@@ -464,7 +462,7 @@ async def test_the_numbers_are_read_although_an_occurrence_waits(store, says, de
     assert reply.status == 200
 
 
-async def test_workers_are_summoned_above_the_mark(store, says, desk):
+async def test_workers_are_summoned_above_the_limit(store, says, desk):
     await store.submit([job() for _ in range(5)])
     await desk.pool(settings="queues=q invoker=none wait=1 slots=1")
     says.share = 0.95

@@ -1,4 +1,5 @@
-"""Cron lines on days when clocks change: lists of real occurrences, and two independent searches that find the same ones."""
+"""Cron lines on days when clocks change: lists of real occurrences, and two independent searches with the same
+results."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -114,7 +115,7 @@ def test_a_day_on_which_clocks_change_has_these_occurrences(row):
 
 
 def some(least, most):
-    """One field of a line: a number, a range, a list, or any of them with a step."""
+    """A random field of a line: a number, a range, a list, or any of them with a step."""
     number = st.integers(least, most)
     term = st.one_of(
         st.just("*"),
@@ -142,7 +143,7 @@ def read(text):
 
 
 def by_hand(cron, text, begin, end, where):
-    """Every minute between two moments, asked one by one; a fixed line's times once, skipped ones after the gap."""
+    """Check every minute between two moments; a fixed line's times once, skipped ones after the gap."""
     sim = CronSim(text, datetime(1970, 1, 1, tzinfo=UTC))
     minute, hour = text.split()[:2]
     fixed = not (minute.startswith("*") or hour.startswith("*"))
@@ -151,9 +152,7 @@ def by_hand(cron, text, begin, end, where):
         now = datetime.fromtimestamp(at, where)
         naive = now.replace(tzinfo=None, fold=0)
         shown = [naive] if not (fixed and now.fold) else []
-        while (
-            fixed and last is not None and last + timedelta(minutes=1) < naive
-        ):  # what the clock has skipped
+        while fixed and last is not None and last + timedelta(minutes=1) < naive:  # skipped by the clock
             last += timedelta(minutes=1)
             shown.append(last)
         last = naive
@@ -169,7 +168,7 @@ def by_hand(cron, text, begin, end, where):
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )
 @given(st.sampled_from(AROUND), lines)
-def test_the_search_finds_what_asking_every_minute_finds(place, text):
+def test_the_search_agrees_with_a_check_of_every_minute(place, text):
     where, cron = zone(place[0]), read(text)
     begin, end = (int(datetime.fromisoformat(place[1]).timestamp()) + hours * 3600 for hours in (-40, 40))
     expected = by_hand(cron, text, begin, end, where)
@@ -183,8 +182,10 @@ def test_the_search_finds_what_asking_every_minute_finds(place, text):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.sampled_from([place for place in AROUND if place[0] in ORDINARY]), lines)
-def test_the_search_finds_what_cronsim_finds(place, text):
-    """Where clocks move by whole hours, and not around midnight; elsewhere cronsim's answer depends on where it begins."""
+def test_the_search_agrees_with_cronsim(place, text):
+    """Where clocks move by whole hours, and not around midnight; elsewhere cronsim's answer depends on its
+    start.
+    """
     where, cron = zone(place[0]), read(text)
     begin = int(datetime.fromisoformat(place[1]).timestamp()) - 40 * 3600
     theirs = CronSim(text, datetime.fromtimestamp(begin, where))
@@ -197,15 +198,17 @@ def test_the_search_finds_what_cronsim_finds(place, text):
             break
 
 
-def test_no_occurrence_is_missed_whichever_moment_one_looks_from():
-    """cronsim, asked from the evening before, finds 04:30 first on the day that Lord Howe's clocks move by half an hour."""
+def test_no_occurrence_is_missed_from_any_start():
+    """From the evening before, cronsim finds 04:30 first on the day that Lord Howe's clocks move by half an
+    hour.
+    """
     where = zone("Australia/Lord_Howe")
     four = moment("2025-10-05 04:00", "Australia/Lord_Howe")
     for begin in range(moment("2025-10-04 05:00", "Australia/Lord_Howe"), four, 997):
         assert cron_line("*/15 4 * * *").after(begin, where) == four
 
 
-def test_a_midnight_that_was_there_is_found_from_the_evening_that_came_after_it():
+def test_a_midnight_is_found_from_a_repeated_evening():
     """Newfoundland, 2009: midnight, a minute of the new day, and then 23:01 of the old one again."""
     where, midnight = zone("America/St_Johns"), int(datetime(2009, 11, 1, 2, 30, tzinfo=UTC).timestamp())
     assert f"{datetime.fromtimestamp(midnight + 1800, where):%d %H:%M}" == "31 23:30"
@@ -213,7 +216,7 @@ def test_a_midnight_that_was_there_is_found_from_the_evening_that_came_after_it(
     assert cron_line("@daily").after(midnight, where) == midnight + 25 * 3600
 
 
-def test_there_is_nothing_before_1970():
+def test_no_occurrence_is_before_1970():
     where = zone("America/New_York")
     assert cron_line("@daily").until(5 * 3600 - 1, where) is None
     assert cron_line("@daily").until(5 * 3600, where) == 5 * 3600
@@ -232,7 +235,7 @@ def test_lines_with_seconds_find_every_second():
 
 
 @pytest.mark.parametrize("text", ["0 0 29 2 *", "0 0 29 2 */7", "0 0 * 2 MON#5", "59 59 23 31 12 *"])
-def test_rare_lines_are_found_from_anywhere(text):
+def test_rare_occurrences_are_found_from_any_start(text):
     where = ZoneInfo("Europe/Berlin")
     occurrences = forwards(cron_line(text), 0, 3_000_000_000, where)
     assert occurrences == backwards(cron_line(text), 0, 3_000_000_000, where)

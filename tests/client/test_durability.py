@@ -1,4 +1,4 @@
-"""What a submit waits for: replicas whose stream is cut, a primary that dies, a disk that is not written."""
+"""The wait of a submit: replicas whose stream is cut, a primary that dies, a disk that is not written."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,8 @@ from tests.support.paths import ROOT
 from tests.support.replicas import pair
 
 BOUND = 3.0
-"""Seconds in which an answer must come, where the server waits for 0.75: two of these, and what a busy machine adds."""
+"""Seconds in which an answer must come, where the server waits for 0.75: two of these, with a margin for a
+busy machine."""
 
 
 @pytest.fixture(scope="module", params=REAL)
@@ -81,7 +82,7 @@ async def test_replicated_is_acknowledged_when_a_replica_has_it(both, here, subm
         assert stored(both.replica, here, name)
 
 
-async def test_a_cut_stream_is_unconfirmed_in_bounded_time_and_the_same_again_is_acknowledged_once(
+async def test_a_cut_stream_is_unconfirmed_in_bounded_time_and_a_repeat_is_acknowledged_once(
     both, here, submit
 ):
     await submit([job("before")])
@@ -101,8 +102,8 @@ async def test_a_cut_stream_is_unconfirmed_in_bounded_time_and_the_same_again_is
     assert both.primary.zrange(keys.queue(keys.base(here.namespace), "q"), 0, -1) == ["0-before", "0-a"]
 
 
-async def test_the_id_that_is_told_is_there_where_another_job_has_the_key(both, here, submit):
-    """Under that id, the same again is that job, whether its key still holds or not."""
+async def test_the_reported_id_exists_where_another_job_has_the_key(both, here, submit):
+    """A repeat under that id is that job, with and without its key."""
     await submit([job("first", rules="key=k")])
     both.cut()
     for jobs, words in (
@@ -118,14 +119,14 @@ async def test_the_id_that_is_told_is_there_where_another_job_has_the_key(both, 
     assert both.primary.zrange(keys.queue(keys.base(here.namespace), "q"), 0, -1) == ["0-first", "0-d"]
 
 
-async def test_more_replicas_than_there_are_is_unconfirmed(here, submit):
+async def test_more_replicas_than_exist_is_unconfirmed(here, submit):
     with pytest.raises(Unconfirmed, match="only 1 of 2 replicas"):
         await submit([job("a")], replace(here, replicas=2))
 
 
 @pytest.mark.parametrize("name", REAL)
 async def test_a_failover_loses_no_replicated_job(name, tmp_path):
-    """The stream is cut in the midst of it, and a moment later the primary is gone; the replica takes over."""
+    """The stream is cut during the submits, and a moment later the primary is killed; the replica takes over."""
     with pair(tmp_path, name) as both:
         store = Store(replace(both.settings, namespace="n", durability="replicated"))
         acknowledged, unknown, plain = [], [], []
@@ -161,7 +162,7 @@ async def test_a_failover_loses_no_replicated_job(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", REAL)
-async def test_a_primary_that_is_one_no_more_acknowledges_nothing(name, tmp_path):
+async def test_a_demoted_primary_acknowledges_nothing(name, tmp_path):
     """A repeated submit needs no write, so that its script would run on a replica, too."""
     with pair(tmp_path, name) as both:
         settings = replace(both.settings, namespace="n", durability="replicated")
@@ -177,7 +178,7 @@ async def test_a_primary_that_is_one_no_more_acknowledges_nothing(name, tmp_path
         client.close()
 
 
-async def test_an_ordinary_submit_does_not_stand_behind_a_wait(both, here):
+async def test_an_ordinary_submit_is_not_delayed_by_a_wait(both, here):
     store = Store(here)
     await store.submit([job("first")])
     both.cut()
@@ -192,7 +193,7 @@ async def test_an_ordinary_submit_does_not_stand_behind_a_wait(both, here):
     await store.aclose()
 
 
-async def test_submits_of_one_turn_share_a_wait_and_what_comes_meanwhile_shares_the_next(both, here):
+async def test_submits_of_one_turn_share_a_wait_and_later_ones_share_the_next(both, here):
     store = Store(here)
     await store.submit([job("first")])
     before = both.waits()
@@ -236,8 +237,8 @@ async def test_each_partition_is_confirmed(both, here, submit):
         await submit(jobs, wide)
 
 
-async def test_a_partition_that_is_gone_does_not_confirm_for_another(both, here):
-    """What waits behind a write to nothing waits for nothing."""
+async def test_an_unavailable_partition_does_not_confirm_for_another(both, here):
+    """A wait without a write before it returns at once."""
     wide = replace(here, partitions=2)
     queues = {keys.partition_of_queue(name, 2): name for name in "abcdefgh"}
     store = Store(wide)
@@ -249,8 +250,8 @@ async def test_a_partition_that_is_gone_does_not_confirm_for_another(both, here)
     await store.aclose()
 
 
-async def test_a_full_server_still_confirms_what_it_has(both, here, submit):
-    """A repeated submit needs no memory, and nor does its wait."""
+async def test_a_full_server_confirms_stored_jobs(both, here, submit):
+    """A repeated submit needs no memory, nor does its wait."""
     settings = replace(here, memory=1.0)
     await submit([job("a")], settings)
     both.primary.config_set("maxmemory", "1")
@@ -264,7 +265,7 @@ async def test_a_full_server_still_confirms_what_it_has(both, here, submit):
 
 
 @pytest.mark.parametrize("way", ["async", "sync"])
-async def test_of_many_scripts_a_full_server_refuses_those_that_take_room(both, here, way):
+async def test_of_many_scripts_a_full_server_refuses_those_that_need_memory(both, here, way):
     settings = replace(here, memory=1.0)
     store, client = Store(settings), SyncClient(settings)
     old, new = [job(f"a{n}") for n in range(200)], [job(f"b{n}") for n in range(200)]
@@ -285,8 +286,8 @@ async def test_of_many_scripts_a_full_server_refuses_those_that_take_room(both, 
     client.close()
 
 
-async def test_many_scripts_that_share_a_wait_stop_at_the_mark(both, here, monkeypatch):
-    """There is room for the first few; the server itself would have to refuse the last."""
+async def test_many_scripts_that_share_a_wait_stop_at_the_limit(both, here, monkeypatch):
+    """There is memory for the first few; the server itself would have to refuse the last."""
     store = Store(here)
     await store.submit([job("first")])
     run, queue = store._transport.run, keys.queue(keys.base(here.namespace), "q")
@@ -305,7 +306,7 @@ async def test_many_scripts_that_share_a_wait_stop_at_the_mark(both, here, monke
     await store.aclose()
 
 
-async def test_what_is_refused_is_refused_whoever_has_it(both, here, submit):
+async def test_a_refusal_does_not_wait_for_replicas(both, here, submit):
     with SyncClient(here) as client:
         await asyncio.to_thread(client.configure, "q", jobs=1)
     await submit([job("a")])
@@ -314,8 +315,8 @@ async def test_what_is_refused_is_refused_whoever_has_it(both, here, submit):
         await submit([job("b")])
 
 
-async def test_a_wait_makes_no_namespace(both, here):
-    """Where there is none, and none can be made, the wait's own write must not leave half of one."""
+async def test_a_wait_creates_no_namespace(both, here):
+    """Without a namespace, and without memory for one, the wait's own write must not leave half of one."""
     with SyncClient(here) as client:
         await asyncio.to_thread(client.submit_all, [job("a")])
         both.primary.flushall()
@@ -330,7 +331,7 @@ async def test_a_wait_makes_no_namespace(both, here):
     assert stored(both.replica, here, "b")
 
 
-async def test_a_server_that_forgot_the_script_is_told_it_again(both, here):
+async def test_a_script_that_the_server_lost_is_loaded_again(both, here):
     store = Store(here)
     await store.submit([job("a")])
     both.primary.script_flush()
@@ -346,7 +347,7 @@ async def test_a_server_that_forgot_the_script_is_told_it_again(both, here):
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_REPLY, Fault.SILENCE, Fault.CUT])
 @pytest.mark.parametrize("command", [b"EVALSHA", b"WAIT"])
-async def test_a_lost_answer_is_asked_for_again(both, here, submit, fault, command):
+async def test_a_wait_with_a_lost_answer_is_repeated(both, here, submit, fault, command):
     await submit([job("first")])
     with Proxy(here) as proxy:
         proxy.next(fault, lambda request: request.words[0].upper() == command)
@@ -358,8 +359,10 @@ async def test_a_lost_answer_is_asked_for_again(both, here, submit, fault, comma
     assert stored(both.replica, here, "a")
 
 
-async def test_a_wait_may_take_its_time_on_top_of_a_calls(both, here, submit):
-    """The server waits for 0.75 s, and a call may take 1 s beside: 1.25 s of silence is no lost connection."""
+async def test_a_wait_adds_its_time_to_the_timeout_of_a_call(both, here, submit):
+    """The server waits for 0.75 s, and a call may take 1 s beside: 1.25 s without a reply is not a lost
+    connection.
+    """
     await submit([job("first")])
     with Proxy(here) as proxy:
         proxy.next(Fault.HOLD, lambda request: request.words[0].upper() == b"WAIT")
@@ -370,7 +373,7 @@ async def test_a_wait_may_take_its_time_on_top_of_a_calls(both, here, submit):
         assert proxy.sent(lambda request: request.words[0].upper() == b"WAIT") == 1
 
 
-async def test_who_leaves_takes_nobody_along(both, here):
+async def test_a_cancelled_submit_cancels_no_other(both, here):
     store = Store(here)
     await store.submit([job("first")])
     both.cut()
@@ -386,7 +389,7 @@ async def test_who_leaves_takes_nobody_along(both, here):
     await store.aclose()
     assert ways[0].cancelled()
     assert ways[3].cancelled()
-    assert not stored(both.primary, here, "later")  # nobody wants it any more, and it was not yet sent
+    assert not stored(both.primary, here, "later")  # it is cancelled, and was not yet sent
 
 
 async def test_closing_lets_a_wait_end(both, here):
@@ -418,7 +421,7 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def writing(kept):
-    """A way to have the disk lag: a new append-only file is begun, and does not count before all that is there is in it."""
+    """Delays the disk: a new append-only file is begun, which does not count before it contains all data."""
 
     def hold(held):
         if held:
@@ -436,8 +439,10 @@ def writing(kept):
 
 
 @pytest.mark.parametrize("way", ["async", "sync"])
-async def test_fsync_is_acknowledged_when_the_file_has_it_and_else_unconfirmed(kept, writing, way):
-    """The server says how far its file is, and that is what is tried; what a disk does then is not."""
+async def test_fsync_is_acknowledged_after_the_write_to_the_file_and_otherwise_unconfirmed(
+    kept, writing, way
+):
+    """The server's own report of its file is tested; the behaviour of a disk is not."""
     settings = replace(kept.settings, namespace=f"disk-{way}", durability="fsync")
     store, client = Store(settings), SyncClient(settings)
 
@@ -465,8 +470,8 @@ async def test_fsync_is_acknowledged_when_the_file_has_it_and_else_unconfirmed(k
 
 
 @pytest.mark.parametrize("how", ["everysec", "no"])
-async def test_a_server_that_writes_its_file_now_and_then_is_unfit_for_fsync(kept, submit, writing, how):
-    """Valkey 9.1 counts under `everysec` what its disk has not got."""
+async def test_a_server_with_everysec_is_unfit_for_fsync(kept, submit, writing, how):
+    """Valkey 9.1 counts under `everysec` writes that are not yet on disk."""
     kept.primary.config_set("appendfsync", how)
     settings = replace(kept.settings, namespace="unfit", durability="fsync")
     with pytest.raises(
@@ -476,7 +481,7 @@ async def test_a_server_that_writes_its_file_now_and_then_is_unfit_for_fsync(kep
     assert not stored(kept.primary, settings, f"a-{how}")
 
 
-async def test_a_server_is_asked_now_and_then_and_again_once_it_does_not_do_what_it_could(kept, writing):
+async def test_a_server_is_asked_once_a_minute_and_again_after_a_failed_wait(kept, writing):
     def asked():
         return kept.primary.info("commandstats").get("cmdstat_command|info", {"calls": 0})["calls"]
 
@@ -501,7 +506,7 @@ async def test_a_server_is_asked_now_and_then_and_again_once_it_does_not_do_what
     await store.aclose()
 
 
-async def test_who_may_not_ask_how_the_file_is_written_stores_nothing(kept, writing, submit):
+async def test_a_user_without_the_right_to_read_appendfsync_stores_nothing(kept, writing, submit):
     kept.primary.execute_command("ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-config")
     url = kept.settings.redis_url.replace("unix://", "unix://blind:secret@")
     settings = replace(kept.settings, redis_url=url, namespace=uuid.uuid4().hex[:12], durability="fsync")
@@ -511,13 +516,13 @@ async def test_who_may_not_ask_how_the_file_is_written_stores_nothing(kept, writ
         assert not stored(kept.primary, settings, name)
     kept.primary.execute_command("ACL", "SETUSER", "blind", "+config", "-command")
     with contextlib.suppress(Unconfirmed):
-        await submit([job("c")], settings)  # whether it knows WAITAOF, it says itself
+        await submit([job("c")], settings)  # its own report decides whether it supports WAITAOF
     assert stored(kept.primary, settings, "c")
 
 
 @pytest.mark.parametrize("denied", ["WAITAOF", "CONFIG GET"])
-async def test_who_is_not_let_wait_for_the_disk_is_told_the_id_of_what_is_there(kept, writing, denied):
-    """The right goes when the server was already seen to be fit: the job is there, and nobody says how surely."""
+async def test_a_denied_waitaof_reports_the_ids_of_stored_jobs(kept, writing, denied):
+    """The right is removed after the server was checked: the job is stored, without a confirmation."""
     kept.primary.execute_command("ACL", "SETUSER", "hasty", "reset", "on", ">secret", "~*", "&*", "+@all")
     url = kept.settings.redis_url.replace("unix://", "unix://hasty:secret@")
     settings = replace(kept.settings, redis_url=url, namespace=uuid.uuid4().hex[:12], durability="fsync")
@@ -533,7 +538,7 @@ async def test_who_is_not_let_wait_for_the_disk_is_told_the_id_of_what_is_there(
     await store.aclose()
 
 
-async def test_a_batch_waits_for_all_that_any_of_it_asks_for(kept, writing):
+async def test_a_batch_waits_for_the_durability_of_all_its_jobs(kept, writing):
     store = Store(replace(kept.settings, namespace="both"))
     mixed = [job("a", durability="fsync"), job("b", durability="replicated"), job("c")]
     while True:  # until the file of the test before is whole
@@ -552,7 +557,7 @@ async def test_a_batch_waits_for_all_that_any_of_it_asks_for(kept, writing):
     await store.aclose()
 
 
-async def test_a_server_without_a_file_or_without_waitaof_is_unfit_in_words(both, submit, here):
+async def test_a_server_without_a_file_or_without_waitaof_is_unfit(both, submit, here):
     both.primary.config_set("appendfsync", "everysec")
     words = (
         "needs appendonly yes and appendfsync always: "
@@ -566,10 +571,10 @@ async def test_a_server_without_a_file_or_without_waitaof_is_unfit_in_words(both
     assert not stored(both.primary, here, "a")
 
 
-# ── who asks for it ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_task_asks_for_itself_or_for_one_submit(both, here):
+async def test_durability_is_set_by_a_task_or_by_one_submit(both, here):
     app = App(settings=replace(here, durability="none"))
 
     @app.task(durability="replicated")
@@ -595,10 +600,10 @@ async def test_a_task_asks_for_itself_or_for_one_submit(both, here):
     await app.aclose()
 
 
-def test_what_is_none_of_the_three_is_refused_with_words():
+def test_an_unknown_durability_is_refused_with_the_reason():
     for word in DURABILITIES:
         check_durability(word)
-    assert not Options(durability="fsync").rules()  # the scripts hear nothing of it
+    assert not Options(durability="fsync").rules()  # the scripts do not get it
     with pytest.raises(Invalid, match="durability 'disk': use none, replicated, fsync"):
         Options(durability="disk").rules()
     with pytest.raises(Invalid, match="durability 'disk'"):
@@ -612,7 +617,7 @@ def test_what_is_none_of_the_three_is_refused_with_words():
 
 
 @pytest.mark.parametrize("vain", [0, 2, 3])
-async def test_the_pages_snippet_sends_again_and_says_when_it_was_in_vain(vain, monkeypatch):
+async def test_the_pages_snippet_retries_and_reports_a_failure(vain, monkeypatch):
     (_, text), *_ = blocks("python", (ROOT / "docs" / "guides" / "durability.md").read_text())
     loop = text[text.index("for pause in") :]
     told, pauses = [], []

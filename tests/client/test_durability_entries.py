@@ -37,7 +37,7 @@ def here(both):
     assert both.in_step(10_000)
 
 
-async def test_the_api_says_unconfirmed_and_later_the_same_again_is_the_same_job(both, here):
+async def test_the_api_answers_unconfirmed_and_a_repeat_is_the_same_job(both, here):
     async with serving(here) as url:
         assert (await ask(url, "POST", "/jobs", JOB | {"durability": "replicated"})).status == 201
         both.cut()
@@ -56,7 +56,7 @@ async def test_the_api_says_unconfirmed_and_later_the_same_again_is_the_same_job
         assert (answer.status, answer.json()) == (200, {"id": "0-a"})
 
 
-async def test_who_let_an_id_be_made_hears_it_and_sends_the_same_again_under_it(both, here):
+async def test_a_generated_id_is_reported_and_a_repeat_uses_it(both, here):
     sure = JOB | {"durability": "replicated"}
     async with serving(here) as url:
         both.cut()
@@ -68,7 +68,7 @@ async def test_who_let_an_id_be_made_hears_it_and_sends_the_same_again_under_it(
     assert both.primary.zrange(keys.queue(keys.base(here.namespace), "default"), 0, -1) == [made]
 
 
-async def test_a_server_that_cannot_do_it_says_so_in_its_own_words_and_nothing_is_stored(both, here):
+async def test_an_unsupported_durability_is_a_problem_of_its_own_and_nothing_is_stored(both, here):
     async with serving(here) as url:
         sure = JOB | {"durability": "fsync"}
         for path, body in (("/jobs", sure), ("/jobs/batch", {"jobs": [JOB, sure]})):
@@ -80,8 +80,8 @@ async def test_a_server_that_cannot_do_it_says_so_in_its_own_words_and_nothing_i
     assert not both.primary.exists(keys.queue(keys.base(here.namespace), "default"))
 
 
-async def test_who_wants_to_be_surer_of_the_same_job_may_say_so(here):
-    """An Idempotency-Key stands for a job; how sure its sender wants to be is no part of that."""
+async def test_a_repeat_may_ask_for_a_higher_durability(here):
+    """An Idempotency-Key identifies a job, without its durability."""
     async with serving(here) as url:
         first = await ask(url, "POST", "/jobs", JOB, idempotency_key="once")
         again = await ask(url, "POST", "/jobs", JOB | {"durability": "replicated"}, idempotency_key="once")
@@ -89,14 +89,14 @@ async def test_who_wants_to_be_surer_of_the_same_job_may_say_so(here):
         assert first.json() == again.json()
 
 
-async def test_the_api_takes_no_other_word(here):
+async def test_the_api_refuses_an_unknown_durability(here):
     async with serving(here) as url:
         answer = await ask(url, "POST", "/jobs", JOB | {"durability": "disk"})
         assert (answer.status, answer.problem) == (422, "invalid")
         assert answer.json()["errors"][0]["loc"] == ["body", "durability"]
 
 
-async def test_the_servers_own_setting_stands_for_who_asks_for_nothing(both, here):
+async def test_the_servers_setting_is_the_default(both, here):
     async with serving(replace(here, durability="replicated")) as url:
         assert (await ask(url, "POST", "/jobs", JOB)).status == 201
         both.cut()
@@ -104,7 +104,7 @@ async def test_the_servers_own_setting_stands_for_who_asks_for_nothing(both, her
         assert (await ask(url, "POST", "/jobs", JOB | {"durability": "none"})).status == 201
 
 
-async def test_an_http_source_passes_it_on(both, here):
+async def test_an_http_source_sends_the_durability(both, here):
     async with serving(here) as url:
         source = HttpSource(url)
         both.cut()
@@ -126,7 +126,7 @@ def sublet(settings: Settings, *words: str, **env: str) -> "subprocess.Completed
     return subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, timeout=60)
 
 
-def test_the_command_line_asks_for_it_and_says_how_to_send_it_again(both, here):
+def test_the_command_line_has_the_option_and_prints_the_command_to_repeat(both, here):
     assert sublet(here, "submit", "t", "--durability", "replicated").returncode == 0
     both.cut()
     assert sublet(here, "submit", "t").returncode == 0
@@ -153,7 +153,7 @@ def test_the_command_line_asks_for_it_and_says_how_to_send_it_again(both, here):
     assert (wrong.returncode, "use none, replicated, fsync" in wrong.stderr) == (2, True)
 
 
-def test_settings_take_it_from_the_environment(monkeypatch):
+def test_the_default_durability_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("SUBLET_DURABILITY", "fsync")
     monkeypatch.setenv("SUBLET_REPLICAS", "2")
     assert (Settings.read().durability, Settings.read().replicas) == ("fsync", 2)
@@ -167,5 +167,5 @@ def test_settings_take_it_from_the_environment(monkeypatch):
         Settings.read()
 
 
-def test_a_schedule_takes_a_tasks_options_whatever_it_waits_for():
+def test_a_schedule_ignores_the_durability_of_its_task():
     assert Options(durability="replicated").rules() == Options().rules()

@@ -1,4 +1,5 @@
-"""The stream of moves and its subscribers: nothing is missed, nothing comes twice, and many cost what one does."""
+"""The event stream and its subscribers: no event is missed or repeated, and many subscribers cost as much as
+one."""
 
 import asyncio
 import contextlib
@@ -32,7 +33,7 @@ async def one_by_one(store, n, queue="q"):
 
 
 async def all_after(subscriber, cursor, count=events.PAGE):
-    """Everything after a place, page by page."""
+    """Everything after a cursor, page by page."""
     found, pages = [], 0
     while True:
         page = await subscriber.read(cursor, count)
@@ -53,7 +54,7 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
-async def test_a_listener_gets_every_move_with_its_reason(store):
+async def test_a_subscriber_gets_every_event_with_its_reason(store):
     subscriber = store.event_stream()
     begin = await subscriber.now()
     await submit(store, "a", "b")
@@ -67,7 +68,7 @@ async def test_a_listener_gets_every_move_with_its_reason(store):
     assert not page.missed
 
 
-async def test_every_id_is_a_place_to_go_on_from(store):
+async def test_every_id_is_a_valid_cursor(store):
     ids, subscriber = await one_by_one(store, 7), store.event_stream()
     found, cursor, pages = await all_after(subscriber, subscriber.cursor("0"), 3)
     assert (jobs_of(found), pages) == (ids, 3)
@@ -77,8 +78,8 @@ async def test_every_id_is_a_place_to_go_on_from(store):
         assert jobs_of(rest) == ids[i + 1 :]
 
 
-async def test_partitions_are_told_as_one_stream(place, raw):
-    """Whichever of its ids a subscriber goes on from, it has seen exactly what comes before."""
+async def test_partitions_are_read_as_one_stream(place, raw):
+    """From any of its ids a subscriber has read exactly the events before."""
     settings = Settings(place.settings.redis_url, place.settings.namespace, partitions=3)
     store = Store(settings, client=place.client(), blocking=place.client())
     subscriber = store.event_stream()
@@ -106,8 +107,8 @@ async def test_partitions_are_told_as_one_stream(place, raw):
     await store.aclose()
 
 
-async def test_what_comes_between_the_look_and_the_wait_is_heard(store):
-    """Also when the blocking read that another subscriber began knows of it already."""
+async def test_an_event_between_the_read_and_the_wait_is_not_missed(store):
+    """Also when the blocking read of another subscriber has returned it already."""
     subscriber = store.event_stream()
     page = await subscriber.read(await subscriber.now())
     await submit(store, "a")
@@ -117,15 +118,15 @@ async def test_what_comes_between_the_look_and_the_wait_is_heard(store):
         assert await subscriber.wait(other.version, SECONDS)
         other = await subscriber.read(page.cursor)
     late = await subscriber.read(other.cursor)
-    assert not await subscriber.wait(late.version, 0.05)  # a reading is under way, from here
+    assert not await subscriber.wait(late.version, 0.05)  # a read is under way, from here
     await submit(store, "b")
     await until(lambda: subscriber.version != late.version)
     assert await subscriber.wait(late.version, SECONDS)
     assert jobs_of((await subscriber.read(late.cursor)).events) == ["0-b"]
 
 
-async def test_a_read_that_is_older_than_the_news_is_not_shared(store):
-    """Else a subscriber that was told of a move could be given a page from before it, and wait for the next one."""
+async def test_a_read_from_before_an_event_is_not_shared_after_it(store):
+    """Otherwise a subscriber that was woken could get a page from before the event, and wait for the next one."""
     gate, answered = asyncio.Event(), []
 
     async def slowly(call):
@@ -148,7 +149,7 @@ async def test_a_read_that_is_older_than_the_news_is_not_shared(store):
     await subscriber.aclose()
 
 
-async def test_an_id_that_is_no_longer_kept_is_told(store, raw, base):
+async def test_a_trimmed_id_is_reported_as_missed_events(store, raw, base):
     ids, subscriber = await one_by_one(store, 6), store.event_stream()
     found, _, _ = await all_after(subscriber, subscriber.cursor("0"))
     raw.xtrim(keys.events(base), maxlen=3, approximate=False)
@@ -161,7 +162,7 @@ async def test_an_id_that_is_no_longer_kept_is_told(store, raw, base):
     assert (oldest.missed, jobs_of(oldest.events)) == (False, ids[3:])
 
 
-async def test_who_was_there_before_the_first_move_is_told_as_well(store, raw, base):
+async def test_a_subscriber_from_before_the_first_event_learns_of_missed_events(store, raw, base):
     subscriber = store.event_stream()
     begin = await subscriber.now()
     assert begin == subscriber.cursor("0-0") == (await subscriber.read(subscriber.cursor("0"))).cursor
@@ -173,8 +174,8 @@ async def test_who_was_there_before_the_first_move_is_told_as_well(store, raw, b
     assert (page.missed, jobs_of(page.events)) == (True, ids[2:])
 
 
-async def test_a_stream_that_began_anew_is_told_and_followed(store, raw, base):
-    """Redis was flushed, or a failover lost the last moves: the subscriber's id is of the future."""
+async def test_a_recreated_stream_is_reported_and_followed(store, raw, base):
+    """Redis was flushed, or a failover lost the last events: the subscriber's id is in the future."""
     await one_by_one(store, 2)
     subscriber = store.event_stream()
     ahead = subscriber.cursor("99999999999999-0")
@@ -188,7 +189,7 @@ async def test_a_stream_that_began_anew_is_told_and_followed(store, raw, base):
     assert (page.missed, jobs_of(page.events)) == (False, ["0-new"])
 
 
-async def test_what_no_script_has_written_is_passed_over(store, raw, base):
+async def test_foreign_entries_are_skipped(store, raw, base):
     await submit(store, "a")
     good = {"jobs": "0-a", "state": "queued", "code": "x"}
     spoiled = [{"state": "queued\r\ndata: evil"}, {"jobs": "0-a\nid: 7"}, {"jobs": ""}, {"code": b"\xff"}]
@@ -204,18 +205,18 @@ async def test_what_no_script_has_written_is_passed_over(store, raw, base):
     ["", "-", "x", "1", "1-", "-1", "1-1-1", "1-1,1-1", "0,0", "1-1\n", "\r\n", "+", "$", "(1-1", "1-18446744073709551616",
      "123456789012345678901-0", "१-१", "1 -1", "1-1," * 2000, "{sublet:0}/queue:q/3"],
 )  # fmt: skip
-async def test_what_can_be_no_id_is_refused(store, text):
+async def test_an_invalid_cursor_is_refused(store, text):
     with pytest.raises(Invalid, match="event id"):
         store.event_stream().cursor(text)
 
 
-async def test_the_largest_id_there_can_be_is_one(store):
+async def test_the_largest_id_is_valid(store):
     ahead = store.event_stream().cursor("18446744073709551615-18446744073709551615")
     assert (await store.event_stream().read(ahead)).cursor == (NOTHING,)
 
 
 @pytest.mark.real_server
-async def test_many_listeners_cost_one_blocking_read_and_shared_pages(store, raw):
+async def test_many_subscribers_share_one_blocking_read_and_pages(store, raw):
     asked = []
 
     async def counted(call):
@@ -245,10 +246,10 @@ async def test_many_listeners_cost_one_blocking_read_and_shared_pages(store, raw
 
 
 @pytest.mark.real_server
-async def test_a_listener_that_goes_leaves_the_blocking_read_alone(store, raw):
+async def test_a_cancelled_subscriber_does_not_cancel_the_blocking_read(store, raw):
     subscriber = store.event_stream()
     while await subscriber.wait(subscriber.version, 0.05):
-        pass  # where the stream stands is news to who has just come
+        pass  # the first read of the position counts as news
     await until(lambda: reads_of(raw))
     (reading,) = reads_of(raw)
     going = asyncio.create_task(subscriber.wait(subscriber.version, SECONDS))
@@ -259,12 +260,12 @@ async def test_a_listener_that_goes_leaves_the_blocking_read_alone(store, raw):
     heard = subscriber.version
     assert [client["id"] for client in reads_of(raw)] == [reading["id"]]
     await submit(store, "a")
-    await until(lambda: subscriber.version != heard)  # it was heard, though nobody listened
-    await until(lambda: not reads_of(raw))  # and nobody reads on
+    await until(lambda: subscriber.version != heard)  # it was read, without subscribers
+    await until(lambda: not reads_of(raw))  # and the reading has stopped
 
 
 @pytest.mark.real_server
-async def test_a_broken_connection_costs_a_moment(store, raw, monkeypatch):
+async def test_reading_continues_after_a_broken_connection(store, raw, monkeypatch):
     monkeypatch.setattr(events, "REST", 0.01)
     subscriber = store.event_stream()
     page = await subscriber.read(await subscriber.now())
@@ -274,27 +275,27 @@ async def test_a_broken_connection_costs_a_moment(store, raw, monkeypatch):
     await submit(store, "a")
     assert await waiting
     found = await subscriber.read(page.cursor)
-    while not found.events:  # the first news may be where the stream stood when the reader came
+    while not found.events:  # the first news may be the position of the stream at the start of the reader
         assert await subscriber.wait(found.version, SECONDS)
         found = await subscriber.read(page.cursor)
     assert jobs_of(found.events) == ["0-a"]
 
 
-async def test_a_server_that_is_away_is_told_by_the_listeners_own_reads(monkeypatch):
+async def test_an_unavailable_server_raises_in_the_subscribers_own_reads(monkeypatch):
     monkeypatch.setattr(events, "REST", 0.01)
     store = Store(Settings("redis://127.0.0.1:1", timeout=0.2))
     subscriber = store.event_stream()
     assert not await subscriber.wait(subscriber.version, 0.1)
-    for _ in range(2):  # a read that failed is not shared with those who come later
+    for _ in range(2):  # a read that failed is not shared with later subscribers
         with pytest.raises(Unavailable):
             await subscriber.read((NOTHING,))
     await store.aclose()
 
 
-async def test_closing_tells_all_who_wait(store):
+async def test_closing_ends_all_waits(store):
     subscriber = store.event_stream()
     page = await subscriber.read(await subscriber.now())
-    while not page.version:  # where the stream stands is news to who has just come
+    while not page.version:  # the first read of the position counts as news
         await subscriber.wait(page.version, SECONDS)
         page = await subscriber.read(page.cursor)
     waiting = [asyncio.create_task(subscriber.wait(page.version, SECONDS)) for _ in range(3)]

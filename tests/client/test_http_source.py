@@ -1,4 +1,4 @@
-"""`HttpSource` when the world is not as it should be: lost answers, strangers that answer, tokens that are refused, silence."""
+"""`HttpSource` under failures: lost answers, other programs that answer, refused tokens, timeouts."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ LEASE = Lease("0-a", "1.t", 1, 0, "q", "t", None, b"", "")
 
 
 class Stand:
-    """A server that gives the answers it was told to, and then, if it has one, those of the real core."""
+    """A server with given answers, then, if it has one, those of the real core."""
 
     def __init__(self, *replies, core=None, before=False):
         self.replies, self.core, self.before = list(replies), core, before
@@ -64,7 +64,7 @@ async def claim(source, n=1, wait=0.0):
 
 
 @pytest.mark.parametrize("spoiled", [b"<html>hello</html>", b'{"jobs":[{"id":"0-a"', b'{"jobs":[{}]}'])
-async def test_a_claim_whose_answer_was_spoiled_is_asked_again(store, api, spoiled):
+async def test_a_claim_with_a_broken_answer_is_repeated(store, api, spoiled):
     await store.submit([submission(store)])
     async with fronting(Stand(of(200, "application/json", spoiled), core=api, before=True)) as (_, url):
         source = HttpSource(url)
@@ -73,7 +73,7 @@ async def test_a_claim_whose_answer_was_spoiled_is_asked_again(store, api, spoil
         await source.aclose()
 
 
-async def test_what_a_claim_took_that_never_had_an_answer_goes_back(store, api):
+async def test_jobs_of_a_claim_without_an_answer_are_released(store, api):
     await store.submit([submission(store)])
     async with fronting(Stand(*[of(502)] * 3, core=api, before=True)) as (_, url):
         source = HttpSource(url)
@@ -85,8 +85,8 @@ async def test_what_a_claim_took_that_never_had_an_answer_goes_back(store, api):
 
 
 @pytest.mark.parametrize("status", [502, 504])
-async def test_a_claim_whose_answer_was_lost_is_the_same_claim(store, api, status):
-    """The server took a job, the gateway in front of it gave up: what is asked again is answered with that very job."""
+async def test_a_claim_with_a_lost_answer_is_repeated_as_the_same_claim(store, api, status):
+    """The server took a job, and the gateway in front of it gave up: the repeated request returns that job."""
     await store.submit([submission(store) for _ in range(3)])
     async with fronting(Stand(of(status), core=api, before=True)) as (_, url):
         source = HttpSource(url)
@@ -98,7 +98,7 @@ async def test_a_claim_whose_answer_was_lost_is_the_same_claim(store, api, statu
     assert (stats.states["running"], stats.states["queued"]) == (0, 2)
 
 
-async def test_endings_whose_answer_was_lost_count_once(store, api):
+async def test_outcomes_with_a_lost_answer_count_once(store, api):
     await store.submit([submission(store)])
     (lease,) = await claim(store)
     async with fronting(Stand(of(502), core=api, before=True)) as (_, url):
@@ -107,7 +107,7 @@ async def test_endings_whose_answer_was_lost_count_once(store, api):
         await source.aclose()
 
 
-async def test_a_connection_that_the_server_has_closed_meanwhile_is_no_outage(store, place):
+async def test_a_connection_closed_by_the_server_causes_no_outage(store, place):
     from sublet_functions.http.limits import Limits
 
     async with serving(place.settings, limits=Limits(idle_seconds=0.05)) as url:
@@ -118,8 +118,8 @@ async def test_a_connection_that_the_server_has_closed_meanwhile_is_no_outage(st
         await source.aclose()
 
 
-async def test_what_a_claim_took_that_nobody_waits_for_goes_back(store, api):
-    """It is cancelled when the server has taken a job, and before the answer is here."""
+async def test_jobs_of_a_cancelled_claim_are_released(store, api):
+    """Cancelled after the server has taken a job, and before the answer arrives."""
     taken, go = asyncio.Event(), asyncio.Event()
 
     class Slow(Stand):
@@ -145,7 +145,7 @@ async def test_what_a_claim_took_that_nobody_waits_for_goes_back(store, api):
     assert (lease.attempt, lease.recovered) == (2, "released")
 
 
-async def test_a_long_poll_that_the_server_cuts_short_does_not_become_a_storm(store):
+async def test_a_shortened_long_poll_does_not_cause_a_burst_of_requests(store):
     stand = Stand(Response(204, headers={"Sublet-Next-In": "2.000"}))
     async with fronting(stand) as (_, url):
         source = HttpSource(url)
@@ -154,7 +154,7 @@ async def test_a_long_poll_that_the_server_cuts_short_does_not_become_a_storm(st
         await source.aclose()
 
 
-async def test_a_longer_wait_is_asked_for_in_pieces(store, monkeypatch):
+async def test_a_longer_wait_is_several_requests(store, monkeypatch):
     monkeypatch.setattr("sublet.store.http.WAIT_MAX", 0.1)
     stand = Stand(Response(204, headers={"Sublet-Next-In": "2.000"}))
     async with fronting(stand) as (_, url):
@@ -166,12 +166,12 @@ async def test_a_longer_wait_is_asked_for_in_pieces(store, monkeypatch):
     assert len({said["claim_id"] for said in stand.said}) == len(stand.said)
 
 
-# ── nobody, and somebody else ────────────────────────────────────────────────────────────────────────────────────────
+# ── no server, and another program ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
 async def peer():
-    """A server that says these bytes, whatever it is told, and nothing more; its URL."""
+    """The URL of a server that answers any request with these bytes."""
     servers = []
 
     async def listen(said, close=True):
@@ -198,7 +198,7 @@ async def peer():
     ],
     ids=["nothing", "Redis", "half an answer"],
 )
-async def test_who_does_not_speak_http_is_no_api(peer, said, words):
+async def test_a_server_without_http_is_reported_as_another_program(peer, said, words):
     url = await peer(said)
     source = HttpSource(url, SECRET)
     with pytest.raises(Unavailable, match=words) as away:
@@ -209,14 +209,14 @@ async def test_who_does_not_speak_http_is_no_api(peer, said, words):
     await source.aclose()
 
 
-async def test_silence_is_heard(peer):
+async def test_a_server_that_never_answers_raises_unavailable(peer):
     source = HttpSource(await peer(b"", close=False), timeout=0.1)
     with pytest.raises(Unavailable, match=r"nothing for 0\.1 s"):
         await source.heartbeat([Beat(LEASE)], lease=30)
     await source.aclose()
 
 
-async def test_nobody_there_is_said_at_once():
+async def test_a_refused_connection_raises_at_once():
     source = HttpSource("http://127.0.0.1:1/below")
     with pytest.raises(
         Unavailable, match=r"no answer from the API at http://127\.0\.0\.1:1/below .*Connect call failed"
@@ -252,7 +252,7 @@ async def test_nobody_there_is_said_at_once():
         "a stranger's problem",
     ],
 )
-async def test_a_stranger_that_answers_is_not_the_api(reply):
+async def test_another_http_server_is_reported_as_another_program(reply):
     async with fronting(Stand(reply)) as (_, url):
         source = HttpSource(url)
         card = Card("w", "1", "", b"{}")
@@ -268,7 +268,7 @@ async def test_a_stranger_that_answers_is_not_the_api(reply):
         await source.aclose()
 
 
-async def test_a_wrong_path_is_a_wrong_url_and_no_missing_job(place):
+async def test_a_wrong_path_is_reported_as_a_wrong_url(place):
     async with serving(place.settings) as url:
         source = HttpSource(f"{url}/elsewhere")
         with pytest.raises(Unavailable, match="404"):
@@ -277,7 +277,7 @@ async def test_a_wrong_path_is_a_wrong_url_and_no_missing_job(place):
 
 
 async def test_a_redirect_is_not_followed():
-    """…for the token would go along."""
+    """The token would be sent along."""
     stand = Stand(of(307, Location="http://user:pass@other.example/x?key=1"))
     async with fronting(stand) as (_, url):
         source = HttpSource(url, SECRET)
@@ -287,7 +287,7 @@ async def test_a_redirect_is_not_followed():
     assert len(stand.seen) == 1
 
 
-async def test_the_api_may_stand_below_a_path(api, store):
+async def test_the_api_may_have_a_path_prefix(api, store):
     class Below(Stand):
         async def answer(self, request):
             assert request.path.startswith("/deep/down/")
@@ -302,7 +302,7 @@ async def test_the_api_may_stand_below_a_path(api, store):
         await source.aclose()
 
 
-# ── what the API says ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers of the API ───────────────────────────────────────────────────────────────────────────────────────────────
 
 MEANS = {
     **{slug: Unavailable for slug in ("timeout", "method-not-allowed", "internal", "unavailable", "busy", "at-work",
@@ -348,7 +348,7 @@ async def guarded(place, store):
         yield url
 
 
-async def test_a_token_opens_and_what_is_refused_says_which_variable_to_set(guarded, tmp_path):
+async def test_a_token_is_accepted_and_a_refusal_names_the_variable(guarded, tmp_path):
     file = tmp_path / "token"
     file.write_text(f"2{SECRET}\n")
     for token, words in (
@@ -368,8 +368,8 @@ async def test_a_token_opens_and_what_is_refused_says_which_variable_to_set(guar
     await source.aclose()
 
 
-async def test_a_token_that_was_replaced_is_read_again_by_all_that_were_refused(guarded, tmp_path):
-    """Two requests go out with the old one; the first to be refused reads the file, and so the other finds nothing new there."""
+async def test_all_refused_requests_use_a_replaced_token(guarded, tmp_path):
+    """Two requests use the old one; the first refusal reads the file, so the second finds no change there."""
     file = tmp_path / "token"
     file.write_text("an-old-token\n")
     source = HttpSource(guarded, file)
@@ -391,7 +391,7 @@ async def test_a_token_that_was_replaced_in_its_file_is_read_again(guarded, tmp_
     await source.aclose()
 
 
-async def test_what_came_with_another_token_is_left_to_its_lease(guarded, store, caplog):
+async def test_workers_of_another_token_are_left_to_their_leases(guarded, store, caplog):
     one, other = HttpSource(guarded, SECRET), HttpSource(guarded, f"0{SECRET}")
     await store.submit([submission(store)])
     await one.enlist(Card("dead", "1", "", b"{}"))
@@ -415,7 +415,7 @@ async def test_what_came_with_another_token_is_left_to_its_lease(guarded, store,
         ("http://api.example", None, False),
     ],
 )
-def test_a_token_that_others_could_read_on_its_way_is_a_warning(url, token, warns, caplog):
+def test_an_unencrypted_token_causes_a_warning(url, token, warns, caplog):
     caplog.set_level(logging.WARNING)
     HttpSource(url, token)
     assert ("unencrypted" in caplog.text) is warns
@@ -446,7 +446,7 @@ def test_an_invalid_url_is_refused_with_the_reason(url, words):
 
 
 @pytest.mark.parametrize("token", ["two words", f"ci:work:{SECRET}", "line\r\nX-Admin: 1", "é" * 20])
-def test_a_token_that_cannot_be_is_refused_and_not_shown(token):
+def test_an_invalid_token_is_refused_and_not_shown(token):
     with pytest.raises(Invalid, match="use the secret alone") as error:
         Endpoint("http://host", token)
     assert token not in str(error.value)
@@ -467,7 +467,7 @@ def test_url_and_token_come_from_the_environment(monkeypatch, tmp_path):
     assert HttpSource.read()._at.headers == {"Authorization": f"Bearer {SECRET}"}
 
 
-# ── what cannot travel ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── values that cannot be sent ───────────────────────────────────────────────────────────────────────────────────────
 
 UNSENDABLE = {
     "no JSON": b"no json",
@@ -482,7 +482,7 @@ UNSENDABLE = {
 
 @pytest.mark.parametrize("result", UNSENDABLE.values(), ids=UNSENDABLE)
 async def test_a_result_that_cannot_be_sent_is_a_failure_and_the_others_are_kept(store, place, result):
-    """It must neither keep the others from being accepted, nor end the worker, over and over again."""
+    """It must neither block the others, nor end the worker again and again."""
     await store.submit([submission(store) for _ in range(5)])
     leases = await claim(store, 5)
     async with serving(place.settings) as url:
@@ -498,7 +498,7 @@ async def test_a_result_that_cannot_be_sent_is_a_failure_and_the_others_are_kept
     assert "result" in attempt.message or "not-json" in attempt.message or "JSON" in attempt.message
 
 
-async def test_a_checkpoint_that_cannot_be_sent_costs_no_other_and_no_log(store, place, caplog):
+async def test_an_unsendable_checkpoint_loses_no_other_and_no_log(store, place, caplog):
     await store.submit([submission(store) for _ in range(3)])
     leases = await claim(store, 3)
     async with serving(place.settings) as url:
@@ -516,7 +516,7 @@ async def test_a_checkpoint_that_cannot_be_sent_costs_no_other_and_no_log(store,
     assert leases[1].id in caplog.text
 
 
-async def test_a_payload_that_cannot_be_sent_is_the_submitters_mistake(store, place):
+async def test_an_unsendable_payload_is_invalid(store, place):
     async with serving(place.settings) as url:
         source = HttpSource(url)
         for payload in (b"no json", b"[]", b"5"):

@@ -1,4 +1,4 @@
-"""A full server takes no new job, and lets go of those it has (a part of every verb)."""
+"""A full server refuses new jobs, and finishes stored ones (for every verb)."""
 
 import contextlib
 
@@ -19,11 +19,11 @@ end}
 READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN",
          "ZCOUNT", "HEXISTS", "XREVRANGE"}  # fmt: skip
 OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "fire")]
-"""All verbs but those that make what was not there."""
+"""All verbs but those that create something."""
 
 
 async def prepare(desk):
-    """One job in each state, and work for maintenance; answer a lease that is held."""
+    """Create one job in each state, and due maintenance; return a lease."""
     held = await desk.running("held", rules="timeout=none", lease=100_000)
     await desk.fail(await desk.running("dead"), again=False)
     await desk.complete(await desk.running("done", rules="retention=60000"))
@@ -60,7 +60,7 @@ def calls(each_verb):
 
 
 @pytest.mark.parametrize("verb", OTHERS)
-async def test_the_first_write_of_a_verb_is_one_that_a_full_server_lets_pass(desk, calls, verb):
+async def test_a_full_server_allows_the_first_write_of_each_verb(desk, calls, verb):
     call = calls(desk, await prepare(desk))[verb]
     await desk.run(Call((("EVAL", TRACE + call.text, *call.commands[0][2:]),), call.read))
     trace = desk.raw.lrange(f"{desk.base}:trace", 0, -1)
@@ -85,7 +85,7 @@ def memory_full(desk, place):
 
 
 @pytest.mark.real_server
-async def test_a_full_server_takes_no_new_job_and_nothing_is_stored(desk, memory_full):
+async def test_a_full_server_refuses_new_jobs_and_stores_nothing(desk, memory_full):
     await desk.submit("a")
     before = desk.everything()
     with memory_full():
@@ -97,7 +97,7 @@ async def test_a_full_server_takes_no_new_job_and_nothing_is_stored(desk, memory
 
 
 @pytest.mark.real_server
-async def test_a_full_server_makes_no_namespace_and_leaves_one_as_it_is(desk, memory_full):
+async def test_a_full_server_neither_creates_nor_changes_a_namespace(desk, memory_full):
     with memory_full():
         assert await desk.run(verbs.init(desk.base)) == "1"
         with pytest.raises(OutOfMemory):
@@ -135,7 +135,7 @@ async def test_a_job_lives_to_its_end_on_a_full_server(desk, memory_full):
 
 
 @pytest.mark.real_server
-async def test_a_store_says_that_the_server_is_full_in_a_word_of_its_own(store, desk, memory_full):
+async def test_a_store_raises_out_of_memory_for_a_full_server(store, desk, memory_full):
     with memory_full():
         with pytest.raises(OutOfMemory) as caught:
             await store.submit([Submission("0-a", "q", "t", "", b"{}")])

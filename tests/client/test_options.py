@@ -1,4 +1,4 @@
-"""What a submitter may ask for: spelled as the protocol's rules, refused in words where it makes no sense."""
+"""The options of a submit: written as the protocol's rules, refused with a reason if they are invalid."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,7 +7,7 @@ import pytest
 from sublet import Backoff, Invalid, Options
 
 
-def test_the_defaults_cost_nothing():
+def test_default_options_add_no_rules():
     assert Options().rules() == ""
 
 
@@ -31,7 +31,7 @@ def test_the_defaults_cost_nothing():
         (Options(queue="other"), ""),
     ],
 )
-def test_what_differs_is_a_word(options, rules):
+def test_other_options_become_rules(options, rules):
     assert options.rules() == rules
 
 
@@ -59,11 +59,11 @@ def test_what_differs_is_a_word(options, rules):
         ({"backoff": Backoff(factor=0.5)}, "backoff factor 0.5"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_words(changes, words):
+def test_invalid_options_are_refused_with_the_reason(changes, words):
     with pytest.raises(Invalid, match=words.replace("(", r"\(")):
         Options(**changes).rules()
 
 
-def test_an_unknown_option_is_refused_with_those_there_are():
+def test_an_unknown_option_is_refused_with_the_known_ones():
     with pytest.raises(Invalid, match="unknown option prio: there are queue, priority, "):
         Options().but(prio=1)

@@ -15,13 +15,13 @@ def clock(monkeypatch):
     return clock
 
 
-def test_an_outage_is_said_once_then_each_minute_then_that_it_is_over(clock, caplog):
+def test_an_outage_is_logged_once_then_each_minute_then_its_end(clock, caplog):
     seen = outage_log.OutageLog()
     for _ in range(200):
         seen.failed("claim", Unavailable("no answer"))
         clock.now += 0.5
         assert seen.ongoing
-        seen.over()  # one that was answered among those that were not
+        seen.over()  # a single answer among failures
         assert not seen.ongoing
     clock.now += 0.5
     seen.over()
@@ -33,7 +33,7 @@ def test_an_outage_is_said_once_then_each_minute_then_that_it_is_over(clock, cap
     ]
 
 
-def test_the_next_outage_is_said_at_once_again(clock, caplog):
+def test_the_next_outage_is_logged_at_once(clock, caplog):
     seen = outage_log.OutageLog()
     for _ in range(2):
         seen.failed("claim", Unavailable("no answer"))
@@ -42,7 +42,7 @@ def test_the_next_outage_is_said_at_once_again(clock, caplog):
     assert len(caplog.records) == 4
 
 
-def test_a_process_without_room_is_no_outage_and_said_once_a_minute(clock, caplog):
+def test_an_error_that_is_not_an_outage_is_logged_once_a_minute(clock, caplog):
     seen = outage_log.OutageLog()
     for _ in range(122):
         seen.hindered("answer everything", Unavailable("no room"))

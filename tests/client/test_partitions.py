@@ -1,4 +1,4 @@
-"""A namespace of several partitions: a queue lives in one, an id says in which, and the store looks in all."""
+"""A namespace of several partitions: each queue is in one, ids name it, and the store reads all."""
 
 import asyncio
 from dataclasses import replace
@@ -28,16 +28,14 @@ async def submit(store, n=1, rules=""):
     return [submitted.id for submitted in await store.submit(jobs)]
 
 
-async def test_each_partition_is_a_base_of_its_own(wide, raw):
+async def test_each_partition_has_its_own_base(wide, raw):
     await wide.prepare()
     assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.operations.bases)
     assert len(wide.operations.bases) == 3
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
-async def test_who_was_told_another_number_of_partitions_is_refused_before_anything_is_stored(
-    wide, place, raw, number
-):
+async def test_another_partition_count_is_refused_before_anything_is_stored(wide, place, raw, number):
     await wide.prepare()
     forgetful = Store(
         replace(place.settings, partitions=number), client=place.client(), blocking=place.client()
@@ -50,7 +48,7 @@ async def test_who_was_told_another_number_of_partitions_is_refused_before_anyth
     assert sorted(raw.keys(f"{{{wide.settings.namespace}:*")) == sorted(wide.operations.bases)
 
 
-async def test_a_queue_where_it_does_not_belong_locks_nobody_out_who_was_told_right(wide, place):
+async def test_a_queue_in_a_wrong_partition_does_not_block_correct_clients(wide, place):
     await wide.prepare()
     stray = next(
         queue for queue in QUEUES if wide.operations.base_of_queue(queue) != wide.operations.bases[0]
@@ -62,7 +60,7 @@ async def test_a_queue_where_it_does_not_belong_locks_nobody_out_who_was_told_ri
     await other.aclose()
 
 
-async def test_a_partition_that_is_there_tells_for_one_that_is_gone(wide, place, raw):
+async def test_an_existing_partition_has_the_count_for_a_missing_one(wide, place, raw):
     await wide.prepare()
     raw.delete(wide.operations.bases[0])
     forgetful = Store(replace(place.settings, partitions=4), client=place.client(), blocking=place.client())
@@ -77,7 +75,7 @@ async def test_a_partition_that_is_there_tells_for_one_that_is_gone(wide, place,
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
-async def test_a_tick_that_was_told_another_number_says_so(wide, place, number):
+async def test_a_tick_with_another_partition_count_fails(wide, place, number):
     await submit(wide, rules="delay=1")
     forgetful = Store(
         replace(place.settings, partitions=number), client=place.client(), blocking=place.client()
@@ -88,7 +86,7 @@ async def test_a_tick_that_was_told_another_number_says_so(wide, place, number):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-async def test_who_waits_for_a_result_and_was_told_another_number_hears_that_and_not_that_the_job_never_was(
+async def test_waiting_for_a_result_with_another_partition_count_raises_unfit_instead_of_not_found(
     wide, place, number
 ):
     lost = next(job_id for job_id in await submit(wide) if int(job_id[0]) % number != int(job_id[0]))
@@ -99,7 +97,7 @@ async def test_who_waits_for_a_result_and_was_told_another_number_hears_that_and
                 await asyncio.to_thread(forgetful.result, lost, 0.1)
 
 
-async def test_a_job_lives_where_its_queue_does_and_its_id_says_so(wide, raw):
+async def test_a_job_is_in_the_partition_of_its_queue_and_its_id_names_it(wide, raw):
     for queue, job_id in zip(QUEUES, await submit(wide), strict=True):
         base = wide.operations.base_of_queue(queue)
         assert raw.zrange(keys.queue(base, queue), 0, -1) == [job_id]
@@ -107,7 +105,7 @@ async def test_a_job_lives_where_its_queue_does_and_its_id_says_so(wide, raw):
     assert all(raw.hlen(keys.queues(base)) for base in wide.operations.bases)
 
 
-async def test_an_id_of_ones_own_is_prefixed_with_its_partition(wide):
+async def test_a_callers_id_is_prefixed_with_its_partition(wide):
     for queue in QUEUES:
         partition = keys.partition_of_queue(queue, 3)
         assert wide.operations.submission("t", b"", queue, "", "mine").id == f"{partition}-mine"
@@ -142,14 +140,14 @@ async def test_a_worker_claims_from_all_partitions_and_settles_in_any_order(wide
         ]
 
 
-async def test_no_more_is_claimed_than_asked_for(wide):
+async def test_a_claim_takes_at_most_n_jobs(wide):
     await submit(wide, n=2)
     claimed = await wide.claim(worker="w", queues=QUEUES, n=5, lease=30)
     assert len(claimed.leases) == 5
     assert sum(stats.states[State.RUNNING] for stats in await wide.follow(wide.operations.stats())) == 5
 
 
-async def test_a_claim_that_is_sent_again_takes_nothing_where_it_found_nothing_at_first(wide):
+async def test_a_repeated_claim_takes_nothing_where_the_first_found_nothing(wide):
     first, second = (
         QUEUES[0],
         next(
@@ -167,15 +165,15 @@ async def test_a_claim_that_is_sent_again_takes_nothing_where_it_found_nothing_a
     assert await claim() == await claim(n=5) == await claim(n=0) == [x.id]
 
 
-async def test_a_claim_with_an_id_of_its_own_takes_from_all_partitions(wide):
+async def test_a_claim_with_a_callers_id_takes_from_all_partitions(wide):
     ids = await submit(wide)
     for _ in range(2):
         claimed = await wide.claim(worker="w", queues=QUEUES, n=len(QUEUES), lease=30, claim_id="c" * 22)
         assert sorted(lease.id for lease in claimed.leases) == sorted(ids)
 
 
-async def test_a_claim_that_was_sent_again_is_not_given_back_in_any_partition(wide):
-    """…by the one who was left by its caller: that caller has its jobs from another."""
+async def test_a_repeated_claim_is_not_released_in_any_partition(wide):
+    """The repeat of a cancelled claim: its caller got its jobs from another partition."""
     ids = await submit(wide)
     how = {"worker": "w", "queues": QUEUES, "lease": 30, "claim_id": "c" * 22}
     leases = (await wide.claim(n=len(QUEUES), **how)).leases
@@ -184,7 +182,7 @@ async def test_a_claim_that_was_sent_again_is_not_given_back_in_any_partition(wi
     assert set(await wide.settle([Completion(lease, b"1") for lease in leases])) == {"completed"}
 
 
-async def test_orders_and_waiters_find_their_job(wide):
+async def test_operators_verbs_and_waiters_find_their_job(wide):
     ids = await submit(wide)
     for job_id in ids:
         assert await wide.follow(wide.operations.cancel(job_id)) == "cancelled"
@@ -204,7 +202,7 @@ async def test_pages_go_through_all_partitions(wide):
     assert [q.queued for q in await wide.follow(wide.operations.queues())] == [3] * len(QUEUES)
 
 
-async def test_reap_and_prune_look_after_all_partitions(wide):
+async def test_reap_and_prune_cover_all_partitions(wide):
     await submit(wide, rules="timeout=none")
     leases = (await wide.claim(worker="w", queues=QUEUES, n=100, lease=0)).leases
     assert len(leases) == len(QUEUES)
@@ -212,7 +210,7 @@ async def test_reap_and_prune_look_after_all_partitions(wide):
     assert await wide.follow(wide.operations.prune()) == (0, False)
 
 
-async def test_an_id_that_names_no_partition_of_ours_is_looked_for_in_one_that_is(wide):
+async def test_an_id_with_an_unknown_partition_is_searched_in_an_existing_one(wide):
     assert wide.operations.base_of_job("7-x") in wide.operations.bases
     assert wide.operations.base_of_job("x") == wide.operations.bases[0]
     with pytest.raises(Invalid):
@@ -235,7 +233,7 @@ def test_one_base_is_one_hash_tag():
     )
 
 
-async def test_a_claim_over_partitions_comes_back_for_the_nearest_moment(place, raw):
+async def test_a_claim_over_partitions_returns_the_earliest_next_time(place, raw):
     store = Store(replace(place.settings, partitions=2), client=place.client(), blocking=place.client())
     queues = sorted((f"q{i}" for i in range(8)), key=store.operations.base_of_queue)
     near = store.operations.submission("t", b"{}", queues[0], "delay=1500")

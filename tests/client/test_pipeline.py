@@ -1,4 +1,4 @@
-"""The line to Redis: replies find those who asked, and whatever breaks is heard by all who wait."""
+"""The pipelined connection: replies reach their callers, and every failure reaches all waiting calls."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ async def make():
 
 
 def ask(line, *commands):
-    """Send commands in one go; a future for each reply."""
+    """Send commands at once; return a future for each reply."""
     futures = [asyncio.get_running_loop().create_future() for _ in commands]
     line.send([(command, future.set_result) for command, future in zip(commands, futures, strict=True)])
     return futures
@@ -59,8 +59,10 @@ def is_echo(request):
 
 
 @pytest.mark.parametrize("kind", [Pipeline, ClientPipeline])
-async def test_each_reply_finds_the_one_who_asked(place, make, kind):
-    """A thousand, in batches of all sizes, before and after there is a connection; an error among them is one's own."""
+async def test_each_reply_reaches_its_caller(place, make, kind):
+    """A thousand, in batches of all sizes, before and after the connection is open; an error affects only its
+    own call.
+    """
     line, futures, wanted = make(place.settings, kind), [], []
     for size in range(1, 45):
         batch = [("ECHO", f"{size}-{i}") for i in range(size)]
@@ -72,7 +74,7 @@ async def test_each_reply_finds_the_one_who_asked(place, make, kind):
     assert [type(reply) if isinstance(reply, ResponseError) else reply for reply in found] == wanted
 
 
-async def test_a_word_that_cannot_be_sent_is_nobody_elses_trouble(place, make):
+async def test_an_unencodable_argument_fails_only_its_own_call(place, make):
     line = make(place.settings)
     await answers(*ask(line, ("PING",)))
     one, other, third = await answers(*ask(line, ("ECHO", "a"), ("ECHO", object()), ("ECHO", "c")))
@@ -80,7 +82,7 @@ async def test_a_word_that_cannot_be_sent_is_nobody_elses_trouble(place, make):
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.LOSE_REPLY, Fault.LOSE_REQUEST])
-async def test_a_line_that_breaks_tells_all_who_wait_and_is_made_anew(proxy, make, fault):
+async def test_a_broken_pipeline_fails_all_waiting_calls_and_reconnects(proxy, make, fault):
     line = make(proxy.settings)
     for _ in range(3):
         proxy.next(fault, is_echo)
@@ -91,7 +93,7 @@ async def test_a_line_that_breaks_tells_all_who_wait_and_is_made_anew(proxy, mak
         assert await answers(*ask(line, ("ECHO", "d"))) == [b"d"], "its late end does not break the new one"
 
 
-async def test_silence_is_not_waited_out(proxy, make):
+async def test_a_pipeline_without_replies_times_out(proxy, make):
     line = make(Settings(redis_url=proxy.settings.redis_url, timeout=0.2))
     await answers(*ask(line, ("PING",)))
     proxy.next(Fault.SILENCE, is_echo)
@@ -101,7 +103,7 @@ async def test_silence_is_not_waited_out(proxy, make):
     assert await answers(*ask(line, ("ECHO", "b"))) == [b"b"]
 
 
-async def test_a_line_at_rest_may_be_silent(place, make):
+async def test_an_idle_pipeline_does_not_time_out(place, make):
     line = make(Settings(redis_url=place.settings.redis_url, timeout=0.05))
     for _ in range(3):
         assert await answers(*ask(line, ("ECHO", "a"))) == [b"a"]
@@ -109,8 +111,8 @@ async def test_a_line_at_rest_may_be_silent(place, make):
     assert line._transport is not None, "it was kept"
 
 
-async def test_a_reply_that_nobody_asked_for_ends_the_line(make):
-    """Whoever reads on would give each the answer of another."""
+async def test_an_unexpected_reply_closes_the_pipeline(make):
+    """Reading on would give each caller the reply of another."""
 
     def serve(listener):
         with contextlib.suppress(OSError):
@@ -130,7 +132,7 @@ async def test_a_reply_that_nobody_asked_for_ends_the_line(make):
         assert line._transport is None
 
 
-async def test_a_line_is_closed_when_all_that_is_owed_has_come(proxy, make):
+async def test_a_pipeline_closes_after_the_outstanding_replies(proxy, make):
     line = make(proxy.settings)
     proxy.next(Fault.HOLD, is_echo)
     (reply,) = ask(line, ("ECHO", "a"))
@@ -142,7 +144,7 @@ async def test_a_line_is_closed_when_all_that_is_owed_has_come(proxy, make):
 
 
 @pytest.mark.parametrize("kind", [Pipeline, ClientPipeline])
-async def test_a_line_is_closed_at_once_if_so_asked(place, make, kind):
+async def test_a_pipeline_closes_at_once_on_request(place, make, kind):
     line = make(place.settings, kind)
     (reply,) = ask(line, ("BLPOP", f"{{{place.settings.namespace}:0}}:none", 10))
     async with asyncio.timeout(5):
@@ -152,19 +154,19 @@ async def test_a_line_is_closed_at_once_if_so_asked(place, make, kind):
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 4, 5, 6, 8, 12])
 @pytest.mark.parametrize("given", [True, False])
-async def test_a_claim_that_is_left_at_any_moment_gives_its_jobs_back(place, raw, base, turns, given):
+async def test_a_claim_cancelled_at_any_moment_releases_its_jobs(place, raw, base, turns, given):
     store = Store(place.settings, client=connect(place.settings) if given else None)
     client = Client(store=store)
     await store.claim(
         worker="w", queues=["default"], n=1, lease=1
-    )  # the server knows the script: the next claim takes effect
+    )  # the server has the script: the next claim takes effect
     handles = [await client.submit("t") for _ in range(3)]
     claiming = asyncio.create_task(store.claim(worker="w", queues=["default"], n=2, lease=600))
     for _ in range(turns):
         await asyncio.sleep(0)
     claiming.cancel()
     await asyncio.wait([claiming], timeout=10)
-    await store.aclose()  # which waits until they are back
+    await store.aclose()  # which waits until they are released
     jobs = [raw.hmget(keys.job(base, handle.id), "state", "tries_left") for handle in handles]
     taken = 0 if claiming.cancelled() else 2
     assert [state for state, _ in jobs] == ["running"] * taken + ["queued"] * (3 - taken)
@@ -181,7 +183,7 @@ def connections(place):
     client.close()
 
 
-def test_a_connection_that_the_server_has_closed_is_made_anew_before_it_is_used(connections, raw):
+def test_a_connection_closed_by_the_server_is_replaced_before_use(connections, raw):
     assert connections.execute(("ECHO", "a")) == b"a"
     (first,) = connections._idle
     peer = int(connections.execute(("CLIENT", "ID")))
@@ -191,21 +193,19 @@ def test_a_connection_that_the_server_has_closed_is_made_anew_before_it_is_used(
     assert connections._idle == [first]
 
 
-def test_a_reply_that_was_not_waited_for_is_not_given_to_the_next_who_asks(connections, monkeypatch):
+def test_an_unread_reply_is_not_returned_to_the_next_call(connections, monkeypatch):
     """An interrupt may come between a command and its reply."""
     assert connections.execute(("ECHO", "a")) == b"a"
     (connection,) = connections._idle
     with monkeypatch.context() as patch:
         patch.setattr(connection, "read_response", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            connections.execute(
-                ("BLPOP", "nobody-pushes", 1)
-            )  # its reply is still to come when the next one asks
+            connections.execute(("BLPOP", "nobody-pushes", 1))  # its reply is still to come at the next call
     assert connections.execute(("ECHO", "b")) == b"b"
     assert connections.execute(("ECHO", "c")) == b"c"
 
 
-def test_who_is_interrupted_while_a_connection_is_looked_at_leaves_none_behind(connections, monkeypatch):
+def test_an_interrupt_during_a_connection_check_leaks_no_connection(connections, monkeypatch):
     assert connections.execute(("ECHO", "a")) == b"a"
     (connection,) = connections._idle
     with monkeypatch.context() as patch:
@@ -217,7 +217,7 @@ def test_who_is_interrupted_while_a_connection_is_looked_at_leaves_none_behind(c
     assert connections._permits._value == connections._pool.max_connections
 
 
-def test_other_threads_see_a_fork_until_all_is_made_anew(connections, monkeypatch):
+def test_other_threads_detect_a_fork_until_all_is_replaced(connections, monkeypatch):
     seen = []
     make = threading.Semaphore
     connections._process = -1
@@ -230,7 +230,7 @@ def test_other_threads_see_a_fork_until_all_is_made_anew(connections, monkeypatc
     assert connections._process == os.getpid()
 
 
-def test_a_process_that_was_forked_leaves_its_parents_connections_alone(connections):
+def test_a_forked_process_does_not_use_its_parents_connections(connections):
     assert connections.execute(("ECHO", "a")) == b"a"
     (parents,), connections._process = connections._idle, -1
     assert connections.execute(("ECHO", "b")) == b"b"
@@ -238,7 +238,7 @@ def test_a_process_that_was_forked_leaves_its_parents_connections_alone(connecti
     assert connections._idle[0] is not parents
 
 
-def test_each_thread_has_its_own_answers_and_there_are_no_more_connections_than_room(connections, raw):
+def test_each_thread_gets_its_own_answers_over_a_limited_pool(connections, raw):
     """Twice as many threads as there may be connections."""
     most = connections._pool.max_connections
     start, found = threading.Barrier(2 * most), {}
@@ -256,7 +256,7 @@ def test_each_thread_has_its_own_answers_and_there_are_no_more_connections_than_
     assert 0 < len(connections._idle) <= most
 
 
-def test_who_finds_no_connection_free_for_too_long_is_told_so(connections):
+def test_a_wait_for_a_free_connection_times_out(connections):
     connections._permits, connections._pool.timeout = threading.Semaphore(0), 0.01
     with pytest.raises(ConnectionError, match=POOL_EMPTY):
         connections.execute(("ECHO", "a"))

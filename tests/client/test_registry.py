@@ -25,7 +25,7 @@ def app():
     return App(settings=Settings())
 
 
-def test_a_task_is_still_the_function(app):
+def test_a_task_is_callable_as_the_function(app):
     @app.task
     def double(a: int) -> int:
         return 2 * a
@@ -34,7 +34,7 @@ def test_a_task_is_still_the_function(app):
     assert app.tasks["double"] is double
 
 
-def test_arguments_go_by_name_however_they_are_given(app):
+def test_arguments_are_stored_by_name(app):
     @app.task
     async def f(a: int, b: str = "x", *, c: float = 1.0) -> None: ...
 
@@ -43,7 +43,7 @@ def test_arguments_go_by_name_however_they_are_given(app):
     assert f.arguments.load(b'{"c":3,"a":"7"}') == {"a": 7, "c": 3.0}
 
 
-def test_models_and_dates_travel(app):
+def test_models_and_dates_are_encoded_and_decoded(app):
     @app.task
     async def f(image: Image, day: date) -> Thumb: ...
 
@@ -54,7 +54,7 @@ def test_models_and_dates_travel(app):
     assert f.arguments.load_result(result) == Thumb("t.png", date(2026, 1, 3))
 
 
-def test_names_that_a_model_would_stumble_over_are_fine(app):
+def test_arguments_may_have_names_of_model_methods(app):
     @app.task
     async def f(_under: int, model_config: int, json: str, schema: str, self: int) -> None: ...
 
@@ -104,7 +104,7 @@ def test_a_payload_of_another_version_is_refused(app):
             f.arguments.load(payload)
 
 
-def test_values_stay_out_of_the_words(app):
+def test_error_messages_do_not_contain_values(app):
     @app.task
     async def f(a: int) -> None: ...
 
@@ -113,7 +113,7 @@ def test_values_stay_out_of_the_words(app):
     assert "secret" not in str(refused.value)
 
 
-def test_what_is_too_large_is_refused(app):
+def test_a_too_large_payload_is_refused(app):
     @app.task
     async def f(text: str) -> str: ...
 
@@ -123,7 +123,7 @@ def test_what_is_too_large_is_refused(app):
         f.arguments.dump_result("x" * 300_000)
 
 
-def test_a_context_is_no_argument(app):
+def test_a_context_is_not_part_of_the_payload(app):
     @app.task
     async def f(ctx: Context, a: int) -> None: ...
 
@@ -160,7 +160,7 @@ def test_a_declaration_that_cannot_work_is_refused_at_once(app, declare, words):
         declare(app)
 
 
-def test_options_make_another_task_and_leave_the_first(app):
+def test_options_return_another_task_and_keep_the_first(app):
     @app.task(queue="a", max_attempts=5)
     async def f() -> None: ...
 
@@ -179,14 +179,14 @@ async def _ship(order: Order) -> Order:
 
 
 _EARLY = App()
-_EARLY.task(name="ship")(_ship)  # at this moment there is no Line yet
+_EARLY.task(name="ship")(_ship)  # at this moment `Line` is not defined yet
 
 
 class Line(BaseModel):
     sku: str
 
 
-def test_a_task_may_name_a_class_that_comes_later_in_its_module():
+def test_a_task_may_refer_to_a_class_defined_later():
     arguments = _EARLY.tasks["ship"].arguments
     payload = arguments.dump((Order(lines=[Line(sku="a")]),), {})
     assert payload == b'{"order":{"lines":[{"sku":"a"}]}}'

@@ -1,4 +1,4 @@
-"""What every source of jobs promises, method by method: the same checks over Redis and over HTTP."""
+"""The contract of job sources, method by method: the same checks over Redis and over HTTP."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ def job(store, task="t", payload=b"{}", queue="q", rules="", job_id=None):
 
 
 async def leases(source, store, n=1, **how):
-    """Submit jobs that are alike, and claim them."""
+    """Submit equal jobs, and claim them."""
     await source.submit([job(store, **how) for _ in range(n)])
     return (await source.claim(worker="w", queues=["q"], n=n, lease=30)).leases
 
@@ -33,7 +33,7 @@ def stale(lease):
 # submit
 
 
-async def test_a_job_is_new_once_and_then_there_already(source, store):
+async def test_a_repeated_submit_returns_the_existing_job(source, store):
     first, second = job(store, rules="key=k"), job(store, rules="key=k")
     assert await source.submit([first]) == [(first.id, True)]
     assert await source.submit([first, second, job(store)])  # all three are answered
@@ -41,7 +41,7 @@ async def test_a_job_is_new_once_and_then_there_already(source, store):
     assert await source.submit([]) == []
 
 
-async def test_all_that_a_submitter_may_ask_for_arrives(source, store, raw, base):
+async def test_all_options_of_a_submit_are_stored(source, store, raw, base):
     options = Options(
         priority=-7,
         key="a=b",
@@ -65,19 +65,19 @@ async def test_all_that_a_submitter_may_ask_for_arrives(source, store, raw, base
     assert [raw.zscore(keys.structure(base, "scheduled"), jobs[2].id)] == [1925089445678]
 
 
-async def test_a_queue_that_is_full_is_said_in_the_same_words(source, store):
+async def test_a_full_queue_has_the_same_message(source, store):
     await store.follow(store.operations.configure("q", jobs=2))
     with pytest.raises(QueueFull, match=r"queue q .*: add workers, or raise the limit"):
         await source.submit([job(store) for _ in range(3)])
 
 
 @pytest.mark.parametrize("rule", ["colour=red", "priority=many", "delay=-1", "delay="])
-async def test_a_rule_that_there_is_not_is_refused(source, store, rule):
+async def test_an_unknown_rule_is_refused(source, store, rule):
     with pytest.raises(Invalid, match=r"rule|delay"):
         await source.submit([job(store, rules=rule)])
 
 
-async def test_many_and_heavy_jobs_go_and_come(source, store):
+async def test_many_large_jobs_are_submitted_and_claimed(source, store):
     """More than one call takes, and 3 MB of payloads and of results; each its own."""
     heavy = [job(store, payload=json.dumps({"n": i, "x": "é" * 10_000}).encode()) for i in range(150)]
     light = [job(store, payload=b'{"n":%d}' % i, queue="light") for i in range(1050)]
@@ -96,7 +96,7 @@ async def test_many_and_heavy_jobs_go_and_come(source, store):
 # claim
 
 
-async def test_a_lease_is_all_that_a_worker_needs(source, store):
+async def test_a_lease_contains_everything_for_a_worker(source, store):
     payload = b'{"a":[1,2.5,"\xc3\xa9",null,12345678901234567890]}'
     (first,) = await leases(source, store, payload=payload, rules="timeout=1500 trace=00-ab")
     assert (first.queue, first.task, first.attempt, first.timeout_ms, first.trace) == (
@@ -118,7 +118,7 @@ async def test_a_lease_is_all_that_a_worker_needs(source, store):
     assert endless.timeout_ms is None
 
 
-async def test_jobs_come_from_the_queues_in_their_order_and_no_more_than_were_asked_for(source, store):
+async def test_jobs_are_claimed_in_the_order_of_the_queues_and_at_most_n(source, store):
     await source.submit([job(store, queue=queue) for queue in "aabb"])
     claimed = await source.claim(worker="w", queues=["b", "a"], n=3, lease=30)
     assert [lease.queue for lease in claimed.leases] == ["b", "b", "a"]
@@ -128,21 +128,21 @@ async def test_jobs_come_from_the_queues_in_their_order_and_no_more_than_were_as
     assert (await source.claim(worker="w", queues=["a", "b"], n=5, lease=30)).leases == []
 
 
-async def test_who_waits_is_given_the_first_job_that_comes(source, store):
+async def test_a_waiting_claim_gets_the_first_job(source, store):
     waiting = asyncio.create_task(source.claim(worker="w", queues=["q"], n=5, lease=30, wait=20))
-    await asyncio.sleep(0.2)  # not in place of a condition: it may wait, or not yet
+    await asyncio.sleep(0.2)  # not inside a condition: it may wait, or not yet
     (submitted,) = await store.submit([job(store)])
     async with asyncio.timeout(10):
         assert [lease.id for lease in (await waiting).leases] == [submitted.id]
 
 
-async def test_waiting_ends(source):
+async def test_a_claim_without_jobs_ends_after_its_wait(source):
     async with asyncio.timeout(10):
         assert (await source.claim(worker="w", queues=["q"], n=5, lease=30, wait=0.1)).leases == []
 
 
 @pytest.mark.parametrize("how", [{"worker": "no name"}, {"queues": ["no name"]}, {"lease": -1}])
-async def test_a_claim_that_cannot_be_is_refused(source, how):
+async def test_an_invalid_claim_is_refused(source, how):
     with pytest.raises(Invalid):
         await source.claim(**{"worker": "w", "queues": ["q"], "n": 1, "lease": 30, **how})
 
@@ -173,7 +173,7 @@ async def test_any_number_of_heartbeats_is_sent(source, store):
 # settle
 
 
-async def test_endings_of_all_kinds_are_answered_in_their_order(source, store):
+async def test_outcomes_of_all_kinds_are_answered_in_their_order(source, store):
     a, b, c, d, e, f = await leases(source, store, 6)
     endings = [
         Release(a), Completion(b, b'{"x":1}'), Failure(c, "Boom", "words", "more"), Failure(d, "Boom", again=False),
@@ -192,7 +192,7 @@ async def test_endings_of_all_kinds_are_answered_in_their_order(source, store):
         )
 
 
-async def test_a_failure_is_kept_as_it_was_told(source, store):
+async def test_a_failure_is_stored_as_it_was_reported(source, store):
     awkward, long, foreign = await leases(source, store, 3)
     await source.settle([
         Failure(awkward, "KeyError", "two\nlines \u2028 and “quotes”\x00", "trace\n  back\n"),
@@ -209,7 +209,7 @@ async def test_a_failure_is_kept_as_it_was_told(source, store):
     assert (told[2].code, told[2].message) == ("failed", "wörds")
 
 
-async def test_a_job_that_no_worker_knows_waits_longer_each_time(source, store):
+async def test_a_job_of_an_unknown_task_waits_longer_each_time(source, store):
     (lease,) = await leases(source, store)
     (answer,) = await source.settle([Release(lease, 0, "unknown_task: this worker has no task t")])
     assert answer.startswith("scheduled ")
@@ -228,7 +228,7 @@ async def test_a_job_that_no_worker_knows_waits_longer_each_time(source, store):
         b"1e300",
     ],
 )
-async def test_a_result_comes_back_as_it_was(source, store, result):
+async def test_a_result_is_returned_unchanged(source, store, result):
     (lease,) = await leases(source, store)
     await source.settle([Completion(lease, result)])
     found = await source.watch(lease.id, 0)
@@ -238,7 +238,7 @@ async def test_a_result_comes_back_as_it_was(source, store, result):
 # note
 
 
-async def test_notes_are_kept_with_their_jobs(source, store, raw, base):
+async def test_notes_are_stored_with_their_jobs(source, store, raw, base):
     first, second = await leases(source, store, 2)
     notes = [
         Note(first, b'{"k":[1]}', "+0.1 líne\n+0.2 \x1b[0m".encode()),
@@ -253,17 +253,17 @@ async def test_notes_are_kept_with_their_jobs(source, store, raw, base):
     assert await source.note([]) == []
 
 
-async def test_a_checkpoint_may_be_taken_back(source, store, raw, base):
+async def test_a_checkpoint_may_be_removed(source, store, raw, base):
     (lease,) = await leases(source, store)
     await source.note([Note(lease, b'{"k":1}')])
     await source.note([Note(lease, b"null")])
     assert raw.hget(keys.job(base, lease.id), "checkpoint") == "null"
 
 
-# the register
+# registration
 
 
-async def test_a_worker_comes_is_seen_is_asked_to_go_and_leaves(source, store):
+async def test_a_worker_registers_is_listed_drains_and_leaves(source, store):
     card = Card("w1", "life", "pod-0", json.dumps({"host": "h", "pid": 7, "queues": ["q"]}).encode())
     assert await source.enlist(card) is False
     (seen,) = await source.workers()
@@ -279,7 +279,7 @@ async def test_a_worker_comes_is_seen_is_asked_to_go_and_leaves(source, store):
     assert await source.workers() == []
 
 
-async def test_what_a_dead_worker_held_comes_back_and_its_successors_stay(source, store):
+async def test_leases_of_a_dead_worker_end_and_those_of_its_successor_stay(source, store):
     for name, life in (("w", "1"), ("x", "1"), ("y", "2")):
         await source.enlist(Card(name, life, "", b"{}"))
     held = await leases(source, store, 3)
@@ -290,8 +290,8 @@ async def test_what_a_dead_worker_held_comes_back_and_its_successors_stay(source
     assert await source.reconcile({}) == 0
 
 
-async def test_a_card_of_many_words_is_taken(source):
-    """4 KiB are kept of it, and over HTTP the server's own word must find room in them."""
+async def test_a_long_description_of_a_worker_is_accepted(source):
+    """4 KiB of it are stored, and over HTTP the server's own addition must fit."""
     said = json.dumps({"host": "h", "queues": ["x" * 2000, "y" * 2050]}).encode()
     assert 4080 < len(said) <= 4096
     await source.enlist(Card("w", "1", "", said))
@@ -301,12 +301,12 @@ async def test_a_card_of_many_words_is_taken(source):
 # watch
 
 
-async def test_where_a_job_stands_is_told_at_once_and_its_end_when_it_comes(source, store):
+async def test_a_watch_returns_the_state_at_once_or_the_end_of_the_job(source, store):
     assert await source.watch("0-nobody", 0) == (None, b"", "")
     first, second, third = await leases(source, store, 3)
     assert await source.watch(first.id, 0) == (State.RUNNING, b"", "")
     watching = [asyncio.create_task(source.watch(lease.id, 20)) for lease in (first, second, third)]
-    await asyncio.sleep(0.2)  # not in place of a condition: they may be heard, or not yet
+    await asyncio.sleep(0.2)  # not inside a condition: they may be waiting, or not yet
     await store.settle(
         [Completion(first, b'{"x":1}'), Failure(second, "Boom", "words", "more\nlines", again=False)]
     )
@@ -318,19 +318,19 @@ async def test_where_a_job_stands_is_told_at_once_and_its_end_when_it_comes(sour
     assert [one.state for one in found] == [State.COMPLETED, State.DEAD, State.CANCELLED]
 
 
-async def test_one_that_was_called_off_before_it_ran_has_no_story(source, store):
+async def test_a_job_cancelled_before_it_ran_has_no_result(source, store):
     (submitted,) = await source.submit([job(store)])
     await store.follow(store.operations.cancel(submitted.id))
     assert await source.watch(submitted.id, 0) == (State.CANCELLED, b"", "")
 
 
 @pytest.mark.parametrize("job_id", ["no id", "../queues", "", "é", "x" * 200])
-async def test_an_id_that_cannot_be_is_refused(source, job_id):
+async def test_an_invalid_id_is_refused(source, job_id):
     with pytest.raises(Invalid, match="use 1 to"):
         await source.watch(job_id, 0)
 
 
-# what others have stored
+# data of other programs
 
 
 ODD = {
@@ -346,7 +346,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("payload", ODD.values(), ids=ODD)
-async def test_one_odd_payload_costs_the_others_nothing(source, store, payload):
+async def test_an_undecodable_payload_does_not_affect_others(source, store, payload):
     odd = Submission("0-odd", "q", "t", "", payload)
     fine = [job(store, payload=b'{"n":%d}' % i) for i in range(3)]
     await store.submit([odd, *fine])

@@ -1,4 +1,4 @@
-"""What is counted by queue: how many jobs run, what became of them, how long they waited and ran; and what was refused."""
+"""Counters of a queue: running jobs, outcomes, durations, refusals."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ from sublet.protocol import keys, reads, verbs
 
 @pytest.fixture
 def counted(desk):
-    """What is counted of a queue, without the sums of times."""
+    """The counters of a queue, without the sums of times."""
 
     def of(queue="q"):
         fields = {
@@ -28,7 +28,7 @@ def counted(desk):
 
 @pytest.fixture
 def running(desk):
-    """How many jobs of a queue run, by the scripts' own count."""
+    """The running jobs of a queue, by the scripts' own count."""
     return lambda queue="q": int(desk.raw.hget(keys.backlog(desk.base), f"{queue} running") or 0)
 
 
@@ -53,12 +53,12 @@ def submitted_ago(desk):
 
 
 def claimed_ago(desk, job_id, ms):
-    """A job that runs was claimed so many ms before it was."""
+    """Move the claim of a running job so many ms into the past."""
     name = keys.job(desk.base, job_id)
     desk.raw.hset(name, "claimed_at", int(desk.raw.hget(name, "claimed_at")) - ms)
 
 
-# what runs
+# running jobs
 
 
 async def test_a_job_counts_as_running_from_its_claim_to_its_end(desk, running):
@@ -76,7 +76,7 @@ async def test_a_job_counts_as_running_from_its_claim_to_its_end(desk, running):
     assert (running(), desk.backlog()[0]) == (0, 4)
 
 
-async def test_a_lease_that_ended_counts_as_running_no_more(desk, running):
+async def test_an_expired_lease_does_not_count_as_running(desk, running):
     await desk.submit("a", "b", "c")
     await desk.claim(3, lease=1)
     desk.elapse(2)
@@ -97,7 +97,7 @@ async def test_a_batch_is_counted_as_a_whole(desk, running, counted):
     assert sum(n for name, n in counted().items() if name.startswith("failed")) == 19
 
 
-async def test_a_claim_sent_again_and_one_that_finds_nothing_count_nothing(desk, running, counted):
+async def test_a_repeated_claim_and_an_empty_one_count_nothing(desk, running, counted):
     await desk.submit("late", rules="delay=60000")
     await desk.submit("a")
     await desk.ask(5, claim_id="c" * 22)
@@ -110,9 +110,9 @@ async def test_a_claim_sent_again_and_one_that_finds_nothing_count_nothing(desk,
     assert running() == 1
 
 
-async def test_no_queue_runs_fewer_jobs_than_none_and_an_empty_one_begins_anew(desk, running):
+async def test_the_running_count_is_never_negative_and_restarts_in_an_empty_queue(desk, running):
     lease = await desk.running("a")
-    desk.raw.hdel(keys.backlog(desk.base), "q running")  # as where a client with old scripts has claimed it
+    desk.raw.hdel(keys.backlog(desk.base), "q running")  # as if a client with old scripts had claimed it
     await desk.submit("b")
     await desk.release(lease)
     assert running() == 0
@@ -123,7 +123,7 @@ async def test_no_queue_runs_fewer_jobs_than_none_and_an_empty_one_begins_anew(d
     assert not desk.raw.exists(keys.backlog(desk.base))
 
 
-async def test_queues_are_counted_each_for_itself(desk, running, counted):
+async def test_each_queue_is_counted_separately(desk, running, counted):
     await desk.submit("a", "b")
     await desk.submit("c", queue="r")
     leases = await desk.claim(3, queues=("q", "r"))
@@ -134,10 +134,10 @@ async def test_queues_are_counted_each_for_itself(desk, running, counted):
     ] == [2, 1]
 
 
-# what became of them
+# outcomes
 
 
-async def test_what_became_of_each_job_is_counted(desk, counted):
+async def test_outcomes_of_jobs_are_counted(desk, counted):
     await desk.submit("late", rules="delay=60000")
     await desk.order("cancel", "late")
     await desk.fail(await desk.running("a"), again=False)
@@ -154,7 +154,7 @@ async def test_what_became_of_each_job_is_counted(desk, counted):
     assert ended == {"cancelled jobs": 2, "dead jobs": 3}
 
 
-# how long it took
+# durations
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_what_became_of_each_job_is_counted(desk, counted):
         (50_000, "delay=60000", "5"),
     ],
 )
-async def test_a_job_waits_from_when_it_was_to_run_to_its_first_claim(
+async def test_a_job_waits_from_its_due_time_to_its_first_claim(
     desk, submitted_ago, counted, ago, rules, bound
 ):
     await submitted_ago("a", ago, rules)
@@ -183,9 +183,7 @@ async def test_a_job_waits_from_when_it_was_to_run_to_its_first_claim(
     assert waited <= total < waited + 2000
 
 
-async def test_a_job_waits_for_its_moment_and_not_for_one_before_it_was_submitted(
-    desk, submitted_ago, counted
-):
+async def test_the_waiting_time_begins_no_earlier_than_the_submit(desk, submitted_ago, counted):
     now = desk.now()
     await submitted_ago("a", 100_000, f"at={now - 50_000}")
     await desk.submit("b", rules="at=1")
@@ -194,13 +192,13 @@ async def test_a_job_waits_for_its_moment_and_not_for_one_before_it_was_submitte
     assert int(desk.raw.hget(keys.counts(desk.base), "q wait ms")) < 60_000
 
 
-async def test_only_the_first_attempt_of_a_job_has_waited(desk, counted):
+async def test_only_the_first_attempt_counts_as_waiting(desk, counted):
     await desk.release(await desk.running("a"))
     await desk.take("a")
     assert sum(counted().values()) == 1
 
 
-async def test_a_result_and_a_failure_took_from_the_claim_until_they_were_accepted(desk, counted):
+async def test_the_duration_of_an_attempt_ends_when_its_outcome_is_accepted(desk, counted):
     lease, other = await desk.running("a"), await desk.running("b")
     claimed_ago(desk, "a", 50_000)
     claimed_ago(desk, "b", 700_000)
@@ -213,7 +211,7 @@ async def test_a_result_and_a_failure_took_from_the_claim_until_they_were_accept
     assert 700_000 <= sums[1] < 702_000
 
 
-async def test_nothing_takes_less_than_no_time_when_the_clock_is_set_back(desk, counted):
+async def test_no_duration_is_negative_when_the_clock_is_set_back(desk, counted):
     lease = await desk.running("a")
     claimed_ago(desk, "a", -50_000)
     await desk.complete(lease)
@@ -221,10 +219,10 @@ async def test_nothing_takes_less_than_no_time_when_the_clock_is_set_back(desk, 
     assert desk.raw.hget(keys.counts(desk.base), "q completed ms") == "0"
 
 
-# how much
+# limits
 
 
-async def test_beyond_so_many_numbers_new_queues_are_counted_together(desk, counted):
+async def test_beyond_a_limit_new_queues_are_counted_together(desk, counted):
     await desk.running("a")
     desk.raw.hset(keys.counts(desk.base), mapping={f"x{i} dead jobs": 1 for i in range(20_000)})
     await desk.submit("new", queue="r")
@@ -241,7 +239,7 @@ async def test_beyond_so_many_numbers_new_queues_are_counted_together(desk, coun
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail", "release"])
-async def test_an_ending_that_comes_too_late_is_counted_and_changes_nothing(desk, verb):
+async def test_a_late_outcome_is_counted_and_changes_nothing(desk, verb):
     old = await desk.running("a", lease=1)
     desk.elapse(2)
     await desk.reap()
@@ -266,7 +264,7 @@ async def test_a_job_for_a_full_queue_is_counted_and_changes_nothing(desk):
 
 
 @pytest.mark.real_server
-async def test_a_full_queue_on_a_full_server_is_told_as_a_full_queue(desk, place):
+async def test_a_full_queue_on_a_full_server_is_reported_as_a_full_queue(desk, place):
     if place.is_given:
         pytest.skip("SUBLET_TEST_REDIS_URL is somebody's server: its memory limit is not ours to set")
     await desk.arrange("configure", "q", 0, "jobs=0")
@@ -283,7 +281,7 @@ async def test_a_full_queue_on_a_full_server_is_told_as_a_full_queue(desk, place
 # the rule `digest`
 
 
-async def test_a_digest_is_kept_with_the_job_and_read_back(desk):
+async def test_a_digest_is_stored_with_the_job(desk):
     await desk.submit("a", rules="digest=0123456789abcdef priority=5", payload=b'"digest=no words=of mine"')
     await desk.submit("b", payload=b" digest=ffffffffffffffffffff")
     found = await asyncio.gather(
@@ -295,7 +293,7 @@ async def test_a_digest_is_kept_with_the_job_and_read_back(desk):
 
 
 @pytest.mark.parametrize("digest", ["0" * 15, "0" * 129, "xyz" * 10, "", "0" * 16 + "-"])
-async def test_a_digest_is_16_to_128_hexadecimal_digits(desk, digest):
+async def test_a_digest_has_16_to_128_hexadecimal_digits(desk, digest):
     (answer,) = await desk.submit("a", rules=f"digest={digest}")
     assert str(answer).startswith("INVALID rule digest=")
     assert (await desk.submit("b", rules="digest=" + "aF" * 64))[0].created

@@ -1,4 +1,4 @@
-"""TLS to a real server: its certificate is looked at, and nobody talks us out of that without saying so."""
+"""TLS to a real server: its certificate is checked, unless that is disabled explicitly."""
 
 import shutil
 import subprocess
@@ -26,7 +26,9 @@ def openssl(folder, *words):
 
 
 def certify(folder, name, subject):
-    """An authority `<name>-ca.pem`, and a certificate of its for a server of this subject: `<name>.pem`, `<name>.key`."""
+    """Create an authority `<name>-ca.pem`, and a certificate for a server of this subject: `<name>.pem`,
+    `<name>.key`.
+    """
     ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     openssl(folder, "req", "-x509", *ec, "-keyout", f"{name}-ca.key", "-out", f"{name}-ca.pem", "-subj", f"/CN={name}",
             "-days", "2", "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # fmt: skip
@@ -37,7 +39,7 @@ def certify(folder, name, subject):
 
 
 class Secured:
-    """A server that takes TLS alone, and the URLs that lead there."""
+    """A server with TLS only, and its URLs."""
 
     def __init__(self, folder, **options):
         self.folder, self.port = folder, free_port()
@@ -66,7 +68,7 @@ def secured(tmp_path_factory):
     server.server.close()
 
 
-async def test_jobs_go_over_tls_to_a_server_whose_authority_is_named(secured):
+async def test_jobs_are_sent_over_tls_with_a_given_ca(secured):
     settings = Settings(redis_url=secured.url(secured.trusting()), namespace="tls")
     async with Client(settings) as client:
         handle = await client.submit("t", {})
@@ -80,7 +82,7 @@ async def test_jobs_go_over_tls_to_a_server_whose_authority_is_named(secured):
 
 @pytest.mark.parametrize("query", ["", "theirs"], ids=["nobody's authority", "another's authority"])
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_server_that_cannot_prove_itself_is_refused(secured, query, kind):
+async def test_a_server_with_an_untrusted_certificate_is_refused(secured, query, kind):
     settings = Settings(redis_url=secured.url(secured.trusting(query) if query else ""), patience=0.2)
     if kind == "sync":
         with SyncClient(settings) as client, pytest.raises(Unavailable, match="certificate verify failed"):
@@ -91,7 +93,7 @@ async def test_a_server_that_cannot_prove_itself_is_refused(secured, query, kind
                 await client.submit("t", {})
 
 
-def test_a_server_of_another_name_is_refused(secured):
+def test_a_certificate_for_another_name_is_refused(secured):
     url = secured.url(secured.trusting(), host="localhost")  # the certificate is for 127.0.0.1
     with (
         SyncClient(Settings(redis_url=url, patience=0.2)) as client,
@@ -101,7 +103,7 @@ def test_a_server_of_another_name_is_refused(secured):
 
 
 @pytest.mark.parametrize("lax", LAX)
-def test_a_url_that_would_trust_anybody_is_refused_unless_that_is_said_in_words(
+def test_a_url_without_certificate_checks_is_refused_unless_allowed_explicitly(
     secured, lax, tmp_path, monkeypatch
 ):
     url = secured.url(lax)
@@ -115,19 +117,19 @@ def test_a_url_that_would_trust_anybody_is_refused_unless_that_is_said_in_words(
     monkeypatch.setenv("SUBLET_ALLOW_UNVERIFIED_TLS", "1")
     trusting = secured.url(
         f"{lax}&{secured.trusting()}"
-    )  # with a name or a certificate that is right, each of them connects
+    )  # each of them connects with a correct name or certificate
     with SyncClient(Settings.read(trusting, "tls")) as client:
         client.stats()
 
 
-def test_the_command_refuses_it_too(secured, tmp_path):
+def test_the_command_refuses_such_a_url(secured, tmp_path):
     shell = Shell(tmp_path, secured.url("ssl_cert_reqs=none"))
     assert "ssl_cert_reqs=none" in shell.no(2, "queues")
     assert shell.run("queues", SUBLET_ALLOW_UNVERIFIED_TLS="1").returncode == 0
 
 
-def test_a_cluster_over_tls_is_refused_and_found_likewise(tmp_path):
-    """One node has all slots: what its certificate must say is the same for each."""
+def test_a_cluster_over_tls_is_checked_alike(tmp_path):
+    """One node has all slots: the certificate must satisfy the same checks for each."""
     try:
         secured = Secured(
             tmp_path,

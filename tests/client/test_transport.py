@@ -1,4 +1,4 @@
-"""What happens between a call and its answer: lost replies, servers that are away, that are wrong, or that say no."""
+"""Failures between a call and its answer: lost replies, servers that are away, wrong, or refuse."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,9 @@ SECRET = "hunter2-S3cret"
 
 
 class Proxy:
-    """Stands between a client and a server on loopback; loses the replies to the next `lose` scripts, and their connections."""
+    """A proxy between a client and a server on loopback; loses the replies to the next `lose` scripts, and
+    their connections.
+    """
 
     def __init__(self, url):
         self.target, self.lose, self.scripts, self.connections = parse_url(url), 0, [], 0
@@ -109,7 +111,7 @@ def settings(port, **more):
 
 
 async def complaint(run, call, kind=Unavailable):
-    """The words of the error, which are one line and came in bounded time."""
+    """The message of the error, which is one line and came in bounded time."""
     begin = time.monotonic()
     with pytest.raises(kind) as caught:
         await run(call)
@@ -122,7 +124,7 @@ async def complaint(run, call, kind=Unavailable):
 # lost replies
 
 
-async def test_a_lost_reply_is_asked_for_again_with_the_same_bytes(desk, proxy, connect):
+async def test_a_call_with_a_lost_reply_is_repeated_with_the_same_bytes(desk, proxy, connect):
     run = connect(proxy.settings)
     await desk.submit("a", "b", "c")
     await desk.claim(1)
@@ -135,7 +137,7 @@ async def test_a_lost_reply_is_asked_for_again_with_the_same_bytes(desk, proxy, 
     assert desk.members("queue:q") == ["c"]
 
 
-async def test_a_submit_whose_reply_was_lost_is_one_job(desk, proxy, connect):
+async def test_a_submit_with_a_lost_reply_makes_one_job(desk, proxy, connect):
     run = connect(proxy.settings)
     await desk.submit("known")
     proxy.lose = 2
@@ -146,7 +148,7 @@ async def test_a_submit_whose_reply_was_lost_is_one_job(desk, proxy, connect):
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail"])
-async def test_an_ending_whose_reply_was_lost_gets_its_first_answer(desk, proxy, connect, verb):
+async def test_an_outcome_with_a_lost_reply_gets_its_first_answer(desk, proxy, connect, verb):
     run = connect(proxy.settings)
     one, two = await desk.running("a"), await desk.running("b")
     make = {
@@ -162,8 +164,8 @@ async def test_an_ending_whose_reply_was_lost_gets_its_first_answer(desk, proxy,
     assert desk.counter({"complete": "completed", "fail": "failed"}[verb]) == 2
 
 
-async def test_nobody_asks_more_often_than_we_do(desk, proxy, connect):
-    """redis-py would send a script eleven times if it were let."""
+async def test_redis_py_adds_no_retries(desk, proxy, connect):
+    """redis-py would send a script eleven times by default."""
     run = connect(proxy.settings)
     await desk.submit("a")
     proxy.lose = 99
@@ -171,7 +173,7 @@ async def test_nobody_asks_more_often_than_we_do(desk, proxy, connect):
     assert len(proxy.scripts) == len(transports.PAUSES) + 1
 
 
-async def test_a_call_is_not_sent_again_when_redis_may_have_forgotten_its_claim(desk, proxy, connect):
+async def test_a_call_is_not_repeated_after_the_claim_memo_may_have_expired(desk, proxy, connect):
     remembered = int(re.search(r"\bMEMO = (\d+)", source("claim"))[1]) / 1000
     assert Settings().patience + max(transports.PAUSES) < remembered
     run = connect(replace(proxy.settings, patience=-1))
@@ -190,7 +192,7 @@ async def test_calls_of_one_turn_share_a_round_trip(desk, proxy):
     await transport.aclose()
 
 
-async def test_the_first_call_of_a_turn_goes_at_once_where_nothing_is_under_way(place, base, monkeypatch):
+async def test_the_first_call_of_a_turn_is_sent_at_once_on_an_idle_connection(place, base, monkeypatch):
     transport, sent = Transport(place.settings), []
     await transport.run(verbs.init(base))
     send = transport._pipeline.send
@@ -215,8 +217,8 @@ async def test_no_call_overtakes_those_that_wait_for_the_turn_to_end(place, monk
     await transport.aclose()
 
 
-async def test_whatever_goes_wrong_on_the_way_is_heard_by_those_who_wait(desk, proxy, monkeypatch):
-    """An error that is not Redis's, nor the network's, must not leave them waiting for ever."""
+async def test_any_error_of_the_connection_reaches_the_waiting_calls(desk, proxy, monkeypatch):
+    """An error of neither Redis nor the network must not leave them waiting for ever."""
     transport = Transport(proxy.settings)
 
     def broken(*_, **__):
@@ -229,7 +231,7 @@ async def test_whatever_goes_wrong_on_the_way_is_heard_by_those_who_wait(desk, p
     await transport.aclose()
 
 
-async def test_what_is_under_way_is_finished_before_the_connections_are_closed(desk, proxy):
+async def test_calls_in_flight_end_before_the_connections_are_closed(desk, proxy):
     await desk.submit("known")
     transport = Transport(proxy.settings)
     proxy.let_reply.clear()
@@ -248,7 +250,7 @@ async def test_what_is_under_way_is_finished_before_the_connections_are_closed(d
 # servers that are away or wrong
 
 
-async def test_a_server_that_is_away_is_a_line_of_words(connect):
+async def test_an_unavailable_server_is_a_one_line_error(connect):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     words = await complaint(connect(settings(port)), verbs.init("{x:0}"))
@@ -256,7 +258,7 @@ async def test_a_server_that_is_away_is_a_line_of_words(connect):
     assert "SUBLET_REDIS_URL" in words
 
 
-async def test_a_server_that_never_answers_is_given_up(connect):
+async def test_a_server_that_never_answers_times_out(connect):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         words = await complaint(connect(settings(silent.getsockname()[1], timeout=0.1)), verbs.init("{x:0}"))
     assert "no answer from Redis" in words
@@ -265,7 +267,7 @@ async def test_a_server_that_never_answers_is_given_up(connect):
 @pytest.mark.parametrize(
     "answer", [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"220 mail.example.com ESMTP\r\n"]
 )
-async def test_something_else_that_answers_is_unfit(connect, answer):
+async def test_another_program_that_answers_is_unfit(connect, answer):
     def serve(listener):
         with contextlib.suppress(OSError):
             while True:
@@ -281,7 +283,7 @@ async def test_something_else_that_answers_is_unfit(connect, answer):
     assert f"what answers at redis://127.0.0.1:{port} does not speak Redis's protocol" in words
 
 
-# servers that say no
+# servers that refuse
 
 
 @pytest.fixture(scope="session")
@@ -291,7 +293,7 @@ def own_servers():
 
 @pytest.fixture
 def own(new_server, own_servers, backend):
-    """A server of these tests' own, whose settings they may change; a client that looks after it, and its URL."""
+    """A server with settings that tests may change, a client for it, and its URL."""
     if backend not in own_servers:
         own_servers[backend] = new_server(backend)
     url = own_servers[backend].url
@@ -304,7 +306,7 @@ def own(new_server, own_servers, backend):
 
 
 @pytest.mark.parametrize("form", ["unix://:{}@{}", "unix://somebody:{}@{}", "unix://{1}?password={0}"])
-async def test_a_wrong_password_is_a_line_of_words_without_it(own, connect, form):
+async def test_a_wrong_password_is_a_one_line_error_without_it(own, connect, form):
     client, url = own
     client.config_set("requirepass", "another")
     wrong = Settings(redis_url=form.format(SECRET, url.removeprefix("unix://")))
@@ -315,13 +317,13 @@ async def test_a_wrong_password_is_a_line_of_words_without_it(own, connect, form
     assert SECRET not in wrong.shown_url
 
 
-async def test_a_missing_password_is_a_line_of_words(own, connect):
+async def test_a_missing_password_is_a_one_line_error(own, connect):
     client, url = own
     client.config_set("requirepass", SECRET)
     assert "check user and password" in await complaint(connect(Settings(redis_url=url)), verbs.init("{x:0}"))
 
 
-async def test_a_user_without_the_right_is_a_line_of_words(own, connect):
+async def test_a_missing_permission_is_a_one_line_error(own, connect):
     client, url = own
     client.acl_setuser(
         "reader", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@read", "+@connection"]
@@ -340,7 +342,7 @@ async def test_a_replica_cannot_serve(own, connect):
     assert "cannot serve now (READONLY" in await complaint(run, verbs.reap("{x:0}", limit=1, by="w"), Demoted)
 
 
-async def test_a_server_set_to_evict_jobs_is_unfit_unless_asked_for_in_words(own):
+async def test_a_server_set_to_evict_jobs_is_unfit_unless_allowed_explicitly(own):
     client, url = own
     client.config_set("maxmemory-policy", "allkeys-lru")
     store = Store(Settings(redis_url=url, namespace="evicting"))
@@ -388,7 +390,7 @@ async def test_a_server_that_evicts_only_what_expires_is_fit(own, policy):
         *("redis://h:1/1?db=2", "redis+cluster://h:1/abc", "redis+sentinel://h:1/main/abc"),
     ],
 )
-def test_a_url_that_cannot_be_is_invalid(url, monkeypatch):
+def test_an_invalid_url_raises_invalid(url, monkeypatch):
     monkeypatch.setenv("REDIS_URL", url or "nonsense")
     with pytest.raises(Invalid, match="SUBLET_REDIS_URL"):
         Settings.read(redis_url=url)
@@ -398,14 +400,14 @@ def test_a_url_that_cannot_be_is_invalid(url, monkeypatch):
     "url", ["redis://h", "redis://h/", "redis://h:1/15", "redis://h?db=3", "redis://h/3?db=3", "unix:///a/b", "unix:///a/b?db=2",
             "redis+cluster://h:1/0", "redis+sentinel://h:1/main/4"]
 )  # fmt: skip
-def test_a_url_that_can_be_is_taken_as_it_is(url):
+def test_a_valid_url_is_kept_unchanged(url):
     assert Settings.read(redis_url=url).redis_url == url
 
 
 @pytest.mark.parametrize(
     "url", [f"redis://:12?db={SECRET}@host", f"redis://:12?{SECRET}=x@host", "redis://:12?hunters=x@host"]
 )
-def test_what_is_not_known_in_a_url_may_be_a_password_and_is_not_shown(url):
+def test_unknown_parts_of_a_url_are_not_shown(url):
     with pytest.raises(Invalid) as caught:
         config.check(Settings(redis_url=url))
     assert not re.search(f"{re.escape(SECRET)}|hunters", str(caught.value))
@@ -427,7 +429,7 @@ def test_a_url_is_shown_without_its_password(url):
     assert SECRET not in str(caught.value)
 
 
-def test_a_database_that_is_not_there_is_told_in_words(server_url):
+def test_a_missing_database_is_an_error(server_url):
     url = server_url("valkey")
     wrong = (
         url + ("&" if "?" in url else "?") + "db=99" if url.startswith("unix") else url.rstrip("/") + "/99"
@@ -436,7 +438,7 @@ def test_a_database_that_is_not_there_is_told_in_words(server_url):
         SyncTransport(Settings(redis_url=wrong)).run(verbs.init("{x:0}"))
 
 
-async def test_a_blocking_read_is_not_cut_short_by_its_own_client():
+async def test_a_blocking_read_does_not_time_out_in_the_client():
     client = config.connect(Settings(timeout=0.5), blocking=True)
     assert client.connection_pool.connection_kwargs["socket_timeout"] > BLOCK_SECONDS
     await client.aclose()

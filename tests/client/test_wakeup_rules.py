@@ -1,6 +1,6 @@
-"""Waking: one submit wakes one idle worker, fifty wake fifty, and what falls due is one worker's appointment.
+"""Wake-ups: one submit wakes one idle worker, fifty wake fifty, and one worker waits for due jobs.
 
-Real workers, each with connections of its own, on real servers; what they ask of a server is read there, with MONITOR.
+Real workers, each with its own connections, on real servers; their commands are read there, with MONITOR.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from sublet.worker.worker import Worker, WorkerConfig
 pytest_plugins = ["tests.support.command_line"]
 pytestmark = pytest.mark.real_server
 NEVER = 600.0
-"""Seconds until a worker looks of itself, in tests where it must not."""
+"""Seconds until a worker polls, in tests where it must not."""
 CREW = 50
 
 app = App()
@@ -43,7 +43,7 @@ async def stay() -> None:
 
 
 class Answer(NamedTuple):
-    """What a claim was answered, and when it was asked for and answered."""
+    """A claim's answer, and the times of its call and its answer."""
 
     asked_at: float
     at: float
@@ -52,7 +52,9 @@ class Answer(NamedTuple):
 
 
 class Watched(Store):
-    """A store that keeps its answers. With `only_woken`, its worker never looks of itself: only a marker makes it claim."""
+    """A store that records its answers. With `only_woken`, its worker never polls: it claims only after a
+    wake-up.
+    """
 
     only_woken = False
 
@@ -77,7 +79,9 @@ def client(store):
 
 @pytest.fixture
 async def hire(place, raw, monkeypatch):
-    """Have so many workers run; they have claimed in vain when this returns, and wait for a marker. They end with the test."""
+    """Start so many workers; return when each waits for a wake-up after an empty claim. They end with the
+    test.
+    """
     GATE["open"] = asyncio.Event()
     crew, running, before = [], [], blocked(raw)
 
@@ -108,7 +112,7 @@ async def hire(place, raw, monkeypatch):
 
 
 def blocked(raw):
-    """How many clients wait for markers."""
+    """How many clients wait for wake-ups."""
     return sum(one["cmd"] == "blpop" and "b" in one["flags"] for one in raw.client_list())
 
 
@@ -122,7 +126,7 @@ async def until(condition, seconds=20.0):
 
 @pytest.fixture
 def overheard(raw, base):
-    """What clients have sent about this namespace since the last time it was asked, as lists of words."""
+    """The commands of clients about this namespace since the last call, as lists of words."""
     with raw.monitor() as monitor:
 
         def read():
@@ -142,12 +146,14 @@ def claimers(heard):
 
 
 async def running(client):
-    """The jobs that run now."""
+    """The running jobs."""
     return (await client.list_jobs(state=State.RUNNING, limit=200)).jobs
 
 
 async def test_one_submit_wakes_one_idle_worker_of_fifty(hire, client, overheard):
-    """Ten jobs, one after another. Nobody claims but who gets one, and once more from each of its loops when that is done."""
+    """Ten jobs, one after another. Only the worker that gets one claims, and once more from each of its loops
+    afterwards.
+    """
     await hire(CREW, only_woken=True)
     overheard()
     done_by = Counter()
@@ -175,11 +181,13 @@ async def test_fifty_submits_wake_fifty_workers_and_all_run_at_once(hire, client
     assert sorted(job.worker for job in await running(client)) == sorted(one.name for one in crew)
 
 
-async def test_a_marker_that_was_lost_or_went_to_a_busy_worker_costs_a_look_and_no_job(
+async def test_a_wake_up_that_is_lost_or_reaches_a_busy_worker_delays_a_job_by_one_poll(
     hire, client, raw, base
 ):
-    """The first job's marker is lost: a worker looks of itself within 2 s. Now it is busy, but its blocked read still stands,
-    and has stood for longer, so the server gives it the second job's marker first: it must leave that to the other one."""
+    """The first job's wake-up is lost: a worker polls within 2 s. Now it is busy, but its blocked read is
+    still open and the oldest, so the server gives it the second job's wake-up first: it must leave that to
+    the other one.
+    """
     (busy,) = await hire(1)
     submit_without_a_marker(raw, base, stay.job())
     await until(lambda: busy._capacity.running)
@@ -190,15 +198,17 @@ async def test_a_marker_that_was_lost_or_went_to_a_busy_worker_costs_a_look_and_
 
 
 def submit_without_a_marker(raw, base, job):
-    """Submit a job, and take the marker away before anybody hears of it."""
+    """Submit a job, and remove its wake-up before a worker gets it."""
     with raw.pipeline(transaction=True) as both:
         both.execute_command(*verbs.submit(base, [job]).with_text())
         both.delete(keys.wake(base, "default"))
         assert both.execute() == [["created"], 1]
 
 
-async def test_a_job_starts_when_it_is_due_by_one_workers_appointment(hire, client):
-    """Ten idle workers, nobody else. All but the one that has the appointment leave: no chance look can explain the start."""
+async def test_a_due_job_is_started_by_the_one_worker_with_its_time(hire, client):
+    """Ten idle workers. All but the one that waits for the due time leave: no accidental poll can explain the
+    start.
+    """
     crew = await hire(10)
     handle = await client.submit_all([add.options(delay=2.5).job(1)])
     due_at = (await client.get(handle[0].id)).due_at
@@ -220,10 +230,12 @@ async def test_a_job_starts_when_it_is_due_by_one_workers_appointment(hire, clie
     assert all(answer.next_in == 2 for one in crew if one is not owner for answer in one.source.answers)
 
 
-async def test_an_idle_worker_asks_at_most_once_a_second_whatever_its_slots(hire, overheard, monkeypatch):
+async def test_an_idle_worker_claims_at_most_once_a_second_with_any_number_of_slots(
+    hire, overheard, monkeypatch
+):
     monkeypatch.setattr(
         "sublet.worker.heartbeat.RENEW_EVERY", NEVER
-    )  # on the register it is seen every 5 s, and ten start slowly on a busy machine
+    )  # registered workers are seen every 5 s, and ten start slowly on a busy machine
     await hire(5, slots=1)
     await hire(5, slots=100)
     overheard()

@@ -21,7 +21,7 @@ def client(store):
 
 @pytest.fixture
 def deaf(monkeypatch):
-    """No second look: what is not heard is missed for a minute."""
+    """No polling: a missed message is missed for a minute."""
     monkeypatch.setattr(results, "REREAD", 60.0)
 
 
@@ -30,7 +30,7 @@ async def finish(store, result=b"42"):
     assert await store.settle([Completion(lease, result)]) == ["completed"]
 
 
-async def test_a_result_is_heard_of_at_once(deaf, client, store):
+async def test_a_result_is_returned_at_once(deaf, client, store):
     handle = await client.submit("t")
     waiting = asyncio.create_task(handle.result(30))
     await until_watched(client, handle.id)
@@ -47,8 +47,8 @@ async def until_watched(client, job_id):
         await asyncio.sleep(0.001)
 
 
-async def test_an_ending_between_the_look_and_the_wait_is_not_missed(deaf, client, store, monkeypatch):
-    """The job ends, and is told of, after it was seen running and before the waiter waits."""
+async def test_an_end_between_the_read_and_the_wait_is_not_missed(deaf, client, store, monkeypatch):
+    """The job ends, with its message, after it was read as running and before the waiter waits."""
     handle = await client.submit("t")
     run, ended = store.run, asyncio.Event()
 
@@ -76,8 +76,8 @@ async def test_many_may_wait_for_one_job(deaf, client, store):
     assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [42] * 20
 
 
-async def test_a_lost_message_costs_a_second(client, store, monkeypatch):
-    """Nobody hears anything: the waiter looks for itself."""
+async def test_a_lost_message_delays_a_result_by_a_second(client, store, monkeypatch):
+    """No message arrives: the waiter reads the state itself."""
     monkeypatch.setattr(results, "REREAD", 0.05)
     handle = await client.submit("t")
     waiting = asyncio.create_task(handle.result(30))
@@ -87,7 +87,7 @@ async def test_a_lost_message_costs_a_second(client, store, monkeypatch):
     assert await asyncio.wait_for(waiting, 10) == 42
 
 
-async def test_what_becomes_of_a_job_becomes_of_its_waiter(client, store):
+async def test_a_waiter_gets_each_outcome_of_a_job(client, store):
     dead, cancelled, slow = await client.submit("t"), await client.submit("t"), await client.submit("t")
     (lease,) = (await store.claim(worker="w", queues=["default"], n=1, lease=30)).leases
     await store.settle([Failure(lease, "Boom", "it broke", "here", again=False)])
@@ -104,7 +104,7 @@ async def test_what_becomes_of_a_job_becomes_of_its_waiter(client, store):
 
 
 @pytest.mark.parametrize("ends", ["before", "while"])
-def test_without_an_event_loop(place, raw, deaf, ends):
+def test_waiting_works_without_an_event_loop(place, raw, deaf, ends):
     fake = place.raw() if place.fake else None
     if fake:
         fake.connection_pool.connection_kwargs["decode_responses"] = False
@@ -133,8 +133,8 @@ def test_without_an_event_loop(place, raw, deaf, ends):
             worker.join()
 
 
-async def test_one_submit_wakes_one_of_many(place, raw, client):
-    """Fifty idle workers, one job: one of them claims, the others sleep on."""
+async def test_one_submit_wakes_one_of_many_claims(place, raw, client):
+    """Fifty idle workers, one job: one of them claims, the others stay asleep."""
     stores = [Store(place.settings, place.client(), place.client()) for _ in range(50)]
     claims = {"n": 0}
     for one in stores:
@@ -165,8 +165,8 @@ async def test_one_submit_wakes_one_of_many(place, raw, client):
         await one.aclose()
 
 
-async def test_a_marker_that_nobody_waits_for_is_put_back(store, raw, base):
-    """A busy worker's read is still under way: what it hears is for another."""
+async def test_an_unused_wake_up_is_put_back(store, raw, base):
+    """A busy worker's read is still open: its wake-up is for another."""
     wake = keys.wake(base, "q")
     assert (await store.claim(worker="w", queues=["q"], n=1, lease=30, wait=0.01)).leases == []
     raw.lpush(wake, "1")
@@ -177,7 +177,7 @@ async def test_a_marker_that_nobody_waits_for_is_put_back(store, raw, base):
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 12, 20, 40])
-async def test_whoever_stops_waiting_is_let_go_at_once(client, store, turns):
+async def test_a_cancelled_wait_returns_at_once(client, store, turns):
     """redis-py waits by asyncio.wait_for, which may swallow its caller's cancellation before Python 3.12."""
     handle = await client.submit("t")
     waiting = asyncio.create_task(handle.result(60))
@@ -190,7 +190,7 @@ async def test_whoever_stops_waiting_is_let_go_at_once(client, store, turns):
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 12])
-async def test_whoever_stops_looking_is_let_go_at_once(client, store, turns):
+async def test_a_cancelled_read_returns_at_once(client, store, turns):
     await client.submit("t")
     looking = asyncio.create_task(client.stats())
     for _ in range(turns):
@@ -200,11 +200,11 @@ async def test_whoever_stops_looking_is_let_go_at_once(client, store, turns):
         assert looking.cancelled()
 
 
-async def test_who_begins_to_wait_while_another_rests_is_not_made_deaf(store):
-    """The one before sees to what its claims have left, and stops listening: for itself alone."""
+async def test_a_claim_that_waits_during_a_rest_gets_wake_ups(store):
+    """The first one handles the rest of its claims, and stops waiting for wake-ups: for itself alone."""
     await store.prepare()
     left = asyncio.get_running_loop().create_future()
-    await store.claim(worker="a", queues=["default"], n=1, lease=30, wait=0.05)  # it has listened
+    await store.claim(worker="a", queues=["default"], n=1, lease=30, wait=0.05)  # it has waited for wake-ups
     store._claims._unclaimed.add(left)
     resting = asyncio.create_task(store.rest())
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The register of workers, as plans see it: who is here, what each holds, how the leases of those that are gone come back."""
+"""Registered workers, by plans: the list, the leases of each, the end of leases of dead workers."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ async def hold(store, worker, n, queue="q"):
     return leases
 
 
-async def test_workers_are_shown_with_what_they_hold_the_latest_first(store, desk):
+async def test_workers_are_listed_with_their_leases_the_latest_first(store, desk):
     await store.enlist(Card("one", "1", "pod-0", b'{"host": "h", "pid": 7, "slots": 2}'))
     await store.enlist(card("two"))
     held = await hold(store, "one", 2)
@@ -64,8 +64,8 @@ async def test_workers_are_shown_with_what_they_hold_the_latest_first(store, des
 
 
 @pytest.mark.parametrize("score", ["inf", "-inf", "1e17"])
-async def test_what_somebody_spoiled_on_the_register_hides_nobody(store, desk, score):
-    """A moment that is none, a name that is no text, a job whose attempt is no number: they are passed over."""
+async def test_an_invalid_registration_hides_no_worker(store, desk, score):
+    """An invalid time, a name that is not text, an attempt that is not a number: they are skipped."""
     for name in ("w", "spoiled"):
         await store.enlist(card(name))
     (held, _) = await hold(store, "w", 2)
@@ -81,7 +81,7 @@ async def test_what_somebody_spoiled_on_the_register_hides_nobody(store, desk, s
     ]
 
 
-async def test_a_worker_in_another_language_may_say_what_it_likes(store):
+async def test_a_worker_in_another_language_may_have_any_description(store):
     await store.enlist(Card("text", "1", "", b"not JSON, \xff"))
     await store.enlist(Card("list", "1", "", b"[1]"))
     await store.enlist(Card("none", "1", "", b""))
@@ -92,14 +92,14 @@ async def test_a_worker_in_another_language_may_say_what_it_likes(store):
     }
 
 
-async def test_nobody_is_nobody(store):
+async def test_an_empty_namespace_lists_no_workers(store):
     await store.prepare()
     assert await store.follow(store.operations.workers()) == []
     assert await store.reconcile({}) == 0
     assert await store.reconcile(GONE) == 0
 
 
-async def test_a_worker_that_leaves_between_two_looks_is_left_out(store, raw, base):
+async def test_a_worker_that_leaves_between_two_reads_is_left_out(store, raw, base):
     await store.enlist(card("w"))
     raw.zadd(keys.workers(base), {"gone": raw.zscore(keys.workers(base), "w")})
     assert [worker.name for worker in await store.follow(store.operations.workers())] == ["w"]
@@ -116,8 +116,8 @@ async def test_a_worker_that_leaves_between_two_looks_is_left_out(store, raw, ba
         {"life": b"\xff"},
     ],
 )
-async def test_half_a_card_is_no_worker_and_hides_no_other(store, desk, raw, base, spoiled):
-    """It is the rest of a call that was denied in the middle, or of somebody's DEL: `doctor` tells of it."""
+async def test_an_incomplete_registration_is_left_out_and_hides_no_other(store, desk, raw, base, spoiled):
+    """The rest of a call that was denied half-way, or of a DEL: `doctor` reports it."""
     for name in ("half", "whole"):
         await store.enlist(card(name))
     for field, value in spoiled.items():
@@ -133,14 +133,14 @@ async def test_half_a_card_is_no_worker_and_hides_no_other(store, desk, raw, bas
     assert sorted(worker.name for worker in await store.workers()) == ["half", "whole"]
 
 
-async def test_no_more_than_a_hundred_jobs_of_a_worker_are_named(store):
+async def test_at_most_a_hundred_jobs_of_a_worker_are_named(store):
     await store.enlist(card("w"))
     await hold(store, "w", 130)
     (worker,) = await store.follow(store.operations.workers())
     assert (worker.leases, len(worker.jobs)) == (130, 100)
 
 
-async def test_the_leases_of_one_that_is_gone_come_back_and_those_of_others_stay(store, desk):
+async def test_the_leases_of_a_dead_worker_end_and_those_of_others_stay(store, desk):
     await store.enlist(card("gone"))
     await store.enlist(card("alive"))
     await hold(store, "gone", 3)
@@ -151,7 +151,7 @@ async def test_the_leases_of_one_that_is_gone_come_back_and_those_of_others_stay
     assert await store.reconcile(GONE) == 0
 
 
-async def test_two_dead_workers_come_back_in_one_go(store, desk):
+async def test_the_leases_of_two_dead_workers_end_in_one_operation(store, desk):
     for name in ("one", "two", "alive"):
         await store.enlist(card(name, life=name))
         await hold(store, name, 4)
@@ -160,7 +160,7 @@ async def test_two_dead_workers_come_back_in_one_go(store, desk):
 
 
 class Watched:
-    """Carries a plan out with a word between every two of its calls."""
+    """Follows a plan, with an action between every two of its calls."""
 
     def __init__(self, store, between):
         self.store, self.between, self.calls = store, between, 0
@@ -177,8 +177,8 @@ class Watched:
             await self.between(self.calls)
 
 
-async def test_none_is_missed_among_many_that_come_and_go(store, desk):
-    """More than one page of running jobs, and in every pause some of the others' end and new ones begin."""
+async def test_no_lease_is_missed_while_many_begin_and_end(store, desk):
+    """More than one page of running jobs, and in every pause some others end and new ones begin."""
     await store.enlist(card("gone"))
     await store.enlist(card("alive"))
     others = await hold(store, "alive", 700)
@@ -199,8 +199,8 @@ async def test_none_is_missed_among_many_that_come_and_go(store, desk):
     assert moved == {lease.id for lease in lost}
 
 
-async def test_a_new_life_of_the_name_keeps_what_it_claims_meanwhile(two_partitions, raw):
-    """Whenever it comes, between any two calls of those who reconcile its earlier life, and wherever its jobs are."""
+async def test_a_new_life_of_the_name_keeps_its_leases(two_partitions, raw):
+    """At any moment between two calls of a reconcile of its earlier life, and in any partition."""
     store = two_partitions
     one, two = store.operations.bases
     for moment in itertools.count(1):
@@ -230,7 +230,7 @@ async def test_a_new_life_of_the_name_keeps_what_it_claims_meanwhile(two_partiti
     assert moment > 6
 
 
-async def test_one_that_was_started_anew_before_is_left_alone(store, desk):
+async def test_a_worker_restarted_before_is_left_alone(store, desk):
     await store.enlist(card("gone", "2"))
     held = await hold(store, "gone", 2)
     assert await store.reconcile(GONE) == 0
@@ -248,13 +248,13 @@ async def two_partitions(place, raw):
 
 
 def queue_in(store, base, n=0):
-    """A queue that lives there."""
+    """A queue in that partition."""
     return next(
         name for name in (f"q{n}-{i}" for i in range(100)) if store.operations.base_of_queue(name) == base
     )
 
 
-async def test_leases_in_every_partition_come_back(place, raw):
+async def test_leases_in_every_partition_end(place, raw):
     settings = Settings(redis_url=place.settings.redis_url, namespace=place.settings.namespace, partitions=4)
     store = Store(settings, client=place.client(), blocking=place.client())
     await store.prepare()
@@ -275,7 +275,7 @@ async def test_leases_in_every_partition_come_back(place, raw):
     await store.aclose()
 
 
-async def test_who_reconciles_may_die_over_it_and_the_next_one_finds_the_rest(store, desk):
+async def test_an_interrupted_reconcile_is_completed_by_the_next(store, desk):
     await store.enlist(card("gone"))
     await hold(store, "gone", 250)
 
@@ -293,7 +293,7 @@ async def test_who_reconciles_may_die_over_it_and_the_next_one_finds_the_rest(st
     assert (desk.enlisted(), desk.members("running")) == ([], [])
 
 
-async def test_a_worker_that_leaves_is_gone_from_the_register_and_another_life_of_it_stays(store, desk):
+async def test_leaving_removes_a_worker_but_not_another_life_of_it(store, desk):
     await store.enlist(card("w", "2"))
     await store.leave(card("w", "1"))
     assert desk.enlisted() == ["w"]
@@ -303,7 +303,7 @@ async def test_a_worker_that_leaves_is_gone_from_the_register_and_another_life_o
 
 @pytest.mark.real_server
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_both_protocols_say_the_same(place, raw, protocol):
+def test_resp2_and_resp3_list_the_same_workers(place, raw, protocol):
     client = redis.Redis.from_url(place.settings.redis_url, protocol=protocol)
     transport, operations = SyncTransport(place.settings, client), Operations(place.settings)
     base = operations.bases[0]

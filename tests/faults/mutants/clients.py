@@ -41,7 +41,7 @@ MUTANTS = (
         '"socket_timeout": BLOCK_SECONDS + 5 if blocking else settings.timeout,',
         '"socket_timeout": settings.timeout * 10,',
         "a half-open connection holds a heartbeat until every lease is over",
-        "client/test_transport.py::test_a_server_that_never_answers_is_given_up[async]",
+        "client/test_transport.py::test_a_server_that_never_answers_times_out[async]",
     ),
     Mutant(
         "a call sent again bears another id",
@@ -50,7 +50,7 @@ MUTANTS = (
         "                await asyncio.sleep(pause)\n"
         '                call = Call(tuple((*c[:4], f"{c[4]}x", *c[5:]) for c in call.commands), call.read, call.text)',
         "a claim whose reply was lost takes other jobs, a submit makes a second one",
-        "client/test_transport.py::test_a_lost_reply_is_asked_for_again_with_the_same_bytes[async-valkey]",
+        "client/test_transport.py::test_a_call_with_a_lost_reply_is_repeated_with_the_same_bytes[async-valkey]",
     ),
     Mutant(
         "all claims of a store bear one id",
@@ -82,7 +82,7 @@ MUTANTS = (
         """words.append(f"delay={_ms('delay', self.delay)}")""",
         """words.append(f"at={datetime.now().timestamp() * 1000 + _ms('delay', self.delay):.0f}")""",
         "a producer whose clock is an hour behind has all its delays ignored",
-        "client/test_options.py::test_what_differs_is_a_word[options1-delay=1500]",
+        "client/test_options.py::test_other_options_become_rules[options1-delay=1500]",
     ),
     Mutant(
         "a server that evicts jobs is taken",
@@ -90,7 +90,7 @@ MUTANTS = (
         'if seen and seen.policy.startswith("allkeys") and',
         "if False and",
         "when memory is short, acknowledged jobs vanish without a word",
-        "client/test_transport.py::test_a_server_set_to_evict_jobs_is_unfit_unless_asked_for_in_words[valkey]",
+        "client/test_transport.py::test_a_server_set_to_evict_jobs_is_unfit_unless_allowed_explicitly[valkey]",
     ),
     Mutant(
         "a worker claims more than it has slots",
@@ -170,7 +170,7 @@ MUTANTS = (
         'self._line.send([(("LPUSH", wakeup, 1), _ignore)])',
         "pass",
         "a busy worker swallows the marker that an idle one waits for",
-        "client/test_wakeups.py::test_a_marker_that_nobody_waits_for_is_put_back[fakeredis]",
+        "client/test_wakeups.py::test_an_unused_wake_up_is_put_back[fakeredis]",
     ),
     Mutant(
         "a waiter that leaves keeps its marker",
@@ -194,7 +194,7 @@ MUTANTS = (
         "BLOCK_SECONDS + 5 if blocking else settings.timeout",
         "settings.timeout",
         "an idle worker is cut off every 2 s, and deaf for half a second each time",
-        "client/test_transport.py::test_a_blocking_read_is_not_cut_short_by_its_own_client",
+        "client/test_transport.py::test_a_blocking_read_does_not_time_out_in_the_client",
     ),
     Mutant(
         "a silent line is waited for",
@@ -202,7 +202,7 @@ MUTANTS = (
         "if self._pending and left <= 0:",
         "if False:",
         "a half-open connection holds a heartbeat until every lease is over",
-        "client/test_pipeline.py::test_silence_is_not_waited_out[valkey]",
+        "client/test_pipeline.py::test_a_pipeline_without_replies_times_out[valkey]",
     ),
     Mutant(
         "a reply that nobody asked for is passed over",
@@ -210,7 +210,7 @@ MUTANTS = (
         '                    raise InvalidResponse("a reply to no command")',
         "                    continue",
         "from then on each call may get the answer of another",
-        "client/test_pipeline.py::test_a_reply_that_nobody_asked_for_ends_the_line",
+        "client/test_pipeline.py::test_an_unexpected_reply_closes_the_pipeline",
     ),
     Mutant(
         "a word that cannot be sent is everybody's trouble",
@@ -218,7 +218,7 @@ MUTANTS = (
         "            except Exception as error:  # noqa: BLE001  # an argument that cannot be encoded",
         "            except KeyError as error:",
         "one bad argument, and the calls of the same turn wait for ever",
-        "client/test_pipeline.py::test_a_word_that_cannot_be_sent_is_nobody_elses_trouble[valkey]",
+        "client/test_pipeline.py::test_an_unencodable_argument_fails_only_its_own_call[valkey]",
     ),
     Mutant(
         "a worker dies of a claim without an answer",
@@ -290,7 +290,7 @@ MUTANTS = (
         "next_in, come = min(next_in, claimed.next_in),",
         "next_in, come = claimed.next_in,",
         "the alarm was taken by this worker, which then comes too late",
-        "client/test_partitions.py::test_a_claim_over_partitions_comes_back_for_the_nearest_moment[fakeredis]",
+        "client/test_partitions.py::test_a_claim_over_partitions_returns_the_earliest_next_time[fakeredis]",
     ),
     Mutant(
         "an order looks once",

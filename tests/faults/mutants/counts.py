@@ -17,7 +17,7 @@ MUTANTS = (
         "add_running(ARGV[i], #taken - before)",
         "add_running(ARGV[i], #gone)",
         "a queue has jobs that run for ever, and do not exist",
-        "client/test_statistics.py::test_a_claim_sent_again_and_one_that_finds_nothing_count_nothing[fakeredis]",
+        "client/test_statistics.py::test_a_repeated_claim_and_an_empty_one_count_nothing[fakeredis]",
     ),
     Mutant(
         "a claim counts what it took from one queue for the next, too",
@@ -25,7 +25,7 @@ MUTANTS = (
         "add_running(ARGV[i], #taken - before)",
         "add_running(ARGV[i], #taken)",
         "the second queue of a worker seems busier than it is",
-        "client/test_statistics.py::test_queues_are_counted_each_for_itself[fakeredis]",
+        "client/test_statistics.py::test_each_queue_is_counted_separately[fakeredis]",
     ),
     Mutant(
         "a completed job counts as running",
@@ -41,7 +41,7 @@ MUTANTS = (
         "  add_change(job.rules.queue, 'running', -1)\n",
         "",
         "the number of running jobs only grows",
-        "client/test_statistics.py::test_a_lease_that_ended_counts_as_running_no_more[fakeredis]",
+        "client/test_statistics.py::test_an_expired_lease_does_not_count_as_running[fakeredis]",
     ),
     Mutant(
         "what maintenance changed is not written down",
@@ -49,7 +49,7 @@ MUTANTS = (
         "  sum_up()\n  count('expired', #lost)",
         "  count('expired', #lost)",
         "each lost lease leaves one more job that seems to run",
-        "client/test_statistics.py::test_what_became_of_each_job_is_counted[fakeredis]",
+        "client/test_statistics.py::test_outcomes_of_jobs_are_counted[fakeredis]",
     ),
     Mutant(
         "a failure does not write down what it changed",
@@ -81,7 +81,7 @@ MUTANTS = (
         "if add(key('backlog'), name .. ' running', by) < 0 then",
         "if add(key('backlog'), name .. ' running', by) and false then",
         "after a deploy the number of running jobs is too small until the queue is empty once",
-        "client/test_statistics.py::test_no_queue_runs_fewer_jobs_than_none_and_an_empty_one_begins_anew[fakeredis]",
+        "client/test_statistics.py::test_the_running_count_is_never_negative_and_restarts_in_an_empty_queue[fakeredis]",
     ),
     Mutant(
         "an empty queue keeps its number of running jobs",
@@ -89,7 +89,7 @@ MUTANTS = (
         "name .. ' jobs', name .. ' bytes', name .. ' running')",
         "name .. ' jobs', name .. ' bytes')",
         "what was once counted wrong stays wrong for ever",
-        "client/test_statistics.py::test_no_queue_runs_fewer_jobs_than_none_and_an_empty_one_begins_anew[fakeredis]",
+        "client/test_statistics.py::test_the_running_count_is_never_negative_and_restarts_in_an_empty_queue[fakeredis]",
     ),
     Mutant(
         "jobs that die are not counted by queue",
@@ -97,7 +97,7 @@ MUTANTS = (
         "  add_change(queue, state, 1)\n",
         "",
         "nobody sees which queue's jobs go wrong",
-        "client/test_statistics.py::test_what_became_of_each_job_is_counted[fakeredis]",
+        "client/test_statistics.py::test_outcomes_of_jobs_are_counted[fakeredis]",
     ),
     Mutant(
         "a job that is cancelled while it waits is not counted by queue",
@@ -105,7 +105,7 @@ MUTANTS = (
         "sum_up()\n",
         "",
         "the jobs that ended do not add up to those that were submitted",
-        "client/test_statistics.py::test_what_became_of_each_job_is_counted[fakeredis]",
+        "client/test_statistics.py::test_outcomes_of_jobs_are_counted[fakeredis]",
     ),
     Mutant(
         "every attempt has waited since the job was submitted",
@@ -113,7 +113,7 @@ MUTANTS = (
         "if attempt == 1 then observe(",
         "if attempt then observe(",
         "one job that is retried makes it seem that workers are missing",
-        "client/test_statistics.py::test_only_the_first_attempt_of_a_job_has_waited[fakeredis]",
+        "client/test_statistics.py::test_only_the_first_attempt_counts_as_waiting[fakeredis]",
     ),
     Mutant(
         "a delay counts as a wait",
@@ -121,7 +121,7 @@ MUTANTS = (
         "rules.submitted_at + (rules.delay or 0)",
         "rules.submitted_at",
         "a job for tomorrow makes it seem that workers are missing",
-        "client/test_statistics.py::test_a_job_waits_from_when_it_was_to_run_to_its_first_claim[fakeredis-51000-delay=45000-15000]",
+        "client/test_statistics.py::test_a_job_waits_from_its_due_time_to_its_first_claim[fakeredis-51000-delay=45000-15000]",
     ),
     Mutant(
         "a job has waited since before it was submitted",
@@ -129,7 +129,7 @@ MUTANTS = (
         "rules.at and math.max(rules.at, rules.submitted_at) or",
         "rules.at or",
         "one submit for a moment long ago spoils the sum of all waits",
-        "client/test_statistics.py::test_a_job_waits_for_its_moment_and_not_for_one_before_it_was_submitted[fakeredis]",
+        "client/test_statistics.py::test_the_waiting_time_begins_no_earlier_than_the_submit[fakeredis]",
     ),
     Mutant(
         "something took less than no time",
@@ -137,7 +137,7 @@ MUTANTS = (
         "(seen.ms or 0) + math.max(0, took)",
         "(seen.ms or 0) + took",
         "a clock that is set back makes a sum smaller, which no counter may become",
-        "client/test_statistics.py::test_nothing_takes_less_than_no_time_when_the_clock_is_set_back[fakeredis]",
+        "client/test_statistics.py::test_no_duration_is_negative_when_the_clock_is_set_back[fakeredis]",
     ),
     Mutant(
         "a time is counted in the class below",
@@ -153,7 +153,7 @@ MUTANTS = (
         "    tally(queue, 'completed', gone.took)\n",
         "",
         "nobody sees which queue's jobs have become slow, nor how many were completed",
-        "client/test_statistics.py::test_a_result_and_a_failure_took_from_the_claim_until_they_were_accepted[fakeredis]",
+        "client/test_statistics.py::test_the_duration_of_an_attempt_ends_when_its_outcome_is_accepted[fakeredis]",
     ),
     Mutant(
         "failures are not timed",
@@ -161,7 +161,7 @@ MUTANTS = (
         "for queue, seen in pairs(took) do tally(queue, 'failed', seen) end\n",
         "",
         "jobs that time out are missing where it is shown how long jobs take",
-        "client/test_statistics.py::test_a_result_and_a_failure_took_from_the_claim_until_they_were_accepted[fakeredis]",
+        "client/test_statistics.py::test_the_duration_of_an_attempt_ends_when_its_outcome_is_accepted[fakeredis]",
     ),
     Mutant(
         "there is no end to what is counted",
@@ -169,7 +169,7 @@ MUTANTS = (
         "if crowded and call('HEXISTS', counts, name .. ' wait ms') == 0 then name = '*' end",
         "",
         "a queue for each customer fills the memory with numbers",
-        "client/test_statistics.py::test_beyond_so_many_numbers_new_queues_are_counted_together[fakeredis]",
+        "client/test_statistics.py::test_beyond_a_limit_new_queues_are_counted_together[fakeredis]",
     ),
     Mutant(
         "no queue has numbers of its own when there are very many",
@@ -177,7 +177,7 @@ MUTANTS = (
         "if crowded and call('HEXISTS', counts, name .. ' wait ms') == 0 then",
         "if crowded then",
         "all graphs stop at the moment when one queue too many was used",
-        "client/test_statistics.py::test_beyond_so_many_numbers_new_queues_are_counted_together[fakeredis]",
+        "client/test_statistics.py::test_beyond_a_limit_new_queues_are_counted_together[fakeredis]",
     ),
     Mutant(
         "no script looks at the counts before it writes",
@@ -193,7 +193,7 @@ MUTANTS = (
         "count('lease_lost', late)",
         "",
         "nobody sees that leases are too short for the work",
-        "client/test_statistics.py::test_an_ending_that_comes_too_late_is_counted_and_changes_nothing[fakeredis-complete]",
+        "client/test_statistics.py::test_a_late_outcome_is_counted_and_changes_nothing[fakeredis-complete]",
     ),
     Mutant(
         "a failure that comes too late is not counted",
@@ -201,7 +201,7 @@ MUTANTS = (
         "count('lease_lost', late)",
         "",
         "nobody sees that leases are too short for the work",
-        "client/test_statistics.py::test_an_ending_that_comes_too_late_is_counted_and_changes_nothing[fakeredis-fail]",
+        "client/test_statistics.py::test_a_late_outcome_is_counted_and_changes_nothing[fakeredis-fail]",
     ),
     Mutant(
         "a release that comes too late is not counted",
@@ -209,7 +209,7 @@ MUTANTS = (
         "count('lease_lost', late)",
         "",
         "nobody sees that workers are stopped too slowly",
-        "client/test_statistics.py::test_an_ending_that_comes_too_late_is_counted_and_changes_nothing[fakeredis-release]",
+        "client/test_statistics.py::test_a_late_outcome_is_counted_and_changes_nothing[fakeredis-release]",
     ),
     Mutant(
         "a job for a full queue is not counted",
@@ -225,7 +225,7 @@ MUTANTS = (
         "if #jobs == 0 and turned_away > 0 then begin() end",
         "",
         "the caller waits for memory where the queue's limit is what stands in its way",
-        "client/test_statistics.py::test_a_full_queue_on_a_full_server_is_told_as_a_full_queue[valkey]",
+        "client/test_statistics.py::test_a_full_queue_on_a_full_server_is_reported_as_a_full_queue[valkey]",
     ),
     Mutant(
         "a completion that goes beyond what is kept is not seen by the same call",
@@ -249,7 +249,7 @@ MUTANTS = (
         "'^' .. hex .. '%x*$'",
         "'^%x+$'",
         "two requests under one key are taken for the same",
-        "client/test_statistics.py::test_a_digest_is_16_to_128_hexadecimal_digits[fakeredis-000000000000000]",
+        "client/test_statistics.py::test_a_digest_has_16_to_128_hexadecimal_digits[fakeredis-000000000000000]",
     ),
     Mutant(
         "a digest is looked for in the payload, too",
@@ -257,7 +257,7 @@ MUTANTS = (
         'words = shown((reply or b"").partition(b"\\n")[0])',
         'words = shown(reply or b"")',
         "whoever writes a payload says which request it was",
-        "client/test_statistics.py::test_a_digest_is_kept_with_the_job_and_read_back[fakeredis]",
+        "client/test_statistics.py::test_a_digest_is_stored_with_the_job[fakeredis]",
     ),
     Mutant(
         "the classes of a histogram are not summed up",

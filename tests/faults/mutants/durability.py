@@ -9,7 +9,7 @@ MUTANTS = (
         "return redis.call('HINCRBY', KEYS[1], 'seq', 0)",
         "return 0",
         "a job that was sent again is acknowledged while no replica has it",
-        "client/test_durability.py::test_a_cut_stream_is_unconfirmed_in_bounded_time_and_the_same_again_is_acknowledged_once[valkey-async]",
+        "client/test_durability.py::test_a_cut_stream_is_unconfirmed_in_bounded_time_and_a_repeat_is_acknowledged_once[valkey-async]",
     ),
     Mutant(
         "a wait makes half a namespace",
@@ -17,7 +17,7 @@ MUTANTS = (
         "if redis.call('HEXISTS', KEYS[1], 'seq') == 0 then return 0 end\n",
         "",
         "a server that must not be used has keys of ours",
-        "client/test_durability.py::test_a_wait_makes_no_namespace[valkey]",
+        "client/test_durability.py::test_a_wait_creates_no_namespace[valkey]",
     ),
     Mutant(
         "a wait needs memory",
@@ -25,7 +25,7 @@ MUTANTS = (
         "redis.call('DEL', KEYS[1] .. ':')\n",
         "",
         "on a full server nobody hears that his job is safe",
-        "client/test_durability.py::test_a_full_server_still_confirms_what_it_has[valkey-async]",
+        "client/test_durability.py::test_a_full_server_confirms_stored_jobs[valkey-async]",
     ),
     Mutant(
         "one partition's write stands for all",
@@ -33,7 +33,7 @@ MUTANTS = (
         "for base in dict.fromkeys(command[3] for command in scripts)]",
         "for base in [scripts[-1][3]]]",
         "where one partition is gone, jobs of another are acknowledged while no replica has them",
-        "client/test_durability.py::test_a_partition_that_is_gone_does_not_confirm_for_another[valkey]",
+        "client/test_durability.py::test_an_unavailable_partition_does_not_confirm_for_another[valkey]",
     ),
     Mutant(
         "nobody looks how many were counted",
@@ -49,7 +49,7 @@ MUTANTS = (
         'if "always" not in str(counted):',
         "if False:",
         "acknowledged jobs are lost with the machine's power",
-        "client/test_durability.py::test_a_server_is_asked_now_and_then_and_again_once_it_does_not_do_what_it_could",
+        "client/test_durability.py::test_a_server_is_asked_once_a_minute_and_again_after_a_failed_wait",
     ),
     Mutant(
         "a wait goes over the line of all other calls",
@@ -57,7 +57,7 @@ MUTANTS = (
         "                pipeline = Pipeline(self.client.connection_pool, waiting(call))",
         "                pipeline = self._pipeline",
         "a replica that lags stops every submit and claim of the process",
-        "client/test_durability.py::test_an_ordinary_submit_does_not_stand_behind_a_wait[valkey]",
+        "client/test_durability.py::test_an_ordinary_submit_is_not_delayed_by_a_wait[valkey]",
     ),
     Mutant(
         "a demoted primary's refusal is forgotten",
@@ -65,6 +65,6 @@ MUTANTS = (
         "[wrong or reply for reply in behind[-waits:]]",
         "[reply for reply in behind[-waits:]]",
         "the same is sent again and again to a server that is no primary any more",
-        "client/test_durability.py::test_a_primary_that_is_one_no_more_acknowledges_nothing[valkey]",
+        "client/test_durability.py::test_a_demoted_primary_acknowledges_nothing[valkey]",
     ),
 )

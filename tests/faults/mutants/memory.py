@@ -73,7 +73,7 @@ MUTANTS = (
         "if not there[i]}",
         "}",
         "whoever got no answer is told that the job was not taken, and it runs",
-        "client/test_admission.py::test_a_job_that_is_there_gets_its_first_answer_above_the_mark[fakeredis]",
+        "client/test_admission.py::test_a_repeated_submit_above_the_limit_gets_its_first_answer[fakeredis]",
     ),
     Mutant(
         "a refusal is believed for a second",
@@ -81,7 +81,7 @@ MUTANTS = (
         "        if size > free:\n",
         "        if free == 0:\n",
         "a server that has room again refuses jobs, or takes those that it has none for",
-        "client/test_admission.py::test_a_refusal_is_always_fresh[fakeredis]",
+        "client/test_admission.py::test_a_refusal_always_rests_on_a_new_report[fakeredis]",
     ),
     Mutant(
         "who sends much looks no more often",
@@ -97,6 +97,6 @@ MUTANTS = (
         "if admission and (full := (yield from admission.check(base, FIRING_BYTES))):",
         "if False and (full := OutOfMemory()):",
         "a schedule fills what is left for jobs in flight",
-        "client/test_admission.py::test_an_occurrence_waits_until_there_is_room_and_is_not_lost[fakeredis]",
+        "client/test_admission.py::test_an_occurrence_waits_for_free_memory_and_is_not_lost[fakeredis]",
     ),
 )

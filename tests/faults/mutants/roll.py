@@ -121,7 +121,7 @@ MUTANTS = (
         "if #answers == 0 and known == life then",
         "if known == life then",
         "if its successor dies over it, nobody finds the rest",
-        "client/test_workers.py::test_who_reconciles_may_die_over_it_and_the_next_one_finds_the_rest[fakeredis]",
+        "client/test_workers.py::test_an_interrupted_reconcile_is_completed_by_the_next[fakeredis]",
     ),
     Mutant(
         "any life strikes a worker off",
@@ -129,7 +129,7 @@ MUTANTS = (
         "if #answers == 0 and known == life then",
         "if #answers == 0 and known then",
         "a worker that leaves late takes the one that followed it from the register",
-        "client/test_workers.py::test_a_worker_that_leaves_is_gone_from_the_register_and_another_life_of_it_stays[fakeredis]",
+        "client/test_workers.py::test_leaving_removes_a_worker_but_not_another_life_of_it[fakeredis]",
     ),
     Mutant(
         "a crash of the worker is the first of its kind each time",
@@ -187,7 +187,7 @@ MUTANTS = (
         "    for base in bases:\n        cursor, more = 0, True",
         "    for base in bases[:1]:\n        cursor, more = 0, True",
         "of what a dead worker held, a part waits for its leases to end",
-        "client/test_workers.py::test_leases_in_every_partition_come_back[fakeredis]",
+        "client/test_workers.py::test_leases_in_every_partition_end[fakeredis]",
     ),
     Mutant(
         "one page of the running jobs is looked at",
@@ -195,7 +195,7 @@ MUTANTS = (
         "more = cursor != 0",
         "more = False",
         "where more than a few hundred jobs run, some of a dead worker's are missed",
-        "client/test_workers.py::test_none_is_missed_among_many_that_come_and_go[fakeredis]",
+        "client/test_workers.py::test_no_lease_is_missed_while_many_begin_and_end[fakeredis]",
     ),
     Mutant(
         "whose leases they are is asked before they are looked for",
@@ -205,7 +205,7 @@ MUTANTS = (
         "    there: list[WorkerInfo] = yield _cards(bases[0], [(name, now) for name in gone])\n"
         "    held = yield from _held(bases, set(gone))\n",
         "a worker that is started anew at that moment loses what it has just claimed, in every partition but the first",
-        "client/test_workers.py::test_a_new_life_of_the_name_keeps_what_it_claims_meanwhile[fakeredis]",
+        "client/test_workers.py::test_a_new_life_of_the_name_keeps_its_leases[fakeredis]",
     ),
     Mutant(
         "whoever bears the name of the dead is dead",
@@ -213,6 +213,6 @@ MUTANTS = (
         " for worker in there if gone[worker.name] == worker.life)",
         " for worker in there)",
         "a worker that was started anew under its name loses all its leases to a sibling",
-        "client/test_workers.py::test_one_that_was_started_anew_before_is_left_alone[fakeredis]",
+        "client/test_workers.py::test_a_worker_restarted_before_is_left_alone[fakeredis]",
     ),
 )
