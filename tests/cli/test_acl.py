@@ -222,7 +222,9 @@ async def looks(store, desk):
     await event_stream.aclose()
     with SyncClient(store.settings) as client:
         facts = await asyncio.to_thread(read_facts, client)
-    unknown = [name for name in ("loaded", "foreign", "overdue", "workers") if getattr(facts, name) is None]
+    unknown = [
+        name for name in ("loaded", "wrong_type_keys", "overdue", "workers") if getattr(facts, name) is None
+    ]
     assert not unknown
     assert facts.info["maxmemory_policy"]
     assert facts.config == {"save": None, "appendfsync": None, "maxclients": None}, (
@@ -593,13 +595,13 @@ def test_a_deployment_lives_on_the_file_that_was_written(guarded):
         assert shell.run(*words, SUBLET_REDIS_URL=as_role["read"]).returncode == 0, words
     for role in ("read", "admin"):
         told = shell.json("doctor", SUBLET_REDIS_URL=as_role[role])
-        levels = {check["what"]: check["level"] for check in told["checks"]}
-        hidden = {"pools", "structures"} if role == "read" else set()
+        levels = {check["subject"]: check["level"] for check in told["checks"]}
+        hidden = {"pools", "consistency"} if role == "read" else set()
         assert {what for what, level in levels.items() if level == "unknown"} <= hidden, told
     line = shell.no(3, "submit", "add", '{"a": 1}', SUBLET_REDIS_URL=as_role["read"])
-    assert line.endswith("(`sublet acl` writes them for each role), or use another in SUBLET_REDIS_URL"), (
-        "and nobody is in doubt"
-    )
+    assert line.endswith(
+        "(`sublet acl` writes them for each role), or use another user in SUBLET_REDIS_URL"
+    ), "and nobody is in doubt"
     assert "secret" not in line
     api = Settings(redis_url=as_role["admin"], namespace=namespace)
     with serve_process(api) as server:
@@ -626,7 +628,7 @@ def test_an_admin_mends_a_namespace_and_drops_it(guarded):
         owner.hset(keys.backlog(base), "default jobs", 7)
         owner.set(keys.lock(base, "default", "nobody"), "0-gone")
         told = shell.json("doctor", "--repair")
-        assert {each["kind"] for each in told["mended"]} == {"placed", "recounted", "unlocked"}
+        assert {each["kind"] for each in told["repaired"]} == {"placed", "recounted", "unlocked"}
         assert told["left"] == []
         assert shell.json("get", job_id)["state"] == "queued"
         assert shell.run("drop", namespace, "--yes").returncode == 0
@@ -642,7 +644,7 @@ def test_a_doctor_with_few_rights_still_sees_that_jobs_would_be_thrown_away(guar
         for policy, level, code in ("noeviction", "ok", 0), ("allkeys-lru", "bad", 1):
             owner.config_set("maxmemory-policy", policy)
             done = shell.run("doctor", "--json", SUBLET_DURABILITY="replicated")
-            levels = {check["what"]: check["level"] for check in json.loads(done.stdout)["checks"]}
+            levels = {check["subject"]: check["level"] for check in json.loads(done.stdout)["checks"]}
             assert (done.returncode, levels["eviction"], levels["memory"]) == (code, level, "ok"), done.stdout
             assert (levels["server"], levels["durability"]) == ("unknown", "unknown")
 
@@ -672,9 +674,9 @@ def test_the_file_is_for_one_reader_and_never_written_over(shell):
         assert len(told[name]) == 48
         assert told[name] not in path.read_text()
     assert len(set(told.values())) == len(lines), "each has its own"
-    assert "is there already" in shell.no(1, "acl", "--to", "users.acl")
+    assert "exists already" in shell.no(1, "acl", "--to", "users.acl")
     os.symlink("elsewhere", shell.folder / "link")
-    assert "is there already" in shell.no(1, "acl", "--to", "link")
+    assert "exists already" in shell.no(1, "acl", "--to", "link")
     assert path.read_text().splitlines() == lines
     assert not (shell.folder / "elsewhere").exists()
 
@@ -699,10 +701,10 @@ def test_one_user_of_some_roles_is_one_line(shell):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("tick:short", "line 1 of p is none"),
-        ("# a\n\ntick 0123456789abcdef", "line 3 of p is none"),
-        ("tick:0123456789abcdeé", "line 1 of p is none"),
-        ("tick:0123456789abcdef\ntick:0123456789abcdef", "line 2 of p is none"),
+        ("tick:short", "line 1 of p is malformed"),
+        ("# a\n\ntick 0123456789abcdef", "line 3 of p is malformed"),
+        ("tick:0123456789abcdeé", "line 1 of p is malformed"),
+        ("tick:0123456789abcdef\ntick:0123456789abcdef", "line 2 of p is malformed"),
         ("boss:0123456789abcdef", "has a password for 'boss', which is not a user of this file"),
     ],
 )

@@ -327,9 +327,9 @@ def test_what_a_task_says_is_shown_with_its_job(shell):
             r'^  checkpoint  \d+ characters: {"page":2,"done":\["a.png",.+…$', told, re.MULTILINE
         )
         assert f"  trace       {trace}\n" in told
-        for whose in ("attempt 1", "attempt 2 has"):
+        for attempt in ("attempt 1", "attempt 2 so far"):
             assert re.search(
-                rf"^  what {whose} logged, the last 10 of 12 lines\n    \+\d+\.\d+ page 2 of",
+                rf"^  log of {attempt}, the last 10 of 12 lines\n    \+\d+\.\d+ page 2 of",
                 told,
                 re.MULTILINE,
             ), told

@@ -40,11 +40,11 @@ HEALTHY = Facts(
           "maxmemory": 1 << 30, "aof_enabled": 1, "connected_clients": 3, "maxclients": 10_000, "uptime_in_seconds": 90_000},
     config={"save": "", "appendfsync": "everysec", "maxclients": "10000"},
     layouts=["1"],
-    numbers=(1,),
+    partition_counts=(1,),
     loaded=[True, False],
-    maintenance=(NOW, "w1"),
+    last_maintenance=(NOW, "w1"),
     overdue=(0, 0.0),
-    foreign=[],
+    wrong_type_keys=[],
     workers=[("w1", NOW)],
     pools=[POOL],
     audit=Audit(10, True, []),
@@ -54,13 +54,13 @@ SILENT = HEALTHY._replace(
     config=dict.fromkeys(HEALTHY.config),
     layouts=[None],
     loaded=None,
-    maintenance=None,
+    last_maintenance=None,
     overdue=None,
-    foreign=None,
+    wrong_type_keys=None,
     workers=None,
     pools=None,
     audit=None,
-    forgotten=None,
+    deleted_early=None,
 )
 DURABLE = {"redis_version": "7.4.9", "aof_enabled": 1, "slave0": "ip=::1,port=1,state=online,offset=1,lag=0"}
 
@@ -79,7 +79,7 @@ def asking(durability, replicas=1, appendfsync="always", **info):
 
 
 def levels(facts):
-    return {finding.what: finding.level for check in CHECKS for finding in check(facts)}
+    return {finding.subject: finding.level for check in CHECKS for finding in check(facts)}
 
 
 def but(**info):
@@ -95,7 +95,7 @@ def test_a_silent_server_is_unknown_and_no_crash():
     found = levels(SILENT)
     unknown = {what for what, level in found.items() if level == "unknown"}
     assert unknown == {"server", "eviction", "memory", "persistence", "connections", "layout", "keys", "scripts", "maintenance",
-                       "workers", "pools", "structures", "kept"}  # fmt: skip
+                       "workers", "pools", "consistency", "retention"}  # fmt: skip
     assert "bad" not in found.values()
 
 
@@ -103,7 +103,7 @@ def test_a_silent_server_is_unknown_and_no_crash():
     ("facts", "what", "level"),
     [
         (but(redis_version="6.2.20"), "server", "bad"),
-        (HEALTHY._replace(foreign=["{sublet:0}:events"]), "keys", "bad"),
+        (HEALTHY._replace(wrong_type_keys=["{sublet:0}:events"]), "keys", "bad"),
         (but(role="slave"), "server", "bad"),
         (but(redis_mode="cluster"), "server", "warn"),
         (but(redis_version="7.0.15"), "security", "warn"),
@@ -134,17 +134,17 @@ def test_a_silent_server_is_unknown_and_no_crash():
         (HEALTHY._replace(skew=-9.0), "clock", "warn"),
         (HEALTHY._replace(layouts=["1", "2"]), "layout", "bad"),
         (HEALTHY._replace(layouts=["dropped"]), "layout", "bad"),
-        (HEALTHY._replace(layouts=["1", "", ""], numbers=(3, 0, 0)), "layout", "warn"),
+        (HEALTHY._replace(layouts=["1", "", ""], partition_counts=(3, 0, 0)), "layout", "warn"),
         (HEALTHY._replace(misplaced=("mail",)), "layout", "bad"),
-        (HEALTHY._replace(forgotten=3), "kept", "ok"),
-        (HEALTHY._replace(numbers=(2,)), "layout", "bad"),
+        (HEALTHY._replace(deleted_early=3), "retention", "ok"),
+        (HEALTHY._replace(partition_counts=(2,)), "layout", "bad"),
         (HEALTHY._replace(overdue=(3, 60.0)), "maintenance", "warn"),
         (
             HEALTHY._replace(audit=Audit(10, True, [Fault("{sublet:0}", "job", "a", "placed queued 1")])),
-            "structures",
+            "consistency",
             "bad",
         ),
-        (HEALTHY._replace(audit=Audit(10, False, [])), "structures", "ok"),
+        (HEALTHY._replace(audit=Audit(10, False, [])), "consistency", "ok"),
         (
             HEALTHY._replace(audit=Audit(10, True, [Fault("{sublet:0}", "job", "a", "foreign")])),
             "keys",
@@ -171,12 +171,12 @@ def test_of_several_nodes_each_is_looked_at_and_a_complaint_names_it():
     evicts = Node("b:2", 0.001, HEALTHY.info | {"maxmemory_policy": "allkeys-lru"}, HEALTHY.config, [True])
     well = evicts._replace(node="a:1", info=HEALTHY.info)
     found = diagnose(HEALTHY._replace(node="a:1", nodes=(well, evicts, well._replace(node="c:3"))))
-    assert [(each.level, each.node) for each in found if each.what == "eviction"] == [
+    assert [(each.level, each.node) for each in found if each.subject == "eviction"] == [
         ("ok", "a:1, c:3"),
         ("bad", "b:2"),
     ]
-    assert [each.node for each in found if each.what == "persistence"] == ["all 3 nodes"]
-    assert {each.node for each in found if each.what in ("layout", "maintenance", "trust")} == {""}
+    assert [each.node for each in found if each.subject == "persistence"] == ["all 3 nodes"]
+    assert {each.node for each in found if each.subject in ("layout", "maintenance", "trust")} == {""}
     assert {each.node for each in diagnose(HEALTHY)} == {""}
     assert len(OF_NODE) < len(CHECKS)
 
@@ -185,25 +185,29 @@ def test_a_partition_that_lost_its_base_is_told_and_not_taken_for_a_new_one():
     lost = HEALTHY._replace(
         layouts=[""], audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")])
     )
-    found = {finding.what: finding for finding in diagnose(lost)}
+    found = {finding.subject: finding for finding in diagnose(lost)}
     assert (found["layout"].level, found["keys"].level) == ("bad", "unknown")
-    assert "{sublet:0} is missing" in found["layout"].seen
-    assert "--repair" in found["layout"].do
-    new = {finding.what: finding for finding in diagnose(HEALTHY._replace(layouts=[""]))}
-    assert (new["layout"].level, new["keys"].seen) == ("ok", "there are none")
+    assert "{sublet:0} is missing" in found["layout"].found
+    assert "--repair" in found["layout"].advice
+    new = {finding.subject: finding for finding in diagnose(HEALTHY._replace(layouts=[""]))}
+    assert (new["layout"].level, new["keys"].found) == ("ok", "there are none")
     assert levels(HEALTHY._replace(layouts=[""], audit=None))["layout"] == "unknown"
 
 
 def test_what_is_unknown_though_nobody_forbade_it_is_told_otherwise():
     forbidden = SILENT._replace(denied=True)
     assert all(
-        each.do.startswith("look as sublet-read") for each in diagnose(forbidden) if each.level == "unknown"
+        each.advice.startswith("run the doctor as sublet-read")
+        for each in diagnose(forbidden)
+        if each.level == "unknown"
     )
-    assert not any(each.do.startswith("look as") for each in diagnose(SILENT))
+    assert not any(each.advice.startswith("run the doctor as") for each in diagnose(SILENT))
     lost = forbidden._replace(
-        audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")]), foreign=[]
+        audit=Audit(0, True, [Fault("{sublet:0}", "base", "{sublet:0}", "lost")]), wrong_type_keys=[]
     )
-    assert next(each.do for each in diagnose(lost) if each.what == "keys") == "repair, then check again"
+    assert (
+        next(each.advice for each in diagnose(lost) if each.subject == "keys") == "repair, then check again"
+    )
 
 
 def test_what_does_not_agree_is_told_in_the_words_of_the_repair():
@@ -212,7 +216,7 @@ def test_what_does_not_agree_is_told_in_the_words_of_the_repair():
         Fault("{sublet:0}", "job", "b", "locked"),
     ]
     (found,) = consistency(HEALTHY._replace(audit=Audit(10, True, faults)))
-    assert f"a ({REPAIRS['placed'][0]}; {REPAIRS['unlocked'][0]}), b ({REPAIRS['locked'][0]})" in found.seen
+    assert f"a ({REPAIRS['placed'][0]}; {REPAIRS['unlocked'][0]}), b ({REPAIRS['locked'][0]})" in found.found
 
 
 def test_every_complaint_says_what_to_do():
@@ -224,7 +228,7 @@ def test_every_complaint_says_what_to_do():
     ):
         for check in (server, eviction, persistence, trust):
             for finding in check(facts):
-                assert finding.level == "ok" or finding.do or finding.what == "server"
+                assert finding.level == "ok" or finding.advice or finding.subject == "server"
 
 
 @pytest.mark.parametrize(
@@ -262,7 +266,7 @@ def test_the_doctor_reads_a_real_server(own, shell):
     assert shell.ok("submit", "add")
     found = shell.json("doctor")
     assert found["ok"] is True
-    levels = {check["what"]: check["level"] for check in found["checks"]}
+    levels = {check["subject"]: check["level"] for check in found["checks"]}
     assert levels.pop("security") in ("ok", "warn")
     assert set(levels.values()) == {"ok"}, found
 
@@ -272,12 +276,12 @@ def test_the_doctor_sees_that_nobody_looks(own, shell):
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     job_id = own.zrange(keys.structure(base, "scheduled"), 0, 0)[0]
     own.zadd(keys.structure(base, "scheduled"), {job_id: own.time()[0] * 1000 - 90_000})
-    (maintenance,) = [check for check in shell_checks(shell) if check["what"] == "maintenance"]
+    (maintenance,) = [check for check in shell_checks(shell) if check["subject"] == "maintenance"]
     assert maintenance["level"] == "warn"
-    assert maintenance["seen"].startswith("1 overdue, by up to 2 min; maintenance was never needed")
+    assert maintenance["found"].startswith("1 overdue, by up to 2 min; it was never needed")
     shell.ok("tick")
-    (maintenance,) = [check for check in shell_checks(shell) if check["what"] == "maintenance"]
-    assert maintenance["seen"].startswith("nothing is overdue; last seen to ")
+    (maintenance,) = [check for check in shell_checks(shell) if check["subject"] == "maintenance"]
+    assert maintenance["found"].startswith("nothing is overdue; last run ")
 
 
 def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
@@ -290,9 +294,9 @@ def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
         assert (done.returncode, done.stderr) == (
             0, "pool images: 1 worker owed, not called from here: no SUBLET_SIGNING_SECRETS\n"
         )  # fmt: skip
-    (found,) = [check for check in shell_checks(shell) if check["what"] == "pools"]
-    assert (found["level"], found["seen"]) == ("warn", "images (http): 1 worker owed and not invoked")
-    assert "SUBLET_SIGNING_SECRETS" in found["do"]
+    (found,) = [check for check in shell_checks(shell) if check["subject"] == "pools"]
+    assert (found["level"], found["found"]) == ("warn", "images (http): 1 worker owed and not invoked")
+    assert "SUBLET_SIGNING_SECRETS" in found["advice"]
 
 
 def shell_checks(shell, **env):
@@ -324,22 +328,24 @@ def test_a_server_that_tells_little_is_unknown_and_still_works(own, shell):
 def test_the_doctor_sees_what_does_not_agree_and_repairs_it(own, shell):
     ids = [shell.ok("submit", "add", f'{{"a": {n}}}', "--queue", "default") for n in range(3)]
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
-    (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
-    assert (structures["level"], "all are consistent" in structures["seen"]) == ("ok", True)
+    (consistency_check,) = [check for check in shell_checks(shell) if check["subject"] == "consistency"]
+    assert (consistency_check["level"], "all are consistent" in consistency_check["found"]) == ("ok", True)
     assert shell.ok("doctor", "--repair").endswith("items checked; all are consistent, nothing was changed")
     own.delete(keys.queue(base, "default"))
     own.hset(keys.backlog(base), "default jobs", 70)
-    (structures,) = [check for check in shell_checks(shell) if check["what"] == "structures"]
-    assert structures["level"] == "bad"
-    assert "3 are not consistent: " in structures["seen"]
-    assert structures["seen"].endswith(f" ({REPAIRS['placed'][0]})"), "as the table of --repair has it"
-    assert all(job_id in structures["seen"] for job_id in ids)
-    assert structures["do"].endswith("doctor --repair repairs it, while workers continue")
+    (consistency_check,) = [check for check in shell_checks(shell) if check["subject"] == "consistency"]
+    assert consistency_check["level"] == "bad"
+    assert "3 are not consistent: " in consistency_check["found"]
+    assert consistency_check["found"].endswith(f" ({REPAIRS['placed'][0]})"), (
+        "as the table of --repair has it"
+    )
+    assert all(job_id in consistency_check["found"] for job_id in ids)
+    assert consistency_check["advice"].endswith("doctor --repair repairs it, while workers continue")
     said = shell.json("doctor", "--repair")
     assert (said["ok"], said["left"]) == (True, [])
-    assert [(each["kind"], each["number"]) for each in said["mended"]] == [("placed", 3), ("recounted", 1)]
-    assert sorted(said["mended"][0]["examples"]) == sorted(ids)
-    assert said["mended"][1]["examples"] == ["default"]
+    assert [(each["kind"], each["number"]) for each in said["repaired"]] == [("placed", 3), ("recounted", 1)]
+    assert sorted(said["repaired"][0]["examples"]) == sorted(ids)
+    assert said["repaired"][1]["examples"] == ["default"]
     assert own.zrange(keys.queue(base, "default"), 0, -1) == ids
     assert own.hget(keys.backlog(base), "default jobs") == "3"
     assert shell.work("--queues", "default")[-1]["completed"] == 3
@@ -359,7 +365,7 @@ def test_what_is_mended_and_is_no_job_is_not_said_in_the_words_of_jobs(own, shel
     own.hset(keys.worker(base, "half"), mapping={"life": "x", "worker_id": ""})
     own.zadd(keys.workers(base), {"gone": 1})
     said = shell.json("doctor", "--repair")
-    found = {each["kind"]: (each["found"].split(" ", 2)[:2], each["examples"]) for each in said["mended"]}
+    found = {each["kind"]: (each["found"].split(" ", 2)[:2], each["examples"]) for each in said["repaired"]}
     assert [(name, found[name][1]) for name in found] == [
         ("enlisted", ["w"]),
         ("unlisted", ["gone"]),
@@ -372,19 +378,19 @@ def test_the_doctor_sees_a_base_that_is_gone_and_a_drop_that_was_interrupted(own
     shell.ok("submit", "add")
     namespace, base = shell.env["SUBLET_NAMESPACE"], keys.base(shell.env["SUBLET_NAMESPACE"])
     own.set(keys.queue(base, "evil"), "somebody's")
-    (found,) = [check for check in shell_checks(shell) if check["what"] == "keys"]
-    assert (found["level"], keys.queue(base, "evil") in found["seen"]) == ("bad", True)
+    (found,) = [check for check in shell_checks(shell) if check["subject"] == "keys"]
+    assert (found["level"], keys.queue(base, "evil") in found["found"]) == ("bad", True)
     own.delete(base)
-    checks = {check["what"]: check for check in shell_checks(shell)}
+    checks = {check["subject"]: check for check in shell_checks(shell)}
     assert checks["layout"]["level"] == "bad"
-    assert f"{base} is missing" in checks["layout"]["seen"]
+    assert f"{base} is missing" in checks["layout"]["found"]
     assert checks["keys"]["level"] == "unknown"
     own.delete(keys.queue(base, "evil"))
     assert shell.run("doctor", "--repair").returncode == 0
     own.hset(base, "layout", "dropped")
-    layout = next(check for check in shell_checks(shell) if check["what"] == "layout")
-    assert "interrupted" in layout["seen"]
-    assert layout["do"].endswith(f"drop {namespace} again")
+    layout = next(check for check in shell_checks(shell) if check["subject"] == "layout")
+    assert "interrupted" in layout["found"]
+    assert layout["advice"].endswith(f"drop {namespace} again")
     assert shell.run("drop", namespace, "--yes").returncode == 0
     assert "does not exist yet" in shell.run("doctor").stdout
 
@@ -394,7 +400,7 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
 
     def layout(partitions):
         checks = json.loads(shell.run("doctor", "--json", SUBLET_PARTITIONS=partitions).stdout)["checks"]
-        return next((check["level"], check["seen"]) for check in checks if check["what"] == "layout")
+        return next((check["level"], check["found"]) for check in checks if check["subject"] == "layout")
 
     assert layout("2")[0] == "ok"
     namespace = shell.env["SUBLET_NAMESPACE"]
@@ -416,9 +422,9 @@ def test_partitions_that_are_not_the_same_for_everybody_are_told(own, shell):
     assert shell.run("doctor", "--repair", SUBLET_PARTITIONS="2").returncode == 0
     stray = next(f"q{i}" for i in range(99) if keys.partition_of_queue(f"q{i}", 2) != 0)
     own.hset(keys.queues(keys.base(namespace)), stray, "0 submit")
-    (check,) = [check for check in shell_checks(shell, SUBLET_PARTITIONS="2") if check["what"] == "layout"]
-    assert (check["level"], stray in check["seen"]) == ("bad", True)
-    assert check["do"].startswith(
+    (check,) = [check for check in shell_checks(shell, SUBLET_PARTITIONS="2") if check["subject"] == "layout"]
+    assert (check["level"], stray in check["found"]) == ("bad", True)
+    assert check["advice"].startswith(
         "if 2 is right, a process has another SUBLET_PARTITIONS: submit their jobs again"
     )
 
@@ -446,8 +452,10 @@ def test_who_may_see_little_is_told_as_whom_to_look(own, shell):
     assert "run it as" not in shell.run("doctor").stdout
     unknown = [check for check in json.loads(shell.run("doctor", "--json", "--redis-url", url).stdout)["checks"]
                if check["level"] == "unknown"]  # fmt: skip
-    assert {"server", "scripts", "eviction"} <= {check["what"] for check in unknown}
-    assert {check["do"] for check in unknown} == {f"look as {name}-read, or as {name}-admin for all"}
+    assert {"server", "scripts", "eviction"} <= {check["subject"] for check in unknown}
+    assert {check["advice"] for check in unknown} == {
+        f"run the doctor as {name}-read, or as {name}-admin for all"
+    }
     assert "→" not in done.stdout, "nothing is to be changed on the server, as far as is known"
     own.acl_setuser(
         "ns-read", enabled=True, passwords=["+secret"], keys=["*"], commands=["-@all", "+time", "+hget"]
@@ -461,7 +469,7 @@ def test_nobody_is_told_to_delete_what_waits_for_another_key(own, shell):
     queue = keys.queue(keys.base(shell.env["SUBLET_NAMESPACE"]), "default")
     own.delete(queue)
     own.set(queue, "somebody's")
-    found = {check["what"]: check["seen"] for check in shell_checks(shell)}
+    found = {check["subject"]: check["found"] for check in shell_checks(shell)}
     assert found["keys"].endswith(f": {queue}; and 2 jobs wait for it; leave them as they are")
     left = {
         each["kind"]: each for each in json.loads(shell.run("doctor", "--repair", "--json").stdout)["left"]
@@ -477,10 +485,14 @@ def test_a_job_that_is_gone_is_counted_as_lost(own, shell):
     base = keys.base(shell.env["SUBLET_NAMESPACE"])
     own.delete(keys.job(base, jobs[0]))
     assert "1 is not consistent: " in next(
-        c["seen"] for c in shell_checks(shell) if c["what"] == "structures"
+        c["found"] for c in shell_checks(shell) if c["subject"] == "consistency"
     )
     said = shell.json("doctor", "--repair")
-    assert (said["lost"], said["mended"][0]["kind"], said["mended"][0]["examples"]) == (1, "gone", [jobs[0]])
+    assert (said["lost"], said["repaired"][0]["kind"], said["repaired"][0]["examples"]) == (
+        1,
+        "gone",
+        [jobs[0]],
+    )
     own.delete(keys.job(base, jobs[1]))
     said = shell.run("doctor", "--repair").stdout
     assert "a job without its hash (deleted or evicted)" in said
@@ -497,16 +509,16 @@ def test_what_somebody_spoiled_stops_no_command_and_is_told(own, shell):
     own.hset(keys.worker(base, "w1"), mapping={"life": "l", "enlisted_at": "1700000000000"})
     own.hset(keys.queues(base), mapping={"default": "xx yy=zz \n", b"\xff\x1b[2J": "0 submit"})
     own.hset(base, "partitions", "-5")
-    found = {check["what"]: check for check in shell_checks(shell)}
-    assert (found["workers"]["level"], found["structures"]["level"], found["keys"]["level"]) == (
+    found = {check["subject"]: check for check in shell_checks(shell)}
+    assert (found["workers"]["level"], found["consistency"]["level"], found["keys"]["level"]) == (
         "ok",
         "bad",
         "bad",
     )
-    assert "\x1b" not in found["keys"]["seen"]
+    assert "\x1b" not in found["keys"]["found"]
     done = shell.run("doctor", "--repair", "--json")
     said = json.loads(done.stdout)
-    assert (done.returncode, [each["kind"] for each in said["mended"]]) == (1, ["placed", "enlisted"])
+    assert (done.returncode, [each["kind"] for each in said["repaired"]]) == (1, ["placed", "enlisted"])
     (left,) = said["left"]
     assert (left["kind"], left["number"]) == ("foreign", 4)
     assert {f"{base} partitions", f"{keys.queues(base)} default", f"{keys.workers(base)} \ufffd"} < set(

@@ -82,14 +82,14 @@ def test_after_an_eviction_every_job_that_is_left_is_run(own, transport, base, s
     events = shell.work("--queues", "default", "--quiet")
     assert events[-1]["completed"] == len(left)
     assert shell.json("stats")["states"]["queued"] == 0
-    assert shell.json("doctor", "--repair")["mended"] == []
+    assert shell.json("doctor", "--repair")["repaired"] == []
 
 
 def test_a_base_that_was_lost_is_said_to_be_made_anew(own, transport, base, shell):
     submit(transport, base, 200)
     own.delete(base, keys.queues(base))
     said = shell.json("doctor", "--repair")
-    mended = {each["kind"]: (each["number"], each["found"], each["done"]) for each in said["mended"]}
+    mended = {each["kind"]: (each["number"], each["found"], each["done"]) for each in said["repaired"]}
     assert said["ok"]
     assert mended["baseless"] == (1, "a partition had no metadata", "made anew")
     assert mended["listed"][:2] == (1, "a job's queue was not in the list of queues")

@@ -381,7 +381,7 @@ def test_every_command_works_on_a_cluster(cluster, settings, tmp_path):
             said = shell.ok("submit", task, payload, "--queue", QUEUES[queue], "--wait")
             assert said.splitlines()[-1] == result
         shell.ok("tick")
-        checks = {check["what"]: check for check in shell.json("doctor")["checks"]}
+        checks = {check["subject"]: check for check in shell.json("doctor")["checks"]}
         assert (checks["layout"]["level"], checks["maintenance"]["level"]) == ("ok", "ok")
         assert len(shell.json("workers")) == 1
     finally:
@@ -426,10 +426,10 @@ def test_any_node_that_evicts_is_found_and_named(cluster, settings, tmp_path):
         assert f"Redis at 127.0.0.1:{node.port}, a node of {cluster.url} is set to evict jobs" in line
         shell.ok("submit", "add", "--queue", QUEUES[0], SUBLET_ALLOW_EVICTION="1")
         checks = json.loads(shell.run("doctor", "--json").stdout)["checks"]
-        bad = [check["node"] for check in checks if (check["what"], check["level"]) == ("eviction", "bad")]
+        bad = [check["node"] for check in checks if (check["subject"], check["level"]) == ("eviction", "bad")]
         assert bad == [f"127.0.0.1:{node.port}"]
         looked = {
-            each for check in checks if check["what"] == "eviction" for each in check["node"].split(", ")
+            each for check in checks if check["subject"] == "eviction" for each in check["node"].split(", ")
         }
         assert looked == {f"127.0.0.1:{cluster.primary_of(base).port}" for base in BASES}, "each node once"
     finally:
@@ -462,7 +462,7 @@ def test_a_dead_node_without_a_replica_is_reported_correctly(tmp_path):
         shell = Shell(tmp_path, alone.url)
         shell.env |= {"SUBLET_NAMESPACE": NAMESPACE, "SUBLET_PARTITIONS": str(PARTITIONS)}
         done = shell.run("doctor", "--json")
-        told = {each["node"]: each["seen"] for each in json.loads(done.stdout)["checks"]}
+        told = {each["node"]: each["found"] for each in json.loads(done.stdout)["checks"]}
         lost = ", ".join(base for p, base in enumerate(BASES) if client_on(alone, victim, p))
         assert told.keys() == {f"127.0.0.1:{node.port}" for node in alone.nodes}
         assert told[f"127.0.0.1:{victim.port}"].startswith("it does not answer (")

@@ -119,7 +119,7 @@ def test_the_readmes_commands_lead_to_a_job_that_ran(cluster):
 def test_doctor_finds_nothing_wrong_with_the_redis(cluster):
     cluster.submit("hello", {"name": "x"})
     said = json.loads(cluster.node.run(cluster.node.pods[0], "sublet doctor --json"))
-    levels = {one["what"]: one["level"] for one in said["checks"]}
+    levels = {one["subject"]: one["level"] for one in said["checks"]}
     assert {
         levels[what] for what in ("server", "eviction", "memory", "persistence", "layout", "maintenance")
     } == {"ok"}, said

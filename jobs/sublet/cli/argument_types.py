@@ -1,4 +1,4 @@
-"""Types of command-line arguments. Each raises ArgumentTypeError with a message that says what to write instead."""
+"""Types of command-line arguments. Each raises ArgumentTypeError with a message that names the valid values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEASE = (0.1, 86_400.0)
 MEMORY_MIN = 64 << 20
 _NUMBER = 999_999_999
 HIDDEN = SUPPRESS
-"""Help of an option that has no line of its own: the line before it names it."""
+"""Help of an option without a line of its own: the line before it names it."""
 STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
 

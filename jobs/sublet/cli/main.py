@@ -1,4 +1,4 @@
-"""From a command line to an exit code: find the command, install what it needs in a checkout, run it, report its error."""
+"""From a command line to an exit code: find the command, in a checkout install its dependencies, run it, report its error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sublet.errors import Invalid, did_you_mean
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line and return its exit code. No error that a user can cause is raised."""
+    """Run one command line and return its exit code. Errors that a user can cause are printed, not raised."""
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -66,7 +66,7 @@ def _open_closed_streams() -> None:
 
 
 def _flush_or_discard() -> None:
-    """Flush stdout and stderr; discard what cannot be written, or Python would fail to at exit, with code 120."""
+    """Flush stdout and stderr. Discard output that cannot be written: Python would otherwise exit with code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

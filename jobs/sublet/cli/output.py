@@ -127,7 +127,7 @@ def _row(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> s
 
 
 def limits_of(queue: "Queue") -> str:
-    """Return a queue's limits as text, "" if it has none."""
+    """Return a queue's limits as text, "" without limits."""
     return ", ".join(f"{limit:,} {name}" for name, limit in queue.limits.items())
 
 

@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
         return {flag: action for action in self._actions for flag in action.option_strings}
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the words. Raises Invalid: one line that says what to write instead."""
+        """Parse the words. Raises Invalid with one line that names a valid input."""
         args, rest = self.parse_known_intermixed_args(list(self._attach_values(words)))
         if rest:
             flag = rest[0].split("=")[0]
@@ -66,7 +66,7 @@ class CommandParser(argparse.ArgumentParser):
         return args
 
     def _attach_values(self, words: Sequence[str]) -> Iterator[str]:
-        """Write `--flag=value` where argparse would guess wrong: `--delay -5s` has a value, `--wait TASK` has none."""
+        """Write `--flag=value` where argparse would guess wrong: `--delay -5s` has a value, `--wait TASK` does not."""
         flags, positions = self.flags(), iter(range(len(words)))
         for i in positions:
             word, following = words[i], words[i + 1] if i + 1 < len(words) else ""

@@ -42,7 +42,7 @@ def client_of(settings: Settings) -> SyncClient:
 def read(client: SyncClient, plan: Plan[T], args: Namespace | None = None) -> T:
     """Run a plan that only reads. Unlike the methods of the client, it does not create a missing namespace.
 
-    With `args` (and without --json), a note on stderr says that the namespace does not exist.
+    With `args` (and without --json), a note on stderr reports a namespace that does not exist.
     """
     there = follow_sync(client.transport.run, client.operations.exists())
     none = "" if there else f"there is no namespace {client.transport.settings.namespace} yet"

@@ -60,7 +60,7 @@ def _progress(done: int, of: int) -> None:
 
 def _row(verdict: Verdict) -> dict[str, object]:
     rule = verdict.rule
-    broken = {} if verdict.kept else {"seen": verdict.seen, "do": rule.advice}
+    broken = {} if verdict.kept else {"found": verdict.seen, "advice": rule.advice}
     return {"name": rule.name, "level": rule.level, "kept": verdict.kept, "sentence": rule.sentence, **broken}
 
 

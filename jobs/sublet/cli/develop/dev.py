@@ -33,7 +33,7 @@ WIDE = 8
 
 
 def dev(args: Namespace) -> int:
-    """Run the platform until Ctrl-C; with --check, only print what the app declares."""
+    """Run the platform until Ctrl-C; with --check, only print the app's tasks and schedules."""
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
     if args.check:
@@ -47,14 +47,14 @@ def dev(args: Namespace) -> int:
         raise Invalid(
             "--data is for the server that dev starts; with --redis-url it starts none: leave one of them out"
         )
-    from sublet.devtools.platform.platform import (  # what it takes may be lacking
+    from sublet.devtools.platform.platform import (  # a package may be missing
         STOPPED_AT_ONCE,
         Platform,
         PlatformConfig,
     )
 
     settings = settings_of(args)
-    with client_of(settings):  # a URL that cannot be is refused here
+    with client_of(settings):  # refuses an invalid URL
         pass
     wishes = PlatformConfig(
         app=args.app, settings=settings, embedded=not args.redis_url, data=Path(args.data).absolute() if args.data else None,
@@ -64,7 +64,7 @@ def dev(args: Namespace) -> int:
     log_to_stderr(args.json)
     logging.getLogger().setLevel(
         logging.DEBUG if args.debug else logging.WARNING
-    )  # what it does, its own lines say
+    )  # the platform prints its own lines
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(Platform(wishes, EventPrinter(args.json)).run())
         if code == STOPPED_AT_ONCE:
@@ -74,7 +74,7 @@ def dev(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> int:
-    """Import the app and print what it declares."""
+    """Import the app and print its tasks and schedules."""
     from sublet.devtools.platform.app_info import describe
 
     found = describe(args.app, load_app(args.app))
@@ -110,7 +110,7 @@ class EventPrinter:
         return json.dumps({**line, **said.more}, ensure_ascii=False)
 
     def _as_words(self, said: PlatformEvent) -> str:
-        if said.event == "try":  # to be copied: nothing stands before it
+        if said.event == "try":  # without the origin, so that it can be copied
             return f"          {paint(clean(said.words), 'bold')}"
         words = clean(said.words)
         return f"{time.strftime('%H:%M:%S')}  {said.who.ljust(WIDE)}{paint(words, COLOURS.get(said.event, ''))}".rstrip()

@@ -55,7 +55,7 @@ class File(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The files to write, the files that exist already, and what the user must do first."""
+    """The files to write, the files that exist already, and advice for the user's first steps."""
 
     new: list[File]
     same: list[Path]
@@ -160,7 +160,7 @@ def _module_of(app: str) -> str:
     return module
 
 
-# ── what is to be written ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the files to write ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _project(name: str) -> Path:
@@ -250,7 +250,7 @@ def _covers(mine: str, asked: str) -> bool:
 
 
 def _write(folder: Path, new: list[File]) -> None:
-    """Write all files or none: remove what was written when one fails. Never overwrite a file."""
+    """Write all files or none: if one fails, remove the others. Never overwrite a file."""
     made: list[Path] = []
     at = folder
     try:
@@ -275,7 +275,7 @@ def _write(folder: Path, new: list[File]) -> None:
 
 
 def _remove_written(made: list[Path]) -> list[Path]:
-    """Remove what was written, the last first. Return the paths that could not be removed."""
+    """Remove the written files, the last first. Return the paths that could not be removed."""
     left = []
     for path in reversed(made):
         try:

@@ -43,7 +43,7 @@ def commands(readme: str) -> list[str]:
 
 
 def job_of(app: str, folder: Path) -> Job:
-    """Return a job of this app, which is loaded in a process of its own; a placeholder if it has none or cannot be loaded."""
+    """Return a job of this app, which is loaded in a process of its own; a placeholder if it lacks tasks or cannot be loaded."""
     from sublet.devtools.platform.app_source import inspect_app
 
     try:

@@ -26,7 +26,7 @@ ENDINGS = {
     "unknown_task": "released: the worker's app has no such task",
     "cancelled": "called off",
 }
-"""What a code means, for an attempt without a message."""
+"""Text for the code of an attempt without a message."""
 
 LOG_LINES = 10
 """Lines of an attempt's log that are shown: the last ones."""
@@ -44,8 +44,8 @@ def show_job(job: Job, now: datetime, detail: bool) -> None:
     if job.attempts:
         write(paint("\n  attempts", "dim"))
         _show_attempts(job.attempts)
-    whole = [_show_log(f"attempt {each.number} ", each.log, each.detail, detail) for each in job.attempts]
-    whole.append(_show_log(f"attempt {job.attempt} has ", job.log, "", detail))
+    whole = [_show_log(f"attempt {each.number}", each.log, each.detail, detail) for each in job.attempts]
+    whole.append(_show_log(f"attempt {job.attempt} so far", job.log, "", detail))
     if not all(whole):
         write(paint(f"\n  everything that was logged: {program()} get {job.id} --detail", "dim"))
 
@@ -144,7 +144,6 @@ def _progress(progress: object) -> str:
 
 
 def _show_attempts(attempts: Sequence[Attempt]) -> None:
-    """Return a row for an attempt."""
     lines = [_attempt_row(attempt) for attempt in attempts]
     if not is_narrow(WIDE):
         table(["  #", "CLAIMED", "BY", "FOR", "ENDED", ""], lines)
@@ -172,16 +171,16 @@ def _attempt_row(attempt: Attempt) -> list[Cell | str]:
     ]
 
 
-def _show_log(whose: str, log: Sequence[str], trace: str, detail: bool) -> bool:
+def _show_log(name: str, log: Sequence[str], trace: str, detail: bool) -> bool:
     """Print an attempt's log, with `detail` also its stack trace. Return whether that was everything."""
     shown = log if detail else log[-LOG_LINES:]
     if shown:
         share = f", the last {len(shown)} of {len(log)} lines" if len(shown) < len(log) else ""
-        write(paint(f"\n  what {whose}logged{share}", "dim"))
+        write(paint(f"\n  log of {name}{share}", "dim"))
         for line in shown:
             write(f"    {clean(line) if detail else fit(clean(line), 4)}")
     if trace and detail:
-        write(paint(f"\n  what {whose}left behind", "dim"))
+        write(paint(f"\n  stack trace of {name}", "dim"))
         for line in trace.splitlines():
             write(f"    {clean(line)}")
     return detail or (len(shown) == len(log) and not trace)

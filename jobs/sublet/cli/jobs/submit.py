@@ -33,7 +33,7 @@ OPTIONS = (
     "durability",
 )
 PATIENCE = 2.0
-"""Seconds after which a person who waits is shown what the job waits for."""
+"""Seconds of `--wait` after which a terminal shows the reason why the job is not finished."""
 
 
 class Unfinished(TimeoutError):
@@ -45,7 +45,7 @@ class Unfinished(TimeoutError):
 
 
 class NotAsDurable(Unconfirmed):
-    """The job is stored, but not with the durability that was asked for."""
+    """The job is stored, but not with the requested durability."""
 
     def __init__(self, words: str, job_id: str) -> None:
         super().__init__(words)
@@ -151,7 +151,7 @@ def _app(place: str | None) -> "App | None":
 
 
 def checked_options(app: "App", place: str, task: str, payload: bytes) -> Options:
-    """Return the task's options. Raises Invalid if the app has no such task or the arguments do not match it."""
+    """Return the task's options. Raises Invalid if the app lacks the task or the arguments do not match it."""
     if task not in app.tasks:
         near = did_you_mean(task, app.tasks) or f"; there are {', '.join(sorted(app.tasks)) or 'none'}"
         raise Invalid(f"{place} has no task {task!r}{near}")
@@ -185,7 +185,7 @@ def _send(client: SyncClient, job: Submission) -> Submitted:
 
 
 def _wait(client: SyncClient, job_id: str, seconds: float) -> Any:
-    """Wait for the result. Raises JobFailed, JobCancelled or TimeoutError. A terminal shows what the job waits for."""
+    """Wait for the result. Raises JobFailed, JobCancelled or TimeoutError. A terminal shows the reason of a delay."""
     if seconds > PATIENCE and sys.stderr.isatty():
         try:
             return client.result(job_id, PATIENCE)

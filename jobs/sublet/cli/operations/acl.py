@@ -73,7 +73,7 @@ SECRET = re.compile(r"[!-~]{16,512}")
 
 
 class User(NamedTuple):
-    """One line of the ACL file. `secret` is None if the caller supplied the password."""
+    """One line of the ACL file. `secret` is the new password, if the caller did not supply one."""
 
     name: str
     line: str

@@ -55,11 +55,11 @@ def doctor(args: Namespace) -> int:
         )
         return int(bad)
     for finding in findings:
-        _show(finding._replace(do="") if finding.do == facts.advice else finding)
+        _show(finding._replace(advice="") if finding.advice == facts.advice else finding)
     write("\n" + _verdict(findings))
-    if facts.whom and any(finding.level == "unknown" for finding in findings):
+    if facts.suggested_user and any(finding.level == "unknown" for finding in findings):
         write(
-            f"this user may not read the unknown facts: run it as {facts.whom} ({program()} acl makes them)"
+            f"this user may not read the unknown facts: run it as {facts.suggested_user} ({program()} acl makes them)"
         )
     return int(bad)
 
@@ -93,10 +93,10 @@ def diagnose(facts: Facts) -> list[Finding]:
 
 
 def _show(finding: Finding) -> None:
-    seen = f"{finding.node}: {finding.seen}" if finding.node else finding.seen
-    write(f"{paint(finding.level.ljust(7), COLOURS[finding.level])}  {finding.what.ljust(11)}  {seen}")
-    if finding.do:
-        write(f"{' ' * 22}{paint('→', 'bold')} {finding.do}")
+    found = f"{finding.node}: {finding.found}" if finding.node else finding.found
+    write(f"{paint(finding.level.ljust(7), COLOURS[finding.level])}  {finding.subject.ljust(11)}  {found}")
+    if finding.advice:
+        write(f"{' ' * 22}{paint('→', 'bold')} {finding.advice}")
 
 
 def _verdict(findings: list[Finding]) -> str:
@@ -111,7 +111,7 @@ def _verdict(findings: list[Finding]) -> str:
 
 
 def read_facts(client: SyncClient) -> Facts:
-    """Read all facts from the servers once. Raises Unavailable if a server does not answer TIME; other unreadable facts are None."""
+    """Read all facts from the servers once. Raises Unavailable if a server does not answer TIME; other unreadable facts become None."""
     probe = _Probe(client)
     operations, bases = client.operations, client.operations.bases
     nodes = [_node(probe, place, base) for place, base in _servers(client).items()]
@@ -127,11 +127,11 @@ def read_facts(client: SyncClient) -> Facts:
         **first,
         nodes=tuple(nodes) if len(nodes) > 1 else (),
         layouts=[probe.ask(reads.layout(base)) for base in bases],
-        numbers=tuple(probe.ask(reads.partitions(base)) for base in bases),
-        maintenance=_last_maintenance(sums),
-        forgotten=sums.totals["forgotten"] if sums else None,
+        partition_counts=tuple(probe.ask(reads.partitions(base)) for base in bases),
+        last_maintenance=_last_maintenance(sums),
+        deleted_early=sums.totals["forgotten"] if sums else None,
         overdue=_overdue(probe, now),
-        foreign=_wrong_type_keys(probe, names),
+        wrong_type_keys=_wrong_type_keys(probe, names),
         misplaced=tuple(
             n
             for p, some in enumerate(names)
@@ -146,13 +146,13 @@ def read_facts(client: SyncClient) -> Facts:
 
 
 class _Probe:
-    """Return a client for probing: a server with restricted commands refuses with its own messages."""
+    """Reads facts; a refused call sets `denied`."""
 
     def __init__(self, client: SyncClient) -> None:
         self.client, self.denied = client, False
 
     def ask(self, call: Call[T]) -> T | None:
-        """Return the reply, or None if there is none."""
+        """Return the reply, or None if the call is refused."""
         return self._try(lambda: self.client.transport.run(call))
 
     def follow(self, plan: Plan[T]) -> T | None:
@@ -196,10 +196,10 @@ def _node(probe: _Probe, place: str, base: str) -> Node:
 
 def _basic_facts(probe: _Probe, base: str) -> dict[str, Any]:
     """Return the part of a server's INFO and CONFIG that users with the roles submit, work and tick may read, too."""
-    said = probe.ask(server_info.memory(base))
+    memory = probe.ask(server_info.memory(base))
     return (
-        {"maxmemory_policy": said.policy, "used_memory": said.used, "maxmemory": said.most}
-        if said and said.used
+        {"maxmemory_policy": memory.policy, "used_memory": memory.used, "maxmemory": memory.most}
+        if memory and memory.used
         else {}
     )
 

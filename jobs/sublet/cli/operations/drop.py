@@ -18,7 +18,7 @@ NAMED = 3
 
 
 def drop(args: Namespace) -> int:
-    """Delete a namespace. Raises Invalid; JobsError if it does not exist, has live workers, or nobody confirmed."""
+    """Delete a namespace. Raises Invalid; JobsError if it does not exist, has live workers, or is not confirmed."""
     if not is_name(args.name):
         raise Invalid(f"namespace {args.name[:130]!r}: use 1 to 128 of A-Z a-z 0-9 _ . : -")
     settings = replace(settings_of(args), namespace=args.name)

@@ -28,13 +28,13 @@ class Facts(NamedTuple):
     info: dict[str, Any]
     config: dict[str, str | None]
     layouts: list[str | None]
-    numbers: tuple[int | None, ...]
+    partition_counts: tuple[int | None, ...]
     """The partition counts that the namespace's metadata gives, per partition; 0 if the partition does not exist."""
     loaded: list[bool] | None
-    maintenance: tuple[datetime, str] | None
+    last_maintenance: tuple[datetime, str] | None
     overdue: tuple[int, float] | None
     """The number of overdue items, and the longest delay in seconds."""
-    foreign: list[str] | None
+    wrong_type_keys: list[str] | None
     """Keys of the namespace with a wrong type."""
     workers: list[tuple[str, datetime]] | None
     """The registered workers with the times of their last heartbeats."""
@@ -44,18 +44,18 @@ class Facts(NamedTuple):
     """Inconsistencies in the stored data, as far as it was checked."""
     misplaced: tuple[str, ...] = ()
     """Queues that are stored in another partition than their names map to."""
-    forgotten: int | None = 0
+    deleted_early: int | None = 0
     """Dead and cancelled jobs that were deleted before their retention passed, because there were too many."""
     denied: bool = False
-    """Some facts are missing because this user has no right to read them."""
+    """Some facts are missing because this user may not read them."""
     node: str = ""
     """host:port of the server, if there are several."""
     nodes: tuple[Node, ...] = ()
     """All servers of the namespace, if there are several."""
 
     @property
-    def whom(self) -> str:
-        """The user to run the doctor as, to see the missing facts; "" if none is missing or this user has the most rights."""
+    def suggested_user(self) -> str:
+        """The user that may read the missing facts; "" if no fact is missing or this user has the most rights."""
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""
@@ -68,12 +68,12 @@ class Facts(NamedTuple):
     @property
     def advice(self) -> str:
         """Advice for facts that this user may not read; "" if rights are not the reason."""
-        return f"look as {self.whom}" if self.whom else ""
+        return f"run the doctor as {self.suggested_user}" if self.suggested_user else ""
 
     @property
-    def others(self) -> set[int]:
-        """Partition counts in the namespace that differ from ours. If there are any, most of the namespace was not checked."""
-        return {number for number in self.numbers if number} - {len(self.layouts)}
+    def other_partition_counts(self) -> set[int]:
+        """Partition counts in the namespace that differ from ours. If they exist, most of the namespace was not checked."""
+        return {number for number in self.partition_counts if number} - {len(self.layouts)}
 
     @property
     def lost(self) -> list[str]:
@@ -82,15 +82,15 @@ class Facts(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One line: level (`ok`, `warn`, `bad`, `unknown`), subject, observation, advice, and the node if there are several."""
+    """One line. `level` is `ok`, `warn`, `bad` or `unknown`; `node` is empty for a single server."""
 
     level: str
-    what: str
-    seen: str
-    do: str = ""
+    subject: str
+    found: str
+    advice: str = ""
     node: str = ""
 
 
-def unknown(facts: Facts, what: str, seen: str, do: str = "") -> Finding:
+def unknown(facts: Facts, subject: str, found: str, advice: str = "") -> Finding:
     """Return a finding about an unreadable fact. If rights are the reason, the advice is to run as another user."""
-    return Finding("unknown", what, seen, facts.advice or do)
+    return Finding("unknown", subject, found, facts.advice or advice)

@@ -14,25 +14,25 @@ from sublet.protocol.scripts import source
 
 SILENT = 60.0
 """Seconds without a heartbeat after which a worker counts as silent; it sends one every 5 s at least."""
-# seconds after which a failed invocation is no longer reported
 LONG_AGO = 3600.0
+"""Seconds for which a failed invocation is reported."""
 ELSEWHERE = "set SUBLET_PARTITIONS as everywhere else, or jobs are not found"
 UNSEEN = "not checked, because the partition count differs"
-# advice for a pool that is owed workers, by its invoker
 CALLERS = {
     "http": "run sublet tick from cron every minute, with SUBLET_SIGNING_SECRETS",
     "lambda": "run sublet tick from cron every minute, with boto3 and AWS_REGION",
     "process": "run sublet dev MODULE:APP: only it starts these, on its own machine",
     "none": "start them: this pool has no invoker",
 }
+"""Invoker of a pool that is owed workers → advice."""
 
 
 def layout(facts: Facts) -> Iterator[Finding]:
     """Is the namespace's layout one that this version reads?"""
     ours = re.findall(r"^local LAYOUT = '(\w+)'", source("lib/base"), re.MULTILINE)[0]
     name, there = facts.settings.namespace, {found for found in facts.layouts if found}
-    if facts.others:
-        has, looked = " or ".join(map(str, sorted(facts.others))), len(facts.layouts)
+    if facts.other_partition_counts:
+        has, looked = " or ".join(map(str, sorted(facts.other_partition_counts))), len(facts.layouts)
         yield Finding(
             "bad",
             "layout",
@@ -74,21 +74,21 @@ def _partitions(facts: Facts, ours: str) -> Finding:
     if not there:
         return Finding("ok", "layout", f"namespace {name} does not exist yet: the first job creates it")
     if there < number:
-        seen = f"namespace {name} has {there} of its {number} partitions"
-        return Finding("warn", "layout", seen, "the next client creates the others")
+        found = f"namespace {name} has {there} of its {number} partitions"
+        return Finding("warn", "layout", found, "the next client creates the others")
     if facts.misplaced:
         names = f"{', '.join(facts.misplaced[:3])}{' …' if len(facts.misplaced) > 3 else ''}"
-        seen = f"queues in another partition than if namespace {name} had {number} partitions everywhere: {names}"
-        do = f"if {number} is right, a process has another SUBLET_PARTITIONS: submit their jobs again ({program()} list), cancel these"
-        return Finding("bad", "layout", seen, do)
+        found = f"queues in another partition than if namespace {name} had {number} partitions everywhere: {names}"
+        advice = f"if {number} is right, a process has another SUBLET_PARTITIONS: submit their jobs again ({program()} list), cancel these"
+        return Finding("bad", "layout", found, advice)
     return Finding("ok", "layout", f"namespace {name}, layout {ours}, partitions: {number}")
 
 
 def key_types(facts: Facts) -> Iterator[Finding]:
     """Are there keys of a wrong type?"""
-    if facts.foreign is None:
+    if facts.wrong_type_keys is None:
         yield unknown(facts, "keys", "their types cannot be read (TYPE)")
-    elif found := [*dict.fromkeys([*facts.foreign, *_unreadable_keys(facts)])]:
+    elif wrong := [*dict.fromkeys([*facts.wrong_type_keys, *_unreadable_keys(facts)])]:
         waits = (
             len({fault.key for fault in facts.audit.faults if fault.words == "waits"}) if facts.audit else 0
         )
@@ -97,11 +97,11 @@ def key_types(facts: Facts) -> Iterator[Finding]:
             if waits
             else ""
         )
-        seen = (
-            f"of a wrong type, or malformed, so that scripts stop there: {clean(', '.join(found[:5]))}{more}"
+        found = (
+            f"of a wrong type, or malformed, so that scripts stop there: {clean(', '.join(wrong[:5]))}{more}"
         )
         spared = "or DEL it if what it held can be spared (where something is named behind a key, HDEL or ZREM that)"
-        yield Finding("bad", "keys", seen, f"find the program that wrote it; then restore it, {spared}")
+        yield Finding("bad", "keys", found, f"find the program that wrote it; then restore it, {spared}")
     elif facts.lost:
         yield Finding(
             "unknown",
@@ -125,19 +125,19 @@ def consistency(facts: Facts) -> Iterator[Finding]:
     if facts.audit is None:
         yield unknown(
             facts,
-            "structures",
-            UNSEEN if facts.others else "the stored data cannot be checked (SCAN, EVALSHA)",
+            "consistency",
+            UNSEEN if facts.other_partition_counts else "the stored data cannot be checked (SCAN, EVALSHA)",
         )
         return
-    seen = f"{facts.audit.looked:,} items checked{'' if facts.audit.whole else ', a sample'}"
+    found = f"{facts.audit.looked:,} items checked{'' if facts.audit.whole else ', a sample'}"
     faults = [fault for fault in facts.audit.faults if fault.words not in ALONE]
     if not faults:
         some = "all others" if any(fault.words == "waits" for fault in facts.audit.faults) else "all"
-        yield Finding("ok", "structures", f"{seen}; {some} are consistent")
+        yield Finding("ok", "consistency", f"{found}; {some} are consistent")
         return
     examples = clean(", ".join(f"{fault.name} ({_describe(fault)})" for fault in faults[:3]))
     verb = "is" if len(faults) == 1 else "are"
-    yield Finding("bad", "structures", f"{seen}; {len(faults):,} {verb} not consistent: {examples}",
+    yield Finding("bad", "consistency", f"{found}; {len(faults):,} {verb} not consistent: {examples}",
                   f"{program()} doctor --repair repairs it, while workers continue")  # fmt: skip
 
 
@@ -148,13 +148,13 @@ def _describe(fault: Fault) -> str:
 
 def retention(facts: Facts) -> Iterator[Finding]:
     """Were jobs deleted before their retention passed?"""
-    if facts.forgotten is None:
-        yield unknown(facts, "kept", "the number of jobs deleted early cannot be read")
-    elif facts.forgotten:
-        seen = f"{facts.forgotten:,} dead or cancelled jobs were deleted before their retention passed, because there were too many"
-        yield Finding("ok", "kept", f"{seen}; since the namespace was created")
+    if facts.deleted_early is None:
+        yield unknown(facts, "retention", "the number of jobs deleted early cannot be read")
+    elif facts.deleted_early:
+        found = f"{facts.deleted_early:,} dead or cancelled jobs were deleted before their retention passed, because there were too many"
+        yield Finding("ok", "retention", f"{found}; since the namespace was created")
     else:
-        yield Finding("ok", "kept", "no dead or cancelled job was deleted before its retention passed")
+        yield Finding("ok", "retention", "no dead or cancelled job was deleted before its retention passed")
 
 
 def scripts(facts: Facts) -> Iterator[Finding]:
@@ -176,20 +176,18 @@ def scripts(facts: Facts) -> Iterator[Finding]:
 
 def maintenance(facts: Facts) -> Iterator[Finding]:
     """Does maintenance run?"""
-    at, by = facts.maintenance or (facts.now, "")
+    at, by = facts.last_maintenance or (facts.now, "")
     looked = (
-        f"last seen to {duration((facts.now - at).total_seconds())} ago by {by}"
-        if by
-        else "maintenance was never needed"
+        f"last run {duration((facts.now - at).total_seconds())} ago by {by}" if by else "it was never needed"
     )
     if facts.overdue is None:
         yield unknown(facts, "maintenance", "the due items cannot be read")
     elif facts.overdue[0]:
-        seen = f"{facts.overdue[0]:,} overdue, by up to {duration(facts.overdue[1])}; {looked}"
+        found = f"{facts.overdue[0]:,} overdue, by up to {duration(facts.overdue[1])}; {looked}"
         yield Finding(
             "warn",
             "maintenance",
-            seen,
+            found,
             "no maintenance runs: start a worker, or run sublet tick from cron every minute",
         )
     else:
@@ -199,7 +197,11 @@ def maintenance(facts: Facts) -> Iterator[Finding]:
 def workers(facts: Facts) -> Iterator[Finding]:
     """Does every registered worker send heartbeats?"""
     if facts.workers is None:
-        yield unknown(facts, "workers", UNSEEN if facts.others else "the registered workers cannot be read")
+        yield unknown(
+            facts,
+            "workers",
+            UNSEEN if facts.other_partition_counts else "the registered workers cannot be read",
+        )
         return
     silent = [(name, (facts.now - at).total_seconds()) for name, at in facts.workers]
     silent = sorted([each for each in silent if each[1] > SILENT], key=lambda each: each[1])
@@ -212,9 +214,9 @@ def workers(facts: Facts) -> Iterator[Finding]:
     else:
         names = ", ".join(f"{name} for {duration(seconds)}" for name, seconds in silent[:3])
         more = f" and {len(silent) - 3:,} more" if len(silent) > 3 else ""
-        seen = f"{len(facts.workers):,} registered, {len(silent):,} silent: {names}{more}"
-        do = "check whether they crashed or lost the network; their jobs move on, and their registration expires after a day"
-        yield Finding("warn", "workers", seen, do)
+        found = f"{len(facts.workers):,} registered, {len(silent):,} silent: {names}{more}"
+        advice = "check whether they crashed or lost the network; their jobs move on, and their registration expires after a day"
+        yield Finding("warn", "workers", found, advice)
 
 
 def pools(facts: Facts) -> Iterator[Finding]:
@@ -223,7 +225,7 @@ def pools(facts: Facts) -> Iterator[Finding]:
         yield unknown(facts, "pools", "they cannot be read")
         return
     troubled = [words for pool in facts.pools if (words := _problem(pool, facts.now))]
-    yield from (Finding("warn", "pools", seen, do) for seen, do in troubled)
+    yield from (Finding("warn", "pools", found, advice) for found, advice in troubled)
     if not troubled:
         yield Finding("ok", "pools", f"{len(facts.pools):,}, no worker owed" if facts.pools else "none")
 
@@ -236,5 +238,5 @@ def _problem(pool: Pool, now: datetime) -> tuple[str, str] | None:
     )
     parts = [f"{owed:,} worker{'s' if owed > 1 else ''} owed and not invoked"] if owed else []
     parts += [f"an invocation failed {duration(ago)} ago: {pool.failure}"] if ago < LONG_AGO else []
-    do = CALLERS[pool.invoker] if ago >= LONG_AGO else "fix the reason; owed workers are invoked again"
-    return (f"{pool.name} ({pool.invoker}): {'; '.join(parts)}", do) if parts else None
+    advice = CALLERS[pool.invoker] if ago >= LONG_AGO else "fix the reason; owed workers are invoked again"
+    return (f"{pool.name} ({pool.invoker}): {'; '.join(parts)}", advice) if parts else None

@@ -49,8 +49,8 @@ def _check_node(place: str, settings: Settings, bases: list[str]) -> tuple[bool,
             pass
         except Unavailable as error:
             lost = f"; out of reach: {', '.join(bases)}" if bases else ""
-            seen = f"it does not answer ({_reason(error)}){lost}"
-            return False, Finding("bad", "node", seen, "start it again, or check the network", place)
+            found = f"it does not answer ({_reason(error)}){lost}"
+            return False, Finding("bad", "node", found, "start it again, or check the network", place)
         return True, _check_partitions(place, transport, bases)
 
 
@@ -62,9 +62,9 @@ def _check_partitions(place: str, transport: SyncTransport, bases: list[str]) ->
         except Forbidden:
             break
         except Unavailable as error:
-            seen = f"it answers, but does not serve {', '.join(bases)}: {_reason(error)}"
+            found = f"it answers, but does not serve {', '.join(bases)}: {_reason(error)}"
             return Finding(
-                "bad", "node", seen, "check the nodes that do not answer; CLUSTER NODES lists all", place
+                "bad", "node", found, "check the nodes that do not answer; CLUSTER NODES lists all", place
             )
     return Finding("ok", "node", f"it answers{', and serves ' if bases else ''}{', '.join(bases)}", "", place)
 

@@ -1,4 +1,4 @@
-"""`doctor --repair`: repair inconsistent data, show the progress, and print what was found and done."""
+"""`doctor --repair`: repair inconsistent data, show the progress, and print faults and repairs."""
 
 import sys
 from argparse import Namespace
@@ -72,10 +72,10 @@ def repair_namespace(args: Namespace) -> int:
     if args.json:
         document({
             "ok": not left,
-            "looked": seen.looked,
+            "checked": seen.looked,
             "lost": lost,
-            "mended": [{**each._asdict(), "found": REPAIRS[each.kind][0], "done": REPAIRS[each.kind][1]} for each in done],
-            "left": [{**each._asdict(), "do": UNREPAIRED.get(each.kind, "run it again")} for each in left],
+            "repaired": [{**each._asdict(), "found": REPAIRS[each.kind][0], "done": REPAIRS[each.kind][1]} for each in done],
+            "left": [{**each._asdict(), "advice": UNREPAIRED.get(each.kind, "run it again")} for each in left],
         })  # fmt: skip
     else:
         _show(seen.looked, lost, done, left)

@@ -43,7 +43,7 @@ VULNERABILITIES = (
     }),
     Vulnerability("CVE-2026-81934 (TLS)", (8, 2), {"redis": {(8, 2): 9, (8, 4): 6, (8, 6): 6, (8, 8): 2, (8, 10): 1}, "valkey": {}}),
 )  # fmt: skip
-"""Vulnerabilities open to any user who may run scripts or block, or who only reaches the port. The releases of the first also
+"""Vulnerabilities open to any user that may run scripts or block, or to any process that reaches the port. The releases of the first also
 fix CVE-2025-46817, -46818 and -46819, and before them CVE-2024-46981 and CVE-2024-31449; those of the second fix
 CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE).
 """
@@ -62,18 +62,18 @@ def server(facts: Facts) -> Iterator[Finding]:
         return
     mode = facts.info.get("redis_mode", facts.info.get("server_mode", "standalone"))
     up = duration(float(facts.info.get("uptime_in_seconds", 0)))
-    seen = f"{name.capitalize()} {text(version)}, {mode}, up for {up}, at {facts.settings.shown_url}"
+    found = f"{name.capitalize()} {text(version)}, {mode}, up for {up}, at {facts.settings.shown_url}"
     if version < (7, 0):
         yield Finding(
-            "bad", "server", seen, "use Redis 7.0 or Valkey, or newer: the scripts need its features"
+            "bad", "server", found, "use Redis 7.0 or Valkey, or newer: the scripts need its features"
         )
     elif facts.info.get("role") == "slave":
         yield Finding("bad", "server", "a read-only replica", "name the primary in SUBLET_REDIS_URL")
     elif mode == "cluster" and "+cluster:" not in facts.settings.redis_url:
-        do = "use redis+cluster://… in SUBLET_REDIS_URL: a partition on another node is refused"
-        yield Finding("warn", "server", seen, do)
+        advice = "use redis+cluster://… in SUBLET_REDIS_URL: a partition on another node is refused"
+        yield Finding("warn", "server", found, advice)
     else:
-        yield Finding("ok", "server", seen)
+        yield Finding("ok", "server", found)
 
 
 def product(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
@@ -124,16 +124,19 @@ def first_fixed(
 def eviction(facts: Facts) -> Iterator[Finding]:
     """May the server evict jobs when memory is short?"""
     policy = str(facts.info.get("maxmemory_policy", ""))
-    do = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
+    advice = "CONFIG SET maxmemory-policy noeviction, and keep it with CONFIG REWRITE"
     if not policy:
         yield unknown(
             facts, "eviction", "it does not say (INFO)", "make sure that maxmemory-policy is noeviction"
         )
     elif policy.startswith("allkeys"):
-        yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are evicted", do)
+        yield Finding("bad", "eviction", f"{policy}: when memory is short, jobs are evicted", advice)
     elif policy.startswith("volatile"):
         yield Finding(
-            "warn", "eviction", f"{policy}: when memory is short, keys may be evicted before they expire", do
+            "warn",
+            "eviction",
+            f"{policy}: when memory is short, keys may be evicted before they expire",
+            advice,
         )
     else:
         yield Finding(
@@ -152,8 +155,8 @@ def memory(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "memory", f"{size(used)} used, no maxmemory set")
         return
     share = used / most
-    seen = f"{size(used)} of {size(most)} used ({share:.0%})"
-    do = (
+    found = f"{size(used)} of {size(most)} used ({share:.0%})"
+    advice = (
         f"raise maxmemory, start workers ({program()} stats shows the backlog), "
         f"or keep fewer finished jobs ({program()} configure --completed N)"
     )
@@ -161,11 +164,11 @@ def memory(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "bad",
             "memory",
-            f"{seen}: new jobs are refused, from {facts.settings.memory:.0%} on (SUBLET_MEMORY)",
-            do,
+            f"{found}: new jobs are refused, from {facts.settings.memory:.0%} on (SUBLET_MEMORY)",
+            advice,
         )
     else:
-        yield Finding("warn", "memory", seen, do) if share > 0.8 else Finding("ok", "memory", seen)
+        yield Finding("warn", "memory", found, advice) if share > 0.8 else Finding("ok", "memory", found)
 
 
 def size(number: int) -> str:
@@ -215,28 +218,28 @@ def persistence(facts: Facts) -> Iterator[Finding]:
 def durability(facts: Facts) -> Iterator[Finding]:
     """Can the server provide the durability that submits ask for?"""
     asked, info = facts.settings.durability, facts.info
-    seen = f"submits wait for {asked} (SUBLET_DURABILITY)"
+    found = f"submits wait for {asked} (SUBLET_DURABILITY)"
     if asked == "none":
         yield Finding("ok", "durability", "submits wait for Redis's reply only (SUBLET_DURABILITY)")
     elif not product(info)[1]:
-        yield unknown(facts, "durability", f"{seen}; unknown whether it can (INFO)")
+        yield unknown(facts, "durability", f"{found}; unknown whether it can (INFO)")
     elif asked == "replicated":
         has, wants = _replicas(info), facts.settings.replicas
         replicas = f"{has} of {wants} replicas (SUBLET_REPLICAS) {'is' if has == 1 else 'are'} there"
         if has < wants:
             yield Finding(
-                "bad", "durability", f"{seen}; {replicas}: submits stay unconfirmed", "check the replicas"
+                "bad", "durability", f"{found}; {replicas}: submits stay unconfirmed", "check the replicas"
             )
         else:
-            yield Finding("ok", "durability", f"{seen}; {replicas}")
+            yield Finding("ok", "durability", f"{found}; {replicas}")
     elif lacks := _durability_obstacle(facts):
-        yield Finding("bad", "durability", f"{seen}, and it cannot: {lacks[0]}", lacks[1])
+        yield Finding("bad", "durability", f"{found}, and it cannot: {lacks[0]}", lacks[1])
     elif facts.config["appendfsync"] is None:
         yield unknown(
-            facts, "durability", f"{seen}; it does not say (CONFIG)", "make sure that appendfsync is always"
+            facts, "durability", f"{found}; it does not say (CONFIG)", "make sure that appendfsync is always"
         )
     else:
-        yield Finding("ok", "durability", f"{seen}; it has appendfsync always")
+        yield Finding("ok", "durability", f"{found}; it has appendfsync always")
 
 
 def _replicas(info: dict[str, Any]) -> int:
@@ -282,14 +285,17 @@ def connections(facts: Facts) -> Iterator[Finding]:
 
 
 def clock(facts: Facts) -> Iterator[Finding]:
-    """Do the clocks agree? Only Redis's clock decides; this one matters to people who compare times."""
-    seen = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
+    """Do the clocks agree? Only Redis's clock decides; this one matters when people compare times."""
+    found = f"Redis's is {duration(abs(facts.skew))} {'ahead of' if facts.skew > 0 else 'behind'} ours; Redis's decides"
     if abs(facts.skew) > 5:
         yield Finding(
-            "warn", "clock", seen, "correct one of them (NTP): jobs with a start time (--at) start by Redis's"
+            "warn",
+            "clock",
+            found,
+            "correct one of them (NTP): jobs with a start time (--at) start by Redis's",
         )
     else:
-        yield Finding("ok", "clock", seen)
+        yield Finding("ok", "clock", found)
 
 
 def trust(facts: Facts) -> Iterator[Finding]:

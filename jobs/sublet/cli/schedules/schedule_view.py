@@ -27,7 +27,7 @@ OVERLAPS = {
 
 
 def row(one: Schedule, now: datetime) -> list[Cell | str]:
-    """Return a row of the list. The column of the state says that it is overdue: it is shown on every terminal."""
+    """Return a row of the list. An overdue schedule shows it in the column of the state, which every terminal has."""
     last = f"{duration((now - one.last_at).total_seconds())} ago" if one.last_at else "never"
     next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
     late = _overdue(one, now)

@@ -16,7 +16,7 @@ ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unr
 
 
 def tick(args: Namespace) -> int:
-    """Run one round of maintenance, or rounds for a while, and print what they did."""
+    """Run one round of maintenance, or rounds for a while, and print the counts."""
     if args.every is not None and args.seconds is None:
         raise Invalid("--every needs --for: say how long to repeat, e.g. --for 55s --every 5s")
     before, told = TickSummary(), set[str]()
@@ -46,7 +46,7 @@ def tick(args: Namespace) -> int:
 
 
 def _warn_of_uninvoked(client: SyncClient, told: set[str]) -> None:
-    """Print on stderr which pools are owed workers that this process cannot invoke, once per pool."""
+    """Print on stderr the pools that are owed workers which this process cannot invoke, once per pool."""
     # slow to import
     from sublet.scaling.sync_summoner import uninvoked
 

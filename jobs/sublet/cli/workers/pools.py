@@ -23,7 +23,7 @@ QUEUES = 24
 ATTEMPTS = 5
 """Attempts to change a pool that other commands change at the same time."""
 TARGETS = {"http": "the URL of a function that answers POST /work", "lambda": "a function's name, or its ARN"}
-"""What the invokers that need a target call."""
+"""Invoker → the kind of its target."""
 
 
 def list_pools(args: Namespace) -> int:
@@ -125,12 +125,12 @@ def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, 
     raise AssertionError
 
 
-def _put(client: SyncClient, before: Pool, said: dict[str, Any]) -> tuple[str, Pool]:
+def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str, Pool]:
     """Store `before` with changes and return the answer and the pool. Raises Changed if `before` is outdated, Invalid."""
-    if said.get("invoker", before.invoker) != before.invoker:
+    if changes.get("invoker", before.invoker) != before.invoker:
         # the old target was for another invoker
-        said = {"target": "", **said}
-    wish = before.model_copy(update=said)
+        changes = {"target": "", **changes}
+    wish = before.model_copy(update=changes)
     if wish.invoker in TARGETS and not wish.target:
         raise Invalid(f"--target is missing: {TARGETS[wish.invoker]}")
     if (wish.words, wish.target) == (before.words, before.target) and before.revision:

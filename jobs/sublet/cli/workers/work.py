@@ -170,7 +170,7 @@ def _unknown_queues(app: App, args: Namespace) -> str:
 
 
 def _unknown_pool(app: App, name: str) -> str:
-    """Return a warning about a pool that does not exist, "" if it does."""
+    """Return a warning if the pool does not exist, else ""."""
     with client_of(app.settings) as client:
         known = {pool.name for pool in read(client, pools.known(client.operations.bases))}
     return (
@@ -181,7 +181,7 @@ def _unknown_pool(app: App, name: str) -> str:
 
 
 def _sync_schedules(app: App, place: str) -> str:
-    """Store the app's schedules; return a warning, or "". Skipped over HTTP, where a worker's token has no right to."""
+    """Store the app's schedules; return a warning, or "". Skipped over HTTP, where a worker's token may not store them."""
     if not app.schedules:
         return ""
     with client_of(app.settings) as client:

@@ -171,7 +171,7 @@ def evicted(harness: Harness) -> None:
         harness.redis.config_set("maxmemory-policy", "noeviction")
     code, said = harness.processes.command("doctor", "--repair")
     harness.expect(code == 0, f"the repair was incomplete: {said}")
-    harness.add_note("mended", sum(each["number"] for each in said["mended"]))
+    harness.add_note("mended", sum(each["number"] for each in said["repaired"]))
     for _ in range(2):
         harness.add_worker(slots=100)
     harness.wait(harness.seconds / 2)
