@@ -26,10 +26,10 @@ def settings_of(args: Namespace) -> Settings:
 
 def settings_for(args: Namespace, app: "App | None") -> Settings:
     """Return the settings: flag, else the app's, else environment, else default. Raises Invalid."""
-    said = settings_of(args)
+    settings = settings_of(args)
     if app is None:
-        return said
-    changes = {name: getattr(said, name) for name in ("redis_url", "namespace") if getattr(args, name)}
+        return settings
+    changes = {name: getattr(settings, name) for name in ("redis_url", "namespace") if getattr(args, name)}
     return replace(app.settings, **changes)
 
 

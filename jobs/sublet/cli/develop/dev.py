@@ -94,23 +94,23 @@ class EventPrinter:
     def __init__(self, as_json: bool) -> None:
         self._json, self._unread = as_json, False
 
-    def __call__(self, said: PlatformEvent) -> None:
+    def __call__(self, entry: PlatformEvent) -> None:
         """Print one line. If the reader of the output has gone, shut down as after Ctrl-C."""
-        if self._unread or (said.event in HIDDEN and not self._json):
+        if self._unread or (entry.event in HIDDEN and not self._json):
             return
         try:
-            sys.stdout.write((self._as_json(said) if self._json else self._as_words(said)) + "\n")
+            sys.stdout.write((self._as_json(entry) if self._json else self._as_words(entry)) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
             self._unread = True
             signal.raise_signal(signal.SIGTERM)
 
-    def _as_json(self, said: PlatformEvent) -> str:
-        line = {"at": rfc3339(time.time()), "who": said.who, "event": said.event, "words": said.words}
-        return json.dumps({**line, **said.more}, ensure_ascii=False)
+    def _as_json(self, entry: PlatformEvent) -> str:
+        line = {"at": rfc3339(time.time()), "who": entry.who, "event": entry.event, "words": entry.words}
+        return json.dumps({**line, **entry.more}, ensure_ascii=False)
 
-    def _as_words(self, said: PlatformEvent) -> str:
-        if said.event == "try":  # without the origin, so that it can be copied
-            return f"          {paint(clean(said.words), 'bold')}"
-        words = clean(said.words)
-        return f"{time.strftime('%H:%M:%S')}  {said.who.ljust(WIDE)}{paint(words, COLOURS.get(said.event, ''))}".rstrip()
+    def _as_words(self, entry: PlatformEvent) -> str:
+        if entry.event == "try":  # without the origin, so that it can be copied
+            return f"          {paint(clean(entry.words), 'bold')}"
+        words = clean(entry.words)
+        return f"{time.strftime('%H:%M:%S')}  {entry.who.ljust(WIDE)}{paint(words, COLOURS.get(entry.event, ''))}".rstrip()

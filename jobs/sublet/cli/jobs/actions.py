@@ -50,7 +50,7 @@ def _for_each(verb: str, args: Namespace) -> int:
         follow_sync(client.transport.run, client.operations.exists())
         answers = [_call(client, verb, kind, name) for name in names]
     if args.json:
-        document([{name: said for name, said in answer.items() if name != "near"} for answer in answers])
+        document([{name: value for name, value in answer.items() if name != "near"} for answer in answers])
     else:
         table([kind.upper(), "ANSWER"], [[answer[kind], _cell(answer)] for answer in answers])
     return 1 if any("error" in answer for answer in answers) else 0

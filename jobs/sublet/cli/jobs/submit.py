@@ -119,17 +119,17 @@ def _naming_job(job_id: str, words: str) -> Iterator[None]:
         raise
 
 
-def text_of(said: str) -> bytes | str:
+def text_of(source: str) -> bytes | str:
     """Return the JSON itself, or read it from stdin or a file."""
-    if said == "-":
+    if source == "-":
         return sys.stdin.buffer.read()
-    if not said.startswith("@"):
-        return said
+    if not source.startswith("@"):
+        return source
     try:
-        with open(said[1:], "rb") as file:
+        with open(source[1:], "rb") as file:
             return file.read()
     except OSError as error:
-        raise Invalid(f"cannot read {said[1:]}: {error.strerror}") from None
+        raise Invalid(f"cannot read {source[1:]}: {error.strerror}") from None
 
 
 def _options(args: Namespace) -> dict[str, Any]:

@@ -244,7 +244,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
 
 def _replicas(info: dict[str, Any]) -> int:
     """Return the number of replicas in sync."""
-    return sum("online" in str(said) for name, said in info.items() if re.fullmatch(r"slave\d+", name))
+    return sum("online" in str(value) for name, value in info.items() if re.fullmatch(r"slave\d+", name))
 
 
 def _durability_obstacle(facts: Facts) -> tuple[str, str] | None:

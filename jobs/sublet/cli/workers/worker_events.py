@@ -75,14 +75,14 @@ class EventPrinter:
         """Print the summary of a run."""
         counts = {name: getattr(summary, name) for name in ("completed", "failed", "released", "refused")}
         if self._json:
-            said = {
+            entry = {
                 "event": "summary",
                 "at": self._now(),
                 **counts,
                 "seconds": summary.seconds,
                 "stalled": summary.stalled,
             }
-            self._lines.append(as_json(said))
+            self._lines.append(as_json(entry))
         else:
             shown = " · ".join(
                 f"{count:,} {name}" for name, count in counts.items() if count or name == "completed"
@@ -95,15 +95,15 @@ class EventPrinter:
         self._write()
 
     def _as_json(self, event: str, lease: Lease | None, words: str) -> str:
-        said: dict[str, object] = {"event": event, "at": self._now()}
+        entry: dict[str, object] = {"event": event, "at": self._now()}
         if lease:
-            said |= {"id": lease.id, "task": lease.task, "queue": lease.queue, "attempt": lease.attempt}
+            entry |= {"id": lease.id, "task": lease.task, "queue": lease.queue, "attempt": lease.attempt}
         answer = _ANSWER.fullmatch(words)
         if answer:
             words, due, state = answer.groups()
-            said |= {"state": "scheduled", "due_at": rfc3339(int(due) / 1000)} if due else {"state": state}
-        said["words"] = words
-        return as_json(said)
+            entry |= {"state": "scheduled", "due_at": rfc3339(int(due) / 1000)} if due else {"state": state}
+        entry["words"] = words
+        return as_json(entry)
 
     def _now(self) -> str:
         """Return the current time, formatted once per millisecond: a busy worker writes forty lines in one."""
@@ -144,12 +144,12 @@ def short(job_id: str) -> str:
     return job_id.rjust(12) if len(job_id) <= 12 else f"…{job_id[-11:]}"
 
 
-def as_json(said: Mapping[str, object]) -> str:
+def as_json(entry: Mapping[str, object]) -> str:
     """Return one line of JSON. pydantic takes a sixth of the time of `json`, but refuses unpaired surrogates."""
     try:
-        return to_json(said).decode()
+        return to_json(entry).decode()
     except ValueError:
-        return json.dumps(said, separators=(",", ":"))
+        return json.dumps(entry, separators=(",", ":"))
 
 
 def rfc3339(seconds: float) -> str:

@@ -41,11 +41,11 @@ def list_workers(args: Namespace) -> int:
 
 
 def _row(worker: WorkerInfo, now: datetime) -> list[Cell | str]:
-    said = [_reported(worker.about.get(name)) for name in ("host", "pid", "platform")]
+    reported = [_reported(worker.about.get(name)) for name in ("host", "pid", "platform")]
     done = f"{_count(worker.about.get('completed')):,}"
     return [
         _name(worker.name),
-        *said,
+        *reported,
         _slots(worker),
         f"{worker.leases:,}",
         done,
