@@ -292,7 +292,7 @@ def test_a_pool_that_nobody_calls_for_is_said_by_the_tick_and_the_doctor(shell):
     for words in (("tick",), ("tick", "--for", "100ms", "--every", "10ms")):
         done = shell.run(*words)
         assert (done.returncode, done.stderr) == (
-            0, "pool images: 1 worker owed, not called from here: no SUBLET_SIGNING_SECRETS\n"
+            0, "pool images: 1 worker owed, not invoked from here: no SUBLET_SIGNING_SECRETS\n"
         )  # fmt: skip
     (found,) = [check for check in shell_checks(shell) if check["subject"] == "pools"]
     assert (found["level"], found["found"]) == ("warn", "images (http): 1 worker owed and not invoked")
