@@ -1,4 +1,4 @@
-"""`Context`, by which a running task sees its attempt and reports progress; `Snooze` and `Discard`, to raise."""
+"""`Context`: the attempt, as its task sees it. `Snooze` and `Discard`: exceptions to raise."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ CHECKPOINT_MAX = 64 * 1024
 LOG_MAX = 8 * 1024
 """Maximum bytes kept of an attempt's log: its end."""
 SEND_SECONDS = 0.1
-"""Minimum seconds between two reports. A report that comes sooner is sent with the next, or by `flush`."""
+"""Minimum seconds between two reports."""
 
 
 class Snooze(Exception):
@@ -106,7 +106,7 @@ class Context:
 
     @property
     def occurrence(self) -> datetime | None:
-        """The schedule's occurrence, in UTC, the same at every attempt; None for a job of no schedule."""
+        """The occurrence of the job's schedule, in UTC; None without a schedule."""
         return (
             None
             if self._lease.occurrence_ms is None
@@ -115,12 +115,12 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the attempt is being ended (cancelled, out of time, its lease lost): clean up and return."""
+        """Whether the attempt is being ended (see `ending`): clean up and return."""
         return bool(self.ending)
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the timeout, if any."""
+        """Seconds until the timeout; None without one."""
         if self._lease.timeout_ms is None:
             return None
         return max(0.0, self._lease.timeout_ms / 1000 - (time.monotonic() - self._started))

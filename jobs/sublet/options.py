@@ -47,7 +47,7 @@ class Options:
     max_attempts: int = 3
     """Tries before the job is dead; a released one does not count."""
     timeout: Seconds | None = 300.0
-    """Maximum duration of one attempt."""
+    """Maximum duration of an attempt; None for no limit."""
     retention: Seconds = 86_400.0
     """How long a completed job is kept, at least 60 s; a dead or cancelled one at least 14 days."""
     backoff: Backoff | float = Backoff()

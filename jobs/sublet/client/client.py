@@ -162,7 +162,7 @@ class Client:
         """The schedules of the namespace."""
         from sublet.client.schedules import Schedules  # the calendar is slow to load
 
-        return Schedules(self.store.operations, self.store.follow)
+        return Schedules(self.store)
 
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
@@ -296,7 +296,7 @@ class SyncClient:
         """The schedules of the namespace."""
         from sublet.client.schedules import SyncSchedules  # the calendar is slow to load
 
-        return SyncSchedules(self.operations, self.follow)
+        return SyncSchedules(self)
 
     def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False

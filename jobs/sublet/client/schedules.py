@@ -1,39 +1,28 @@
 """`client.schedules`, async and sync."""
 
-from collections.abc import Awaitable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from sublet.model import Submitted
-from sublet.operations.operations import Operations
 from sublet.options import Options
 from sublet.protocol.payload import payload_of
-from sublet.protocol.plan import Plan
 from sublet.schedules import operations
 from sublet.schedules.definition import NewSchedule, Schedule, new_schedule
 from sublet.schedules.operations import Synced
 from sublet.schedules.recurrence import Recurrence
+from sublet.store.store import Store
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from sublet.client.client import SyncClient
+
 DEFAULT = Options()
-
-
-class _Follow(Protocol):
-    def __call__(self, plan: Plan[T]) -> Awaitable[T]:
-        """Carry out a plan."""
-        ...
-
-
-class _FollowSync(Protocol):
-    def __call__(self, plan: Plan[T]) -> T:
-        """Carry out a plan."""
-        ...
 
 
 class Schedules:
     """The schedules of a namespace, on an event loop."""
 
-    def __init__(self, operations: Operations, follow: _Follow) -> None:
-        self._operations, self._follow = operations, follow
+    def __init__(self, store: Store) -> None:
+        self._operations, self._follow = store.operations, store.follow
 
     async def put(
         self, name: str, recurrence: Recurrence, task: str, payload: Any = None, options: Options = DEFAULT
@@ -50,7 +39,7 @@ class Schedules:
         return await self._follow(operations.get(self._operations, name))
 
     async def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return at most `most` schedules in the order of names, those after a name, without payloads."""
+        """Return schedules by name, at most `most`, those after a name; without payloads."""
         return (await self._follow(operations.page(self._operations, after, most))).schedules
 
     async def remove(self, name: str) -> bool:
@@ -62,7 +51,7 @@ class Schedules:
         return await self._follow(operations.pause(self._operations, name))
 
     async def resume(self, name: str) -> str:
-        """Resume a schedule, without the occurrences missed meanwhile. Raises NotFound."""
+        """Resume a schedule; missed occurrences are skipped. Raises NotFound."""
         return await self._follow(operations.resume(self._operations, name))
 
     async def run(self, name: str, job_id: str | None = None) -> Submitted:
@@ -74,8 +63,8 @@ class Schedules:
     ) -> Sequence[Synced]:
         """Store the schedules of one `source`, their owner. Return the outcome for each. Safe to repeat.
 
-        With `remove`, schedules that this owner no longer declares are removed. Those of other owners stay,
-        except under the same names. Raises Invalid before anything is written.
+        `remove`: delete those that this owner no longer declares. Others with the same names are replaced.
+        Raises Invalid before anything is written.
         """
         return await self._follow(operations.sync(self._operations, wanted, source, remove))
 
@@ -83,8 +72,8 @@ class Schedules:
 class SyncSchedules:
     """The schedules of a namespace, without an event loop."""
 
-    def __init__(self, operations: Operations, follow: _FollowSync) -> None:
-        self._operations, self._follow = operations, follow
+    def __init__(self, client: "SyncClient") -> None:
+        self._operations, self._follow = client.operations, client.follow
 
     def put(
         self, name: str, recurrence: Recurrence, task: str, payload: Any = None, options: Options = DEFAULT
@@ -101,7 +90,7 @@ class SyncSchedules:
         return self._follow(operations.get(self._operations, name))
 
     def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return at most `most` schedules in the order of names, those after a name, without payloads."""
+        """Return schedules by name, at most `most`, those after a name; without payloads."""
         return self._follow(operations.page(self._operations, after, most)).schedules
 
     def remove(self, name: str) -> bool:
@@ -113,7 +102,7 @@ class SyncSchedules:
         return self._follow(operations.pause(self._operations, name))
 
     def resume(self, name: str) -> str:
-        """Resume a schedule, without the occurrences missed meanwhile. Raises NotFound."""
+        """Resume a schedule; missed occurrences are skipped. Raises NotFound."""
         return self._follow(operations.resume(self._operations, name))
 
     def run(self, name: str, job_id: str | None = None) -> Submitted:
@@ -123,7 +112,7 @@ class SyncSchedules:
     def sync(self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False) -> Sequence[Synced]:
         """Store the schedules of one `source`, their owner. Return the outcome for each. Safe to repeat.
 
-        With `remove`, schedules that this owner no longer declares are removed. Those of other owners stay,
-        except under the same names. Raises Invalid before anything is written.
+        `remove`: delete those that this owner no longer declares. Others with the same names are replaced.
+        Raises Invalid before anything is written.
         """
         return self._follow(operations.sync(self._operations, wanted, source, remove))

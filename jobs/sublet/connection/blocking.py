@@ -21,15 +21,15 @@ from sublet.protocol import keys
 from sublet.protocol.scripts import Call
 
 RETRY_SECONDS = 0.5
-"""Seconds before a failed blocking read is repeated. Other calls of the process report the error."""
+"""Seconds before a failed read is repeated. Other calls report the error."""
 HOLD_SECONDS = 0.05
-"""Seconds for which a wake-up received between two reads is kept; then it is pushed back."""
+"""Seconds for which a wake-up between two reads is kept; then it is pushed back."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 def blocking_pipeline(settings: Settings, client: Any, given: Any) -> ClientPipeline | Pipeline:
-    """Return a pipeline over a client for blocking reads, which was made of the settings, or is `given`."""
+    """Return a pipeline over a client for blocking reads."""
     return ClientPipeline(client) if given or settings.client_factory else Pipeline(client.connection_pool)
 
 
@@ -115,7 +115,7 @@ class WakeupReader:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Read wake-ups (BLPOP), one read at a time; or push one back (LPUSH)."""
+        """Read wake-ups (BLPOP), or push one back (LPUSH)."""
         for command, on_reply in requests:
             if command[0] == "BLPOP":
                 self._read(command[1:-1], on_reply)
@@ -163,7 +163,7 @@ class WakeupReader:
             await self.run(Call((("LPUSH", key, 1),), bool))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine as a task; `aclose` waits for it."""
+        """Run a task; `aclose` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -20,9 +20,9 @@ OnReply = Callable[[Any], None]
 Request = tuple[tuple[Any, ...], OnReply]
 
 COMMANDS_MAX = 64
-"""Commands that share one round trip through a redis-py client."""
+"""Commands per round trip of a redis-py client."""
 POOL_EMPTY = "No connection available"
-"""The message when all connections were in use for too long: nothing was sent."""
+"""redis-py's message if all connections were in use for too long."""
 
 
 class Pipeline(asyncio.Protocol):
@@ -50,7 +50,7 @@ class Pipeline(asyncio.Protocol):
         return self._transport is not None and not self._pending
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands in one write. One that cannot be encoded gets its error at once."""
+        """Send commands in one write."""
         loop = asyncio.get_running_loop()
         if self._transport is None:
             self._unsent += requests
@@ -77,7 +77,7 @@ class Pipeline(asyncio.Protocol):
             )
             self._connection, self._transport = connection, connection._writer.transport
             self._transport.set_protocol(self)
-        except Exception as error:  # noqa: BLE001  # it must reach the callers that wait
+        except Exception as error:  # noqa: BLE001  # callers wait for it
             self._disconnect(error)
         self._connecting = None
         unsent, self._unsent = self._unsent, []
@@ -85,7 +85,7 @@ class Pipeline(asyncio.Protocol):
             self.send(unsent)
 
     def data_received(self, data: bytes) -> None:
-        """Give each complete reply to the oldest pending command."""
+        """Give replies to the pending commands."""
         self._received_at = asyncio.get_running_loop().time()
         self._reader.feed(data)
         try:
@@ -115,7 +115,7 @@ class Pipeline(asyncio.Protocol):
             # late callbacks of the old transport must not reach a new connection
             transport.set_protocol(asyncio.Protocol())
             transport.abort()
-            # redis-py must not warn about a closed connection
+            # redis-py must not warn
             self._connection._reader = self._connection._writer = None
         pending, self._pending = self._pending, deque()
         unsent, self._unsent = self._unsent, []
@@ -139,7 +139,6 @@ class ClientPipeline:
     """A `Pipeline` over a given redis-py client, whose pipelines run one at a time."""
 
     idle = False
-    """Commands always wait for the rest of their turn of the event loop."""
 
     def __init__(self, client: Any, commands_max: int = COMMANDS_MAX) -> None:
         self._client, self._commands_max = client, commands_max
@@ -161,7 +160,7 @@ class ClientPipeline:
                 for command, _ in requests:
                     pipe.execute_command(*command)
                 replies = await pipe.execute(raise_on_error=False)
-        except Exception as error:  # noqa: BLE001  # it must reach the callers that wait
+        except Exception as error:  # noqa: BLE001  # callers wait for it
             replies = [error] * len(requests)
         for (_, on_reply), reply in zip(requests, replies, strict=True):
             on_reply(reply)
@@ -175,7 +174,7 @@ class ClientPipeline:
 
 
 def resolve(future: "asyncio.Future[Any]", reply: Any) -> None:
-    """Give a future its reply or error; a cancelled one gets neither."""
+    """Give a future its reply or error, unless it is cancelled."""
     if future.done():
         return
     if isinstance(reply, BaseException):
@@ -200,7 +199,7 @@ class SyncPipeline:
         self._process = os.getpid()  # set last: until then, other threads of a forked process reset it, too
 
     def execute(self, command: tuple[Any, ...]) -> Any:
-        """Send a command and return its reply. Raises redis-py's errors."""
+        """Return the reply to a command. Raises redis-py's errors."""
         packed = hiredis.pack_command(command)
         permits, idle = self._acquire()
         connection, answered = None, False
@@ -218,10 +217,7 @@ class SyncPipeline:
             _release(connection, answered, permits, idle)
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Send commands in one write; return replies and errors.
-
-        Each may take `extra` seconds beyond the timeout.
-        """
+        """Return replies and errors. Each may take `extra` seconds beyond the timeout."""
         packed = [hiredis.pack_command(command) for command in commands]
         permits, idle = self._acquire()
         connection, answered = None, False
@@ -269,7 +265,7 @@ def _reply(connection: Any, extra: float) -> Any:
 
 
 def _drop_if_stale(connection: Any) -> None:
-    """Disconnect if the server has closed the connection, or a reply is left in it."""
+    """Disconnect if the server has closed it, or a reply is left in it."""
     try:
         stale = connection._sock and connection.can_read()
     except (ConnectionError, TimeoutError, OSError):
@@ -285,17 +281,14 @@ class SyncClientPipeline:
         self._pool = client.connection_pool
 
     def execute(self, command: tuple[Any, ...]) -> Any:
-        """Send a command and return its reply. Raises redis-py's errors."""
+        """Return the reply to a command. Raises redis-py's errors."""
         (reply,) = self.execute_all((command,))
         if isinstance(reply, ResponseError):
             raise reply
         return reply
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Send commands in one write; return replies and errors.
-
-        Each may take `extra` seconds beyond the timeout.
-        """
+        """Return replies and errors. Each may take `extra` seconds beyond the timeout."""
         connection, answered = self._pool.get_connection(), False
         try:
             for command in commands:

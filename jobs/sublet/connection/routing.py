@@ -23,7 +23,7 @@ from sublet.protocol.scripts import Call
 T = TypeVar("T")
 
 PAUSES = (0.02, 0.05, 0.1, 0.2)
-"""Seconds to pause before a call is sent again; the last one from then on."""
+"""Seconds before each retry; the last one from then on."""
 
 
 def transport_for(settings: Settings, client: Any = None) -> Transport:
@@ -33,7 +33,7 @@ def transport_for(settings: Settings, client: Any = None) -> Transport:
 
 
 def sync_transport_for(settings: Settings) -> SyncTransport:
-    """Make the transport for the settings' URL, without an event loop."""
+    """Make the sync transport for the settings' URL."""
     many = None if settings.client_factory else MultiServerUrl.read(settings.redis_url)
     return SyncRoutingTransport(settings, many) if many else SyncTransport(settings)
 
@@ -65,14 +65,13 @@ class _RetryWindow:
 
 
 def _is_transient(error: Unavailable) -> bool:
-    """Return whether a retry, or another server, may succeed."""
     cause = error.__cause__
     gone = type(error) is Unavailable and not (isinstance(cause, Exception) and denied(cause))
     return gone or isinstance(error, Demoted | Moved)
 
 
 def _given_up(error: Unavailable, settings: Settings, tag: str) -> Unavailable:
-    """Return the error to raise when the time for retries is over, with the user's URL."""
+    """Return the final error, with the user's URL."""
     if isinstance(error, Moved):
         return Unavailable(
             f"the nodes of {settings.shown_url} redirect each call to another node: is a slot being moved key by key?"
@@ -105,7 +104,7 @@ class RoutingTransport(Transport):
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.listeners: WeakSet[Any] = WeakSet()
-        """Objects whose `moved` is called after the topology was read."""
+        """Their `moved` is called after the topology was read."""
 
     async def run(self, call: Call[T]) -> T:
         """Send a call and return its result. Raises Refused, or Unavailable if no server replied in time."""
@@ -193,7 +192,7 @@ class RoutingTransport(Transport):
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Wait for the calls in flight, cancel reading the topology, and close the connections."""
+        """Wait for the calls in flight, and close the connections."""
         self._closed = True
         if self._reading:
             self._reading.cancel()

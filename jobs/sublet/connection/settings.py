@@ -22,17 +22,16 @@ from sublet.errors import Invalid
 from sublet.protocol.keys import is_name
 
 BLOCK_SECONDS = 10
-"""Seconds that one blocking read may wait on the server; its socket timeout is 5 s longer."""
+"""Seconds of one blocking read; its socket timeout is 5 s longer."""
 
 TIMEOUT_MIN = 0.01
 """Minimum of `Settings.timeout` in seconds: a wait of 0 ms would never end."""
 QUICK_TIMEOUT = 0.8
-"""Seconds that one call to Redis may take in an HTTP server, which answers within a second."""
+"""Seconds per call to Redis in an HTTP server, which answers within a second."""
 QUICK_PATIENCE = 0.1
-"""Seconds after which an HTTP server does not retry a call. Reconnecting takes less."""
+"""Seconds for which an HTTP server retries a call: time to reconnect."""
 
 DURABILITIES = ("none", "replicated", "fsync")
-"""Weakest first."""
 
 
 class ClientFactory(Protocol):
@@ -55,13 +54,13 @@ class Settings:
     namespace: str = "sublet"
     partitions: int = 1
     timeout: float = 2.0
-    """Seconds that one call to Redis may take: well under a third of a lease."""
+    """Seconds per call to Redis: well under a third of a lease."""
     patience: float = 8.0
-    """Seconds after which a call without a reply is not sent again. Redis remembers a claim for 10 s."""
+    """Seconds for which a call is sent again. Redis remembers a claim for 10 s."""
     allow_eviction: bool = False
     """Allow a server that evicts keys, and so may lose jobs."""
     allow_unverified_tls: bool = False
-    """Allow a URL that switches off the verification of the TLS certificate or its host name."""
+    """Allow TLS without verification of the certificate or host name."""
     durability: str = "none"
     """The default durability of submits (`docs/guides/durability.md`)."""
     replicas: int = 1
@@ -71,14 +70,11 @@ class Settings:
     summon: bool = False
     """Summon workers of pools after a submit (`docs/guides/scaling.md`)."""
     client_factory: ClientFactory | None = field(default=None, repr=False)
-    """Makes the Redis clients, instead of the URL."""
+    """Replaces the URL."""
 
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
-        """Read each setting: argument, else SUBLET_<NAME>, else (the URL) REDIS_URL, else default.
-
-        Raises Invalid.
-        """
+        """Read arguments, else SUBLET_<NAME>, else (the URL) REDIS_URL, else defaults. Raises Invalid."""
         env, usual = os.environ, cls()
         found = cls(
             redis_url=plain(
@@ -102,7 +98,7 @@ class Settings:
         return found
 
     def check_url(self) -> None:
-        """Raise Invalid for an invalid URL, or one without TLS verification unless allowed."""
+        """Raise Invalid for an invalid URL, or unverified TLS that is not allowed."""
         wrong = flaw(self.redis_url)
         if wrong:
             raise Invalid(f"SUBLET_REDIS_URL {self.shown_url!r}: {wrong}")
@@ -123,7 +119,7 @@ class Settings:
 
 
 def quick(settings: Settings) -> Settings:
-    """Return the settings for a server that must answer within a second. SUBLET_TIMEOUT overrides it."""
+    """Return the settings for a server that must answer within a second, unless SUBLET_TIMEOUT is set."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
@@ -186,7 +182,7 @@ _NAMELESS: dict[str, Any] = (
     if importlib.util.find_spec("redis.driver_info")
     else {"lib_name": None, "lib_version": None}
 )
-"""No CLIENT SETINFO: two commands per connection are too many for a process that lives for a second."""
+"""No CLIENT SETINFO: two commands per connection are much for a process of a second."""
 
 
 def check(settings: Settings) -> None:

@@ -80,23 +80,23 @@ class TopologyMap:
         self.found, self._known = found, found.urls
 
     def doubt(self, url: str, error: Exception) -> None:
-        """Query a server that redirected a call first, because it knows the topology; one that failed last."""
+        """Query a server first that redirected a call, and last if it failed."""
         known = self._known  # threads replace this list, and never change it
         if url in known:
             others = [each for each in known if each != url]
             self._known = [url, *others] if isinstance(error, Moved) else [*others, url]
 
     def kept(self, found: Topology) -> set[str]:
-        """Return the URLs of the servers whose connections are kept, sentinels included."""
+        """Return the URLs whose connections are kept, sentinels included."""
         return {*found.urls, *map(self.many.sentinel, self.many.hosts)}
 
     def node(self, url: str) -> Settings:
-        """Return the settings for one server, without retries: the routing transport retries."""
+        """Return the settings for one server; the routing transport retries."""
         return replace(self.settings, redis_url=url, patience=0.0)
 
 
 def node_of(many: MultiServerUrl, tag: str) -> Call[str]:
-    """Read host:port of the cluster node that has a partition, for messages; empty if none has it."""
+    """Read host:port of a partition's cluster node, or an empty string."""
 
     def read(slots: Sequence[Any]) -> str:
         ranges = _ranges(many, many.node(many.hosts[0]), slots)

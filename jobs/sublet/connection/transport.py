@@ -179,7 +179,7 @@ def waiting(call: Call[Any]) -> float:
 
 
 def with_texts(call: Call[Any]) -> Commands:
-    """Return a call's scripts as EVAL with their text, for a server that answered NOSCRIPT."""
+    """Return a call's scripts as EVAL with their text."""
     return [("EVAL", call.text, *rest) for _, _, *rest in call.commands]
 
 
@@ -243,7 +243,7 @@ class SyncTransport:
 
 
 def refused(error: ResponseError) -> Exception:
-    """Return our error for an error reply; one with an unknown code is returned as it is: a defect of Sublet."""
+    """Return our error for an error reply. An unknown code is a defect of Sublet."""
     return refusal(_STRIPPED.get(type(error), "") + str(error)) or error
 
 

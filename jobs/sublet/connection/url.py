@@ -96,7 +96,7 @@ def servers(url: str) -> Iterator[str]:
 
 
 def flaw(text: str) -> str:
-    """Return why a URL is not valid, without secrets; an empty string if it is."""
+    """Return why a URL is not valid, without secrets, or an empty string."""
     try:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
     except ValueError:  # an invalid port or host name
@@ -122,7 +122,7 @@ def _flaw(text: str) -> str:
 
 
 def unknown(error: TypeError, url: str) -> str:
-    """Explain redis-py's error for an unknown parameter, without secrets."""
+    """Explain redis-py's error, without secrets."""
     if "@" in urlsplit(url).query:
         return FORMS
     found = re.search(r"unexpected keyword argument '([a-z_]{1,40})'", str(error))
@@ -154,7 +154,7 @@ def _is_server(text: str) -> bool:
 
 
 def unverified(url: str) -> str:
-    """Return the option that switches off TLS verification of certificate or host name, if any."""
+    """Return the option that switches off TLS verification, if any."""
     for name, value in parse_qsl(urlsplit(url).query):
         lax = value.lower() not in _YES if name == "ssl_check_hostname" else value.lower() != "required"
         if name in ("ssl_cert_reqs", "ssl_check_hostname") and lax:

@@ -17,10 +17,7 @@ from sublet.connection.pipeline import ClientPipeline, Commands, Pipeline, Reque
 BARRIER = """if redis.call('HEXISTS', KEYS[1], 'seq') == 0 then return 0 end
 redis.call('DEL', KEYS[1] .. ':')
 return redis.call('HINCRBY', KEYS[1], 'seq', 0)"""
-"""A write that changes nothing, and that a full server accepts.
-
-It does not create a partition that does not exist.
-"""
+"""A write that changes nothing. A full server accepts it, and it creates no partition."""
 
 
 class WaitBatcher:
@@ -35,7 +32,7 @@ class WaitBatcher:
         self._in_flight: list[asyncio.Future[Any]] = []
 
     def send(self, scripts: Commands) -> "asyncio.Future[Any]":
-        """Send scripts. The future gets their replies and those of the waits, or the first error."""
+        """Send scripts. The future gets the result of `outcome`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._queued.append((scripts, future))
@@ -76,7 +73,7 @@ class WaitBatcher:
 
 
 def barriers(scripts: Commands) -> Commands:
-    """Return one barrier for each base that the scripts write to: one of these partitions may not exist."""
+    """Return one barrier for each base: one of these partitions may not exist."""
     return [("EVAL", BARRIER, 1, base) for base in dict.fromkeys(command[3] for command in scripts)]
 
 
