@@ -368,7 +368,7 @@ async def test_a_wait_adds_its_time_to_the_timeout_of_a_call(both, here, submit)
         proxy.next(Fault.HOLD, lambda request: request.words[0].upper() == b"WAIT")
         waiting = asyncio.create_task(submit([job("a")], replace(here, redis_url=proxy.settings.redis_url)))
         await asyncio.wait([waiting], timeout=1.25)
-        proxy.let_go()
+        proxy.release()
         assert (await waiting)[0].created
         assert proxy.sent(lambda request: request.words[0].upper() == b"WAIT") == 1
 

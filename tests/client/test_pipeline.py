@@ -139,7 +139,7 @@ async def test_a_pipeline_closes_after_the_outstanding_replies(proxy, make):
     closing = asyncio.create_task(line.aclose())
     await asyncio.sleep(0.05)
     assert not closing.done()
-    proxy.let_go()
+    proxy.release()
     assert await answers(reply, closing) == [b"a", None]
 
 

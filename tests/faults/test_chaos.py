@@ -1,4 +1,4 @@
-"""The chaos suite itself: what it judges, that it fails when a promise is broken, and that it leaves nothing behind."""
+"""The chaos suite itself: its counters, its failures, and its clean-up."""
 
 import json
 import os
@@ -36,11 +36,11 @@ def job(attempt=1, state=State.COMPLETED, result=None):
 
 
 def entries(*told):
-    """Lines from words: moment, event, id, attempt."""
+    """Entries from tuples: time, event, id, attempt."""
     return sorted(Entry(at, event, "p", job_id, attempt) for at, event, job_id, attempt in told)
 
 
-def test_all_is_well_where_each_job_was_acknowledged_and_done_once():
+def test_a_verdict_without_losses_has_zero_counters():
     verdict = evaluate(
         entries((1, "acked", "a", 0), (2, "started", "a", 1), (3, "completed", "a", 1)), {"a": job()}
     )
@@ -70,23 +70,23 @@ def test_all_is_well_where_each_job_was_acknowledged_and_done_once():
         ),
     ],
 )
-def test_what_is_not_well_is_counted(told, jobs, field):
+def test_each_broken_promise_is_counted(told, jobs, field):
     assert getattr(evaluate(entries(*told), jobs), field) == 1
 
 
-def test_what_was_sent_before_the_trouble_was_over_is_not_counted_as_lost_after_it():
+def test_a_job_sent_before_the_last_fault_ended_is_not_lost_after_it():
     told = entries((1, "fault", "", 0), (2, "sent", "a", 0), (3, "healed", "", 0), (4, "acked", "a", 0))
     assert evaluate(told, {}).lost_after == 0
 
 
-def test_an_attempt_that_failed_is_no_second_run_of_another():
+def test_a_retry_after_a_failure_is_not_a_rerun():
     told = entries(
         (1, "started", "a", 1), (2, "failed", "a", 1), (3, "started", "a", 2), (4, "completed", "a", 2)
     )
     assert evaluate(told, {"a": job(2)}).rerun == 0
 
 
-def test_the_server_must_have_counted_as_many_as_are_there():
+def test_the_servers_counter_must_match_the_completed_jobs():
     told = entries((1, "acked", "a", 0), (2, "completed", "a", 1))
     assert [evaluate(told, {"a": job()}, counted).twice for counted in (None, 1, 2)] == [0, 0, 1]
 
@@ -99,19 +99,19 @@ def test_the_server_must_have_counted_as_many_as_are_there():
         (
             ((1, "fault", "a", 1), (3, "started", "a", 3)),
             (),
-        ),  # a worker died before it could say that it had started
+        ),  # a worker died before it could record the start
         (
             ((1, "fault", "a", 1), (3, "started", "a", 2), (4, "fault", "a", 2), (9, "started", "a", 3)),
             (2,),
-        ),  # waits on purpose
+        ),  # delayed on purpose
         (((1, "fault", "", 0), (2, "healed", "", 0), (2.5, "completed", "b", 1)), (0.5,)),
         (
             ((1, "healed", "", 0), (2, "fault", "", 0), (3, "completed", "b", 1)),
             (),
-        ),  # the next trouble came before
+        ),  # another fault before
     ],
 )
-def test_recovery_is_from_the_trouble_to_the_next_sign_of_work(told, waits):
+def test_recovery_is_the_time_from_a_fault_until_work_continues(told, waits):
     assert evaluate(entries(*told), {}).recovery == waits
 
 
@@ -125,13 +125,13 @@ def a_scenario(**more):
 
 
 @pytest.mark.parametrize("field", ["lost", "twice", "stale"])
-def test_a_scenario_falls_by_what_it_promises_and_by_nothing_else(field):
+def test_a_scenario_fails_only_by_its_own_promises(field):
     verdict = evaluate([], {})._replace(acked=1, recovery=(0.1,), **{field: 1})
     assert len(failures_of(a_scenario(), verdict, ScriptTime())) == 1
     assert failures_of(a_scenario(promises=tuple(set(PROMISES) - {field})), verdict, ScriptTime()) == ()
 
 
-def test_a_scenario_falls_by_its_bounds_and_if_it_proves_nothing():
+def test_a_scenario_fails_by_its_bounds_or_if_it_shows_nothing():
     good = evaluate([], {})._replace(acked=1, recovery=(0.1,))
     assert (
         failures_of(a_scenario(), good, ScriptTime(0.005, "claim"))
@@ -150,7 +150,7 @@ def test_a_scenario_falls_by_its_bounds_and_if_it_proves_nothing():
     assert "rerun: none" in failures_of(a_scenario(shows=("rerun",)), good, ScriptTime())[0]
 
 
-def test_a_ledger_reads_whole_lines_alone(tmp_path):
+def test_a_ledger_skips_incomplete_lines(tmp_path):
     ledger = Ledger(tmp_path)
     writer = ledger.writer("p")
     writer.write("acked", "a")
@@ -166,7 +166,7 @@ def test_a_ledger_reads_whole_lines_alone(tmp_path):
     ]
 
 
-def test_the_page_tells_of_every_scenario_and_names_tests_that_exist():
+def test_the_page_describes_every_scenario_and_names_existing_tests():
     told = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE, re.MULTILINE)
     assert told == [(each.name, each.words) for each in scenarios().values()]
     assert [each.name for each in scenarios().values() if each.loses or each.repeats] == re.findall(
@@ -178,7 +178,7 @@ def test_the_page_tells_of_every_scenario_and_names_tests_that_exist():
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", rows)) <= {*scenarios(), "everything"}
 
 
-def test_no_scenario_that_must_lose_no_job_is_said_to_lose_some(capsys):
+def test_only_scenarios_that_may_lose_jobs_are_reported_as_such(capsys):
     for each in scenarios().values():
         assert not each.loses or "lost" not in each.promises
         assert bool(each.repeats) == ("lost" in each.promises and "twice" not in each.promises)
@@ -206,7 +206,7 @@ def test_no_scenario_that_must_lose_no_job_is_said_to_lose_some(capsys):
         (0, 0, "nothing was run"),
     ],
 )
-def test_the_last_line_counts_as_people_do(ran, fell, words, capsys):
+def test_the_last_line_has_correct_singular_and_plural(ran, fell, words, capsys):
     skipped = Finding(a_scenario(), None, None, 0, (), "not available here")
     show([Finding(a_scenario(), None, None, 0, ("it broke",) * (n < fell)) for n in range(ran)] or [skipped])
     assert capsys.readouterr().out.splitlines()[-1] == f"{words}: 0 jobs acknowledged"
@@ -225,7 +225,7 @@ def test_a_row_fits_a_narrow_terminal(columns, capsys, monkeypatch):
     assert [word in head for word in ("lost", "verdict", "script")] == [True, True, columns == 200]
 
 
-def test_what_breaks_is_a_finding_and_the_document_has_them_all():
+def test_the_document_has_all_findings():
     found = [Finding(each, None, None, 1, ("it broke",)) for each in scenarios().values()]
     said = document_of(found, 7)
     assert (said["ok"], said["seed"], len(said["scenarios"])) == (False, 7, len(found))
@@ -239,14 +239,14 @@ def chaos(*words, cwd=ROOT, **env):
     )  # fmt: skip
 
 
-def test_chaos_runs_from_a_project_that_has_tests_of_its_own(tmp_path):
+def test_chaos_runs_from_a_project_with_its_own_tests_package(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "__init__.py").touch()
     done = chaos("--list", cwd=tmp_path, PYTHONPATH="")
     assert "workers-killed" in done.stdout, done.stderr
 
 
-def test_a_scenario_that_is_not_there_is_told_with_the_nearest_name():
+def test_an_unknown_scenario_is_refused_with_a_suggestion():
     done = chaos("--only", "worker-killed")
     assert done.returncode == 2
     assert "workers-killed" in done.stderr
@@ -255,7 +255,7 @@ def test_a_scenario_that_is_not_there_is_told_with_the_nearest_name():
 @pytest.mark.parametrize(
     ("holds", "runs", "ok"), [([9], 2, True), ([9, 9], 3, True), ([9, 9, 9], 3, False), ([], 1, True)]
 )
-def test_a_long_hold_is_a_fault_when_it_is_there_each_time(monkeypatch, holds, runs, ok):
+def test_a_long_script_is_a_failure_only_if_it_occurs_in_all_three_runs(monkeypatch, holds, runs, ok):
     found = [Finding(a_scenario(), None, None, 0, (f"complete {RAN_FOR} {ms} ms",)) for ms in holds]
     seen = []
 
@@ -268,8 +268,8 @@ def test_a_long_hold_is_a_fault_when_it_is_there_each_time(monkeypatch, holds, r
     assert len(seen) == runs
 
 
-def test_time_for_which_a_server_stood_still_is_no_hold(tmp_path):
-    """Its own log counts it, where it fell into a script: what was noted until it went on is read before, or forgotten."""
+def test_frozen_time_is_not_script_time(tmp_path):
+    """The slow log of a frozen server counts the frozen time of its script: it is read before, or reset."""
     server = Server(tmp_path / "server", **{"slowlog-log-slower-than": 0})
     try:
         server.client.eval(script("init").text, 1, "{x:0}", "1")
@@ -284,19 +284,19 @@ def test_time_for_which_a_server_stood_still_is_no_hold(tmp_path):
         server.close()
 
 
-def test_a_seed_that_was_printed_may_be_given_back():
+def test_a_printed_seed_is_accepted():
     assert chaos("--list", "--seed", "1795331103").returncode == 0
     assert chaos("--list", "--seed", "many").returncode == 2
 
 
-def test_what_kills_servers_does_not_run_against_a_server_of_yours():
+def test_scenarios_that_kill_servers_do_not_run_with_a_redis_url():
     for names in ("server-killed", "workers-killed,server-killed"):
         done = chaos("--only", names, "--redis-url", "redis://127.0.0.1:1")
         assert done.returncode == 2
         assert "server-killed cannot run with --redis-url" in done.stderr
 
 
-def test_a_server_that_is_away_or_none_is_no_broken_promise():
+def test_a_missing_server_exits_3():
     assert chaos("--redis-url", "redis://127.0.0.1:1").returncode == 3
     assert chaos("--binary", "/nonexistent").returncode == 3
 
@@ -309,7 +309,7 @@ def test_a_server_that_is_away_or_none_is_no_broken_promise():
         ("kill -9 $$", "ended by signal 9 without output: is it a Redis or Valkey?"),
     ],
 )
-def test_a_program_that_is_no_server_is_told_with_how_it_ended(script, words, tmp_path):
+def test_a_binary_that_is_not_a_server_is_reported_with_its_exit(script, words, tmp_path):
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -319,7 +319,7 @@ def test_a_program_that_is_no_server_is_told_with_how_it_ended(script, words, tm
 
 
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="it takes a server that is no Valkey 9")
-def test_what_was_asked_for_by_name_and_cannot_be_run_here_is_told_before_anything_starts():
+def test_a_named_scenario_that_cannot_run_is_refused_before_any_start():
     done = chaos("--binary", "redis-server", "--only", "workers-killed,cluster-slot-moved")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(
@@ -328,7 +328,7 @@ def test_what_was_asked_for_by_name_and_cannot_be_run_here_is_told_before_anythi
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_nobody_named_and_cannot_be_run_is_no_error(monkeypatch):
+def test_a_scenario_for_any_server_is_always_available(monkeypatch):
     monkeypatch.setattr(
         Run,
         "_harness",
@@ -338,7 +338,7 @@ def test_what_nobody_named_and_cannot_be_run_is_no_error(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_ends_it_ends_all_of_it(tmp_path, number):
+def test_a_signal_ends_all_processes(tmp_path, number):
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "REDIS_"))}
     process = subprocess.Popen(
         [sys.executable, "-m", "sublet", "chaos", "--only", "server-killed,workers-killed"],
@@ -352,7 +352,7 @@ def test_who_ends_it_ends_all_of_it(tmp_path, number):
     assert list(tmp_path.glob("chaos-*")) == []
 
 
-def test_real_workers_are_killed_and_the_promises_hold():
+def test_real_workers_are_killed_and_the_promises_are_kept():
     done = chaos("--quick", "--only", "workers-killed,requests-lost-and-doubled", "--json")
     said = json.loads(done.stdout)
     assert done.returncode == 0, said
@@ -373,7 +373,7 @@ FAILED = "  if delay == 0 then return conclude(job, ending, 'queued', job.rank o
 GONE = "  if ending.verb == 'fail' then call('DEL', job.hash) call('ZREM', key('running'), job.id) return 'scheduled 0' end\n"
 SEEN = "  local where = get_queue(queue)\n"
 BROKEN = {
-    "ghosts are let in": (
+    "outcomes of lost leases are accepted": (
         "lua/lib/base.lua",
         "if job.token ~= token then return 'LEASE_LOST' end",
         "",
@@ -387,7 +387,7 @@ BROKEN = {
         "requests-lost-and-doubled",
         "accepted twice",
     ),
-    "a job is acknowledged and not stored": (
+    "an acknowledged job is not stored": (
         "lua/submit.lua",
         SEEN,
         "  if string.find(id, '7$') then return 'created' end\n" + SEEN,
@@ -401,8 +401,8 @@ BROKEN = {
         "requests-lost-and-doubled",
         "accepted twice",
     ),
-    "who fails is forgotten": ("lua/lib/lifecycle.lua", FAILED, GONE + FAILED, "slow-connections", "lost"),
-    "nobody looks how many replicas have it": (
+    "a failed job is deleted": ("lua/lib/lifecycle.lua", FAILED, GONE + FAILED, "slow-connections", "lost"),
+    "the number of replicas is not checked": (
         "jobs/sublet/submission/durability.py",
         "    if got < wait[1]:",
         "    if got < 0:",
@@ -410,11 +410,11 @@ BROKEN = {
         "lost",
     ),
 }
-"""Defects: the file, its text, what it becomes, the scenarios that must fall, and by which words."""
+"""Defects: the file, its text, the replacement, the scenarios that must fail, and the reason."""
 
 
 @pytest.mark.parametrize("defect", one_in(3, [*BROKEN]))
-def test_a_broken_promise_is_found(defect, tmp_path):
+def test_a_defect_makes_its_scenario_fail(defect, tmp_path):
     file, whole, broken, names, word = BROKEN[defect]
     for folder in ("jobs", "functions", "lua", "tests/faults/chaos"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -427,7 +427,7 @@ def test_a_broken_promise_is_found(defect, tmp_path):
     assert re.search(rf"^failed .*\d+ {word}", done.stdout, re.MULTILINE), done.stdout
 
 
-def test_nothing_is_left_on_a_server_of_yours(server_url):
+def test_no_key_or_setting_remains_on_the_users_server(server_url):
     url = server_url("redis")
     client = redis.Redis.from_url(url, decode_responses=True)
     client.set("yours", "1")

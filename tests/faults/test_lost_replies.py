@@ -200,7 +200,7 @@ async def test_a_claim_that_was_held_up_past_its_time_takes_no_second_job(desk, 
     transport = Transport(hasty)
     call = verbs.claim(desk.base, claim_id=claim_id("one"), worker="w", lease=30, n=1, queues=["q"])
     claimed = await bounded(transport.run(call))
-    proxy.let_go()
+    proxy.release()
     await asyncio.to_thread(tasks.eventually, lambda: proxy.ran() == 2)
     assert [lease.id for lease in claimed.leases] == desk.members("running") == ["a"]
     assert desk.members("queue:q") == ["b"]

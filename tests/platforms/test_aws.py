@@ -259,7 +259,7 @@ async def test_a_claim_that_is_cut_short_gives_back_before_the_process_may_be_fr
                 await asyncio.sleep(0.01)
             claiming.cancel()
             await asyncio.sleep(0)
-            proxy.let_go()
+            proxy.release()
             await asyncio.wait([claiming])
         assert claiming.cancelled()
         with redis.Redis.from_url(settings.redis_url) as raw:

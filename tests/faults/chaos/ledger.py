@@ -1,7 +1,7 @@
-"""The truth outside Redis: what was sent, acknowledged, started and accepted, each entry written by whoever saw it.
+"""A record outside Redis: each process writes the events that it observed to a file of its own.
 
-Each process has a file of its own, which it only adds to, a entry in one write: so a entry is there whole, or not at all, however
-the process dies. Workers write theirs by `sublet work --json`; producers, and whoever makes the trouble, by a `EntryWriter`.
+Each entry is appended by one write, so it is complete or missing however the process dies. Workers write
+with `sublet work --json`, the other processes with an `EntryWriter`.
 """
 
 import json
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 OWN_EVENTS = frozenset({"sent", "acked", "unknown", "rejected", "fault", "healed"})
-"""The words of producers and of whoever makes trouble; all others are those of workers (`docs/guides/workers.md`)."""
+"""Events of producers and of the harness. All others are those of workers (`docs/guides/workers.md`)."""
 
 
 class Entry(NamedTuple):
-    """One thing that somebody saw. `at` is in seconds since 1970, by this machine's clock, which nobody makes jump."""
+    """One observed event. `at` is in seconds since 1970, by this machine's clock, which no scenario changes."""
 
     at: float
     event: str
@@ -28,52 +28,52 @@ class Entry(NamedTuple):
 
 
 class EntryWriter:
-    """Writes entries to a file of its own."""
+    """Appends entries to a file."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, event: str, job_id: str = "", words: str = "", attempt: int = 0) -> None:
-        """Write one entry; it is there when this returns, however this process ends."""
+        """Write one entry. It is stored on return, however this process ends."""
         said = {"event": event, "at": time.time(), "id": job_id, "words": words, "attempt": attempt}
         os.write(self._file, (json.dumps(said) + "\n").encode())
 
     def close(self) -> None:
-        """Put the writer down."""
+        """Close the file."""
         os.close(self._file)
 
 
 class Ledger:
-    """A folder of such files."""
+    """A folder with one file per process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, process: str) -> Path:
-        """The file of somebody."""
+        """The file of a process."""
         return self.folder / f"{process}.jsonl"
 
     def writer(self, process: str) -> EntryWriter:
-        """A writer for somebody."""
+        """A writer for a process."""
         return EntryWriter(self.path(process))
 
     def entries(self) -> list[Entry]:
-        """All that was written, in the order of its moments."""
+        """All entries in the order of time."""
         return sorted(entry for path in self.folder.glob("*.jsonl") for entry in _lines(path))
 
     def by(self, process: str) -> list[Entry]:
-        """What one of them wrote."""
+        """The entries of one process."""
         return list(_lines(self.path(process))) if self.path(process).exists() else []
 
     def of(self, *events: str) -> list[Entry]:
-        """The entries with these words."""
+        """The entries of these events."""
         return [entry for entry in self.entries() if entry.event in events]
 
 
 def _lines(path: Path) -> Iterator[Entry]:
     for text in path.read_text(errors="replace").splitlines(keepends=True):
-        if not text.endswith("\n"):  # whoever wrote it was killed by then, or writes on
+        if not text.endswith("\n"):  # its writer was killed, or is still writing
             continue
         said: dict[str, Any] = json.loads(text)
         words = str(said.get("state") or said.get("words") or "")

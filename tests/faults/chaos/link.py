@@ -1,4 +1,4 @@
-"""A link between clients and a server, or a replica and its primary: it may be cut, hang, be slow, or lead elsewhere."""
+"""A TCP forwarder between clients and a server, or between a replica and its primary."""
 
 import asyncio
 import contextlib
@@ -8,12 +8,12 @@ from concurrent.futures import Future
 from typing import Any
 
 SECONDS = 10.0
-"""How long the link's own thread may take to do what it is told."""
+"""The time limit of a call to the forwarder's thread."""
 CHUNK = 1 << 16
 
 
 class Link:
-    """Listens on a port of loopback and passes bytes on to `target`, a port, both ways. Closed by `close`."""
+    """Forwards a loopback port to the port `target`."""
 
     def __init__(self, target: int) -> None:
         self._target, self.delay = target, 0.0
@@ -29,11 +29,11 @@ class Link:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         return f"redis://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        """Close every connection; the next ones are made as if nothing had been."""
+        """Close every connection; new ones work."""
         self._do(self._cut())
 
     def refuse(self) -> None:
@@ -42,16 +42,16 @@ class Link:
         self.cut()
 
     def hang(self) -> None:
-        """Pass nothing on and keep everything open, until `heal`: what was sent meanwhile arrives then."""
+        """Keep connections open without passing data until `heal`, which delivers it late."""
         self._do(self._hang())
 
     def heal(self) -> None:
-        """Be a good link again."""
+        """End all faults."""
         self._open, self.delay = True, 0.0
         self._do(self._let_flow())
 
     def retarget(self, target: int) -> None:
-        """Lead to another port from now on; the connections there are, are closed."""
+        """Close every connection, and forward new ones to another port."""
         self._target = target
         self.cut()
 
@@ -59,8 +59,6 @@ class Link:
         """Close every connection and end the thread."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(SECONDS)
-
-    # the thread of its own
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
@@ -93,7 +91,7 @@ class Link:
         try:
             if self._open:
                 await self._join(reader, writer)
-        except (OSError, asyncio.CancelledError):  # an end has gone, or the link is cut
+        except (OSError, asyncio.CancelledError):  # an end was closed, or `cut`
             pass
         finally:
             self._pairs.discard(task)

@@ -1,4 +1,4 @@
-"""The processes of a scenario: workers, producers and HTTP handlers, each the real program, to be killed and frozen."""
+"""The processes of a scenario: workers, producers and HTTP handlers, which it kills and freezes."""
 
 import json
 import os
@@ -21,12 +21,12 @@ from tests.faults.chaos.servers import free_port
 from tests.faults.chaos.tasks import QUEUES
 
 SECONDS = 30.0
-"""How long a process may take to be ready, and to go."""
+"""The time limit for a process to be ready or to stop."""
 ROOT = Path(__file__).parents[3]
 
 
 class Process:
-    """One process, and what can be done to it."""
+    """One process."""
 
     def __init__(self, name: str, popen: "subprocess.Popen[bytes]") -> None:
         self.name, self.popen, self.frozen = name, popen, False
@@ -34,32 +34,32 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Is it there, frozen or not?"""
+        """Whether it has not ended; it may be frozen."""
         return self.popen.poll() is None
 
     @property
     def ended_early(self) -> bool:
-        """Has it gone though nobody ended it?"""
+        """Whether it has ended by itself."""
         return not self.is_running and not self._ended
 
     def kill(self) -> None:
-        """End it with no chance to say anything."""
+        """Send SIGKILL and wait."""
         self._ended = True
         self.popen.kill()
         self.popen.wait(SECONDS)
 
     def freeze(self) -> None:
-        """Let it stand still, as a paused machine does."""
+        """Send SIGSTOP."""
         os.kill(self.popen.pid, signal.SIGSTOP)
         self.frozen = True
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Send SIGCONT."""
         os.kill(self.popen.pid, signal.SIGCONT)
         self.frozen = False
 
     def stop(self) -> None:
-        """Ask it to go, and wait until it has; one that will not is killed."""
+        """Send SIGTERM and wait; SIGKILL after a timeout."""
         if self.is_running:
             self._ended = True
             self.thaw()
@@ -71,7 +71,7 @@ class Process:
 
 
 class Processes:
-    """All processes of a scenario. `env` leads them to their Redis."""
+    """All processes of a scenario, with `env` in their environment."""
 
     def __init__(self, ledger: Ledger, env: Mapping[str, str]) -> None:
         clean = {
@@ -89,7 +89,7 @@ class Processes:
     def start_worker(
         self, *words: str, lease: float = 2.0, slots: int = 10, env: Mapping[str, str] | None = None
     ) -> Process:
-        """Start a worker; it says itself in the ledger when it is ready."""
+        """Start a worker. Its ledger has an entry when it is ready."""
         command = [
             "-m",
             "sublet",
@@ -110,7 +110,7 @@ class Processes:
     def start_producer(
         self, rate: float, seconds: float = 0.05, env: Mapping[str, str] | None = None
     ) -> Process:
-        """Start a producer of so many jobs a second, which take a worker so many seconds each."""
+        """Start a producer of `rate` jobs per second, each of which takes `seconds`."""
         name = self._name("producer")
         words = [
             "-m",
@@ -124,7 +124,7 @@ class Processes:
         return self.producers[-1]
 
     def start_api(self, port: int | None = None, env: Mapping[str, str] | None = None) -> tuple[Process, int]:
-        """Start the HTTP API on a port of loopback, and wait until it answers; the process and the port."""
+        """Start the HTTP API and wait until it answers. Return the process and its port."""
         port = port or free_port()
         handler = self._start("handler", ["-m", "sublet", "serve", "--json", "--port", str(port)], env)
         self.handlers.append(handler)
@@ -136,7 +136,7 @@ class Processes:
         return handler, port
 
     def command(self, *words: str) -> tuple[int, Any]:
-        """Run a command of `sublet` to its end: its exit code, and the document that it output."""
+        """Run a `sublet` command. Return its exit code and its JSON output."""
         line = [sys.executable, "-m", "sublet", *words, "--json"]
         done = subprocess.run(
             line, env=self.env, cwd=ROOT, capture_output=True, timeout=2 * SECONDS, check=False
@@ -165,7 +165,7 @@ class Processes:
 
     @property
     def ended_early(self) -> list[str]:
-        """Those who have gone though nobody ended them, each with its last words."""
+        """The processes that ended by themselves, with the end of their output."""
         ended = [
             process for process in (*self.producers, *self.workers, *self.handlers) if process.ended_early
         ]
@@ -177,11 +177,11 @@ class Processes:
 
     @property
     def running(self) -> list[Process]:
-        """The workers that are there and not frozen."""
+        """The workers that are neither ended nor frozen."""
         return [worker for worker in self.workers if worker.is_running and not worker.frozen]
 
     def close(self) -> None:
-        """End whoever is left."""
+        """Kill all remaining processes."""
         for process in (*self.producers, *self.workers, *self.handlers):
             if process.is_running:
                 with suppress(ProcessLookupError):

@@ -1,8 +1,9 @@
-"""A producer as a program: it submits jobs under ids of its own and writes down what it was told of each.
+"""A producer process: submit jobs and record the replies.
 
     python -m tests.faults.chaos.producer NAME LEDGER-FILE RATE SECONDS
 
-What has no answer is sent again, the same id, until it has one. On SIGTERM it submits no new ones, and goes when all have.
+It repeats a submit without a reply with the same id. After SIGTERM it submits no new jobs, and ends when
+all have a reply.
 """
 
 import asyncio
@@ -19,17 +20,17 @@ from tests.faults.chaos.ledger import EntryWriter
 from tests.faults.chaos.tasks import QUEUES, app, sleep_task
 
 REST = 0.05
-"""Seconds before what has no answer is sent again."""
+"""Seconds before a submit is repeated."""
 PATIENCE = 30.0
-"""Seconds that it goes on asking after it was told to stop."""
+"""Seconds for replies after SIGTERM."""
 FAILING = 10
-"""Of so many jobs, one fails in its first attempt."""
+"""One job in so many fails in its first attempt."""
 BATCHES = 20
-"""How often a second it looks how many jobs are due."""
+"""Batches per second."""
 
 
 class Producer:
-    """Submits `rate` jobs a second, each of which takes a worker `seconds`."""
+    """Submits `rate` jobs per second, each of which takes a worker `seconds`."""
 
     def __init__(
         self, name: str, writer: EntryWriter, source: JobSource, rate: float, seconds: float
@@ -45,7 +46,7 @@ class Producer:
         self._open: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Submit until stopped; then see that each has its answer, for 30 s at most."""
+        """Submit until stopped, then wait up to 30 s for the replies."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
         made = 0
         begin = asyncio.get_running_loop().time()
@@ -104,7 +105,7 @@ def _source() -> JobSource:
 
 
 async def main(name: str, path: str, rate: str, seconds: str) -> None:
-    """What the command line says."""
+    """Run the command line."""
     source = _source()
     try:
         await Producer(name, EntryWriter(Path(path)), source, float(rate), float(seconds)).run()

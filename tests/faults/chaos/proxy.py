@@ -1,7 +1,7 @@
-"""A proxy that does to requests what networks do: it stands between a client and a real server, on loopback.
+"""A proxy on loopback that loses, repeats and delays the requests of clients to a real server.
 
-It reads Redis's protocol, so it tells the commands of one packet apart and lets a client's handshake pass. What it does to a
-command is a `Fault`; which commands is said by a predicate. It keeps a log of what was sent and how often the server ran it.
+It parses Redis's protocol, so it separates the commands of a packet and passes a handshake. Predicates
+select the commands for a `Fault`. It records the requests and the server's replies.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from sublet.connection.settings import Settings
 from sublet.protocol.scripts import script
 
 SECONDS = 10.0
-"""How long the proxy's own thread may take to do what it is told."""
+"""The time limit of a call to the proxy's thread."""
 LIMIT = 10_000
-"""The latest requests, which the log keeps."""
+"""The number of recorded requests."""
 
 
 class Fault(StrEnum):
-    """What happens to a request on the way; without a fault it is passed on, and its reply is passed back."""
+    """A fault of one request."""
 
-    LOSE_REQUEST = "the server never hears of it, and the connection is closed"
+    LOSE_REQUEST = "the server does not receive it, and the connection is closed"
     LOSE_REPLY = "the server runs it, and the connection is closed before the reply"
-    SILENCE = "the server runs it, and nothing more comes back; the connection stays open"
+    SILENCE = "the server runs it, but sends nothing back; the connection stays open"
     CUT = "the server runs it, and the connection is closed in the middle of the reply"
-    TWICE = "the server hears it twice, the client gets the first reply"
-    TWICE_SECOND = "the server hears it twice, the client gets the second reply"
-    LATE = "the connection is closed; the request is stuck on the way and arrives when `deliver` says so"
-    HOLD = "the request waits until `let_go`, then goes on as if nothing had happened"
+    TWICE = "the server receives it twice, the client gets the first reply"
+    TWICE_SECOND = "the server receives it twice, the client gets the second reply"
+    LATE = "the connection is closed; the request arrives at `deliver`"
+    HOLD = "the request waits until `release`, then is passed on"
 
 
 @dataclass
 class Request:
-    """One command of a client's, and the replies of the server to it: as many as it ran."""
+    """One command of a client, with each reply of the server."""
 
     words: tuple[bytes, ...]
     raw: bytes
@@ -59,26 +59,26 @@ class Side(NamedTuple):
 
 
 def is_script(request: Request) -> bool:
-    """Does it run a script?"""
+    """Whether it calls a script."""
     return request.words[0].upper() in (b"EVALSHA", b"EVAL")
 
 
 def of(verb: str) -> When:
-    """Does it run this verb's script?"""
+    """A predicate: whether a request calls this verb's script."""
     ours = script(verb)
     names = (ours.sha.encode(), ours.text.encode())
     return lambda request: is_script(request) and request.words[1] in names
 
 
 class Proxy:
-    """Listens on a port of its own until `close`; `settings` lead a client through it."""
+    """Listens on a port until `close`. `settings` connect a client to it."""
 
     def __init__(self, settings: Settings) -> None:
         self.requests: deque[Request] = deque(maxlen=LIMIT)
         self.decide: Callable[[Request], Fault | None] = self._planned
         self._target: dict[str, Any] = parse_url(settings.redis_url)  # type: ignore[no-untyped-call]  # redis-py's own
         self._plans: list[tuple[Fault, When]] = []
-        self._stuck: list[tuple[Request, Side]] = []
+        self._late: list[tuple[Request, Side]] = []
         self._serving: set[asyncio.Task[Any]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="proxy", daemon=True)
@@ -88,26 +88,24 @@ class Proxy:
         url = f"redis://{who}@127.0.0.1:{self._port}/{self._target.get('db', 0)}"
         self.settings = Settings(redis_url=url, namespace=settings.namespace)
 
-    # what its user says and asks
-
     def next(self, fault: Fault, when: When = is_script, times: int = 1) -> None:
-        """Do this to the next `times` commands of this kind; several plans are carried out in their order."""
+        """Apply a fault to the next `times` matching commands, after earlier plans."""
         self._plans += [(fault, when)] * times
 
     def sent(self, when: When = is_script) -> int:
-        """How many commands of this kind a client has sent."""
+        """The number of matching commands that clients sent."""
         return sum(when(request) for request in list(self.requests))
 
     def ran(self, when: When = is_script) -> int:
-        """How often the server has run a command of this kind."""
+        """The number of times that the server ran a matching command."""
         return sum(len(request.replies) for request in list(self.requests) if when(request))
 
-    def let_go(self) -> None:
-        """Let the requests go on that are held."""
-        self._loop.call_soon_threadsafe(self._go_on.set)
+    def release(self) -> None:
+        """Release the held requests."""
+        self._loop.call_soon_threadsafe(self._released.set)
 
     def deliver(self) -> list[Any]:
-        """Let the requests arrive that are stuck; the server's replies to them, which nobody else hears."""
+        """Deliver the late requests. Return the server's replies."""
         return [self._parse(raw) for raw in self._do(self._deliver())]
 
     def close(self) -> None:
@@ -122,13 +120,11 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # the thread of its own
-
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
     async def _run(self) -> None:
-        self._loop, self._over, self._go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        self._loop, self._over, self._released = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
@@ -137,7 +133,7 @@ class Proxy:
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
-        for _, side in self._stuck:
+        for _, side in self._late:
             side.writer.close()
 
     async def _open(self) -> Side:
@@ -155,15 +151,15 @@ class Proxy:
             server = await self._open()
             with contextlib.suppress(
                 OSError, EOFError, asyncio.CancelledError
-            ):  # an end has gone, or the proxy closes
-                while await self._pass(await self._hear(client), client, server):
+            ):  # an end was closed, or the proxy closes
+                while await self._pass(await self._read(client), client, server):
                     pass
         finally:
             client.writer.close()
-            if server and all(server is not side for _, side in self._stuck):
+            if server and all(server is not side for _, side in self._late):
                 server.writer.close()
 
-    async def _hear(self, client: Side) -> Request:
+    async def _read(self, client: Side) -> Request:
         request = await read_request(client.reader)
         self.requests.append(request)
         return request
@@ -176,22 +172,22 @@ class Proxy:
         return None
 
     async def _pass(self, request: Request, client: Side, server: Side) -> bool:
-        """Treat one request; False when the connection is over."""
+        """Handle one request. Return False if the connection has ended."""
         fault = self.decide(request)
         if fault is Fault.LOSE_REQUEST:
             return False
         if fault is Fault.LATE:
-            self._stuck.append((request, server))
+            self._late.append((request, server))
             return False
         if fault is Fault.HOLD:
-            await self._go_on.wait()
+            await self._released.wait()
         for _ in range(2 if fault in (Fault.TWICE, Fault.TWICE_SECOND) else 1):
             await self._ask(request, server)
         reply = request.replies[-1 if fault is Fault.TWICE_SECOND else 0]
         if fault is Fault.LOSE_REPLY:
             return False
         if fault is Fault.SILENCE:
-            await client.reader.read()  # until the client has gone
+            await client.reader.read()  # until the client closes it
             return False
         client.writer.write(reply[: len(reply) // 2] if fault is Fault.CUT else reply)
         await client.writer.drain()
@@ -204,7 +200,7 @@ class Proxy:
         request.replies.append(await read_reply(server.reader))
 
     async def _splice(self, client: Side, server: Side) -> None:
-        """From a subscription on, a server speaks when it likes: pass on what comes, both ways."""
+        """After SUBSCRIBE the server sends at any time: pass on both directions."""
         pumps = [asyncio.ensure_future(pump(*ends)) for ends in ((client, server), (server, client))]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -214,11 +210,11 @@ class Proxy:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _deliver(self) -> list[bytes]:
-        stuck, self._stuck = self._stuck, []
-        for request, server in stuck:
+        late, self._late = self._late, []
+        for request, server in late:
             await self._ask(request, server)
             server.writer.close()
-        return [request.replies[-1] for request, _ in stuck]
+        return [request.replies[-1] for request, _ in late]
 
     def _parse(self, raw: bytes) -> Any:
         reader = hiredis.Reader()
@@ -234,7 +230,7 @@ async def pump(source: Side, sink: Side) -> None:
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:
-    """The next command that a client sent. Raises EOFError at the end."""
+    """Read the next command of a client. Raises EOFError."""
     raw = await read_reply(reader)
     whole = hiredis.Reader()
     whole.feed(raw)
@@ -242,7 +238,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
 
 
 async def read_reply(reader: asyncio.StreamReader) -> bytes:
-    """The bytes of one value of the protocol, version 2 or 3. Raises EOFError at the end."""
+    """Read the bytes of one value of RESP2 or RESP3. Raises EOFError."""
     head = await reader.readline()
     if not head.endswith(b"\n"):
         raise EOFError

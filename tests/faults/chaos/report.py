@@ -1,4 +1,4 @@
-"""What the chaos suite says: a row a scenario for people, one document for programs."""
+"""The report: a table, or a JSON document for programs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,16 +21,16 @@ HEADS = (
     "verdict",
 )
 SPARE = ("recovery p50", "script", "re-run", "bound", "recovery p99", "acked")
-"""What a narrow terminal is spared, in this order: `--json` has everything."""
+"""The columns omitted on a narrow terminal, in this order."""
 
 
 def status_of(finding: Finding) -> str:
-    """In a word."""
+    """The status in one word."""
     return "not run" if finding.skipped else "passed" if finding.ok else "FAILED"
 
 
 def document_of(findings: Sequence[Finding], seed: int) -> dict[str, Any]:
-    """Everything, for programs."""
+    """The JSON document."""
     return {"ok": all(each.ok for each in findings), "seed": seed, "script_bound_ms": SCRIPT_LIMIT * 1000,
             "scenarios": [_as_dict(each) for each in findings]}  # fmt: skip
 
@@ -57,7 +57,7 @@ def _as_dict(finding: Finding) -> dict[str, Any]:
 
 
 def show(findings: Sequence[Finding]) -> None:
-    """The table, what failed, and what a failure model lets be lost, or done again."""
+    """Print the table, the failures, and the losses that a failure model allows."""
     table(HEADS, [_row(each) for each in findings], SPARE)
     write()
     for each in findings:
@@ -87,7 +87,6 @@ def _repeated(words: str, verdict: Verdict) -> str:
 
 
 def _all(ran: int, failed: int) -> str:
-    """How many held, or failed."""
     if failed:
         return f"{failed} of {ran} scenarios failed" if ran > 1 else "the scenario failed"
     return f"all {ran} scenarios passed" if ran > 1 else "the scenario passed"
@@ -114,5 +113,5 @@ def _row(finding: Finding) -> list[Cell | str]:
 
 
 def _count(number: int, promised: bool) -> str:
-    """In brackets, where none is not promised."""
+    """In brackets unless zero is promised."""
     return f"{number:,}" if promised else f"({number:,})"

@@ -1,4 +1,4 @@
-"""Runs scenarios, several at a time: each has a server, a namespace and processes of its own."""
+"""Run scenarios concurrently, each with its own server, namespace and processes."""
 
 import threading
 import time
@@ -11,15 +11,15 @@ from tests.faults.chaos.scenario import Finding, Scenario, failures_of
 from tests.faults.chaos.servers import Missing
 
 AT_ONCE = (6, 2, 2)
-"""Scenarios that run side by side, for most of each is waiting; and when those are looked at again whose only fault is a long
-script_time, for a neighbour may have held the server's processor: two at a time, twice at most."""
+"""Concurrent scenarios, in the first run and in two further ones. Those repeat scenarios whose only failure is
+a long script, because other processes may have used the server's processor."""
 SIGNAL_POLL = 0.2
-"""Seconds after which a signal is heard at the latest: one may come where a thread that waits for good does not notice."""
+"""Seconds between checks for signals, which a thread in an endless wait would not notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How scenarios are run: with what chance, where, and with which server; `stop` ends them all."""
+    """Parameters of a run. `stop` interrupts it."""
 
     quick: bool
     seed: int
@@ -28,7 +28,7 @@ class Run:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run_one(self, scenario: Scenario) -> Finding:
-        """Run one scenario to its verdict. What breaks it is a finding too."""
+        """Run one scenario. An exception becomes a finding."""
         begin = time.monotonic()
         try:
             with self._harness(scenario) as harness:
@@ -38,7 +38,7 @@ class Run:
                 failures = (*harness.failures, *failures_of(scenario, verdict, script_time))
         except Missing as error:
             return Finding(scenario, None, None, time.monotonic() - begin, (), str(error))
-        except Exception as error:  # noqa: BLE001  # one that breaks must not take the others' findings with it
+        except Exception as error:  # noqa: BLE001  the other findings must survive
             return Finding(
                 scenario,
                 None,
@@ -49,7 +49,7 @@ class Run:
         return Finding(scenario, verdict, script_time, time.monotonic() - begin, failures, notes=notes)
 
     def unavailable(self, scenario: Scenario) -> str:
-        """Why a scenario cannot be run here, found before it is; empty where it can."""
+        """Why a scenario cannot run here; empty if it can."""
         if scenario.clock or scenario.valkey:
             try:
                 self._harness(scenario).close()
@@ -76,7 +76,9 @@ class Run:
         return harness
 
     def run_all(self, chosen: Sequence[Scenario]) -> Iterator[Finding]:
-        """Run them, and give each finding as it comes. A long script_time is a fault when it is there each time."""
+        """Run the scenarios, and yield each finding. A long script is a failure only if it occurs in all three
+        runs.
+        """
         left = [*chosen]
         for look, at_once in enumerate(AT_ONCE, 1):
             slow = []
@@ -95,7 +97,7 @@ class Run:
             try:
                 yield from _completed(runs)
             finally:
-                if not all(run.done() for run in runs):  # nobody wants the others
+                if not all(run.done() for run in runs):  # the caller has stopped iterating
                     self.stop.set()
                 for run in runs:
                     run.cancel()

@@ -1,4 +1,4 @@
-"""What a scenario is: a function that makes trouble on a harness, what it promises, and the bounds it is held to."""
+"""The definition of a scenario: its faults, promises and bounds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from tests.faults.chaos.script_time import ScriptTime
 from tests.faults.chaos.verdict import Verdict, percentile
 
 SCRIPT_LIMIT = 0.005
-"""Seconds for which one of our scripts may hold the server."""
+"""The maximum run time of a Sublet script in seconds."""
 PROMISES = ("lost", "twice", "stale")
-"""What is promised where the server keeps its data: of these there are none."""
+"""Counters that must be zero if the server keeps its data."""
 
 ALWAYS = {
     "lost_after": "lost although submitted after the last fault",
@@ -19,7 +19,7 @@ ALWAYS = {
     "unanswered": "never answered",
     "rejected_but_stored": "stored although rejected",
 }
-"""What is promised whatever the server loses, and what to say where it was not kept."""
+"""Counters that must always be zero, with the text of a failure."""
 RAN_FOR = "ran for"
 
 Attack = Callable[[Harness], None]
@@ -27,57 +27,57 @@ Attack = Callable[[Harness], None]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One way to attack. `recovery` is the bound in seconds on work going on again; 0 where there is none to speak of."""
+    """One kind of fault. `recovery` is the bound in seconds; 0 for none."""
 
     name: str
     words: str
     run: Attack
     recovery: float
     seconds: tuple[float, float]
-    """How long the trouble lasts: quick, whole."""
+    """Its duration: quick, whole."""
     promises: tuple[str, ...] = PROMISES
-    """Which of the promises the failure model lets stand; what it lets be lost, the report shows."""
+    """The promises under its failure model. The report shows the other counters in brackets."""
     shows: tuple[str, ...] = ()
-    """What must have been seen at least once in the verdict, for without it the scenario proves nothing."""
+    """Counters that must not be zero: otherwise the scenario shows nothing."""
     own_server: bool = True
-    """Does it take a server of the suite's own? If not, it may be run against anybody's."""
+    """Whether it needs the suite's own server."""
     server: dict[str, Any] = field(default_factory=dict)
     """The settings of that server."""
     clock: bool = False
-    """Is the clock of that server to be set?"""
+    """Whether it changes that server's clock."""
     loses: str = ""
-    """In words, what the failure model lets be lost."""
+    """The loss that the failure model allows."""
     repeats: str = ""
-    """In words, what it lets be accepted more than once where it lets nothing be lost."""
+    """The repetition that it allows without a loss."""
     valkey: tuple[int, ...] = ()
-    """The Valkey that it takes at least; empty where any server will do."""
+    """The minimum version of Valkey; empty for any server."""
 
 
 class Finding(NamedTuple):
-    """One scenario's end: its verdict, and what is wrong with it; or why it was not run, or broke."""
+    """The result of one scenario; `skipped` is the reason if it did not run."""
 
     scenario: Scenario
     verdict: Verdict | None
     script_time: ScriptTime | None
-    """The longest that a script of ours held a server; None where that was not measured."""
+    """The longest script; None if not measured."""
     seconds: float
     failures: tuple[str, ...]
     skipped: str = ""
-    notes: dict[str, Any] = {}  # noqa: RUF012  # never written to
+    notes: dict[str, Any] = {}  # noqa: RUF012  never changed
 
     @property
     def slow(self) -> bool:
-        """Is all that is wrong with it that a script held the server for too long?"""
+        """Whether its only failures are long scripts."""
         return bool(self.failures) and all(RAN_FOR in fault for fault in self.failures)
 
     @property
     def ok(self) -> bool:
-        """Did every promise hold?"""
+        """Whether all promises were kept."""
         return not self.failures
 
 
 def failures_of(scenario: Scenario, verdict: Verdict, script_time: ScriptTime | None) -> tuple[str, ...]:
-    """Which promises and bounds did not script_time, in words. A script_time that was not measured is None."""
+    """Describe the broken promises and bounds."""
     found = []
     for name in ("acked", *scenario.shows):
         if not getattr(verdict, name):
@@ -110,7 +110,7 @@ _ALL: dict[str, Scenario] = {}
 def scenario(
     name: str, *, recovery: float, quick: float, whole: float, **more: Any
 ) -> Callable[[Attack], Attack]:
-    """Put a function on the list; its docstring's first line is what people read."""
+    """Register a function. The first line of its docstring is its description."""
 
     def put(run: Attack) -> Attack:
         words = (run.__doc__ or "").strip().splitlines()[0]
@@ -121,7 +121,7 @@ def scenario(
 
 
 def scenarios() -> dict[str, Scenario]:
-    """All of them, by name."""
+    """All scenarios by name."""
     from tests.faults.chaos.scenarios import (  # noqa: F401  each registers its own
         everything,
         failover,

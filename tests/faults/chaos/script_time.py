@@ -1,4 +1,4 @@
-"""How long our scripts held a server, by its own slow log."""
+"""The run time of Sublet scripts, from a server's slow log."""
 
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -8,23 +8,23 @@ import redis
 from sublet.protocol.scripts import NAMES, script
 
 KEPT = 10_000
-"""Entries that are looked at."""
+"""Entries to read."""
 NEW = "a script that it did not know yet"
 
 
 class ScriptTime(NamedTuple):
-    """The longest of a server's holds: which script's it was, by name. No seconds, and no name, where none took a millisecond."""
+    """The longest run of a script, with its name. Empty if all took less than 1 ms."""
 
     seconds: float = 0.0
     script: str = ""
 
 
 def longest_script(client: Any) -> ScriptTime:
-    """The longest that one of our scripts held this server for as long as it notes; none if it does not say."""
+    """The longest run of a Sublet script in the server's slow log."""
     names = {script(name).sha.encode(): name for name in NAMES}
     begins = {script(name).text.encode()[:64] for name in NAMES}
     longest = ScriptTime()
-    with suppress(redis.RedisError, OSError):  # a sentinel has no such log; a server may be on its way out
+    with suppress(redis.RedisError, OSError):  # sentinels have no slow log, and a server may be stopping
         for entry in client.slowlog_get(KEPT):
             verb, _, rest = entry["command"].partition(b" ")
             name = names.get(rest[:40], NEW if rest[:64] in begins else "")

@@ -1,4 +1,4 @@
-"""A server of one's own at a port that it keeps: it may be killed, frozen, and started again on the same data."""
+"""A server on a fixed port that a scenario can kill, freeze and restart on its data."""
 
 import os
 import signal
@@ -19,24 +19,24 @@ from sublet.tasks.bound_process import spawn_bound
 from tests.faults.chaos.script_time import ScriptTime, longest_script
 
 SECONDS = 20.0
-"""How long a server may take to start, and to answer."""
+"""The time limit of a start and of a reply."""
 
 
 class Missing(Exception):
-    """Something that a scenario takes is not on this machine; the words say what, and how to get it."""
+    """A requirement of a scenario is missing; the message says how to get it."""
 
 
 SLOWLOG = {"slowlog-log-slower-than": 1000, "slowlog-max-len": 10_000}
-"""Each server notes what held it for a millisecond or longer."""
+"""Record scripts of 1 ms or longer."""
 
 
 def connect(url: str) -> Any:
-    """A client for whoever makes the trouble: it waits 20 s for an answer, and sends nothing twice."""
+    """A client of the harness, without retries."""
     return redis.Redis.from_url(url, protocol=2, socket_timeout=SECONDS, retry=Retry(NoBackoff(), 0))
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
+    """A free port of loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -44,7 +44,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A Valkey or Redis on loopback, its data in one folder. `options` are those of its configuration file."""
+    """A Valkey or Redis on loopback with its data in one folder. `options` are settings of its configuration."""
 
     def __init__(
         self, folder: Path, *, binary: str | None = None, env: Mapping[str, str] | None = None, **options: Any
@@ -61,11 +61,11 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL for clients."""
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises Unavailable, with the last line that it has written."""
+        """Start it and wait until it answers. Raises Unavailable with the last line of its log."""
         words = {
             "port": self.port,
             "bind": "127.0.0.1",
@@ -89,7 +89,7 @@ class Server:
             time.sleep(0.01)
 
     def _why(self, code: int | None, begin: int) -> str:
-        """Why it does not serve: whether it ended, how, and its last words; of its log what stands after `begin`."""
+        """Describe a failed start. `begin` is the offset of its output in the log."""
         said = (self.folder / "server.log").read_bytes()[begin:].decode(errors="replace").split("\n")
         last = next((line.strip()[-300:] for line in reversed(said) if line.strip()), "")
         how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
@@ -101,43 +101,43 @@ class Server:
         return f"no server at {self.url}: {what}{f': {last}' if last else ' without output: is it a Redis or Valkey?'}"
 
     def answers(self) -> bool:
-        """Does it serve?"""
+        """Whether it answers."""
         with suppress(redis.RedisError, OSError):
             return bool(self.client.ping())
         return False
 
     def longest_script(self) -> ScriptTime:
-        """The longest that one of our scripts held it, since it was made; none if none did for a millisecond."""
+        """The longest run of a Sublet script since the first start."""
         if self.process.poll() is None and not self.frozen:
             self._held = max(self._held, longest_script(self.client))
         return self._held
 
     def kill(self) -> None:
-        """End it with no chance to write anything."""
-        self.longest_script()  # its log dies with it
+        """Send SIGKILL and wait."""
+        self.longest_script()  # before its slow log is lost
         self.process.kill()
         self.process.wait(SECONDS)
 
     def restart(self) -> None:
-        """Kill it, and start it again on what it has written."""
+        """Kill and start it."""
         self.kill()
         self.start()
 
     def freeze(self) -> None:
-        """Let it stand still; its connections stay open."""
+        """Send SIGSTOP. Connections stay open."""
         self.longest_script()
         self.frozen = True
         os.kill(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Send SIGCONT."""
         os.kill(self.process.pid, signal.SIGCONT)
-        with suppress(redis.RedisError, OSError):  # no script held it for as long as it stood still
+        with suppress(redis.RedisError, OSError):  # the slow log counts the frozen time as run time
             self.client.slowlog_reset()
         self.frozen = False
 
     def close(self) -> None:
-        """End it for good."""
+        """Stop it for good."""
         self.client.close()
         if self.process.poll() is None:
             self.process.kill()
@@ -145,6 +145,6 @@ class Server:
 
 
 def _prefer(pid: int) -> None:
-    """Have a server go before all other processes, where this user may say so: a script's time is then its own."""
+    """Give it real-time priority if this user may, so that other processes do not lengthen its scripts."""
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))

@@ -61,7 +61,7 @@ def run_suite(args: Namespace) -> int:
 
 
 def _choose(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> list[Scenario]:
-    """The scenarios of these names, or all that can be run there. Raises Invalid for one that is none, or cannot."""
+    """The scenarios of these names, or all that can run there. Raises Invalid."""
     for name in names:
         if name not in known:
             meant = did_you_mean(name, known)
@@ -74,14 +74,14 @@ def _choose(known: Mapping[str, Scenario], names: Sequence[str], url: str) -> li
 
 
 def _check_available(run: Run, named: Sequence[Scenario]) -> None:
-    """Raise Invalid for what was asked for by name and cannot be run here. What nobody has named is told as not run."""
+    """Raises Invalid if a scenario that was named cannot run here. Others are reported as "not run"."""
     for each in named:
         if words := run.unavailable(each):
             raise Invalid(f"{each.name} cannot be run here: {words}")
 
 
 def _check_server(url: str, binary: str | None) -> None:
-    """Raise Unavailable when there is no server at a URL, or none that could be started."""
+    """Raises Unavailable if no server answers at the URL, or none can be started."""
     if url:
         with SyncClient(Settings.read(url)) as client:
             client.transport.run(server_info.clock())

@@ -1,6 +1,6 @@
-"""Servers that belong together, real processes on loopback: a cluster, and a primary with replicas that sentinels watch.
+"""Groups of real servers on loopback: a cluster, and a primary with replicas and sentinels.
 
-Each server may be killed, frozen and started again. They die with this process, however that dies.
+Each server can be killed, frozen and restarted. They end with this process.
 """
 
 import time
@@ -19,16 +19,17 @@ from tests.faults.chaos.servers import SECONDS, Server, free_port
 
 SLOTS = 16384
 TIMEOUT_MS = 1000
-"""After which a server that is silent counts as gone. In production it is 15 s (a cluster) or 30 s (sentinels)."""
+"""The timeout of a silent server. In production it is 15 s (cluster) or 30 s (sentinels)."""
 FAST_PERIODS = ("INFO-PERIOD", 500, "PING-PERIOD", 200, "ASK-PERIOD", 200, "PUBLISH-PERIOD", 500)
-"""How often, in ms, sentinels ask: twenty times as often as usual, or it takes them 10 s to see what has become of a server."""
+"""Periods of sentinels in ms, 20 times shorter than the defaults, with which they need 10 s to notice a
+change."""
 FORMING = 30.0
-"""Seconds that servers may take to agree."""
+"""Seconds for servers to agree."""
 _POLL = 0.02
 
 
 def until(ready: Callable[[], bool], what: str, seconds: float = FORMING) -> None:
-    """Wait until something is so. Raises Unavailable when it takes too long."""
+    """Wait for a condition. Raises Unavailable at the timeout."""
     end = time.monotonic() + seconds
     while True:
         with suppress(redis.RedisError, OSError):
@@ -40,7 +41,7 @@ def until(ready: Callable[[], bool], what: str, seconds: float = FORMING) -> Non
 
 
 class Servers:
-    """Some servers that end together; a context manager."""
+    """A group of servers. A context manager that stops them."""
 
     nodes: list[Server]
 
@@ -49,25 +50,25 @@ class Servers:
 
     @property
     def living(self) -> list[Server]:
-        """Those that were neither killed nor frozen."""
+        """The servers that are neither killed nor frozen."""
         return [node for node in self.nodes if node.process.poll() is None and node.port not in self._frozen]
 
     def kill(self, node: Server) -> None:
-        """End a server with no chance to say anything."""
+        """Send SIGKILL to a server."""
         node.kill()
 
     def freeze(self, node: Server) -> None:
-        """Let a server stand still, its connections open."""
+        """Freeze a server. Its connections stay open."""
         node.freeze()
         self._frozen.add(node.port)
 
     def thaw(self, node: Server) -> None:
-        """Let a server go on."""
+        """Resume a server."""
         node.thaw()
         self._frozen.discard(node.port)
 
     def revive(self, node: Server) -> None:
-        """Start a server again that was killed."""
+        """Start a killed server again."""
         node.start()
 
     def at(self, port: int) -> Server:
@@ -75,7 +76,7 @@ class Servers:
         return next(node for node in self.nodes if node.port == port)
 
     def close(self) -> None:
-        """End them all."""
+        """Stop all servers."""
         for node in self.nodes:
             node.close()
 
@@ -89,7 +90,7 @@ class Servers:
 
 
 class Cluster(Servers):
-    """A cluster: some primaries, each with as many replicas. Made by `start`."""
+    """A cluster of primaries with replicas. Made by `start`."""
 
     def __init__(self, nodes: Sequence[Server], primaries: int) -> None:
         super().__init__()
@@ -99,7 +100,9 @@ class Cluster(Servers):
     def start(
         cls, folder: Path, primaries: int = 3, replicas: int = 1, *, binary: str | None = None, **options: Any
     ) -> "Cluster":
-        """Start the servers, and return when the cluster serves all slots and every replica is in step. Raises Unavailable."""
+        """Start the servers, and wait until all slots are served and all replicas synchronized. Raises
+        Unavailable.
+        """
         nodes: list[Server] = []
         cluster = cls(nodes, primaries)
         rules: dict[str, Any] = {
@@ -120,7 +123,7 @@ class Cluster(Servers):
 
     @property
     def url(self) -> str:
-        """The URL of the whole."""
+        """The cluster's URL."""
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def _form(self) -> None:
@@ -142,7 +145,7 @@ class Cluster(Servers):
         self.settle()
 
     def settle(self) -> None:
-        """Wait until the cluster serves all slots, and every server that lives is either a primary or in step with one."""
+        """Wait until all slots are served and all live replicas are synchronized."""
         until(lambda: all(self._is_settled(node) for node in self.living), "the cluster is whole")
 
     def _is_settled(self, node: Server) -> bool:
@@ -157,7 +160,7 @@ class Cluster(Servers):
 
     @staticmethod
     def _query(node: Server, *words: Any) -> Any:
-        """What a server answers, as it stands on the link."""
+        """A server's raw reply."""
         connection = node.client.connection_pool.get_connection()
         try:
             connection.send_command(*words)
@@ -173,7 +176,7 @@ class Cluster(Servers):
         return found
 
     def primary_of(self, tag: str) -> Server:
-        """The server that has a partition, by what one that lives says."""
+        """The primary of a partition, according to a live server."""
         slot = slot_of(tag)
         for first, last, (_, port, *_rest), *_replicas in self._query(self.living[0], "CLUSTER", "SLOTS"):
             if first <= slot <= last:
@@ -182,14 +185,14 @@ class Cluster(Servers):
 
     @property
     def primaries(self) -> list[Server]:
-        """Those that live and serve slots."""
+        """The live primaries."""
         found = {
             port for _, _, (_, port, *_rest), *_replicas in self._query(self.living[0], "CLUSTER", "SLOTS")
         }
         return [node for node in self.living if node.port in found]
 
     def move_slot(self, slot: int, to: Server) -> None:
-        """Move a slot to another primary as a whole (Valkey 9), and return when every server that lives says so."""
+        """Move a slot to another primary (Valkey 9), and wait until all live servers agree."""
         source = next(node for node in self.primaries if self._has(node, slot))
         source.client.execute_command(
             "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self._id(to)
@@ -210,7 +213,7 @@ class Cluster(Servers):
 
 
 class Sentinels(Servers):
-    """A primary with replicas, and sentinels that make one of those the primary when it is gone. Made by `start`."""
+    """A primary with replicas, and sentinels that fail over. Made by `start`."""
 
     service = "main"
 
@@ -222,7 +225,9 @@ class Sentinels(Servers):
     def start(
         cls, folder: Path, replicas: int = 2, watchers: int = 3, *, binary: str | None = None, **options: Any
     ) -> "Sentinels":
-        """Start the servers, and return when replicas are in step and the sentinels know of all. Raises Unavailable."""
+        """Start the servers, and wait until replicas are synchronized and the sentinels know all servers.
+        Raises Unavailable.
+        """
         group = cls([], [])
         rules: dict[str, Any] = {"repl_diskless_sync_delay": 0, "repl_ping_replica_period": 1} | options
         try:
@@ -243,7 +248,7 @@ class Sentinels(Servers):
 
     @property
     def url(self) -> str:
-        """The URL of the whole."""
+        """The group's URL."""
         return (
             f"redis+sentinel://{','.join(f'127.0.0.1:{each.port}' for each in self.watchers)}/{self.service}"
         )
@@ -260,14 +265,14 @@ class Sentinels(Servers):
         )
 
     def primary_of(self, tag: str = "") -> Server:
-        """The server that the sentinels name as the primary."""
+        """The primary, according to the sentinels."""
         watcher = next(each for each in self.watchers if each.process.poll() is None)
         return self.at(
             int(watcher.client.execute_command("SENTINEL GET-MASTER-ADDR-BY-NAME", self.service)[1])
         )
 
     def hand_over(self) -> None:
-        """Have the sentinels make a replica the primary that has all the other one had (Valkey 9); return when it is."""
+        """Fail over without a loss (Valkey 9), and wait for the new primary."""
         self.settle()
         old, words = self.primary_of(), ("SENTINEL FAILOVER", self.service, "COORDINATED")
         until(
@@ -277,7 +282,7 @@ class Sentinels(Servers):
         until(lambda: self.primary_of() is not old, "there is another primary")
 
     def settle(self) -> None:
-        """Wait until all servers that live are replicas of the primary, and have all that it has."""
+        """Wait until all live servers are synchronized replicas of the primary."""
         until(self._is_settled, "the replicas are in step")
 
     def _is_settled(self) -> bool:
@@ -291,7 +296,7 @@ class Sentinels(Servers):
         )
 
     def close(self) -> None:
-        """End them all, the sentinels first."""
+        """Stop all, the sentinels first."""
         for each in (*self.watchers, *self.nodes):
             each.close()
 
@@ -305,14 +310,14 @@ def _node(folder: Path, binary: str | None, options: dict[str, Any]) -> Server:
 
 
 class Watcher(Server):
-    """A sentinel: it keeps what it knows in its configuration file."""
+    """A sentinel. It keeps its state in its configuration file."""
 
     def __init__(self, folder: Path, primary: int, binary: str | None = None) -> None:
         self._primary = primary
         super().__init__(folder, binary=binary)
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises Unavailable, with the end of its log."""
+        """Start it and wait until it answers. Raises Unavailable."""
         file, name = self.folder / "sentinel.conf", Sentinels.service
         if not file.exists():
             file.write_text(

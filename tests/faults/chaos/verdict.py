@@ -1,4 +1,4 @@
-"""What a ledger and the jobs at the end say of the promises. No I/O."""
+"""Evaluate a ledger against the final jobs. No I/O."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,38 +9,38 @@ from tests.faults.chaos.ledger import Entry
 
 
 class Verdict(NamedTuple):
-    """What came of one scenario."""
+    """The counters of one scenario."""
 
     acked: int
-    """Jobs whose submit was acknowledged."""
+    """Acknowledged submits."""
     lost: int
-    """Acknowledged, and not there at the end."""
+    """Acknowledged jobs missing at the end."""
     lost_after: int
-    """Those of them that were first sent after the last trouble was over."""
+    """Those of them first sent after the last fault."""
     unfinished: int
-    """Acknowledged, there, and not completed in the time given."""
+    """Acknowledged jobs not completed in time."""
     twice: int
-    """Jobs of which more than one outcome was accepted, by those who ran them or by the server's own count."""
+    """Jobs with more than one accepted outcome, by the workers' reports or the server's counter."""
     stale: int
-    """Jobs whose accepted outcome, or result, is not that of their last lease."""
+    """Jobs whose accepted outcome or result is not that of their last lease."""
     unanswered: int
-    """Submits that nobody ever answered."""
+    """Submits without any reply."""
     unconfirmed: int
-    """Submits that had no answer at first, and were sent again."""
+    """Submits repeated after a missing reply."""
     rejected_but_stored: int
-    """Submits that were refused, whose jobs are there."""
+    """Stored jobs of rejected submits."""
     late_refused: int
-    """Outcomes of ghosts that were refused: the promise at work."""
+    """Outcomes refused because the lease was lost: the promise at work."""
     rerun: int
-    """Jobs that were started again though their attempt had not failed."""
+    """Jobs started again although their attempt had not failed."""
     recovery: tuple[float, ...]
-    """Seconds from each trouble to the next sign that work goes on after it."""
+    """Seconds from each fault until work continued."""
 
 
 def evaluate(entries: Sequence[Entry], jobs: Mapping[str, Job], counted: int | None = None) -> Verdict:
-    """The verdict on what was written, given the jobs that are there at the end, by id.
+    """Compare the entries with the final jobs.
 
-    `counted` is how many jobs the server says were completed; None where it has no say, as it has forgotten some.
+    `counted` is the server's number of completed jobs; None if it has lost data.
     """
     by = defaultdict(list)
     for entry in entries:
@@ -77,16 +77,16 @@ def evaluate(entries: Sequence[Entry], jobs: Mapping[str, Job], counted: int | N
 
 
 def _is_last(accepted: Sequence[Entry], job: Job) -> bool:
-    """Is the outcome that was accepted that of the last lease? One that a killed worker could not write down is unknown."""
+    """Whether the accepted outcome is that of the last lease, or unknown: a killed worker could not record it."""
     return not accepted or accepted[-1].attempt == job.attempt
 
 
 def _recovery(by: Mapping[str, Sequence[Entry]]) -> list[float]:
-    """For each trouble: until the job that it interrupted runs again or, where it was healed, until the next job is completed.
+    """The time from each fault to the next start of its job or, after `healed`, to the next completion.
 
-    A job that loses its lease for the second time in a row waits longer, on purpose; so only its first trouble counts. And where
-    the next trouble comes before work has gone on, it is that one which counts; as where a worker died before it could say that
-    it had started the job.
+    Only a job's first fault counts, because a second lost lease in a row delays it on purpose. A fault
+    followed by another before work continued does not count; nor does one whose job lost an attempt that no
+    worker recorded.
     """
     waits, met = list[float](), set[str]()
     troubles = [fault.at for fault in by["fault"] if not fault.id]
@@ -108,6 +108,6 @@ def _follows(sign: Entry, trouble: Entry) -> bool:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of them lies; 0 for none."""
+    """The value below which this share of the values lies; 0 for none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

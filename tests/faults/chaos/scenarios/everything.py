@@ -1,4 +1,4 @@
-"""All kinds of trouble, mixed by chance: the same seed makes the same mix."""
+"""A random mix of faults. The seed determines it."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tests.faults.chaos.scenarios.servers import SLOW, WRITTEN
 
 
 class Mix:
-    """What may happen next."""
+    """A source of random faults."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness, self.random = harness, harness.random
@@ -21,7 +21,7 @@ class Mix:
         )  # fmt: skip
 
     def next(self) -> None:
-        """Have one of them happen, and be over."""
+        """Inject one fault and wait for its end."""
         kind = self.random.choice(self.kinds)
         self.harness.add_note(kind.__name__, 1)
         if kind in (self.kill_a_worker, self.freeze_a_worker, self.flush_scripts):
@@ -31,23 +31,23 @@ class Mix:
                 kind()
 
     def kill_a_worker(self) -> None:
-        """SIGKILL, and another worker comes."""
+        """Kill a worker and start another one."""
         self.harness.kill_worker(self.random.choice(self.harness.processes.running))
         self.harness.add_worker()
 
     def freeze_a_worker(self) -> None:
-        """SIGSTOP for up to two leases."""
+        """Freeze a worker for up to two leases."""
         ghost = self.random.choice(self.harness.processes.running)
         ghost.freeze()
         self.harness.wait(self.random.uniform(0.2, 2) * LEASE)
         ghost.thaw()
 
     def kill_the_server(self) -> None:
-        """SIGKILL, and a start on its file."""
+        """Kill the server and restart it on its data."""
         self.harness.server_.restart()
 
     def freeze_the_server(self) -> None:
-        """SIGSTOP for up to two leases."""
+        """Freeze the server for up to two leases."""
         self.harness.server_.freeze()
         self.harness.wait(self.random.uniform(0.2, 2) * LEASE)
         self.harness.server_.thaw()
@@ -62,21 +62,21 @@ class Mix:
         self.harness.wait(1)
 
     def block(self) -> None:
-        """Somebody's slow script."""
+        """Run a slow script of another program."""
         self.harness.redis.execute_command("EVAL", SLOW, 0, 1)
 
     def cut(self) -> None:
-        """All connections are closed."""
+        """Close all connections."""
         self.link.cut()
 
     def hang(self) -> None:
-        """Nothing passes for up to two leases."""
+        """Stall all connections for up to two leases."""
         self.link.hang()
         self.harness.wait(self.random.uniform(0.2, 2) * LEASE)
         self.link.heal()
 
     def refuse(self) -> None:
-        """Nobody comes through for up to a lease."""
+        """Refuse all connections for up to a lease."""
         self.link.refuse()
         self.harness.wait(self.random.uniform(0.2, 1) * LEASE)
         self.link.heal()
@@ -84,7 +84,9 @@ class Mix:
 
 @scenario("everything", recovery=8, quick=15, whole=75, server={"busy-reply-threshold": "200", **WRITTEN})
 def everything(harness: Harness) -> None:
-    """Workers, server and connections are killed, frozen, cut and blocked, in an order that the seed decides."""
+    """Workers, server and connections are killed, frozen, cut and blocked in an order that the seed
+    determines.
+    """
     mix = Mix(harness)
     harness.work(workers=3, rate=60, seconds=0.1)
     for _ in harness.rounds(every=0.5):

@@ -1,4 +1,4 @@
-"""Trouble with a primary: it dies with its last writes, which its replica has never seen."""
+"""A failover that loses the primary's last writes."""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ from tests.faults.chaos.scenario import scenario
 from tests.faults.chaos.servers import Server
 
 BACK = 6.0
-"""Seconds in which work goes on after a replica has become the primary."""
+"""Seconds until work continues after the failover."""
 
 
 class Pair:
-    """A primary, a replica, the link between them, and the link by which everybody comes to whichever is the primary."""
+    """A primary and a replica, with a link between them and a link from clients to the current primary."""
 
     def __init__(self, harness: Harness) -> None:
         self._harness, self.primary = harness, harness.server_
@@ -32,14 +32,14 @@ class Pair:
         return found
 
     def fail_over(self) -> None:
-        """Kill the primary and have the replica take its place."""
+        """Kill the primary and promote the replica."""
         self.primary.kill()
         self.replica.client.replicaof("NO", "ONE")
         self.front.retarget(self.replica.port)
         self._harness.use_server(self.replica.url)
 
     def come_back(self) -> None:
-        """Have the dead primary come back, as a replica of the other."""
+        """Restart the old primary as a replica."""
         self.primary.start()
         self.primary.client.replicaof("127.0.0.1", self.replica.port)
 
@@ -59,14 +59,14 @@ def _lose_the_last_writes(harness: Harness) -> None:
 @scenario("primary-lost", recovery=BACK, quick=6, whole=20, promises=(), shows=("lost",), server={"repl-diskless-sync-delay": 0},
           loses="writes that were not replicated; durability=replicated prevents it")  # fmt: skip
 def primary_lost(harness: Harness) -> None:
-    """The primary dies after its replica has heard nothing for a while, and the replica takes its place."""
+    """The primary dies with writes that its replica has not received, and the replica is promoted."""
     _lose_the_last_writes(harness)
 
 
 @scenario("primary-lost-replicated", recovery=BACK, quick=6, whole=20, promises=("lost",), server={"repl-diskless-sync-delay": 0},
           repeats="a job whose end was not replicated runs again")  # fmt: skip
 def primary_lost_replicated(harness: Harness) -> None:
-    """The same, with durability=replicated: what was acknowledged is there."""
+    """The same with durability=replicated: no acknowledged job is lost."""
     harness.processes.env |= {"SUBLET_DURABILITY": "replicated"}
     _lose_the_last_writes(harness)
     harness.expect(

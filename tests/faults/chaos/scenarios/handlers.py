@@ -1,15 +1,15 @@
-"""Trouble with the HTTP handlers, which script_time nothing: workers and producers that come by HTTP go on."""
+"""Faults of the HTTP handlers, which hold no state: workers and producers on HTTP continue."""
 
 from tests.faults.chaos.harness import LEASE, Harness
 from tests.faults.chaos.scenario import scenario
 
 BACK = 5.0
-"""Seconds in which work goes on after a handler is back."""
+"""Seconds until work continues after a handler is back."""
 
 
 @scenario("handlers-killed", recovery=BACK, quick=8, whole=25, own_server=False)
 def handlers_killed(harness: Harness) -> None:
-    """The only HTTP handler dies by SIGKILL, again and again, and another takes its port."""
+    """The only HTTP handler is killed repeatedly, and another one takes its port."""
     handler, port = harness.processes.start_api()
     harness.processes.env |= {"SUBLET_SOURCE": f"http://127.0.0.1:{port}"}
     harness.work(workers=2, rate=60)
@@ -21,7 +21,7 @@ def handlers_killed(harness: Harness) -> None:
 
 @scenario("handlers-frozen", recovery=BACK, quick=8, whole=20, own_server=False)
 def handlers_frozen(harness: Harness) -> None:
-    """One of two HTTP handlers stands still for longer than a lease, with requests in hand."""
+    """One of two HTTP handlers is frozen for longer than a lease, with requests in progress."""
     frozen, port = harness.processes.start_api()
     _, other = harness.processes.start_api()
     for n, each in enumerate((port, other)):

@@ -1,4 +1,4 @@
-"""Trouble with a cluster, and with a primary that sentinels watch: nodes die, and slots move."""
+"""Faults of a cluster, and of a primary with sentinels."""
 
 from functools import partial
 
@@ -9,11 +9,11 @@ from tests.faults.chaos.servers import Server
 from tests.faults.chaos.topologies import TIMEOUT_MS, Cluster, Sentinels, Servers
 
 PARTITIONS = 4
-"""Their hash tags lie on all three primaries of a cluster."""
+"""Their hash tags are on all three primaries of a cluster."""
 BACK = 3 * TIMEOUT_MS / 1000 + 5
-"""Seconds in which a replica is elected and work goes on, where a silent node is given up after one."""
+"""Seconds until a replica is elected and work continues. A silent node is given up after 1 s."""
 AGAIN = "a job whose end was not replicated runs again"
-"""What a failover lets happen where each submit waits for a replica: the job is there, and its end is not."""
+"""The repetition that a failover allows although each submit waits for a replica."""
 
 
 def _on(harness: Harness, servers: Servers, url: str, partitions: int = 1) -> None:
@@ -23,7 +23,7 @@ def _on(harness: Harness, servers: Servers, url: str, partitions: int = 1) -> No
 
 @scenario("cluster-primary-killed", recovery=BACK, quick=8, whole=40, promises=("lost",), repeats=AGAIN)
 def cluster_primary_killed(harness: Harness) -> None:
-    """A primary of a cluster of six dies under load, again and again; its replica takes its slots."""
+    """A primary of a cluster of six is killed repeatedly under load, and its replica takes its slots."""
     cluster = Cluster.start(harness.folder / "cluster", binary=harness.server_.binary)
     _on(harness, cluster, cluster.url, PARTITIONS)
     harness.processes.env |= {"SUBLET_DURABILITY": "replicated"}
@@ -39,7 +39,7 @@ def cluster_primary_killed(harness: Harness) -> None:
 
 @scenario("cluster-slot-moved", recovery=BACK, quick=6, whole=30, valkey=(9, 0))
 def cluster_slot_moved(harness: Harness) -> None:
-    """Partitions move to another node of a cluster, each as a whole, while jobs come and go."""
+    """Partitions move to another node of a cluster, each with its whole slot, under load."""
     cluster = Cluster.start(harness.folder / "cluster", binary=harness.server_.binary)
     _on(harness, cluster, cluster.url, PARTITIONS)
     harness.work(rate=60)
@@ -56,7 +56,7 @@ def _is_replaced(group: Sentinels, victim: Server) -> bool:
 
 @scenario("sentinel-failover", recovery=BACK, quick=8, whole=30, promises=("lost",), repeats=AGAIN)
 def sentinel_failover(harness: Harness) -> None:
-    """The primary dies under load, and sentinels make a replica the primary."""
+    """The primary is killed under load, and sentinels promote a replica."""
     group = Sentinels.start(harness.folder / "group", binary=harness.server_.binary)
     _on(harness, group, group.url)
     harness.processes.env |= {"SUBLET_DURABILITY": "replicated"}

@@ -1,4 +1,4 @@
-"""Trouble with the server: it is killed, frozen, blocked, filled, emptied, and its clock jumps."""
+"""Faults of the server: killed, frozen, blocked, full, emptied, with a changed clock."""
 
 import resource
 import threading
@@ -13,20 +13,20 @@ from tests.faults.chaos.leases import hold_leases, overdue, reap_all
 from tests.faults.chaos.scenario import scenario
 
 BACK = 5.0
-"""Seconds in which work goes on after a server is back."""
+"""Seconds until work continues after the server is back."""
 UNFIT = 3
-"""The exit code of a command whose server cannot be used."""
+"""The exit code of a command for an unusable server."""
 WRITTEN = {"appendfsync": "always"}
-"""Whoever is killed must have written what it acknowledged: with `everysec` it answers first while its disk is busy."""
+"""For killed servers: with `everysec` a server with a busy disk replies before it writes."""
 BLOCKED = 1.5
 """Seconds for which a server is blocked."""
 SLOW = "local t = redis.call('TIME')[1] + ARGV[1] while redis.call('TIME')[1] + 0 < t do end"
-"""Somebody else's script that holds the server for so many seconds."""
+"""A script of another program that blocks the server for so many seconds."""
 
 
 @scenario("server-killed", recovery=BACK, quick=8, whole=30, server=WRITTEN)
 def server_killed(harness: Harness) -> None:
-    """The server dies by SIGKILL and comes back on its append-only file."""
+    """The server is killed and restarts on its append-only file."""
     harness.work()
     for _ in harness.rounds(every=4):
         with harness.fault("SIGKILL"):
@@ -38,7 +38,7 @@ def server_killed(harness: Harness) -> None:
 @scenario("server-keeps-nothing", recovery=BACK, quick=6, whole=20, server={"appendonly": "no"}, promises=(),
           loses="all jobs of a server without persistence")  # fmt: skip
 def server_keeps_nothing(harness: Harness) -> None:
-    """The server dies and comes back empty: what was in it is gone, and all that comes after is done."""
+    """The server is killed and restarts empty: its jobs are lost, later ones are completed."""
     harness.work()
     for _ in harness.rounds(every=4):
         with harness.fault("SIGKILL"):
@@ -47,7 +47,7 @@ def server_keeps_nothing(harness: Harness) -> None:
 
 @scenario("server-frozen", recovery=BACK, quick=8, whole=25)
 def server_frozen(harness: Harness) -> None:
-    """The server stands still for longer than a lease, its connections open."""
+    """The server is frozen for longer than a lease, with open connections."""
     harness.work()
     for _ in harness.rounds(every=5):
         with harness.fault("SIGSTOP"):
@@ -58,7 +58,7 @@ def server_frozen(harness: Harness) -> None:
 
 @scenario("scripts-flushed", recovery=0, quick=5, whole=20)
 def scripts_flushed(harness: Harness) -> None:
-    """The server forgets all scripts, twenty times a second."""
+    """The server's script cache is flushed twenty times a second."""
     harness.work(rate=150)
     for _ in harness.rounds(every=0.05):
         harness.redis.script_flush()
@@ -67,7 +67,7 @@ def scripts_flushed(harness: Harness) -> None:
 
 @scenario("clients-paused", recovery=BACK, quick=5, whole=20)
 def clients_paused(harness: Harness) -> None:
-    """The server lets all clients wait (CLIENT PAUSE)."""
+    """The server delays all clients (CLIENT PAUSE)."""
     harness.work()
     for n in harness.rounds(every=2 * BLOCKED):
         with harness.fault("CLIENT PAUSE"):
@@ -77,7 +77,7 @@ def clients_paused(harness: Harness) -> None:
 
 @scenario("server-sleeps", recovery=BACK, quick=5, whole=20, server={"enable-debug-command": "local"})
 def server_sleeps(harness: Harness) -> None:
-    """The server does nothing for a while (DEBUG SLEEP)."""
+    """The server is blocked by DEBUG SLEEP."""
     harness.work()
     for _ in harness.rounds(every=2 * BLOCKED):
         with harness.fault("DEBUG SLEEP"):
@@ -86,7 +86,7 @@ def server_sleeps(harness: Harness) -> None:
 
 @scenario("foreign-script", recovery=BACK, quick=6, whole=20, server={"busy-reply-threshold": "200"})
 def foreign_script(harness: Harness) -> None:
-    """Somebody else's script holds the server, which tells everybody that it is BUSY."""
+    """A script of another program blocks the server, which answers BUSY."""
     harness.work()
     for _ in harness.rounds(every=4):
         with harness.fault("BUSY"):
@@ -95,7 +95,7 @@ def foreign_script(harness: Harness) -> None:
 
 @contextmanager
 def _full(harness: Harness) -> Iterator[None]:
-    """Within the block the server's memory is full, to the last byte that a write may take."""
+    """Fill the server's memory to the last byte during the block."""
     used = int(harness.redis.info("memory")["used_memory"])
     harness.redis.config_set("maxmemory", used + (2 << 20))
     size = 1 << 18
@@ -113,7 +113,7 @@ def _full(harness: Harness) -> Iterator[None]:
 
 @scenario("memory-full", recovery=BACK, quick=8, whole=25)
 def memory_full(harness: Harness) -> None:
-    """The server's memory is full: new jobs are refused in words, and those that are there are done."""
+    """The server's memory is full: new jobs are rejected, existing ones are completed."""
     harness.work(workers=1, rate=50, seconds=0.5)
     for _ in harness.rounds(every=6):
         done, refused = len(harness.ledger.of("completed")), len(harness.ledger.of("rejected"))
@@ -136,7 +136,7 @@ def memory_full(harness: Harness) -> None:
     loses="all jobs before FLUSHALL",
 )
 def flushed(harness: Harness) -> None:
-    """Somebody empties the server: workers drop what is gone, nothing rises again, and new jobs are done."""
+    """The server is emptied by FLUSHALL: workers drop lost jobs, and new jobs are completed."""
     harness.work()
     for _ in harness.rounds(every=4):
         with harness.fault("FLUSHALL"):
@@ -150,7 +150,9 @@ def _more_unknown(harness: Harness, before: int) -> bool:
 @scenario("evicted", recovery=0, quick=7, whole=20, promises=(), shows=("lost",),
           loses="evicted jobs, if eviction is enabled while workers run; at the start it is refused")  # fmt: skip
 def evicted(harness: Harness) -> None:
-    """A server that evicts keys is refused at the start; one that does so later loses jobs, and a repair mends the rest."""
+    """A server that evicts keys is refused at the start; if it evicts later, jobs are lost, and a repair fixes
+    the rest.
+    """
     harness.redis.config_set("maxmemory-policy", "allkeys-lru")
     refused = harness.processes.start_worker()
     harness.until(lambda: not refused.is_running, "a worker refuses a server that evicts")
@@ -179,7 +181,7 @@ def evicted(harness: Harness) -> None:
 
 @scenario("disk-full", recovery=BACK, quick=7, whole=20)
 def disk_full(harness: Harness) -> None:
-    """The disk is full, and the server refuses all writes (MISCONF) until there is room again."""
+    """The disk is full, and the server rejects all writes (MISCONF) until there is space."""
     harness.work()
     pid = harness.server_.process.pid
     soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -194,7 +196,9 @@ def disk_full(harness: Harness) -> None:
 
 @scenario("clock-jumps", recovery=0, quick=8, whole=25, clock=True, shows=("rerun",))
 def clock_jumps(harness: Harness) -> None:
-    """The server's clock jumps an hour ahead, and back: jobs whose leases this ends are run again, nothing is accepted twice."""
+    """The server's clock jumps an hour ahead and back: jobs whose leases end run again, and no outcome is
+    accepted twice.
+    """
     assert harness.clock is not None
     harness.work(rate=25, seconds=0.5)
     for n in harness.rounds(every=3):
@@ -204,7 +208,7 @@ def clock_jumps(harness: Harness) -> None:
 
 @scenario("demoted", recovery=BACK, quick=6, whole=20)
 def demoted(harness: Harness) -> None:
-    """The primary becomes a replica, which takes no writes (READONLY), and a primary again."""
+    """The primary becomes a replica, which rejects writes (READONLY), and a primary again."""
     harness.work()
     for _ in harness.rounds(every=4):
         with harness.fault("READONLY"):
@@ -215,7 +219,9 @@ def demoted(harness: Harness) -> None:
 
 @scenario("reapers", recovery=0, quick=8, whole=20, own_server=False)
 def reapers(harness: Harness) -> None:
-    """32 reapers at once on 5,000 leases that have ended: each is given on once, and none holds the server for long."""
+    """32 clients reap 5,000 expired leases concurrently: each is recovered once, and no script blocks the
+    server for long.
+    """
     held = hold_leases(harness, 5000, lease=4.0)
     harness.until(lambda: overdue(harness) == held, "all leases have ended")
     reaped: list[int] = []

@@ -1,4 +1,4 @@
-"""Trouble on the way: connections are cut, hang, are slow, and what they carry is lost or arrives twice."""
+"""Faults of connections: cut, stalled and slow ones, lost and repeated requests."""
 
 import random
 import threading
@@ -10,13 +10,13 @@ from tests.faults.chaos.proxy import Fault, Proxy, Request, is_script
 from tests.faults.chaos.scenario import scenario
 
 BACK = 5.0
-"""Seconds in which work goes on after a connection is well again."""
+"""Seconds until work continues after a connection is restored."""
 FAULTS = (Fault.LOSE_REQUEST, Fault.LOSE_REPLY, Fault.CUT, Fault.TWICE, Fault.TWICE_SECOND)
-"""What may happen to a request at any time; the kinds that never end by themselves are the link's."""
+"""Faults of single requests. Endless ones are left to `Link`."""
 
 
 def _through(harness: Harness, port: int) -> None:
-    """Lead everybody but the one who makes the trouble through a port."""
+    """Connect all processes through a port."""
     harness.processes.env |= {"SUBLET_REDIS_URL": f"redis://127.0.0.1:{port}"}
 
 
@@ -32,7 +32,7 @@ def connections_cut(harness: Harness) -> None:
 
 
 def _interrupt(harness: Harness, take: Callable[[Link], None]) -> None:
-    """Take the link away for longer than a lease, again and again."""
+    """Repeatedly interrupt the link for longer than a lease."""
     link = harness.closing(Link(harness.server_.port))
     _through(harness, link.port)
     harness.work()
@@ -45,19 +45,19 @@ def _interrupt(harness: Harness, take: Callable[[Link], None]) -> None:
 
 @scenario("half-open", recovery=BACK, quick=9, whole=30)
 def half_open(harness: Harness) -> None:
-    """Connections stay open and carry nothing, for longer than a lease; what was sent arrives late."""
+    """Connections stay open without passing data for longer than a lease, then deliver it late."""
     _interrupt(harness, Link.hang)
 
 
 @scenario("unreachable", recovery=BACK, quick=8, whole=25)
 def unreachable(harness: Harness) -> None:
-    """Nobody reaches the server for longer than a lease: each connection is closed at once."""
+    """Each connection is closed at once for longer than a lease."""
     _interrupt(harness, Link.refuse)
 
 
 @scenario("slow-connections", recovery=0, quick=5, whole=20)
 def slow_connections(harness: Harness) -> None:
-    """Everything takes a fifth of a second longer, each way."""
+    """All data is delayed by 0.2 s in each direction."""
     link = harness.closing(Link(harness.server_.port))
     _through(harness, link.port)
     harness.work(rate=40)
@@ -68,7 +68,7 @@ def slow_connections(harness: Harness) -> None:
 
 @scenario("requests-lost-and-doubled", recovery=0, quick=8, whole=25)
 def requests_lost_and_doubled(harness: Harness) -> None:
-    """One request in twenty is lost, its reply is, or it arrives twice."""
+    """One request in twenty is lost, loses its reply, or arrives twice."""
     proxy = harness.closing(Proxy(harness.settings))
     chance, lock = random.Random(harness.random.random()), threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Trouble with workers: they are killed, and they stand still."""
+"""Faults of workers: killed and frozen ones."""
 
 from tests.faults.chaos.harness import LEASE, Harness
 from tests.faults.chaos.scenario import scenario
@@ -6,7 +6,7 @@ from tests.faults.chaos.scenario import scenario
 
 @scenario("workers-killed", recovery=LEASE + 1, quick=6, whole=25, own_server=False, shows=("rerun",))
 def workers_killed(harness: Harness) -> None:
-    """Workers die by SIGKILL in the middle of their jobs, one after the other."""
+    """Workers are killed one after another while they run jobs."""
     harness.work(workers=3, rate=60, seconds=0.2)
     for _ in harness.rounds(every=1.5):
         harness.kill_worker(harness.busiest())
@@ -18,7 +18,7 @@ def workers_killed(harness: Harness) -> None:
     "workers-frozen", recovery=LEASE + 1, quick=7, whole=25, own_server=False, shows=("rerun", "late_refused")
 )
 def workers_frozen(harness: Harness) -> None:
-    """Workers stand still for longer than a lease, and come back as ghosts."""
+    """Workers are frozen for longer than a lease, then resume and report late."""
     harness.work(workers=3, rate=60, seconds=0.2)
     for _ in harness.rounds(every=2 * LEASE):
         ghost = harness.busiest()
