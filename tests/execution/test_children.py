@@ -50,14 +50,14 @@ def eval_numbers(words):
     ("segfault", "died of SIGSEGV"), ("exit", "exited with code 3"),
     ("SIGKILL", "died of SIGKILL"), ("SIGABRT", "died of SIGABRT"),
 ])  # fmt: skip
-async def test_a_crash_is_that_jobs_failure_and_says_why(hire, how, words):
+async def test_a_crash_fails_that_job_with_the_reason(hire, how, words):
     runner = hire(processes=1)
     with pytest.raises(Crashed, match=words):
         await result(runner, tasks.ends, f'{{"how": "{how}"}}')
     assert await result(runner, tasks.pid), "another child takes its place"
 
 
-async def test_a_crash_is_nobody_elses_failure(hire, monkeypatch):
+async def test_a_crash_fails_no_other_job(hire, monkeypatch):
     monkeypatch.setattr(process_pool, "PATIENCE", 60.0)  # a busy machine may take longer to bury the first
     runner = hire(processes=1)
     crash, other = start(runner, tasks.ends, '{"how": "segfault"}').running, start(runner, tasks.pid).running
@@ -83,7 +83,7 @@ async def test_a_child_that_was_killed_while_it_was_idle_is_replaced(hire):
 
 
 @pytest.mark.parametrize("task", [tasks.turns, tasks.hogs, tasks.locks], ids=lambda task: task.name)
-async def test_whoever_cancels_the_future_kills_the_child(hire, tmp_path, task):
+async def test_cancelling_the_future_kills_the_child(hire, tmp_path, task):
     runner = hire(processes=1)
     attempt = start(runner, task, f'{{"file": "{tmp_path}/pid"}}')
     (pid,) = await written(tmp_path / "pid")
@@ -94,7 +94,7 @@ async def test_whoever_cancels_the_future_kills_the_child(hire, tmp_path, task):
 
 
 @pytest.mark.parametrize("then", ["dies", "waits"])
-async def test_what_a_task_has_started_goes_with_its_child(hire, tmp_path, then):
+async def test_processes_that_a_task_started_die_with_its_child(hire, tmp_path, then):
     runner = hire()
     attempt = start(runner, tasks.starts_a_program, f'{{"file": "{tmp_path}/pid", "then": "{then}"}}')
     pids = await written(tmp_path / "pid")
@@ -102,7 +102,7 @@ async def test_what_a_task_has_started_goes_with_its_child(hire, tmp_path, then)
     assert await eventually(lambda: not any(map(is_alive, pids)))
 
 
-async def test_what_a_task_has_forked_does_not_hide_its_death(hire, tmp_path):
+async def test_a_fork_of_a_task_does_not_hide_its_death(hire, tmp_path):
     with pytest.raises(Crashed, match="SIGKILL"):
         await result(hire(), tasks.forks_and_dies, f'{{"file": "{tmp_path}/pid"}}')
     (forked,) = await written(tmp_path / "pid")
@@ -121,7 +121,7 @@ async def test_a_job_that_waits_for_a_child_can_be_called_off_and_never_runs(hir
 
 
 @pytest.mark.parametrize(("where", "words"), [("garbage", "invalid frame"), ("half", "exited with code 0")])
-async def test_what_is_no_frame_is_a_crash_in_words(hire, where, words):
+async def test_an_invalid_frame_is_a_crash_with_the_reason(hire, where, words):
     runner = hire(processes=1)
     with pytest.raises(Crashed, match=words):
         await result(runner, tasks.writes, f'{{"where": "{where}"}}')
@@ -208,7 +208,7 @@ async def test_news_that_came_too_fast_is_sent_while_the_task_still_runs(hire):
     ("exit", Failure, "SystemExit"), ("stop", Failure, "StopIteration"),
     ("snooze", Release, "later"), ("discard", Failure, "no use"),
 ])  # fmt: skip
-async def test_what_a_task_raises_is_its_ending_and_the_child_lives_on(hire, what, kind, words):
+async def test_an_exception_is_the_outcome_of_its_job_and_the_child_lives_on(hire, what, kind, words):
     runner = hire(processes=1)
     pid = await result(runner, tasks.pid)
     ended = await failure(runner, tasks.raises, f'{{"what": "{what}"}}')
@@ -217,7 +217,7 @@ async def test_what_a_task_raises_is_its_ending_and_the_child_lives_on(hire, wha
     assert await result(runner, tasks.pid) == pid
 
 
-async def test_the_programs_of_a_task_hear_a_polite_signal(hire):
+async def test_programs_of_a_task_receive_sigterm(hire):
     assert await result(hire(), tasks.ends_a_program_politely) == b"-15"
 
 
@@ -243,7 +243,7 @@ async def test_hooks_are_entered_where_the_task_runs(hire):
     tasks.SEEN.clear()
 
 
-async def test_closing_ends_what_runs(hire, tmp_path):
+async def test_closing_ends_running_jobs(hire, tmp_path):
     runner = hire()
     attempt = start(runner, tasks.turns, f'{{"file": "{tmp_path}/pid"}}')
     (pid,) = await written(tmp_path / "pid")
@@ -252,7 +252,7 @@ async def test_closing_ends_what_runs(hire, tmp_path):
     assert not is_alive(pid)
 
 
-async def test_a_child_that_is_dead_when_it_is_given_a_job_has_begun_none(hire):
+async def test_a_child_that_died_before_it_was_sent_a_job_has_begun_none(hire):
     """Nobody has noticed its end yet: the loop does not turn between its death and the next job."""
     runner = hire(processes=1)
     await result(runner, tasks.naps, '{"seconds": 0}')

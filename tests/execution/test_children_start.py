@@ -54,7 +54,9 @@ def module(tmp_path, monkeypatch):
     ("raise RuntimeError('no such database')", "RuntimeError: no such database"), ("import no_such_thing", "No module named"),
     ("del pid", "no attribute 'pid'"), ("sys.exit('goodbye')", "SystemExit: goodbye"),
 ])  # fmt: skip
-async def test_a_module_that_a_child_cannot_import_is_said_in_words(hire, module, request, in_child, words):
+async def test_a_module_that_a_child_cannot_import_is_named_in_the_error(
+    hire, module, request, in_child, words
+):
     found = module(f"broken_{request.node.callspec.indices['in_child']}", in_child)
     ended = await failure(hire(found.app), found.pid)
     assert isinstance(ended, Release), "another worker's code may be able to"

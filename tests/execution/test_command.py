@@ -121,7 +121,7 @@ async def test_braces_and_variables_of_the_shell_are_its_own(run, worker):
 # what a program gets to see
 
 
-async def test_a_program_sees_its_job_and_none_of_our_secrets(run, worker, monkeypatch):
+async def test_a_program_sees_its_job_but_not_our_secrets(run, worker, monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://:hunter2@127.0.0.1:6379")
     monkeypatch.setenv("REDIS_URL", "redis://:hunter2@127.0.0.1:6379")
     monkeypatch.setenv("ORDINARY", "is seen")
@@ -149,13 +149,13 @@ async def test_a_program_inherits_three_descriptors_and_leads_a_group_of_its_own
     assert (await run(PYTHON + f"'{script}'", str(os.getpid()))).stdout == "True\n"
 
 
-async def test_a_program_runs_in_the_folder_it_is_told(run, worker, tmp_path):
+async def test_a_program_runs_in_the_given_folder(run, worker, tmp_path):
     (tmp_path / "tool").write_text("#!/bin/sh\npwd -P\n")
     (tmp_path / "tool").chmod(0o755)
     assert (await run("./tool", cwd=tmp_path)).stdout == f"{tmp_path.resolve()}\n"
 
 
-async def test_stdin_is_empty_or_what_it_was_given(context, worker):
+async def test_stdin_is_empty_or_the_given_input(context, worker):
     assert (await any_program(context, argv=["cat"])).stdout == ""
     assert (await any_program(context, argv=["cat"], input="\nüber\n")).stdout == "\nüber\n"
     assert (await any_program(context, argv=["true"], input="x" * 200_000)).code == 0
@@ -166,7 +166,7 @@ async def test_stdin_is_empty_or_what_it_was_given(context, worker):
 # what it leaves
 
 
-async def test_a_failure_is_told_by_exit_code_and_the_end_of_stderr(run, worker):
+async def test_a_failure_has_the_exit_code_and_the_end_of_stderr(run, worker):
     with pytest.raises(ProgramFailed) as failed:
         await run("seq 5000 >&2; echo last words >&2; echo >&2; exit 3", shell=True)
     ending = ending_of(LEASE, failed.value)
@@ -185,13 +185,13 @@ async def test_a_failure_is_told_by_exit_code_and_the_end_of_stderr(run, worker)
         ("exit 255", "exit_255", "exited with code 255"),
     ],
 )
-async def test_a_death_is_told_by_its_signal(run, worker, script, code, message):
+async def test_a_killed_program_is_reported_with_its_signal(run, worker, script, code, message):
     with pytest.raises(ProgramFailed) as failed:
         await run(script, shell=True, env={"LC_ALL": "C"})
     assert (failed.value.code, failed.value.message) == (code, message)
 
 
-async def test_what_cannot_be_started_is_told_in_words(run, context, worker, tmp_path):
+async def test_a_program_that_cannot_be_started_fails_with_the_reason(run, context, worker, tmp_path):
     (tmp_path / "text").write_text("no program")
     for template, how, words in [
         ("no-such-program", {}, "program 'no-such-program' is not on this worker's PATH"),
@@ -211,13 +211,13 @@ async def test_what_cannot_be_started_is_told_in_words(run, context, worker, tmp
         await any_program(context, argv=[""])
 
 
-async def test_a_machine_without_a_shell_is_told_so(run, worker, monkeypatch):
+async def test_the_error_without_a_shell_names_the_shell(run, worker, monkeypatch):
     monkeypatch.setattr(program, "SHELL", "/nowhere/sh")
     with pytest.raises(ProgramFailed, match="started through /nowhere/sh, which this worker does not have"):
         await run("true")
 
 
-async def test_output_is_kept_within_bounds_and_says_what_is_left_out(run, worker):
+async def test_output_is_bounded_and_states_how_much_is_missing(run, worker):
     done = await run("seq 1 30000; seq 30000 -1 1 >&2", shell=True)
     size = len("".join(f"{n}\n" for n in range(1, 30001)))
     for text, first, last in (

@@ -20,13 +20,13 @@ pytest_plugins = ["tests.support.program_fixtures"]
 @pytest.mark.parametrize(
     "script", ["sleep 1000 & exit 0", "sleep 1000 >/dev/null 2>&1 & exit 0"], ids=["holds pipes", "aside"]
 )
-async def test_what_a_program_leaves_running_ends_with_it(run, worker, marker, script):
+async def test_processes_that_a_program_leaves_running_end_with_it(run, worker, marker, script):
     done = await run(script, shell=True, env={"MARK": marker})
     assert done.code == 0
     await soon(lambda: not bearing(marker))
 
 
-async def test_what_is_left_running_may_clean_up(run, worker, tmp_path):
+async def test_processes_that_are_left_running_may_clean_up(run, worker, tmp_path):
     script = (
         "f() {{ echo cleaned > {out}; exit; }}; (trap f TERM; touch {begun}; while true; do sleep 0.05; done) & "
         "until [ -e {begun} ]; do sleep 0.05; done"
@@ -80,7 +80,7 @@ async def test_a_program_that_ignores_sigterm_is_killed(run, worker, marker, tmp
 
 @on_linux
 @pytest.mark.parametrize("why", ["the lease is lost", "told twice"])
-async def test_a_ghost_and_one_that_is_told_twice_are_killed_at_once(
+async def test_programs_are_killed_at_once_after_a_lost_lease_or_a_second_cancellation(
     run, context, worker, marker, tmp_path, monkeypatch, why
 ):
     monkeypatch.setattr(command, "PATIENCE", 1000.0)
@@ -99,15 +99,15 @@ async def test_a_ghost_and_one_that_is_told_twice_are_killed_at_once(
 
 
 @on_linux
-async def test_without_a_worker_a_program_has_a_keeper_of_its_own(run):
+async def test_without_a_worker_a_program_has_a_guard_of_its_own(run):
     before = set(os.listdir("/proc/self/fd"))
     assert (await run("echo {x}", 1)).stdout == "1\n"
     assert set(os.listdir("/proc/self/fd")) == before
 
 
 @on_linux
-def test_a_program_that_nobody_let_run_does_nothing(tmp_path):
-    """The worker dies after it has started the gate and before the keeper knows: the program must not run."""
+def test_a_program_that_was_not_allowed_to_run_does_nothing(tmp_path):
+    """The worker dies after it has started the gate and before the guard knows: the program must not run."""
     script = f"""
 import asyncio, os, signal
 from sublet.tasks import process_guard, program

@@ -101,7 +101,7 @@ async def test_the_command_task_exists_only_where_it_was_asked_for(client, hire)
     assert result["seconds"] >= 0
 
 
-async def test_a_job_that_says_nothing_to_run_is_dead_at_once(context):
+async def test_a_job_without_a_program_is_dead_at_once(context):
     for said in ({}, {"argv": []}, {"argv": ["a"], "shell": "b"}):
         with pytest.raises(Discard, match='give either "argv"'):
             await any_program(context, **said)
@@ -153,20 +153,20 @@ async def test_a_worker_that_stops_is_not_held_up_by_a_deaf_program(client, hire
 
 
 @on_linux
-async def test_a_keeper_that_is_killed_is_missed_at_the_next_heartbeat(client, marker, hire):
-    def keepers():
+async def test_a_killed_process_guard_is_replaced_at_the_next_heartbeat(client, marker, hire):
+    def guards():
         return [pid for pid in bearing("sublet.tasks.process_guard_main") if pid in children_of(os.getpid())]
 
     hire(lease=0.9)
     await client.submit_all([stuck.options(timeout=60).job(marker)])
     await soon(lambda: len(bearing(marker)) >= 3)
-    (first,) = await soon(keepers)
+    (first,) = await soon(guards)
     os.kill(first, signal.SIGKILL)
-    (second,) = await soon(lambda: [pid for pid in keepers() if pid != first])
+    (second,) = await soon(lambda: [pid for pid in guards() if pid != first])
     assert is_alive(second)
 
 
-async def test_two_workers_that_run_one_after_the_other_each_have_their_keeper(client, hire):
+async def test_two_workers_in_sequence_each_have_their_guard(client, hire):
     for n in (1, 2):
         worker = hire()
         (job,) = await client.submit_all([sleeps.job(0)])

@@ -132,7 +132,7 @@ AROUND = {
 
 
 @pytest.mark.parametrize("name", AROUND)
-async def test_hooks_run_where_their_task_does_and_what_they_set_is_seen_there(run, name):
+async def test_middleware_runs_where_its_task_runs_and_shares_context_variables(run, name):
     middleware_tasks.trail.clear()
     first, second = await run(
         middleware_tasks.app, *[middleware_tasks.app.tasks[name].job() for _ in range(2)]
@@ -143,7 +143,7 @@ async def test_hooks_run_where_their_task_does_and_what_they_set_is_seen_there(r
     assert (before, after) == AROUND[name]
 
 
-async def test_hooks_in_a_child_see_what_the_task_raises(run):
+async def test_middleware_in_a_child_sees_the_exception_of_the_task(run):
     (job,) = await run(middleware_tasks.app, middleware_tasks.fails_in_a_child.job())
     assert codes(job) == ["LookupError", "completed"]
     *_, trail = job.result
@@ -218,7 +218,7 @@ async def test_a_hook_that_cannot_be_left_fails_the_attempt(app, run):
 
 
 @pytest.mark.parametrize("error", [Snooze(0.01), Discard("of no use"), ValueError("no")])
-async def test_hooks_see_whatever_a_task_raises(app, run, error):
+async def test_middleware_sees_every_exception_of_a_task(app, run, error):
     trail = []
     app.middleware(noting(trail, "a"))
 
@@ -246,7 +246,7 @@ async def test_a_hook_may_swallow_and_the_result_is_null(app, run):
     assert [(job.state, job.result) for job in jobs] == [("completed", None)] * 2
 
 
-async def test_null_is_no_result_of_a_task_that_promised_another(app, run):
+async def test_none_is_refused_as_a_result_of_another_type(app, run):
     app.middleware(lambda ctx: suppress(LookupError))
 
     @app.task(max_attempts=1)
@@ -326,7 +326,7 @@ async def test_a_time_out_passes_through_hooks_which_may_still_clean_up(app, run
     assert trail == ["a in", "cleaned up, timed_out", "a saw CancelledError", "a out"]
 
 
-async def test_a_stopping_worker_ends_hooks_too_and_says_why(app, store, client):
+async def test_a_stopping_worker_ends_middleware_too_with_the_reason(app, store, client):
     trail, running = [], asyncio.Event()
 
     @app.middleware
@@ -401,7 +401,7 @@ NO_HOOKS = {
 
 
 @pytest.mark.parametrize("hook", NO_HOOKS.values(), ids=NO_HOOKS)
-def test_what_is_no_context_manager_is_refused_when_it_is_declared(hook):
+def test_an_object_that_is_not_a_context_manager_is_refused_when_declared(hook):
     app = App()
     with pytest.raises(Invalid, match=r"middleware .*context manager"):
         app.middleware(hook)

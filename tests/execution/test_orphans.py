@@ -90,7 +90,7 @@ def test_a_child_ends_although_its_task_holds_the_interpreter(stage):
 
 @pytest.mark.parametrize("then", ["", "hold"], ids=["waiting", "holding the interpreter"])
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_what_a_task_has_started_ends_with_it(stage, how, then):
+def test_processes_that_a_task_started_end_with_it(stage, how, then):
     """A grandchild: when the worker dies, and when it gives the job up."""
     worker = stage.hire(*USUAL, "--grace", "100ms")
     stage.submit(tasks.has_a_child_of_its_own, then)
@@ -105,7 +105,7 @@ def test_what_a_task_has_started_ends_with_it(stage, how, then):
 
 
 @pytest.mark.parametrize("how", ["program", "fork"])
-def test_a_task_can_end_what_it_has_started(stage, how):
+def test_a_task_can_end_processes_that_it_started(stage, how):
     """Its children take SIGTERM as any process does, although the child that started them is deaf to it."""
     stage.hire(*USUAL)
     (job_id,) = stage.submit(tasks.ends_its_own_child, how)

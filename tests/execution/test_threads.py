@@ -19,7 +19,7 @@ pytestmark = [on_linux]
 hire = bare_runner.hire
 
 
-async def test_a_thread_that_cannot_be_killed_is_said_and_counted(hire, tmp_path, caplog):
+async def test_a_thread_that_cannot_be_killed_is_logged_and_counted(hire, tmp_path, caplog):
     runner = hire(slots=3)
     attempt = start(runner, tasks.thread_waits, f'{{"file": "{tmp_path}/go"}}')
     assert await eventually(lambda: attempt.running.begun)
@@ -50,7 +50,7 @@ async def test_a_thread_job_that_was_called_off_before_it_began_never_runs(hire,
 @pytest.mark.parametrize(
     ("what", "code"), [("exit", "SystemExit"), ("stop", "StopIteration"), ("interrupt", "KeyboardInterrupt")]
 )
-async def test_what_a_thread_raises_never_ends_the_worker(hire, what, code):
+async def test_an_exception_in_a_thread_never_ends_the_worker(hire, what, code):
     assert (await failure(hire(), tasks.thread_raises, f'{{"what": "{what}"}}')).code == code
 
 

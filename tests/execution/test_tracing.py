@@ -159,7 +159,7 @@ def test_the_names_are_those_of_the_conventions():
         ("unix:///run/valkey.sock", {"server.address": "/run/valkey.sock"}),
     ],
 )
-def test_a_producer_says_where_to_and_no_secret(url, where):
+def test_a_producer_span_names_the_server_without_secrets(url, where):
     from sublet import tracing
 
     assert tracing._server(url) == where
@@ -266,7 +266,7 @@ async def test_a_time_out_is_an_error_by_its_own_name(traced_app, spans, run):
     assert outcome(spans.one("process default")) == ("timed_out", StatusCode.ERROR, "timed_out")
 
 
-async def test_a_worker_that_stops_is_no_error(traced_app, spans, store):
+async def test_a_release_by_a_stopping_worker_is_not_an_error(traced_app, spans, store):
     running = asyncio.Event()
 
     @traced_app.task
@@ -339,7 +339,7 @@ async def test_a_job_without_tracing_carries_nothing(app, raw, place):
 @pytest.mark.parametrize(
     "foreign", ["00", "00-ab", "ff-" + "1" * 32 + "-" + "1" * 16 + "-01", "0" * 55, "a" * 128]
 )
-async def test_what_is_no_traceparent_is_ignored(traced_app, spans, run, foreign):
+async def test_an_invalid_traceparent_is_ignored(traced_app, spans, run, foreign):
     @traced_app.task
     async def work() -> None: ...
 
@@ -364,7 +364,7 @@ def test_no_words_at_all_make_a_submitter_of_nothing(words):
     assert tracing._submit_span(words) is None
 
 
-async def test_a_job_that_is_not_sampled_still_says_whence_it_came(app, run):
+async def test_an_unsampled_job_still_carries_its_parent(app, run):
     off = Spans(sampling.ALWAYS_OFF)
     OpenTelemetry(off.provider).instrument(app)
 
@@ -378,7 +378,7 @@ async def test_a_job_that_is_not_sampled_still_says_whence_it_came(app, run):
 
 
 @pytest.mark.parametrize("within", [False, True])
-async def test_with_the_api_alone_a_context_is_passed_on_and_none_is_made(app, run, within):
+async def test_with_the_api_alone_a_context_is_passed_on_but_not_created(app, run, within):
     OpenTelemetry(trace.NoOpTracerProvider()).instrument(app)
 
     @app.task
@@ -398,7 +398,7 @@ async def test_with_the_api_alone_a_context_is_passed_on_and_none_is_made(app, r
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-async def test_what_a_task_submits_belongs_to_its_span(traced_app, spans, run, where):
+async def test_jobs_that_a_task_submits_belong_to_its_span(traced_app, spans, run, where):
     @traced_app.task(queue="second")
     async def second() -> None: ...
 
@@ -499,7 +499,7 @@ def python(text):
     return subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
-def test_nothing_imports_tracing_but_who_asks_for_it():
+def test_tracing_is_imported_only_on_request():
     """OpenTelemetry's API itself may be there all the same: redis-py imports it where it finds it."""
     text = "import sys, sublet, sublet.worker.worker, sublet.execution.child_main, sublet.cli.main, sublet_functions.work\nassert sublet.App\n"
     done = python(text + "assert 'sublet.tracing' not in sys.modules")
@@ -510,7 +510,7 @@ def test_nothing_imports_tracing_but_who_asks_for_it():
     ] == ["tracing.py"]
 
 
-def test_without_opentelemetry_tracing_says_what_to_install():
+def test_without_opentelemetry_the_error_names_the_package_to_install():
     done = python(
         WITHOUT
         + "import sublet.worker.worker, sublet.execution.child_main, sublet_functions.work\nfrom sublet.tracing import OpenTelemetry\n"

@@ -134,7 +134,7 @@ async def test_a_removed_schedule_is_gone_and_its_jobs_stay(desk):
     assert (desk.schedule(), due(desk)) == ({}, None), "the end of its job brings nothing back"
 
 
-async def test_what_never_was_cannot_be_removed(desk):
+async def test_a_missing_name_cannot_be_removed(desk):
     with pytest.raises(NotFound, match="no schedule s"):
         await remove(desk, 0)
 

@@ -12,7 +12,7 @@ async def test_with_nothing_to_come_a_worker_may_wait_2_s(desk):
     assert alarm(desk) is None
 
 
-async def test_a_moment_further_away_than_2_s_is_no_appointment(desk):
+async def test_a_moment_further_away_than_2_s_is_not_an_appointment(desk):
     await desk.submit("a", rules="delay=2500")
     assert (await desk.ask()).next_in == 2
     assert alarm(desk) is None
@@ -43,7 +43,7 @@ async def test_a_worker_that_asks_again_keeps_its_appointment(desk):
     assert 0.5 < (await desk.ask(worker="w1")).next_in <= 1.0
 
 
-async def test_an_earlier_moment_goes_to_whoever_asks_first(desk):
+async def test_an_earlier_moment_goes_to_the_next_caller(desk):
     await desk.submit("a", rules="delay=1500")
     await desk.ask(worker="w1")
     await desk.submit("b", rules="delay=700")
@@ -69,7 +69,7 @@ async def test_the_end_of_a_lease_is_not_its_holders_appointment(desk):
     assert (await desk.ask(worker="other")).next_in <= 1.2
 
 
-async def test_an_appointment_that_was_not_kept_goes_to_the_next_who_asks(desk):
+async def test_a_missed_appointment_goes_to_the_next_caller(desk):
     await desk.submit("a", rules="delay=1000")
     await desk.ask(worker="dead")
     ttl = desk.raw.pttl(keys.alarm(desk.base))
@@ -80,14 +80,14 @@ async def test_an_appointment_that_was_not_kept_goes_to_the_next_who_asks(desk):
     assert lease.id == "a"
 
 
-async def test_what_is_overdue_is_to_be_seen_to_at_once(desk):
+async def test_overdue_jobs_are_due_at_once(desk):
     await desk.submit(*(f"j{i}" for i in range(12)), rules="delay=1000")
     desk.elapse(5)
     assert (await desk.ask(0)).next_in == 0
     assert (await desk.ask(0, worker="other")).next_in == 2
 
 
-async def test_what_a_claim_itself_puts_off_is_an_appointment(desk):
+async def test_a_job_that_a_claim_itself_delays_is_an_appointment(desk):
     """There was nothing scheduled when it began."""
     for _ in range(2):
         await desk.running("a", rules="backoff=1000:1:1000", lease=1)
@@ -97,6 +97,6 @@ async def test_what_a_claim_itself_puts_off_is_an_appointment(desk):
     assert alarm(desk) == f"{desk.score('scheduled', 'a')} other"
 
 
-async def test_a_moment_between_two_ms_is_no_trouble(desk):
+async def test_a_moment_between_two_ms_is_rounded(desk):
     desk.raw.zadd(keys.structure(desk.base, "running"), {"ghost": desk.now() + 1500.5})
     assert 1 < (await desk.ask()).next_in <= 1.501

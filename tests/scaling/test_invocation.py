@@ -92,7 +92,7 @@ def test_a_job_that_could_not_be_finished_is_not_begun(stage, platform):
     assert stage.states(second) == ["completed"]
 
 
-def test_a_worker_may_be_told_how_many_jobs_to_run(stage):
+def test_a_worker_runs_at_most_max_jobs(stage):
     ids = (
         stage.submit(tasks.quick, n=3) + stage.submit(tasks.plain_quick, n=2) + stage.submit(tasks.quick, n=3)
     )
@@ -110,7 +110,7 @@ def test_a_drain_ends_when_the_queues_are_dry(stage):
     assert set(stage.states(*ids)) == {"completed"}
 
 
-def test_a_worker_with_so_many_seconds_gives_back_what_is_not_finished_by_then(stage):
+def test_a_worker_releases_jobs_that_are_unfinished_at_its_time_limit(stage):
     (job_id,) = stage.submit(tasks.rests, always=True)
     worker = stage.start("--for", "1s", "--slots", "3", "--lease", "300s")
     assert worker.wait() == 0

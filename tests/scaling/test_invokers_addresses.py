@@ -90,7 +90,7 @@ def test_a_public_address_may_be_called(address):
     )
 
 
-def test_the_list_is_no_shorter_than_pythons_own():
+def test_the_list_includes_all_of_pythons_own():
     """By every block of a 12-bit prefix of IPv4, and of the first 16 bits of IPv6."""
     for block in range(1 << 12):
         address = ipaddress.IPv4Address((block << 20) + 1)
@@ -102,7 +102,7 @@ def test_the_list_is_no_shorter_than_pythons_own():
 
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.parametrize("host", ODD)
-def test_an_address_in_odd_spelling_is_refused_whatever_it_means(host, private):
+def test_an_address_in_an_unusual_spelling_is_refused(host, private):
     with pytest.raises(Invalid, match="not an address in canonical form"):
         check_url(f"https://{host}/", private=private)
 
@@ -120,7 +120,7 @@ def test_an_address_in_odd_spelling_is_refused_whatever_it_means(host, private):
         ("https://127.0.0.1:8377/work", "is not public"),
     ],
 )
-def test_what_is_inside_may_be_called_if_somebody_has_said_so(url, why):
+def test_private_addresses_may_be_called_if_allowed(url, why):
     with pytest.raises(Invalid, match=f"{why}.*SUBLET_INVOKE_PRIVATE=1"):
         check_url(url, private=False)
     check_url(url, private=True)
@@ -215,7 +215,7 @@ def test_a_target_that_fits_is_taken(kind, target):
     check_target(kind, target)
 
 
-def test_the_environment_says_whether_private_addresses_are_allowed(monkeypatch):
+def test_the_environment_allows_private_addresses(monkeypatch):
     yes, no = ("1", "true", "YES", "On", " 1 "), ("0", "", " ", "false", "No", "OFF")
     for said, allowed in (*((word, True) for word in yes), *((word, False) for word in no)):
         monkeypatch.setenv("SUBLET_INVOKE_PRIVATE", said)
@@ -228,7 +228,7 @@ def test_the_environment_says_whether_private_addresses_are_allowed(monkeypatch)
 
 
 @pytest.mark.parametrize("said", ["2", "ja", "false, really", "10.0.0.0/8"])
-def test_what_says_neither_yes_nor_no_opens_nothing(said):
+def test_an_unknown_value_does_not_allow_private_addresses(said):
     environment = {"SUBLET_INVOKE_PRIVATE": said, "SUBLET_SIGNING_SECRETS": "k" * 32}
     for ask in (allows_private, invokers_of):
         with pytest.raises(
@@ -307,7 +307,7 @@ def hanging(monkeypatch):
     over.set()
 
 
-async def test_a_resolver_that_hangs_keeps_nobody_but_who_asks_for_its_names(hanging):
+async def test_a_hanging_resolver_delays_only_lookups_of_the_same_name(hanging):
     loop, guard = asyncio.get_running_loop(), AddressGuard(private=True)
     loop.set_default_executor(ThreadPoolExecutor(1))
     waiting = [
@@ -326,7 +326,7 @@ async def test_a_resolver_that_hangs_keeps_nobody_but_who_asks_for_its_names(han
     assert len(hanging) == LOOKUPS
 
 
-async def test_who_stops_waiting_for_a_name_leaves_it_to_the_others(hanging):
+async def test_a_cancelled_lookup_continues_for_other_callers(hanging):
     guard = AddressGuard(private=True)
     first, other = (asyncio.create_task(guard.resolve("slow.example", 443)) for _ in range(2))
     await soon(lambda: hanging)

@@ -51,7 +51,7 @@ def test_each_command_prints_the_output_of_the_page(session, at):
     pages.check(STEPS[at], *session[at])
 
 
-def test_what_a_worker_is_told_is_what_the_page_shows():
+def test_the_options_of_a_worker_match_the_page():
     ((_, text),) = pages.blocks("json", PAGE)
     shown = json.loads(text)
     sent = Invocation("images", "", ("images",), 10, 5.0, (shown["summons"],)).body(shown["summons"])
@@ -75,7 +75,7 @@ def test_the_numbers_are_these():
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="the snippet is for Node")
-def test_the_snippet_for_node_verifies_what_we_sign_and_nothing_else(tmp_path):
+def test_the_node_snippet_accepts_our_signatures_and_no_others(tmp_path):
     ((_, snippet),) = pages.blocks("javascript", PAGE)
     (tmp_path / "verify.mjs").write_text(snippet)
     coded, plain, body = (

@@ -83,7 +83,7 @@ async def why(invoker, url, *summons):
     return str(failed.value)
 
 
-async def test_a_function_is_called_once_for_each_summons_and_can_tell_who_calls(invoker):
+async def test_a_function_is_called_once_for_each_summons_with_a_valid_signature(invoker):
     async with playing(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n") as played:
         await invoker.invoke(request_of(played.url, "s.1", "s.2"))
     assert len(played.requests) == 2
@@ -169,7 +169,7 @@ async def test_a_compressed_answer_is_not_opened(invoker):
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", "the answer is not valid HTTP"),
     ],
 )
-async def test_what_is_no_yes_is_told_in_words_and_never_its_body(invoker, said, words):
+async def test_an_error_status_is_explained_without_its_body(invoker, said, words):
     async with playing(said) as played:
         told = await why(invoker, played.url)
     assert told.startswith(words)
@@ -177,7 +177,7 @@ async def test_what_is_no_yes_is_told_in_words_and_never_its_body(invoker, said,
     assert not invoker._held
 
 
-async def test_a_function_that_hangs_up_rudely_or_is_not_there_is_told_in_words(invoker):
+async def test_a_missing_or_disconnecting_function_is_reported(invoker):
     async def reset(writer):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         writer.transport.abort()
@@ -223,7 +223,7 @@ async def test_a_socket_that_never_accepts_is_given_up_too(invoker, monkeypatch)
         assert await why(invoker, f"http://127.0.0.1:{full.getsockname()[1]}/") == "no answer within 0.3 s"
 
 
-async def test_it_is_told_which_of_many_calls_failed(invoker):
+async def test_the_error_lists_the_summonses_that_failed(invoker):
     answers = iter([b"200 OK", b"500 Oh", b"200 OK"])
 
     async def answer(writer):
@@ -237,7 +237,7 @@ async def test_it_is_told_which_of_many_calls_failed(invoker):
     assert lost in ("s.1", "s.2", "s.3")
 
 
-async def test_sixteen_calls_are_under_way_at_once_and_those_without_a_turn_are_told(monkeypatch):
+async def test_sixteen_calls_run_at_once_and_the_rest_are_reported(monkeypatch):
     monkeypatch.setattr(module, "SECONDS", 0.5)
     now, most = [], []
 
@@ -265,7 +265,7 @@ async def test_a_target_that_hangs_leaves_turns_to_the_others(invoker):
             await asking
 
 
-async def test_who_stops_waiting_leaves_nothing_behind(invoker):
+async def test_a_cancelled_call_leaves_nothing_behind(invoker):
     async def hang(writer):
         await asyncio.sleep(20)
 
@@ -348,7 +348,7 @@ async def test_the_last_look_is_at_the_very_address_that_is_connected_to(monkeyp
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/", "https://127.1/", "https://0x7f000001/", "https://[::ffff:127.0.0.1]/", ""]
 )
-async def test_a_target_that_somebody_else_has_written_to_redis_is_looked_at_before_the_call(url):
+async def test_a_target_written_to_redis_by_others_is_checked_before_the_call(url):
     invoker = HttpInvoker(SECRETS)
     with pytest.raises(InvocationFailed, match=r"^the target") as failed:
         await invoker.invoke(request_of(url, "s.1", "s.2"))
@@ -422,7 +422,7 @@ def test_a_process_has_the_invokers_that_its_environment_allows(monkeypatch):
     } == {kind: kind for kind in ("none", "http", "process")}
 
 
-async def test_nobody_is_invoked_by_the_invoker_none():
+async def test_the_invoker_none_starts_no_worker():
     await NoInvoker().invoke(request_of(""))
     await NoInvoker().aclose()
 
@@ -437,6 +437,6 @@ def test_nothing_large_is_imported_before_it_is_needed():
     assert told.stdout == "[]\n", told.stderr
 
 
-async def test_without_aiohttp_it_is_told_what_is_missing(monkeypatch):
+async def test_without_aiohttp_the_error_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     assert "pip install 'sublet[http]'" in await why(HttpInvoker(SECRETS), "https://example.com/")

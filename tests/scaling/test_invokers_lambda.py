@@ -110,7 +110,7 @@ async def test_a_function_is_invoked_once_for_each_summons_and_not_waited_for(in
         (b"no HTTP at all", "AWS cannot be called"),
     ],
 )
-async def test_what_is_no_yes_is_told_in_words_and_not_tried_again(invoker, monkeypatch, answer, words):
+async def test_an_error_answer_is_explained_and_not_retried(invoker, monkeypatch, answer, words):
     async with aws(monkeypatch, answer) as came:
         with pytest.raises(InvocationFailed, match=r"^AWS") as failed:
             await invoker.invoke(request_of())
@@ -133,7 +133,7 @@ async def test_an_api_that_hangs_is_given_up(invoker, monkeypatch):
         assert len(came) <= 1
 
 
-async def test_without_credentials_it_says_so(invoker, monkeypatch):
+async def test_missing_credentials_are_named_in_the_error(invoker, monkeypatch):
     async with aws(monkeypatch, TAKEN) as came:
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -142,7 +142,7 @@ async def test_without_credentials_it_says_so(invoker, monkeypatch):
     assert not came
 
 
-async def test_without_boto3_it_says_what_is_missing(monkeypatch):
+async def test_without_boto3_the_error_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(InvocationFailed, match=r"needs boto3: pip install 'sublet\[aws\]'"):
         await LambdaInvoker("eu-central-1").invoke(request_of())

@@ -65,7 +65,7 @@ async def play():
         assert one.processes == ()
 
 
-def test_a_worker_is_told_all_that_it_is_summoned_for():
+def test_a_worker_receives_all_options_of_its_summons():
     words = ProcessInvoker("tasks:app", seconds=1e6, arguments=["--lease", "10s"])._command(
         request_of("s.1"), "s.1"
     )
@@ -74,7 +74,7 @@ def test_a_worker_is_told_all_that_it_is_summoned_for():
     assert words[12:] == ["--for=1000000s", "--lease", "10s"]
 
 
-async def test_it_starts_one_process_for_each_summons_and_says_which_live(play):
+async def test_one_process_starts_for_each_summons_and_live_ones_are_listed(play):
     invoker = play()
     pids = await invoker.up("s.1", "s.2")
     assert sorted(one.summons for one in invoker.processes) == ["s.1", "s.2"]
@@ -86,7 +86,7 @@ async def test_it_starts_one_process_for_each_summons_and_says_which_live(play):
     assert [one.pid for one in invoker.processes] == pids[1:]
 
 
-async def test_an_end_is_told_at_once_and_leaves_no_zombie(play):
+async def test_an_end_is_reported_at_once_without_a_zombie(play):
     invoker = play("print('so long'); raise SystemExit(3)")
     await invoker.invoke(request_of("s.1"))
     await soon(lambda: invoker.ends)
@@ -134,7 +134,7 @@ async def test_at_the_end_the_polite_go_by_themselves_and_the_others_are_killed(
         await polite.invoke(request_of("s.2"))
 
 
-async def test_who_gives_up_waiting_for_the_end_leaves_nobody(play):
+async def test_a_cancelled_close_leaves_no_worker(play):
     invoker = play(STUBBORN)
     await invoker.up("s.1")
     closing = asyncio.create_task(invoker.aclose())
@@ -145,7 +145,7 @@ async def test_who_gives_up_waiting_for_the_end_leaves_nobody(play):
     assert [code for *_, code in invoker.ends] == [-signal.SIGKILL]
 
 
-async def test_who_gives_up_waiting_for_the_start_still_has_the_worker(play):
+async def test_a_cancelled_start_still_tracks_the_worker(play):
     invoker = play()
     asking = asyncio.create_task(invoker.invoke(request_of("s.1")))
     await asyncio.sleep(0)
@@ -160,7 +160,7 @@ async def test_who_gives_up_waiting_for_the_start_still_has_the_worker(play):
     )
 
 
-async def test_a_process_that_cannot_be_started_is_told_in_words(play, monkeypatch):
+async def test_a_process_that_cannot_be_started_is_reported(play, monkeypatch):
     invoker = play()
     monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
     monkeypatch.setattr("sublet.tasks.bound_process.sys.executable", "/nowhere/python")
@@ -207,7 +207,7 @@ async def test_a_job_in_a_pools_queue_has_a_worker_come_and_go(settings):
 # what they write
 
 
-async def test_lines_are_heard_whole_and_within_bounds(play):
+async def test_lines_are_read_whole_and_within_bounds(play):
     script = (
         "import sys, time; w = sys.stdout.buffer; w.write(b'half '); w.flush(); time.sleep(0.05); "
         r"w.write(b'a line\nsecond\r\n\xff\n' + b'x' * 30000 + b'\n'); w.flush(); sys.stderr.write('to stderr\n'); "

@@ -51,7 +51,7 @@ async def test_a_change_keeps_crew_and_summonses(desk):
     )
 
 
-async def test_whose_queues_are_not_the_pools_any_more_is_told_to_go_and_another_is_owed(desk):
+async def test_a_worker_whose_queues_left_the_pool_drains_and_another_is_owed(desk):
     """A worker that came, one that is on its way, and one that came by itself."""
 
     async def seen(worker, summons=""):
@@ -80,7 +80,7 @@ async def test_whose_queues_are_not_the_pools_any_more_is_told_to_go_and_another
     assert (looked["crew"], looked["summoned"]) == (0, 1)
 
 
-async def test_fewer_queues_keep_those_who_serve_them(desk):
+async def test_workers_stay_when_the_pool_loses_other_queues(desk):
     await desk.pool("p", 0, "queues=q,r invoker=none")
     await desk.join("w")
     await desk.pool("p", 1, "queues=q invoker=none")
@@ -111,12 +111,12 @@ async def test_a_removed_pool_is_gone_with_all_that_was_known_of_it(desk):
     assert not desk.raw.exists(keys.crew(b, "p"))
 
 
-async def test_what_never_was_cannot_be_removed(desk):
+async def test_a_missing_name_cannot_be_removed(desk):
     with pytest.raises(NotFound, match="no pool p"):
         await desk.pool("p", 0, "")
 
 
-async def test_a_tick_is_told_how_many_pools_there_are(desk):
+async def test_a_tick_returns_the_count_of_pools(desk):
     await desk.pool("one")
     await desk.pool("two")
     assert (await desk.run(verbs.reap(desk.base, limit=10, by="tick"))).pools == 2
@@ -135,7 +135,7 @@ MANY = ",".join(f"q{i}" for i in range(32))
         f"queues={'q' * 128} invoker=none wait=99999999999999",
     ],
 )
-async def test_what_may_be_is_taken(desk, settings):
+async def test_valid_settings_are_accepted(desk, settings):
     assert await desk.pool("p", 0, settings, "x" * 1024) == "created"
 
 

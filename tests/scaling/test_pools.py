@@ -39,7 +39,7 @@ async def test_the_same_pool_put_again_changes_nothing(follow, bases):
     assert (await follow(pools.get(bases, "images"))).revision == 1
 
 
-async def test_who_saw_another_revision_is_refused(follow, bases):
+async def test_a_put_with_another_revision_is_refused(follow, bases):
     await follow(pools.put(bases, IMAGES, 0))
     assert await follow(pools.put(bases, IMAGES, 0)) == "created", "the same sent again has its first answer"
     await follow(pools.put(bases, IMAGES.model_copy(update={"max": 5}), 1))
@@ -50,7 +50,7 @@ async def test_who_saw_another_revision_is_refused(follow, bases):
     assert await follow(pools.remove(bases, "images", 2)) == "removed"
 
 
-async def test_without_a_revision_whoever_comes_last_has_it(follow, bases):
+async def test_without_a_revision_the_last_put_wins(follow, bases):
     wishes = [IMAGES.model_copy(update={"max": n}) for n in range(1, 6)]
     await asyncio.gather(*(follow(pools.put(bases, wish)) for wish in wishes))
     found = await follow(pools.get(bases, "images"))
@@ -98,7 +98,7 @@ async def test_a_pool_that_is_removed_is_gone_and_may_be_removed_again(follow, b
         ),
     ],
 )
-async def test_what_can_be_no_pool_is_refused_in_words(follow, bases, wrong, words, raw, base):
+async def test_an_invalid_pool_is_refused_with_the_reason(follow, bases, wrong, words, raw, base):
     with pytest.raises(Invalid, match=words):
         await follow(pools.put(bases, IMAGES.model_copy(update=wrong)))
     assert raw.hgetall(keys.pools(base)) == {}
@@ -109,7 +109,7 @@ async def test_names_that_cannot_be_are_not_asked_for(follow, bases):
         await follow(pools.remove(bases, "no/name"))
 
 
-async def test_looking_tells_the_sum_and_writes_nothing(desk, follow, bases):
+async def test_a_look_returns_the_sum_and_writes_nothing(desk, follow, bases):
     await follow(pools.put(bases, IMAGES))
     await desk.submit(*(f"0-{n}" for n in range(30)), queue="images")
     before = desk.everything()
@@ -120,7 +120,7 @@ async def test_looking_tells_the_sum_and_writes_nothing(desk, follow, bases):
     }  # fmt: skip
 
 
-async def test_what_is_not_needed_is_not_wanted(desk, follow, bases):
+async def test_unneeded_workers_are_not_wanted(desk, follow, bases):
     await follow(pools.put(bases, IMAGES))
     (found,) = await follow(pools.look_at_all(bases))
     assert (found.sum.wanted, found.sum.owed) == (0, 0)
@@ -129,7 +129,7 @@ async def test_what_is_not_needed_is_not_wanted(desk, follow, bases):
     assert (found.sum.wanted, found.sum.owed) == (2, 2)
 
 
-async def test_what_was_summoned_came_failed_and_was_lost_is_counted(store, follow, bases, raw):
+async def test_summoned_arrived_failed_and_lost_workers_are_counted(store, follow, bases, raw):
     await follow(pools.put(bases, IMAGES.model_copy(update={"min": 4, "arrive": 5.0})))
     found = await follow(pools.ask(bases, "images", IMAGES.queues, summons="s" * 22, n=4))
     assert found.given == 4
@@ -150,7 +150,7 @@ async def test_what_was_summoned_came_failed_and_was_lost_is_counted(store, foll
     assert (await follow(pools.get(bases, "images"))).lost == 3
 
 
-async def test_a_worker_may_leave_unless_it_is_needed_and_always_where_there_is_no_pool(store, follow, bases):
+async def test_a_worker_may_leave_unless_its_pool_needs_it(store, follow, bases):
     await follow(pools.put(bases, IMAGES.model_copy(update={"min": 1, "linger": 0.0})))
     for name in ("w1", "w2"):
         await store.enlist(Card(name, "1", "", b"{}", "images"))
@@ -160,7 +160,7 @@ async def test_a_worker_may_leave_unless_it_is_needed_and_always_where_there_is_
     assert await store.retire(Card("w2", "1", "", b"{}", "images"))
 
 
-async def test_what_somebody_else_has_put_there_is_no_pool(follow, bases, raw, base):
+async def test_data_of_other_programs_is_not_a_pool(follow, bases, raw, base):
     await follow(pools.put(bases, IMAGES))
     raw.hset(
         keys.pools(base),
@@ -187,7 +187,7 @@ def test_a_pool_is_stored_as_the_protocol_spells_it():
     assert least == Pool(name="p", queues=("a",), invoker="http", target="https://example.com", revision=1)
 
 
-def test_a_sum_is_told_in_jobs_and_seconds():
+def test_a_sum_is_shown_in_jobs_and_seconds():
     numbers = {
         "ready": 2,
         "running": 1,

@@ -76,7 +76,7 @@ def test_a_pool_is_set_shown_changed_and_removed(shell):
     assert shell.json("pools") == []
 
 
-def test_what_may_be_a_secret_in_a_target_is_not_shown(shell):
+def test_possible_secrets_in_a_target_are_not_shown(shell):
     done = shell.run(*SET, *HTTP)
     assert (done.returncode, "secret" in done.stdout + done.stderr) == (0, False)
     assert "invoker http https://example.com/work?…, 0 to 10 workers" in done.stdout
@@ -88,7 +88,7 @@ def test_what_may_be_a_secret_in_a_target_is_not_shown(shell):
     assert found["target"] == "https://example.com/work?…"
 
 
-def test_a_narrow_terminal_shows_queues_and_what_waits(shell, monkeypatch, capsys):
+def test_a_narrow_terminal_shows_queues_and_waiting_jobs(shell, monkeypatch, capsys):
     """The address, which is long, goes first; what would fill the line by itself is cut."""
     shell.run(*SET, *HTTP)
     shell.run("pools", "set", "many", "--queues", ",".join(f"queue-{i}" for i in range(32)))
@@ -126,7 +126,7 @@ def test_the_last_failure_is_shown_with_its_age(shell, run, client):
     assert (found["failures"], found["failure"]) == (3, "it answered\x1b[31m 500")
 
 
-def test_the_sum_is_told_as_a_person_reads_it(shell, client, run):
+def test_the_sum_is_shown_in_readable_units(shell, client, run):
     shell.ok(*SET, "--wait", "2500ms", "--slots", "4")
     for _ in range(3):
         shell.ok("submit", "add", '{"a": 1}', "--queue", "images")
@@ -182,7 +182,7 @@ def test_an_address_that_is_not_public_is_refused(shell):
     assert "is not public" in shell.no(2, *SET, "--invoker", "http", "--target", "https://10.0.0.7/work")
 
 
-def test_what_is_not_there_is_said(shell):
+def test_a_missing_pool_is_reported(shell):
     shell.ok(*SET)
     for words in (("scale",), ("pools", "show")):
         assert shell.no(1, *words, "imags") == "no pool imags, did you mean images?"
@@ -208,7 +208,7 @@ def test_a_worker_of_a_pool_counts_while_it_is_there(shell):
     assert shell.json("pools")[0]["sum"]["crew"] == 0
 
 
-def test_one_that_was_summoned_too_late_says_so_and_goes(shell):
+def test_a_worker_that_was_summoned_too_late_reports_it_and_leaves(shell):
     shell.ok("submit", "add", '{"a": 1}')
     shell.ok("pools", "set", "images", "--queues", "default")
     events = shell.work("--pool", "images", "--summons", "s" * 22 + ".1", "--linger", "5s")
@@ -216,7 +216,7 @@ def test_one_that_was_summoned_too_late_says_so_and_goes(shell):
     assert events[-1]["completed"] == 0
 
 
-def test_submit_summons_where_the_environment_says_so(shell, client):
+def test_submit_summons_if_the_environment_allows_it(shell, client):
     """…by whatever invokers the environment has: here none that could be used, and the submit succeeds all the same."""
     shell.ok("pools", "set", "images", "--queues", "default")
     done = shell.run("submit", "add", '{"a": 1}', SUBLET_SUMMON="1")

@@ -32,7 +32,7 @@ async def test_a_pool_is_put_read_listed_and_deleted(asked):
     assert (gone.status, gone.problem, gone.json()["detail"]) == (404, "not-found", "no pool images")
 
 
-async def test_what_is_not_named_has_its_default_and_it_is_the_same_everywhere(core):
+async def test_settings_that_are_not_named_have_the_same_defaults_everywhere(core):
     said = (await core("PUT", "/pools/p", {"queues": ["q"]})).json()
     usual = Pool(name="p", queues=("q",), revision=1)
     assert {**said, "sum": None} == usual.model_dump(mode="json")
@@ -44,7 +44,7 @@ async def test_what_is_not_named_has_its_default_and_it_is_the_same_everywhere(c
     assert defaults == {name: getattr(usual, name) for name in defaults}
 
 
-async def test_who_saw_another_revision_is_refused(core):
+async def test_a_put_with_another_revision_is_refused(core):
     assert (await core("PUT", "/pools/p", {"queues": ["q"], "revision": 0})).status == 201
     assert (await core("PUT", "/pools/p", {"queues": ["q", "r"], "revision": 1})).status == 200
     late = await core("PUT", "/pools/p", {"queues": ["s"], "revision": 1})
@@ -74,14 +74,14 @@ async def test_who_saw_another_revision_is_refused(core):
         ),
     ],
 )
-async def test_what_can_be_no_pool_is_refused_in_words(core, wrong, detail):
+async def test_an_invalid_pool_is_refused_with_the_reason(core, wrong, detail):
     answer = await core("PUT", "/pools/images", WISH | wrong)
     assert (answer.status, answer.problem) == (422, "invalid")
     assert detail in answer.json()["detail"]
     assert (await core("GET", "/pools")).json() == {"pools": []}
 
 
-async def test_what_may_be_a_secret_in_a_target_is_not_shown(core):
+async def test_possible_secrets_in_a_target_are_not_shown(core):
     target = {"invoker": "http", "target": "https://example.com/work?code=secret"}
     answers = [
         await core("PUT", "/pools/images", WISH | target),
@@ -127,7 +127,7 @@ async def test_only_its_own_token_lets_a_worker_go(settings):
     await api.aclose()
 
 
-async def test_who_leaves_has_others_asked_for_its_queues(settings):
+async def test_a_leaving_worker_summons_others_for_its_queues(settings):
     api = Api(Store(settings), Tokens())
     heard = []
     api.store.nudge = heard.append

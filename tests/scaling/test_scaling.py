@@ -126,7 +126,7 @@ def test_work_is_never_without_workers_for_long(name):
 
 
 @pytest.mark.parametrize("name", CALM)
-def test_nobody_is_sent_away_and_called_back(name):
+def test_no_worker_is_dismissed_and_summoned_again(name):
     trace = lived(name)
     assert trace.flaps() <= 1
     assert trace.turns() <= 5
@@ -200,7 +200,7 @@ def test_one_worker_where_two_would_be_needed_works_without_a_break():
     assert trace.cost <= 1.5 * work / trace.scenario.pool.slots + 15
 
 
-def test_who_comes_too_late_works_all_the_same():
+def test_a_worker_that_arrives_too_late_still_works():
     """Were it sent home, no worker would ever come, wherever a start takes longer than a summons lives."""
     trace = lived("slow starts")
     assert trace.sent_home <= 4 * trace.most
@@ -241,7 +241,7 @@ def test_the_bench_prints_its_table(tmp_path):
     assert [figure["most workers"] for figure in figures["too few"]] == [1, 1]
 
 
-def test_a_picture_shows_what_was_lived_through(tmp_path, monkeypatch):
+def test_a_plot_shows_the_simulated_run(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
     monkeypatch.syspath_prepend(BENCH)
     bench = importlib.import_module("scaling")

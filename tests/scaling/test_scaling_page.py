@@ -42,7 +42,7 @@ def test_the_example_adds_up():
     assert "240 × 0.8 / 5 = 38.4" in PAGE
 
 
-def test_the_settings_and_their_defaults_are_told():
+def test_the_settings_and_their_defaults_are_documented():
     usual = Pool(name="p", queues=("q",))
     told = dict(re.findall(r"^\| `--(\w+)` \| ([\d]+)s? \|", PAGE, re.MULTILINE))
     assert {name: float(value) for name, value in told.items()} == {

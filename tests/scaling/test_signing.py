@@ -84,7 +84,7 @@ def test_while_a_secret_is_changed_old_and_new_ones_understand_each_other():
         {"webhook-signature": " ".join(["v1,AAAA"] * 40 + [PUBLISHED["webhook-signature"]])},
     ],
 )
-def test_what_was_changed_on_its_way_is_refused(change):
+def test_a_changed_request_is_refused(change):
     with pytest.raises(Unsigned, match="the signature does not match"):
         Secrets(ONE).verify(PUBLISHED | change, BODY, at=AT)
 
@@ -122,7 +122,7 @@ def test_five_minutes_are_allowed_between_the_clocks_and_no_more(apart, why):
         secrets.verify(PUBLISHED, BODY, at=AT + apart)
 
 
-def test_a_stranger_is_not_told_that_only_the_time_was_wrong():
+def test_an_unsigned_request_does_not_learn_that_only_its_time_was_wrong():
     with pytest.raises(Unsigned, match="the signature does not match"):
         Secrets(OTHER).verify(PUBLISHED, BODY, at=time.time())
 
@@ -155,13 +155,13 @@ def test_without_a_secret_nothing_is_signed_and_nothing_believed():
         (" ".join(f"{PLAIN}-{n}" for n in range(9)), "9 signing secrets: at most 8"),
     ],
 )
-def test_a_secret_that_cannot_be_is_refused_without_being_told(words, why):
+def test_an_invalid_secret_is_refused_without_being_shown(words, why):
     with pytest.raises(Invalid, match=why) as refused:
         Secrets(words)
     assert not any(word in str(refused.value) for word in words.split() if len(word) > 6)
 
 
-def test_no_secret_is_in_what_is_shown():
+def test_representations_contain_no_secret():
     secrets = Secrets(f"{ONE} {PLAIN}")
     assert repr(secrets) == str(secrets) == "<2 signing secrets>"
     assert (len(secrets), len(Secrets(f"{ONE} {ONE}"))) == (2, 1)
@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path, text, why)
         Secrets("", file)
 
 
-def test_a_file_that_is_none_is_never_opened(tmp_path):
+def test_a_path_that_is_not_a_regular_file_is_never_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Invalid, match="not a regular file"):
         Secrets("", tmp_path / "pipe")

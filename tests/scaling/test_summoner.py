@@ -83,7 +83,7 @@ async def test_many_workers_are_invoked_a_few_at_a_time(have_pool, summoner_of):
     assert max(len(request.summons) for request in invoker.requests) == BATCH
 
 
-async def test_a_summons_that_nobody_obeys_expires_and_another_is_sent(have_pool, summoner_of):
+async def test_a_summons_without_a_worker_expires_and_another_is_sent(have_pool, summoner_of):
     await have_pool(min=1, arrive=0.2)
     invoker = Recorder()
     who = summoner_of(invoker)
@@ -94,7 +94,7 @@ async def test_a_summons_that_nobody_obeys_expires_and_another_is_sent(have_pool
     assert len(set(invoker.summons)) == 2
 
 
-async def test_a_worker_that_is_not_heard_of_is_replaced(store, raw, have_pool, summoner_of):
+async def test_a_worker_without_heartbeats_is_replaced(store, raw, have_pool, summoner_of):
     await have_pool(min=1)
     invoker = Recorder()
     who = summoner_of(invoker)
@@ -114,7 +114,7 @@ async def test_a_worker_that_is_known_to_be_gone_is_replaced_at_once(store, have
     assert (await who.summon()).summoned == 1
 
 
-async def test_only_pools_whose_invoker_is_here_are_asked_about(store, have_pool, summoner_of, lookups):
+async def test_only_pools_with_an_available_invoker_are_checked(store, have_pool, summoner_of, lookups):
     await have_pool(name="a", invoker="none", target="", min=1)
     await have_pool(name="b", invoker="process", target="", min=1)
     invoker = Recorder()
@@ -176,7 +176,7 @@ async def test_the_queues_of_a_pool_may_live_in_other_partitions(place):
 # how often
 
 
-async def test_many_nudges_are_one_asking_and_the_last_one_is_heard(have_pool, summoner_of, lookups):
+async def test_many_nudges_make_one_call_and_the_last_one_counts(have_pool, summoner_of, lookups):
     await have_pool()
     who = summoner_of(Recorder())
     for _ in range(100):
@@ -191,9 +191,7 @@ async def test_many_nudges_are_one_asking_and_the_last_one_is_heard(have_pool, s
     assert lookups == {"known": 1, "ask": 3}
 
 
-async def test_where_there_are_no_pools_nobody_asks_and_the_list_is_read_now_and_then(
-    store, summoner_of, lookups, monkeypatch
-):
+async def test_without_pools_only_the_list_is_read_now_and_then(store, summoner_of, lookups, monkeypatch):
     monkeypatch.setattr(summoner, "KNOWN", 600.0)
     who = summoner_of(Recorder())
     for _ in range(20):
@@ -217,7 +215,7 @@ async def test_a_pool_that_came_after_the_look_is_found_by_the_next_one(
     assert len(invoker.requests) == 1
 
 
-async def test_where_nobody_can_be_invoked_nothing_is_read(store, have_pool, lookups):
+async def test_without_invokers_nothing_is_read(store, have_pool, lookups):
     await have_pool(min=1)
     who = Summoner(store, {"none": Recorder(kind="none")})
     who.nudge(["q"])

@@ -18,7 +18,7 @@ pytest_plugins = ["tests.support.job_sources", "tests.support.pool_fixtures"]
 ONE_BACKEND = True
 
 
-async def test_a_loop_is_started_only_where_somebody_is_owed(place, have_pool, made, monkeypatch):
+async def test_a_loop_is_started_only_if_a_worker_is_owed(place, have_pool, made, monkeypatch):
     def once():
         return summon_once(place.settings, made)
 
@@ -32,7 +32,7 @@ async def test_a_loop_is_started_only_where_somebody_is_owed(place, have_pool, m
     assert [len(each.summons) for each in made.made] == [0, 2, 0]
 
 
-async def test_who_is_owed_and_cannot_be_called_from_here_is_found_by_a_look(place, have_pool, look):
+async def test_owed_workers_without_an_invoker_here_are_found(place, have_pool, look):
     def found():
         with SyncClient(place.settings) as client:
             return [
@@ -54,7 +54,7 @@ async def test_who_is_owed_and_cannot_be_called_from_here_is_found_by_a_look(pla
     assert await asyncio.to_thread(found) == []
 
 
-async def test_a_sync_client_summons_if_it_is_told_to(place, have_pool, made, monkeypatch):
+async def test_a_sync_client_summons_if_configured(place, have_pool, made, monkeypatch):
     monkeypatch.setattr(SyncSummoner.__init__, "__defaults__", (made,))
     await have_pool()
 
@@ -69,7 +69,7 @@ async def test_a_sync_client_summons_if_it_is_told_to(place, have_pool, made, mo
     assert not [thread for thread in threading.enumerate() if thread.name == "sublet-summons"]
 
 
-async def test_an_async_client_summons_if_it_is_told_to(place, have_pool, made, monkeypatch):
+async def test_an_async_client_summons_if_configured(place, have_pool, made, monkeypatch):
     monkeypatch.setattr("sublet.scaling.invokers.invokers_of", made)
     await have_pool()
     async with Client(replace(place.settings, summon=True)) as client:

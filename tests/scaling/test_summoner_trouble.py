@@ -44,7 +44,7 @@ def refusing(some=slice(None)):
     return refuse
 
 
-async def test_a_failure_is_counted_for_whom_it_is_about_and_logged_once_a_minute(
+async def test_a_failure_is_counted_for_its_pool_and_logged_once_a_minute(
     have_pool, summoner_of, look, caplog
 ):
     caplog.set_level(logging.WARNING)
@@ -59,7 +59,7 @@ async def test_a_failure_is_counted_for_whom_it_is_about_and_logged_once_a_minut
     assert len(caplog.records) == 1
 
 
-async def test_what_an_invoker_has_not_foreseen_is_counted_without_its_words(
+async def test_an_unexpected_error_of_an_invoker_is_counted_without_its_message(
     have_pool, summoner_of, look, caplog
 ):
     def break_down(request):
@@ -71,9 +71,7 @@ async def test_what_an_invoker_has_not_foreseen_is_counted_without_its_words(
     assert "secret" not in caplog.text
 
 
-async def test_a_pool_that_is_given_another_invoker_in_this_moment_is_said_to(
-    store, have_pool, summoner_of, look
-):
+async def test_a_pool_whose_invoker_changes_at_this_moment_is_logged(store, have_pool, summoner_of, look):
     await have_pool()
     who = summoner_of(Recorder())
     await who.summon()
@@ -83,7 +81,7 @@ async def test_a_pool_that_is_given_another_invoker_in_this_moment_is_said_to(
     assert (await look()).failure == "this process has no invoker lambda"
 
 
-async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, have_pool, summoner_of, caplog):
+async def test_a_pool_that_is_removed_at_this_moment_is_not_an_error(store, have_pool, summoner_of, caplog):
     await have_pool(min=1)
     invoker = Recorder()
     who = summoner_of(invoker)
@@ -95,7 +93,7 @@ async def test_a_pool_that_is_removed_in_this_moment_is_no_error(store, have_poo
 
 
 @pytest.mark.parametrize("without_a_loop", [False, True])
-async def test_a_spoiled_pool_keeps_nobody_from_the_others_and_is_told(
+async def test_an_invalid_pool_is_reported_and_does_not_stop_the_others(
     place, store, have_pool, summoner_of, raw, made, caplog, without_a_loop
 ):
     for name in ("a", "p", "z"):
@@ -124,7 +122,7 @@ def test_while_redis_is_away_no_other_pool_is_asked_about():
             errors.throw()
 
 
-async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place, summoner_of, caplog):
+async def test_while_redis_is_away_nudges_are_dropped_and_it_is_logged_once(place, summoner_of, caplog):
     caplog.set_level(logging.WARNING)
     away = Store(replace(place.settings, redis_url="redis://127.0.0.1:1", timeout=0.2, patience=0.1))
     who = summoner_of(Recorder(), of=away)
@@ -140,7 +138,7 @@ async def test_while_redis_is_away_nudges_are_dropped_and_it_is_said_once(place,
     await away.aclose()
 
 
-async def test_closing_sees_to_what_was_nudged_and_leaves_no_task_behind(store, have_pool):
+async def test_closing_handles_nudges_and_leaves_no_task_behind(store, have_pool):
     await have_pool()
     before = asyncio.all_tasks()
     invoker = Recorder()

@@ -40,7 +40,7 @@ def app_of(**queues):
         "no plain ones at all",
     ],
 )
-def test_queues_are_claimed_together_by_what_their_jobs_may_need(tasks, queues, lines):
+def test_queues_are_claimed_together_by_the_needs_of_their_jobs(tasks, queues, lines):
     assert [
         (each.queues, each.may_need_child) for each in queue_sets(queues, app_of(**tasks).tasks.values())
     ] == lines

@@ -56,7 +56,7 @@ async def hire(store):
 
 
 @pytest.mark.parametrize(("slots", "busy"), [(1, 0), (2, 1), (3, 1)])
-async def test_a_line_that_waits_keeps_no_slot_from_another(store, hire, slots, busy):
+async def test_a_waiting_claim_blocks_no_slot_of_another(store, hire, slots, busy):
     client = Client(store=store)
     await hire(slots=slots, processes=2)
     await store.submit([naps.job(600.0) for _ in range(busy)])
@@ -86,7 +86,7 @@ async def test_plain_functions_are_asked_for_again_as_soon_as_a_child_is_free(st
     assert await client.result(later.id, 30) == 1
 
 
-async def test_no_more_async_tasks_run_than_there_are_slots_whatever_plain_ones_run_ahead(store, hire):
+async def test_plain_jobs_that_run_ahead_do_not_raise_the_number_of_async_tasks(store, hire):
     NOW.clear()
     MOST[0] = 0
     await store.submit([short.job(i) for i in range(300)] + [stray.job(i) for i in range(60)])

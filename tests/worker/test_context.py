@@ -45,7 +45,7 @@ def test_an_attempt_without_a_timeout_has_no_deadline(told):
     assert (endless.remaining, endless.deadline) == (None, None)
 
 
-def test_a_checkpoint_is_told_at_once_and_found_by_the_next_attempt(ctx, told):
+def test_a_checkpoint_is_sent_at_once_and_read_by_the_next_attempt(ctx, told):
     ctx.checkpoint({"done": [1, 2]})
     assert told == [(News.CHECKPOINT, b'{"done":[1,2]}')]
     assert Context(lease(checkpoint=told[0][1]), told.append).restored == {"done": [1, 2]}
@@ -60,7 +60,7 @@ def test_a_checkpoint_that_cannot_be_kept_is_refused_in_words(ctx, told, data):
     assert told == []
 
 
-def test_progress_is_told_a_few_times_a_second_at_most_and_the_last_word_counts(ctx, told):
+def test_progress_is_sent_a_few_times_a_second_at_most_and_the_last_counts(ctx, told):
     for i in range(1000):
         ctx.progress(i / 1000, stage="reading" if i < 500 else "")
     assert len(told) < 100
@@ -101,7 +101,7 @@ def test_one_long_line_does_not_push_out_the_others(ctx, told):
     assert [line.partition(" ")[2][:5] for line in told[-1][1].decode().splitlines()] == ["first", "xxxxx"]
 
 
-def test_what_a_task_logs_is_kept_with_its_job_and_nothing_else_is(ctx, told):
+def test_only_logs_of_the_task_are_kept_with_its_job(ctx, told):
     logger, handler = logging.getLogger("test.context"), JobLogHandler()
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)

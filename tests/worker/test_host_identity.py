@@ -25,7 +25,7 @@ def test_this_process_is_here_and_not_gone(me):
     assert me["pid"] == os.getpid()
 
 
-def test_a_process_that_was_killed_is_gone_also_before_anybody_has_buried_it(me):
+def test_a_killed_process_is_gone_even_as_a_zombie(me):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         about = {**me, "pid": child.pid, "started": host_identity.started(child.pid)}
         assert not host_identity.is_gone(about, me)
@@ -80,11 +80,11 @@ def test_a_pid_that_was_given_to_another_process_is_gone(me):
     ],
     ids=str,
 )
-def test_who_cannot_be_seen_from_here_is_not_gone(me, other):
+def test_a_worker_that_is_not_visible_from_here_is_not_gone(me, other):
     assert not host_identity.is_gone({**me, "pid": 2**22 + 1, "started": 1, **other}, me)
 
 
-def test_a_worker_that_says_nothing_of_itself_is_not_gone(me):
+def test_a_worker_without_a_description_is_not_gone(me):
     assert not host_identity.is_gone({}, me)
 
 
@@ -103,7 +103,7 @@ def test_platforms_are_known_by_their_variables(monkeypatch, variable, name):
     assert host_identity.identity()["platform"] == name
 
 
-def test_where_there_is_no_proc_nobody_is_gone(monkeypatch, tmp_path, me):
+def test_without_proc_no_worker_is_gone(monkeypatch, tmp_path, me):
     monkeypatch.setattr(host_identity, "Path", lambda path: tmp_path / path.lstrip("/"))
     monkeypatch.setattr(
         host_identity.os, "readlink", lambda path: (_ for _ in ()).throw(FileNotFoundError(path))

@@ -165,7 +165,7 @@ def test_a_worker_starts_where_the_data_was_flushed_under_the_api(stage, api):
 # ── the first words ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_worker_that_cannot_begin_says_why_in_one_line(shell, stage):
+def test_a_worker_that_cannot_start_prints_the_reason_on_one_line(shell, stage):
     with serve_process(stage.settings, tokens=f"w:work:{SECRET} r:read:{SECRET}2") as api:
         work, there = (
             ("work", "tasks:app", "--drain"),
@@ -179,7 +179,7 @@ def test_a_worker_that_cannot_begin_says_why_in_one_line(shell, stage):
     assert "no answer from the API" in shell.no(3, *work, SUBLET_SOURCE="http://127.0.0.1:1")
 
 
-def test_flags_go_before_what_the_environment_says(shell):
+def test_flags_take_precedence_over_the_environment(shell):
     namespace = shell.env.pop("SUBLET_NAMESPACE")
     done = shell.run(
         "work", "tasks:app", "--drain", "--namespace", namespace, SUBLET_SOURCE="http://127.0.0.1:1"

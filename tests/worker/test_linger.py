@@ -27,7 +27,7 @@ OVER_REDIS = pytest.mark.parametrize("over", ["redis"])
 # it lingers
 
 
-async def test_a_worker_that_lingers_takes_what_comes_and_goes_when_nothing_comes(store, start_worker):
+async def test_a_lingering_worker_takes_new_jobs_and_leaves_without_any(store, start_worker):
     _, running, watched = start_worker(linger=0.5, pool="")
     await until(lambda: any(name == "claim" and how["wait"] for name, how in watched.calls))
     await store.submit([quick.job()])
@@ -54,7 +54,7 @@ async def test_a_worker_that_need_not_linger_goes_at_once_as_ever(store, start_w
     assert all(not how["wait"] for name, how in watched.calls if name == "claim")
 
 
-async def test_what_runs_keeps_a_lingering_worker_and_more_is_taken_beside_it(store, start_worker, gate):
+async def test_a_running_job_keeps_a_lingering_worker_which_takes_more(store, start_worker, gate):
     await store.submit([gated.job()])
     worker, running, _ = start_worker(linger=0.05, pool="")
     await until(gate["started"].is_set)
@@ -162,7 +162,7 @@ async def test_no_sign_of_life_counts_it_again_once_it_may_go(store, put, raw, b
 
 
 @OVER_REDIS
-async def test_while_nobody_answers_it_stays(store, start_worker, put, caplog):
+async def test_a_worker_stays_while_the_server_does_not_answer(store, start_worker, put, caplog):
     await put()
     failures = [Unavailable("no answer")] * 2
 
@@ -179,7 +179,7 @@ async def test_while_nobody_answers_it_stays(store, start_worker, put, caplog):
 
 
 @OVER_REDIS
-async def test_one_that_was_told_to_go_counts_no_more_while_it_finishes(
+async def test_a_drained_worker_does_not_count_while_it_finishes(
     store, start_worker, put, gate, raw, base, monkeypatch
 ):
     monkeypatch.setattr(heartbeat, "RENEW_EVERY", 0.0)

@@ -30,7 +30,7 @@ async def test_one_that_was_summoned_arrives_and_is_waited_for_no_more(store, st
     assert (crew(raw, base), pool.arrived, pool.sum.summoned, pool.sum.owed) == ([worker.name], 1, 0, 0)
 
 
-async def test_one_for_whom_nobody_waits_any_more_takes_nothing_and_goes(store, start_worker, put):
+async def test_an_unwanted_worker_claims_nothing_and_leaves(store, start_worker, put):
     await put()
     await store.submit([quick.job()])
     events = []
@@ -74,7 +74,7 @@ async def test_when_a_pool_is_removed_its_workers_finish_and_go(store, start_wor
 
 
 @pytest.mark.parametrize(("how", "summoned"), [({"max_jobs": 1}, 1), ({"drain": True, "pool": "p"}, 0)])
-async def test_a_worker_has_others_summoned_for_what_it_leaves_behind(store, put, how, summoned):
+async def test_a_worker_has_others_summoned_for_the_jobs_it_leaves(store, put, how, summoned):
     await put(invoker="http", target="https://workers.example.com/", wait=600.0)
     await store.submit([quick.job(n) for n in range(3)])
     invoker = Recorder()
@@ -83,7 +83,7 @@ async def test_a_worker_has_others_summoned_for_what_it_leaves_behind(store, put
     assert (summary.dismissed, len(invoker.summons), invoker.closed) == (not summoned, summoned, True)
 
 
-async def test_over_http_the_server_sees_to_what_a_worker_leaves_behind(place, store, put, monkeypatch):
+async def test_over_http_the_server_summons_for_the_jobs_a_worker_leaves(place, store, put, monkeypatch):
     invoker = Recorder()
     monkeypatch.setattr("sublet_functions.serve.invokers_of", lambda: {"http": invoker})
     await put(invoker="http", target="https://workers.example.com/", wait=600.0)

@@ -49,7 +49,7 @@ def register(source, name="me", worker_id=""):
     return Registration(source, name, lambda: {"slots": 3}, worker_id=worker_id)
 
 
-async def test_only_what_is_certainly_gone_is_taken_over():
+async def test_only_workers_that_are_certainly_gone_are_taken_over():
     elsewhere = {**GONE, "boot": "another"}
     source = Source(
         worker("dead", GONE), worker("sibling", ME), worker("elsewhere", elsewhere), worker("foreign", {})
@@ -58,7 +58,7 @@ async def test_only_what_is_certainly_gone_is_taken_over():
     assert source.gone == {"dead": "life-dead"}
 
 
-async def test_the_former_holder_of_a_worker_id_is_gone_whatever_it_does():
+async def test_the_former_holder_of_a_worker_id_always_counts_as_gone():
     source = Source(worker("before", ME, "pod-0"), worker("beside", ME, "pod-1"))
     assert await register(source, worker_id="pod-0").enlist() == 1
     assert source.gone == {"before": "life-before"}
@@ -80,7 +80,7 @@ async def test_the_name_of_a_live_worker_is_refused():
     assert source.cards == []
 
 
-async def test_a_card_says_who_this_is_and_another_life_each_time():
+async def test_a_card_has_the_identity_and_a_new_life_each_time():
     source = Source()
     for _ in range(2):
         await register(source).enlist()
@@ -90,7 +90,7 @@ async def test_a_card_says_who_this_is_and_another_life_each_time():
     assert first.life != second.life
 
 
-async def test_being_seen_tells_whether_to_go_and_leaving_is_told(caplog):
+async def test_a_renewal_returns_whether_to_drain_and_leaving_is_sent(caplog):
     source = Source()
     here = register(source)
     await here.enlist()
@@ -101,20 +101,20 @@ async def test_being_seen_tells_whether_to_go_and_leaving_is_told(caplog):
     assert source.left == ["me"]
 
 
-async def test_a_source_that_is_away_is_no_reason_to_stay(caplog):
+async def test_an_outage_does_not_keep_a_worker_from_leaving(caplog):
     caplog.set_level(logging.WARNING)
     await register(Source(), worker_id="away").leave()
     assert "cannot remove the registration: no answer" in caplog.text
 
 
-async def test_where_nobody_can_be_known_to_be_gone_nobody_is_asked(monkeypatch):
+async def test_without_a_boot_id_no_workers_are_read(monkeypatch):
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "worker")
     source = Source(worker("dead", GONE))
     assert await register(source).enlist() == 0
     assert source.gone == {}
 
 
-async def test_a_worker_whose_place_was_taken_finishes_and_goes(caplog):
+async def test_a_superseded_worker_finishes_and_leaves(caplog):
     """…also when it was struck off the register for it, and whoever came last holds the place."""
     caplog.set_level(logging.WARNING)
     source = Source()
@@ -155,7 +155,7 @@ async def test_a_worker_id_is_not_taken_by_another_token(mine, other, goes):
 
 
 @pytest.mark.parametrize(("other", "goes"), [("b", False), ("a", True)])
-async def test_who_is_not_on_the_list_is_succeeded_only_by_one_who_may(other, goes):
+async def test_an_unlisted_worker_is_superseded_only_by_one_that_may(other, goes):
     """It has the 1,000 that were heard of last, and none after a flush: another's token can see to that, or enlist first."""
     source = Source()
     here = register(source, worker_id="pod-0")

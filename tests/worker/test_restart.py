@@ -29,7 +29,7 @@ FLAGS = ("--slots", "2", "--lease", "300s", "--grace", "300s")
     [((), "redis"), (("--name", "one"), "redis"), ((), "http")],
     ids=["a new name", "the same name", "over http"],
 )
-def test_a_restarted_worker_brings_back_what_its_dead_predecessor_held_and_nothing_else(stage, name):
+def test_a_restarted_worker_recovers_only_the_jobs_of_its_dead_predecessor(stage, name):
     first = stage.hire(*FLAGS, *name)
     ids = stage.submit(tasks.rests) + stage.submit(tasks.plain_rests)
     stage.until_noted("began", count=2)

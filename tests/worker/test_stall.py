@@ -11,7 +11,7 @@ pytestmark = on_linux
 FLAGS = ("--slots", "4", "--lease", "300s", "--stall", "1s")
 
 
-def test_a_worker_whose_tasks_all_hang_goes_and_one_with_nothing_to_do_stays(stage):
+def test_a_worker_whose_tasks_hang_leaves_and_an_idle_one_stays(stage):
     idle = stage.hire(*FLAGS, "--queues", "other")
     worker = stage.hire(*FLAGS)
     ids = stage.submit(tasks.hangs, n=2) + stage.submit(tasks.plain_hangs)
@@ -28,7 +28,7 @@ def test_a_worker_whose_tasks_all_hang_goes_and_one_with_nothing_to_do_stays(sta
     assert idle.stop() == 0
 
 
-def test_a_worker_whose_loop_is_blocked_goes_too_and_says_by_what(stage):
+def test_a_worker_whose_loop_is_blocked_leaves_and_logs_the_culprit(stage):
     worker = stage.hire(*FLAGS)
     (job_id,) = stage.submit(tasks.blocks, stage.go)
     assert worker.wait() > 0
@@ -39,7 +39,7 @@ def test_a_worker_whose_loop_is_blocked_goes_too_and_says_by_what(stage):
     stage.hire(*FLAGS).until("completed", id=job_id)  # its successor here need not wait for the lease
 
 
-def test_time_that_the_machine_slept_is_no_stall(stage):
+def test_time_during_which_the_machine_slept_is_not_a_stall(stage):
     worker = stage.hire("--slots", "4", "--lease", "300s", "--stall", "2s")
     (job_id,) = stage.submit(tasks.rests, stage.go)
     stage.until_noted("began")

@@ -45,7 +45,7 @@ def test_without_a_budget_everything_may_begin():
     assert free.suffices(lease("long", 1e6))
 
 
-def test_a_queue_closes_when_none_of_its_tasks_could_be_finished(clock):
+def test_a_queue_closes_when_all_of_its_tasks_would_take_too_long(clock):
     minute = TimeBudget(60, 8, app.tasks)
     assert minute.open(QUEUES) == QUEUES
     clock.now += 21
@@ -71,7 +71,7 @@ def test_a_job_that_would_take_too_long_closes_its_queue(clock):
     assert minute.open(QUEUES) == ["short", "endless"]
 
 
-def test_a_timeout_longer_than_the_whole_budget_says_nothing(clock):
+def test_a_timeout_longer_than_the_whole_budget_is_ignored(clock):
     minute = TimeBudget(60, 8, app.tasks)
     clock.now += 30
     assert minute.suffices(lease("short", 300))

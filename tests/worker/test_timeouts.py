@@ -60,7 +60,7 @@ def timeouts(loop, late):
     return Timeouts(late.append)
 
 
-def test_what_was_not_forgotten_is_late_at_its_moment_and_once(loop, late, timeouts):
+def test_an_item_expires_once_at_its_moment(loop, late, timeouts):
     timeouts.add("a", 10_000)
     loop.go_to(104)
     timeouts.add("b", 10_000)
@@ -78,7 +78,7 @@ def test_what_was_not_forgotten_is_late_at_its_moment_and_once(loop, late, timeo
     assert loop.waiting == []
 
 
-def test_what_was_forgotten_is_never_late(loop, late, timeouts):
+def test_a_removed_item_never_expires(loop, late, timeouts):
     for name in "abc":
         timeouts.add(name, 10_000)
     timeouts.remove("a", 10_000)
@@ -89,7 +89,7 @@ def test_what_was_forgotten_is_never_late(loop, late, timeouts):
     assert late == ["c"]
 
 
-def test_what_has_no_end_is_never_late(loop, late, timeouts):
+def test_an_item_without_a_timeout_never_expires(loop, late, timeouts):
     timeouts.add("a", None)
     loop.go_to(1e9)
     timeouts.remove("a", None)
@@ -103,14 +103,14 @@ def test_many_of_one_time_have_one_timer(loop, timeouts):
     assert len(loop.waiting) == 1
 
 
-def test_times_that_nobody_waits_for_are_forgotten_too(loop, timeouts):
+def test_durations_without_items_are_removed(loop, timeouts):
     for number in range(10 * KEPT):
         timeouts.add("a", number + 1)
         timeouts.remove("a", number + 1)
     assert len(loop.waiting) <= KEPT
 
 
-def test_nobody_is_late_after_the_end(loop, late, timeouts):
+def test_no_item_expires_after_clear(loop, late, timeouts):
     timeouts.add("a", 10_000)
     timeouts.clear()
     loop.go_to(200)
@@ -118,7 +118,7 @@ def test_nobody_is_late_after_the_end(loop, late, timeouts):
     assert loop.waiting == []
 
 
-def test_one_that_cannot_be_ended_keeps_nobody_else_from_it(loop):
+def test_an_attempt_that_cannot_be_ended_does_not_delay_the_others(loop):
     told = []
 
     def late(item):

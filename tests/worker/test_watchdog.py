@@ -34,7 +34,7 @@ def block_until(condition):
         assert time.monotonic() < ends
 
 
-async def test_a_blocked_loop_is_said_while_it_is_blocked_and_where(watch, caplog):
+async def test_a_blocked_loop_is_logged_with_its_place_while_it_is_blocked(watch, caplog):
     async def guilty():
         block_until(lambda: "blocked" in caplog.text)
 
@@ -67,7 +67,7 @@ async def test_a_loop_that_is_blocked_for_too_long_ends_the_process(watch, caplo
     assert "stalled: the event loop has been blocked for" in caplog.text
 
 
-async def test_time_in_which_the_whole_process_stood_still_is_nobodys_fault(watch, caplog, monkeypatch):
+async def test_time_during_which_the_whole_process_was_stopped_does_not_count(watch, caplog, monkeypatch):
     """The watchdog's own clock stood still as well: the loop is not to blame, and nothing has stalled."""
     left, ahead = [], [0.0]
     real = time.monotonic

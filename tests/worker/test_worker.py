@@ -83,7 +83,7 @@ async def test_a_thread_may_be_asked_for(client, hire):
 
 
 @pytest.mark.parametrize("task", [tasks.asks, tasks.plain_asks], ids=["loop", "child"])
-async def test_a_task_may_ask_about_its_attempt_and_tell_how_far_it_is(client, hire, task):
+async def test_a_task_reads_its_attempt_and_reports_progress(client, hire, task):
     hire()
     (job_id,) = await submit(client, task.job())
     assert await client.result(job_id, 20) == [job_id, 1, True, None]
@@ -99,7 +99,7 @@ async def test_progress_comes_with_the_next_heartbeat(client, hire):
     assert await until(told) == {"fraction": 0.25}
 
 
-async def test_a_failure_is_told_with_its_trace_and_tried_again(client, hire):
+async def test_a_failure_is_stored_with_its_traceback_and_retried(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.raises.job("no\nsuch file"))
     with pytest.raises(JobFailed, match="no such file") as failed:
@@ -128,7 +128,7 @@ async def test_a_discarded_job_is_dead_at_once(client, hire):
     assert (await client.get(job_id)).attempt == 1
 
 
-async def test_a_result_that_breaks_the_tasks_word_is_no_result(client, hire):
+async def test_a_result_that_does_not_match_the_annotation_is_a_failure(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.returns_words.job())
     with pytest.raises(JobFailed, match="returned a value that cannot be written as JSON"):
@@ -169,7 +169,7 @@ async def test_a_crashed_child_is_noticed_at_once_and_its_job_runs_again(client,
 
 
 @IS_ITS_OWN_AFFAIR
-async def test_what_a_child_raises_travels(client, hire):
+async def test_an_exception_in_a_child_reaches_the_job(client, hire):
     hire()
     (job_id,) = await submit(client, tasks.plain_raises.job())
     with pytest.raises(JobFailed, match="no such thing") as failed:
@@ -240,7 +240,7 @@ async def test_heartbeats_go_on_while_plain_functions_hog_the_cpu(client, hire):
         assert (await client.get(job_id)).attempt == 1
 
 
-async def test_a_worker_that_lost_its_lease_stops_the_task_and_says_nothing(client, hire, store, elapse):
+async def test_a_worker_that_lost_its_lease_stops_the_task_and_settles_nothing(client, hire, store, elapse):
     events = []
     hire(slots=1, lease=0.3, report=lambda event, lease, words: events.append(event))
     (job_id,) = await submit(client, tasks.waits_until_cancelled.job())
@@ -394,7 +394,7 @@ def test_a_plain_function_that_no_child_could_find_is_refused_at_the_start(store
         Worker(app, store)
 
 
-async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, source):
+async def test_a_stop_takes_effect_at_any_moment(client, source):
     """…also in the very turn in which something else woke the loop that claims: it must not swallow its cancellation."""
     for i in range(30):
         worker = Worker(tasks.app, source, WorkerConfig(slots=2, grace=0))
@@ -409,7 +409,7 @@ async def test_a_stop_is_heard_at_whatever_moment_it_comes(client, source):
 
 @IS_ITS_OWN_AFFAIR
 @pytest.mark.parametrize("task", [tasks.unspeakable, tasks.plain_unspeakable], ids=["loop", "child"])
-async def test_a_failure_whose_words_cannot_be_read_is_a_failure(client, hire, task):
+async def test_a_failure_whose_message_cannot_be_read_is_a_failure(client, hire, task):
     hire()
     (job_id,) = await submit(client, task.job())
     with pytest.raises(JobFailed, match="its message cannot be read: RuntimeError") as failed:
@@ -439,7 +439,7 @@ async def test_a_child_has_nothing_to_read(client, hire):
 
 
 @IS_ITS_OWN_AFFAIR
-async def test_what_jobs_leave_needs_no_garbage_collector(client, hire, over):
+async def test_finished_jobs_leave_nothing_for_the_garbage_collector(client, hire, over):
     hire()
     gc.collect()
     gc.disable()
@@ -459,7 +459,7 @@ async def test_what_jobs_leave_needs_no_garbage_collector(client, hire, over):
 
 
 @IS_ITS_OWN_AFFAIR
-async def test_what_blocks_the_loop_outside_any_task_is_not_laid_at_a_jobs_door(client, hire, over):
+async def test_code_outside_tasks_that_blocks_the_loop_is_not_blamed_on_a_job(client, hire, over):
     """A job that has ended and is not settled yet has no run any more; nor has who is not a task."""
     worker = hire()
     await submit(client, tasks.add.job(1))

@@ -118,7 +118,7 @@ def test_other_jobs_go_on_beside_a_stuck_one(stage):
     assert stage.codes(stuck) == ["released"]
 
 
-def test_a_stuck_thread_cannot_be_killed_and_its_worker_says_so(stage):
+def test_a_stuck_thread_cannot_be_killed_and_its_worker_reports_it(stage):
     worker = stage.hire("--slots", "2", "--lease", "300s", "--grace", "500ms")
     (job_id,) = stage.submit(tasks.stuck_in_a_thread)
     worker.until("failed", id=job_id)

@@ -26,7 +26,7 @@ def proven_able(stage, worker):
 
 
 @pytest.mark.parametrize("then", ["await", "return"])
-def test_a_blocked_loop_costs_the_lease_and_the_ghost_is_told(stage, then):
+def test_a_blocked_loop_loses_the_lease_and_its_late_result_is_refused(stage, then):
     """`time.sleep` in an async task: no heartbeat goes out, another worker takes the job. The late result is refused."""
     first = stage.hire(*SHORT)
     (job_id,) = stage.submit(tasks.blocks, stage.go, then)
@@ -109,7 +109,7 @@ def test_a_server_that_stands_still_for_longer_than_a_lease_loses_nothing(privat
     assert stats.totals["completed"] == len(ids) + 6
 
 
-def test_a_host_that_comes_back_has_nothing_more_to_say(stage):
+def test_the_results_of_a_host_that_comes_back_are_refused(stage):
     """Worker and children stand still, the server's clock goes on; then all of them finish what they were at."""
     first = stage.hire(*SHORT, "--processes", "2")
     ids = stage.submit(tasks.rests, stage.go, n=2) + stage.submit(tasks.plain_rests, stage.go, n=2)

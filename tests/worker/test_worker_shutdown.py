@@ -33,7 +33,7 @@ def test_an_idle_worker_goes_at_once(stage):
 
 
 @pytest.mark.parametrize("task", BOTH, ids=["async", "plain"])
-def test_what_ends_within_the_grace_is_completed_and_nothing_more_is_begun(stage, task):
+def test_jobs_that_end_within_the_grace_are_completed_and_no_other_is_begun(stage, task):
     worker = stage.hire(*PATIENT)
     (job_id,) = stage.submit(task, stage.go)
     stage.until_noted("began")
@@ -66,7 +66,7 @@ def test_leases_are_kept_during_a_long_grace(stage):
 
 @OVER_BOTH
 @pytest.mark.parametrize("hurry", [False, True], ids=["grace over", "second signal"])
-def test_what_does_not_end_in_time_is_given_back_and_burns_no_try(stage, hurry):
+def test_jobs_that_do_not_end_in_time_are_released_without_counting_the_attempt(stage, hurry):
     """The task is told; a plain function's child is killed."""
     worker = stage.hire(*(PATIENT if hurry else HASTY))
     ids = stage.submit(tasks.rests) + stage.submit(tasks.plain_rests)
@@ -134,7 +134,7 @@ def test_a_terminal_that_closes_stops_the_worker_in_good_order(stage):
     assert stage.codes(job_id) == ["released"]
 
 
-def test_a_worker_whose_reader_left_gives_its_jobs_back(stage):
+def test_a_worker_whose_output_is_closed_releases_its_jobs(stage):
     worker = stage.hire(*HASTY)
     (job_id,) = stage.submit(tasks.rests)
     stage.until_noted("began")

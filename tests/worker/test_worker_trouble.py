@@ -42,7 +42,7 @@ async def test_an_ending_that_could_not_be_sent_is_sent_again(source, monkeypatc
     assert (summary.completed, calls) == (1, [1, 1])
 
 
-async def test_a_worker_that_is_half_busy_claims_what_still_fits(source, raw, base):
+async def test_a_half_busy_worker_claims_only_as_many_jobs_as_fit(source, raw, base):
     worker = Worker(tasks.app, source, WorkerConfig(slots=3, grace=0.0))
     running = asyncio.create_task(worker.run())
     try:
@@ -91,7 +91,7 @@ async def test_a_worker_outlives_a_server_that_fails_once(source, monkeypatch, v
     assert watching.result().state is State.COMPLETED
 
 
-async def test_a_sign_of_life_that_is_refused_is_said_once_and_is_no_outage(source, monkeypatch, caplog):
+async def test_a_refused_registration_is_logged_once_and_is_not_an_outage(source, monkeypatch, caplog):
     """A token was exchanged for one of another name: jobs are claimed and settled, and a log is not filled every 5 s."""
     refused = []
 
@@ -137,7 +137,7 @@ async def test_progress_is_sent_once(source, monkeypatch):
     assert [bool(progress) for progress in told[:3]] == [True, False, False]
 
 
-async def test_a_store_that_is_closed_has_given_back_what_an_abandoned_claim_took(place, raw, base):
+async def test_a_closed_store_has_released_the_jobs_of_an_abandoned_claim(place, raw, base):
     store = Store(place.settings, client=place.client(), blocking=place.client())
     (submitted,) = await store.submit([tasks.add.job(1)])
     claiming = asyncio.create_task(store.claim(worker="w", queues=["default"], n=1, lease=60))
@@ -150,7 +150,7 @@ async def test_a_store_that_is_closed_has_given_back_what_an_abandoned_claim_too
     assert raw.hget(keys.job(base, submitted.id), "state") == "queued"
 
 
-async def test_a_drain_is_not_over_because_nobody_answers(source, monkeypatch):
+async def test_a_drain_does_not_end_while_the_server_does_not_answer(source, monkeypatch):
     """The server is away when the worker asks for more: that is no answer, so the queues are not dry."""
     claim, worker = source.claim, Worker(tasks.app, source, WorkerConfig(slots=2))
     taken, refused = [], []
@@ -172,7 +172,7 @@ async def test_a_drain_is_not_over_because_nobody_answers(source, monkeypatch):
     assert summary.completed == 20
 
 
-async def test_a_drain_waits_for_what_is_not_settled_yet(source, raw, base, monkeypatch):
+async def test_a_drain_waits_for_unsettled_outcomes(source, raw, base, monkeypatch):
     """The last result finds the server away for a while: it is sent, however long that takes, before the worker goes."""
     settle, calls = source.settle, []
 
@@ -241,7 +241,7 @@ def child_raises(what: str) -> None:
 
 
 @pytest.mark.parametrize("task", [raises, thread_raises, child_raises], ids=["loop", "thread", "child"])
-async def test_whatever_a_task_raises_is_its_jobs_ending_and_never_the_workers(source, store, task):
+async def test_every_exception_of_a_task_ends_its_job_and_not_the_worker(source, store, task):
     """…also what was made wrongly: it would kill one worker after the other."""
     submitted = await source.submit([task.job(what) for what in RAISED])
     worker = Worker(app, source, WorkerConfig(slots=2, lease=60, grace=0.0))

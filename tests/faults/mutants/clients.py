@@ -9,7 +9,7 @@ MUTANTS = (
         "        return n\n",
         "        return 0\n",
         "a cron's worker exits with 0 while the queue is full, because Redis was away for a moment",
-        "worker/test_worker_trouble.py::test_a_drain_is_not_over_because_nobody_answers[redis-fakeredis]",
+        "worker/test_worker_trouble.py::test_a_drain_does_not_end_while_the_server_does_not_answer[redis-fakeredis]",
     ),
     Mutant(
         "a drain does not wait for what is not settled",
@@ -17,7 +17,7 @@ MUTANTS = (
         "elif self._state.has_work:",
         "elif self._capacity.running or self._capacity.reserved:",
         "the last results are lost, and their jobs run again",
-        "worker/test_worker_trouble.py::test_a_drain_waits_for_what_is_not_settled_yet[redis-fakeredis]",
+        "worker/test_worker_trouble.py::test_a_drain_waits_for_unsettled_outcomes[redis-fakeredis]",
     ),
     Mutant(
         "redis-py sends again by itself",
@@ -98,7 +98,7 @@ MUTANTS = (
         "return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))",
         "return self.slots if self.free(queue_set) > 0 else 0",
         "jobs wait in one worker's memory under a lease while others are idle",
-        "worker/test_worker_trouble.py::test_a_worker_that_is_half_busy_claims_what_still_fits[redis-fakeredis]",
+        "worker/test_worker_trouble.py::test_a_half_busy_worker_claims_only_as_many_jobs_as_fit[redis-fakeredis]",
     ),
     Mutant(
         "a worker works on after it lost the lease",
@@ -106,7 +106,7 @@ MUTANTS = (
         "attempt.end(Why.LOST)",
         "pass",
         "two workers do one job for as long as it takes",
-        "worker/test_worker.py::test_a_worker_that_lost_its_lease_stops_the_task_and_says_nothing[redis-fakeredis]",
+        "worker/test_worker.py::test_a_worker_that_lost_its_lease_stops_the_task_and_settles_nothing[redis-fakeredis]",
     ),
     Mutant(
         "a worker settles what it has lost",
@@ -114,7 +114,7 @@ MUTANTS = (
         "        if self.why is Why.LOST:\n            return None\n",
         "",
         "endings are sent that count for nothing, and are reported as failures",
-        "worker/test_worker.py::test_a_worker_that_lost_its_lease_stops_the_task_and_says_nothing[redis-fakeredis]",
+        "worker/test_worker.py::test_a_worker_that_lost_its_lease_stops_the_task_and_settles_nothing[redis-fakeredis]",
     ),
     Mutant(
         "a worker does not stop the task that was called off",

@@ -25,7 +25,7 @@ MUTANTS = (
         "if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):",
         "if not callable(hook):",
         "a forgotten decorator is found by the first job, in production",
-        "execution/test_middleware.py::test_what_is_no_context_manager_is_refused_when_it_is_declared[generator]",
+        "execution/test_middleware.py::test_an_object_that_is_not_a_context_manager_is_refused_when_declared[generator]",
     ),
     Mutant(
         "a task that promised a number may return nothing",
@@ -33,7 +33,7 @@ MUTANTS = (
         "if value is None and not self._may_be_none:",
         "if False:",
         "whoever waits for the result is the first to learn that it is none",
-        "execution/test_middleware.py::test_null_is_no_result_of_a_task_that_promised_another[fakeredis]",
+        "execution/test_middleware.py::test_none_is_refused_as_a_result_of_another_type[fakeredis]",
     ),
     Mutant(
         "a hook is not told why the attempt ends",
@@ -41,7 +41,7 @@ MUTANTS = (
         "self.context.ending = why.value",
         "pass",
         "a deploy looks like a failure in every trace and log",
-        "execution/test_middleware.py::test_a_stopping_worker_ends_hooks_too_and_says_why[fakeredis]",
+        "execution/test_middleware.py::test_a_stopping_worker_ends_middleware_too_with_the_reason[fakeredis]",
     ),
     Mutant(
         "a job does not carry its submitter's trace",

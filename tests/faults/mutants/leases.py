@@ -297,6 +297,6 @@ MUTANTS = (
         "worker, 'PX', wait + 50)",
         "worker)",
         "when the one who had it died, what falls due is late for all",
-        "scaling/test_appointment.py::test_an_appointment_that_was_not_kept_goes_to_the_next_who_asks[fakeredis]",
+        "scaling/test_appointment.py::test_a_missed_appointment_goes_to_the_next_caller[fakeredis]",
     ),
 )

@@ -25,7 +25,7 @@ MUTANTS = (
         "if True in kinds.get(queue, any_kind)]",
         "if True in kinds.get(queue, {False})]",
         "a hundred plain functions are claimed for two children",
-        "worker/test_capacity.py::test_queues_are_claimed_together_by_what_their_jobs_may_need[an unknown queue may bring plain ones]",
+        "worker/test_capacity.py::test_queues_are_claimed_together_by_the_needs_of_their_jobs[an unknown queue may bring plain ones]",
     ),
     Mutant(
         "a job that cannot be finished is begun",
@@ -41,7 +41,7 @@ MUTANTS = (
         " or timeout > self.seconds - self._reserve:",
         ":",
         "a function with a minute runs no task that has the default timeout of five",
-        "worker/test_time_budget.py::test_a_timeout_longer_than_the_whole_budget_says_nothing",
+        "worker/test_time_budget.py::test_a_timeout_longer_than_the_whole_budget_is_ignored",
     ),
     Mutant(
         "a dead process that nobody has buried counts as alive",
@@ -49,7 +49,7 @@ MUTANTS = (
         'return None if state in "ZX" else int(rest[18])',
         "return int(rest[18])",
         "the jobs of a worker that was killed wait for their leases, for its supervisor is slow",
-        "worker/test_host_identity.py::test_a_process_that_was_killed_is_gone_also_before_anybody_has_buried_it",
+        "worker/test_host_identity.py::test_a_killed_process_is_gone_even_as_a_zombie",
     ),
     Mutant(
         "a worker on another machine is looked for here",
@@ -57,7 +57,7 @@ MUTANTS = (
         'for word in ("host", "boot", "pidns"))',
         'for word in ("pidns",))',
         "the jobs of every live worker of the fleet are taken away from it",
-        "worker/test_host_identity.py::test_who_cannot_be_seen_from_here_is_not_gone[{'boot': 'another'}]",
+        "worker/test_host_identity.py::test_a_worker_that_is_not_visible_from_here_is_not_gone[{'boot': 'another'}]",
     ),
     Mutant(
         "a pid is enough to tell a process",
@@ -81,7 +81,7 @@ MUTANTS = (
         "return host.is_gone(other.about, self._host) or bool(",
         "return host.is_gone(other.about, self._host) or False and bool(",
         "a pod that was moved to another node leaves its jobs waiting for their leases",
-        "worker/test_registration.py::test_the_former_holder_of_a_worker_id_is_gone_whatever_it_does",
+        "worker/test_registration.py::test_the_former_holder_of_a_worker_id_always_counts_as_gone",
     ),
     Mutant(
         "a worker identity is taken by any token",
@@ -97,7 +97,7 @@ MUTANTS = (
         "if self._is_this(each)), self._record)",
         "if self._is_this(each)), None)",
         "whoever enlists a thousand workers sends all others home",
-        "worker/test_registration.py::test_who_is_not_on_the_list_is_succeeded_only_by_one_who_may[b-False]",
+        "worker/test_registration.py::test_an_unlisted_worker_is_superseded_only_by_one_that_may[b-False]",
     ),
     Mutant(
         "news waits for the next heartbeat",
@@ -137,6 +137,6 @@ MUTANTS = (
         "                self._turned = now\n            self._checked",
         "                pass\n            self._checked",
         "a machine that wakes from its sleep replaces all its workers",
-        "worker/test_watchdog.py::test_time_in_which_the_whole_process_stood_still_is_nobodys_fault",
+        "worker/test_watchdog.py::test_time_during_which_the_whole_process_was_stopped_does_not_count",
     ),
 )

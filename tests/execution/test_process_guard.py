@@ -1,4 +1,4 @@
-"""The keeper: whatever becomes of a worker, the process groups that it started end with it. Real processes, real signals."""
+"""The guard: whatever becomes of a worker, the process groups that it started end with it. Real processes, real signals."""
 
 import asyncio
 import json
@@ -21,13 +21,13 @@ WORKER = """
 import json, os, signal, subprocess, sys, time
 from sublet.tasks.process_guard import ProcessGuard
 
-keeper = ProcessGuard()
+guard = ProcessGuard()
 
 def start(script):
     return subprocess.Popen(["sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
 
 def tell(**pids):
-    print(json.dumps(pids | {"keeper": keeper.pid}), flush=True)
+    print(json.dumps(pids | {"guard": guard.pid}), flush=True)
     while True:  # a signal that comes just before pause() is not heard in it
         time.sleep(0.05)
 
@@ -92,19 +92,19 @@ def group_of(pid):
 def test_a_pipeline_ends_with_a_worker_that_is_killed(worker):
     process, pids = worker("""
         pipeline = start("sleep 1000 | sleep 1000")
-        keeper.watch(pipeline.pid)
+        guard.watch(pipeline.pid)
         tell(pipeline=pipeline.pid)
     """)
     until(lambda: len(group_of(pids["pipeline"])) == 3)
     process.kill()
     until(lambda: not group_of(pids["pipeline"]), "the pipeline is gone")
-    until(lambda: not is_alive(pids["keeper"]), "the keeper is gone")
+    until(lambda: not is_alive(pids["guard"]), "the guard is gone")
 
 
-def test_what_a_leader_left_behind_ends_too(worker):
+def test_processes_that_a_leader_left_behind_end_too(worker):
     process, pids = worker("""
         left = start("sleep 1000 & echo")
-        keeper.watch(left.pid)
+        guard.watch(left.pid)
         left.wait()
         tell(group=left.pid)
     """)
@@ -117,41 +117,41 @@ def test_what_a_leader_left_behind_ends_too(worker):
 def test_a_group_that_was_forgotten_is_left_alone(worker):
     process, pids = worker("""
         one, other = start("exec sleep 1000"), start("exec sleep 1000")
-        keeper.watch(one.pid)
-        keeper.watch(other.pid)
-        keeper.forget(one.pid)
-        keeper.forget(one.pid)
+        guard.watch(one.pid)
+        guard.watch(other.pid)
+        guard.forget(one.pid)
+        guard.forget(one.pid)
         tell(one=one.pid, other=other.pid)
     """)
     process.kill()
-    until(lambda: not is_alive(pids["keeper"]), "the keeper is gone")
+    until(lambda: not is_alive(pids["guard"]), "the guard is gone")
     assert (is_alive(pids["one"]), is_alive(pids["other"])) == (True, False)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_to_everybody_does_not_stop_the_keeper(worker, name):
+def test_a_signal_to_all_processes_does_not_stop_the_guard(worker, name):
     process, pids = worker("""
         group = start("exec sleep 1000")
-        keeper.watch(group.pid)
+        guard.watch(group.pid)
         tell(group=group.pid)
     """)
     ignored = 1 << (signal.Signals[name] - 1)
     until(
         lambda: (
-            int(Path(f"/proc/{pids['keeper']}/status").read_text().split("SigIgn:")[1].split()[0], 16)
+            int(Path(f"/proc/{pids['guard']}/status").read_text().split("SigIgn:")[1].split()[0], 16)
             & ignored
         )
     )
-    os.kill(pids["keeper"], signal.Signals[name])
-    assert is_alive(pids["keeper"])
+    os.kill(pids["guard"], signal.Signals[name])
+    assert is_alive(pids["guard"])
     process.kill()
     until(lambda: not is_alive(pids["group"]), "the group is gone")
 
 
-def test_a_fork_that_holds_the_pipe_does_not_deceive_the_keeper(worker):
+def test_a_fork_that_holds_the_pipe_does_not_deceive_the_guard(worker):
     process, pids = worker("""
         group = start("exec sleep 1000")
-        keeper.watch(group.pid)
+        guard.watch(group.pid)
         forked = os.fork()
         if not forked:
             signal.pause()
@@ -165,7 +165,7 @@ def test_a_fork_that_holds_the_pipe_does_not_deceive_the_keeper(worker):
 def test_an_exit_is_an_end_too(worker):
     process, pids = worker("""
         group = start("exec sleep 1000")
-        keeper.watch(group.pid)
+        guard.watch(group.pid)
         signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
         tell(group=group.pid)
     """)
@@ -191,7 +191,7 @@ def test_without_proc_a_group_is_known_by_its_number_alone(sleeper):
 
 
 @pytest.mark.parametrize("notice", ["watch", "check"])
-async def test_a_keeper_that_was_killed_is_replaced_and_told_of_all_groups(sleeper, caplog, notice):
+async def test_a_killed_guard_is_replaced_and_receives_all_groups(sleeper, caplog, notice):
     watching, one, other = ProcessGuard(), sleeper(), sleeper()
     watching.watch(one.pid)
     first = watching.pid
@@ -210,7 +210,7 @@ async def test_a_keeper_that_was_killed_is_replaced_and_told_of_all_groups(sleep
         assert other.wait(30) == -signal.SIGKILL
 
 
-def test_a_keeper_that_does_not_listen_holds_nobody_up(sleeper, caplog):
+def test_a_guard_that_does_not_read_delays_nothing(sleeper, caplog):
     watching, process = ProcessGuard(), sleeper()
     watching.watch(process.pid)
     first = watching.pid
@@ -223,14 +223,14 @@ def test_a_keeper_that_does_not_listen_holds_nobody_up(sleeper, caplog):
     finally:
         if is_there(first):
             os.kill(first, signal.SIGKILL)
-            pytest.fail("the stopped keeper was left as it was")
+            pytest.fail("the stopped guard was left as it was")
     assert "it does not read its pipe" in caplog.text
     watching.forget(process.pid)
     asyncio.run(watching.aclose())
     assert is_alive(process.pid)
 
 
-def test_a_keeper_serves_one_event_loop_after_another_and_is_gone_in_between(sleeper):
+def test_a_guard_serves_event_loops_in_sequence_and_ends_in_between(sleeper):
     watching, before, descriptors = (
         ProcessGuard(),
         set(children_of(os.getpid())),
@@ -254,7 +254,7 @@ def test_a_keeper_serves_one_event_loop_after_another_and_is_gone_in_between(sle
     asyncio.run(watching.aclose())
 
 
-def test_no_keeper_is_started_for_nothing(sleeper):
+def test_a_guard_starts_only_when_needed(sleeper):
     idle, process = ProcessGuard(), sleeper()
     idle.forget(1)
     idle.check()
@@ -267,7 +267,7 @@ def test_no_keeper_is_started_for_nothing(sleeper):
     assert idle.pid is None
 
 
-def test_a_keeper_that_cannot_be_started_is_missed_in_words(sleeper, monkeypatch, caplog):
+def test_a_guard_that_cannot_be_started_is_logged(sleeper, monkeypatch, caplog):
     monkeypatch.setattr(process_guard.sys, "executable", "/nowhere/python")
     descriptors = set(os.listdir("/proc/self/fd"))
     ProcessGuard().watch(sleeper().pid)
@@ -275,7 +275,7 @@ def test_a_keeper_that_cannot_be_started_is_missed_in_words(sleeper, monkeypatch
     assert set(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_children_inherit_nothing_of_the_keeper(sleeper):
+def test_children_inherit_nothing_of_the_guard(sleeper):
     watching = ProcessGuard()
     watching.watch(sleeper().pid)
     out = subprocess.run(
@@ -285,7 +285,7 @@ def test_children_inherit_nothing_of_the_keeper(sleeper):
     asyncio.run(watching.aclose())
 
 
-def test_the_keeper_knows_no_secrets(sleeper, monkeypatch):
+def test_the_guard_has_no_secrets(sleeper, monkeypatch):
     monkeypatch.setenv("SUBLET_REDIS_URL", "redis://:hunter2@nowhere")
     watching = ProcessGuard()
     watching.watch(sleeper().pid)
